@@ -1,0 +1,56 @@
+"""What the first bytes of a batch say, for every format version, in one struct.
+
+In v0 and v1 each message is a batch of its own: a bare message holds one record, a wrapper
+(codec bits set) holds a compressed message set and carries the offset of its LAST record.
+See docs/formats/record_batch.md and docs/formats/message.md.
+"""
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+
+cdef enum:
+    LOG_OVERHEAD = 12           # offset and size, before what `size` counts
+    MAGIC_POS = 16
+    V0_HEADER_SIZE = 18         # to the key size: offset, size, crc, magic, attributes
+    V1_HEADER_SIZE = 26         # the same and the timestamp
+    V2_HEADER_SIZE = 61
+    MIN_V0_SIZE = 26            # V0_HEADER_SIZE and two empty sizes
+    MIN_V1_SIZE = 34
+    MIN_V2_RECORD_SIZE = 7      # length, attributes, two deltas, two sizes, header count
+
+cdef enum:
+    CODEC_MASK = 0x07
+    TIMESTAMP_TYPE_BIT = 0x08
+    TRANSACTIONAL_BIT = 0x10
+    CONTROL_BIT = 0x20
+    DELETE_HORIZON_BIT = 0x40
+
+cdef enum Codec:
+    CODEC_NONE = 0
+    CODEC_GZIP = 1
+    CODEC_SNAPPY = 2
+    CODEC_LZ4 = 3
+    CODEC_ZSTD = 4
+
+
+cdef struct BatchHeader:
+    int64_t position            # of the first byte, in the window
+    int64_t size_bytes          # of the whole batch, LOG_OVERHEAD included
+    int64_t base_offset         # v2: of the header. v0, v1: the outer offset, same as last_offset
+    int64_t last_offset
+    int64_t base_timestamp      # v2: of the header (the delete horizon where that bit is set). v1: the message's. v0: -1
+    int64_t max_timestamp       # v2: of the header. v1: the message's. v0: -1
+    int64_t producer_id         # -1 below v2, as the next three
+    int32_t leader_epoch
+    int32_t base_sequence
+    int32_t count               # -1 below v2: a wrapper must be opened to know
+    uint32_t crc
+    int16_t producer_epoch
+    int16_t attributes
+    int8_t magic
+
+
+# Parse the header at `position` of bytes[0..size). OK, or: SHORT where the bytes end before the
+# batch does, ZEROS, BAD_SIZE, BAD_MAGIC, BAD_COUNT. Checks structure, not the CRC.
+cdef int parse_header(const uint8_t* bytes, int64_t size, int64_t position, BatchHeader* out) noexcept nogil
+
+# Does the stored CRC fit? The batch must lie within the bytes (parse_header said OK).
+cdef bint crc_matches(const uint8_t* bytes, const BatchHeader* header) noexcept nogil

@@ -1,0 +1,15 @@
+from libc.stdint cimport int64_t
+
+from .batch_header cimport BatchHeader
+from .window cimport Window
+
+
+cdef class BatchTable:
+    """The headers of consecutive batches in one window, as a plain array."""
+    cdef Window window
+    cdef object decompress          # Callable[[codec, magic, memoryview], bytes] or None
+    cdef BatchHeader* rows          # owned
+    cdef Py_ssize_t n
+    cdef Py_ssize_t capacity
+    cdef readonly int64_t end       # position after the last batch in the table
+    cdef readonly int stop          # the Status that ended the scan: OK at the end of the window

@@ -1,0 +1,169 @@
+"""A bounded view of borrowed bytes, and the loads that respect the bound.
+
+A Span owns nothing: whoever made it keeps the bytes alive. Each load either moves
+`p` past what it read and returns OK, or leaves `p` alone and returns a status.
+Loads shift bytes, unsigned and cast first: compilers make one instruction of it, and
+there is no question of alignment or byte order left.
+"""
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+from .status cimport BAD_VARINT, OK, SHORT
+
+
+cdef struct Span:
+    const uint8_t* p
+    const uint8_t* end
+
+
+# --- loads from a place that the caller has already proved to be inside ---------------
+
+cdef inline uint16_t load_u16(const uint8_t* p) noexcept nogil:
+    return <uint16_t>((<uint32_t>p[0] << 8) | <uint32_t>p[1])
+
+
+cdef inline uint32_t load_u32(const uint8_t* p) noexcept nogil:
+    return ((<uint32_t>p[0] << 24) | (<uint32_t>p[1] << 16)
+            | (<uint32_t>p[2] << 8) | <uint32_t>p[3])
+
+
+cdef inline uint64_t load_u64(const uint8_t* p) noexcept nogil:
+    return (<uint64_t>load_u32(p) << 32) | <uint64_t>load_u32(p + 4)
+
+
+cdef inline int16_t load_i16(const uint8_t* p) noexcept nogil:
+    return <int16_t>load_u16(p)
+
+
+cdef inline int32_t load_i32(const uint8_t* p) noexcept nogil:
+    return <int32_t>load_u32(p)
+
+
+cdef inline int64_t load_i64(const uint8_t* p) noexcept nogil:
+    return <int64_t>load_u64(p)
+
+
+# --- stores, likewise -------------------------------------------------------------------
+
+cdef inline void store_u16(uint8_t* p, uint16_t v) noexcept nogil:
+    p[0] = <uint8_t>(v >> 8)
+    p[1] = <uint8_t>v
+
+
+cdef inline void store_u32(uint8_t* p, uint32_t v) noexcept nogil:
+    p[0] = <uint8_t>(v >> 24)
+    p[1] = <uint8_t>(v >> 16)
+    p[2] = <uint8_t>(v >> 8)
+    p[3] = <uint8_t>v
+
+
+cdef inline void store_u64(uint8_t* p, uint64_t v) noexcept nogil:
+    store_u32(p, <uint32_t>(v >> 32))
+    store_u32(p + 4, <uint32_t>v)
+
+
+# --- bounded loads -----------------------------------------------------------------------
+
+cdef inline int span_i8(Span* s, int8_t* out) noexcept nogil:
+    if s.end - s.p < 1:
+        return SHORT
+    out[0] = <int8_t>s.p[0]
+    s.p += 1
+    return OK
+
+
+cdef inline int span_i16(Span* s, int16_t* out) noexcept nogil:
+    if s.end - s.p < 2:
+        return SHORT
+    out[0] = load_i16(s.p)
+    s.p += 2
+    return OK
+
+
+cdef inline int span_i32(Span* s, int32_t* out) noexcept nogil:
+    # `end - p`, never `p + 4 <= end`: the sum may point past the mapping and wrap.
+    if s.end - s.p < 4:
+        return SHORT
+    out[0] = load_i32(s.p)
+    s.p += 4
+    return OK
+
+
+cdef inline int span_u32(Span* s, uint32_t* out) noexcept nogil:
+    if s.end - s.p < 4:
+        return SHORT
+    out[0] = load_u32(s.p)
+    s.p += 4
+    return OK
+
+
+cdef inline int span_i64(Span* s, int64_t* out) noexcept nogil:
+    if s.end - s.p < 8:
+        return SHORT
+    out[0] = load_i64(s.p)
+    s.p += 8
+    return OK
+
+
+cdef inline int span_varlong(Span* s, int64_t* out) noexcept nogil:
+    """Zigzag varint of at most ten bytes, bounded by the span as well (Kafka's ByteUtils.readVarlong)."""
+    cdef const uint8_t* p = s.p
+    cdef uint64_t raw = 0
+    cdef int shift = 0
+    while True:
+        if p == s.end:
+            return SHORT
+        if shift > 63:
+            return BAD_VARINT
+        raw |= <uint64_t>(p[0] & 0x7F) << shift
+        shift += 7
+        p += 1
+        if p[-1] < 0x80:
+            break
+    out[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
+    s.p = p
+    return OK
+
+
+cdef inline int span_varint(Span* s, int32_t* out) noexcept nogil:
+    """Zigzag varint of at most five bytes (Kafka's ByteUtils.readVarint)."""
+    cdef const uint8_t* p = s.p
+    cdef uint32_t raw = 0
+    cdef int shift = 0
+    while True:
+        if p == s.end:
+            return SHORT
+        if shift > 28:
+            return BAD_VARINT
+        raw |= <uint32_t>(p[0] & 0x7F) << shift
+        shift += 7
+        p += 1
+        if p[-1] < 0x80:
+            break
+    out[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
+    s.p = p
+    return OK
+
+
+# --- varints out: the caller has room for ten bytes ---------------------------------------
+
+cdef inline uint64_t zigzag(int64_t v) noexcept nogil:
+    return (<uint64_t>v << 1) ^ <uint64_t>(v >> 63)
+
+
+cdef inline uint8_t* store_varlong(uint8_t* p, int64_t v) noexcept nogil:
+    cdef uint64_t raw = zigzag(v)
+    while raw >= 0x80:
+        p[0] = <uint8_t>(raw | 0x80)
+        p += 1
+        raw >>= 7
+    p[0] = <uint8_t>raw
+    return p + 1
+
+
+cdef inline int varlong_size(int64_t v) noexcept nogil:
+    cdef uint64_t raw = zigzag(v)
+    cdef int n = 1
+    while raw >= 0x80:
+        n += 1
+        raw >>= 7
+    return n

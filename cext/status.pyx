@@ -1,0 +1,42 @@
+"""The one place that knows the words for a status and the exception it becomes."""
+from seglog.errors import CorruptIndexError, CorruptRecordError, SeglogError
+
+_WORDS = {
+    SHORT: "the bytes end before the field does",
+    BAD_VARINT: "a variable-length integer that does not end",
+    BAD_SIZE: "a size that cannot be",
+    BAD_MAGIC: "an unknown format version (magic)",
+    BAD_CRC: "the checksum does not match",
+    BAD_COUNT: "a count that the bytes cannot hold",
+    BAD_KEY_SIZE: "a key size that the record cannot hold",
+    BAD_VALUE_SIZE: "a value size that the record cannot hold",
+    BAD_HEADER: "a header that the record cannot hold",
+    BAD_CODEC: "a compression codec that this format version does not have",
+    BAD_NESTING: "a wrapper holds what it must not (another wrapper, or another format version)",
+    TRAILING_BYTES: "bytes left over after the last record",
+    OFFSET_BACK: "an offset at or below the one before it",
+    OFFSET_RANGE: "an offset outside its batch",
+    NOT_SORTED: "entries are not sorted",
+    NO_SPACE: "the output buffer is full",
+    ZEROS: "zero bytes where a batch should begin",
+    LIMIT: "the limit was reached",
+    BAD_COMPRESSED: "the codec refused the payload",
+}
+
+
+def words(int status):
+    """What a status means, in words for an operator."""
+    return _WORDS.get(status, f"status {status}")
+
+
+cdef int raise_status(int status, Py_ssize_t position, int64_t offset) except -1:
+    """Turn a status into its exception. `position` or `offset` -1: not known."""
+    if status == NO_MEMORY:
+        raise MemoryError
+    if status == NO_SPACE:
+        raise SeglogError(words(status))
+    raise (CorruptIndexError if status == NOT_SORTED else CorruptRecordError)(
+        words(status),
+        position=None if position < 0 else position,
+        offset=None if offset < 0 else offset,
+    )

@@ -1,0 +1,200 @@
+"""Every error that seglog raises on purpose.
+
+One base, one class a meaning, Kafka's own stems. Each class carries a stable `code` (the
+anchor in docs/errors.md) and the exit status that a command ends with; each instance may say
+which file, at which byte (`position`), after or at which record (`offset`), and what to do.
+"""
+import os
+
+
+class SeglogError(Exception):
+    """Catch this one to catch them all.
+
+    Shown in three lines: what, where (file, byte, offset), what to do.
+    """
+
+    code = "error"
+    exit_status = 1
+    hint = "report this: it should have a name of its own"
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        file: str | os.PathLike[str] | None = None,
+        position: int | None = None,
+        offset: int | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.file = None if file is None else os.fspath(file)
+        self.position = position
+        self.offset = offset
+        if hint is not None:
+            self.hint = hint
+
+    @property
+    def where(self) -> str:
+        """`file, byte N, offset M`, as far as known; empty where nothing is."""
+        parts = []
+        if self.file is not None:
+            parts.append(self.file)
+        if self.position is not None:
+            parts.append(f"byte {self.position}")
+        if self.offset is not None:
+            parts.append(f"offset {self.offset}")
+        return ", ".join(parts)
+
+    def __str__(self) -> str:
+        where = self.where
+        return f"{self.what} ({where})" if where else self.what
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Crosses process borders (multiprocessing, Spark) with everything it knows.
+        state = {"file": self.file, "position": self.position, "offset": self.offset, "hint": self.hint}
+        return (type(self), (self.what,), state)
+
+
+# --- the bytes are wrong: exit 1 ---------------------------------------------------------
+
+
+class CorruptRecordError(SeglogError):
+    """A batch or record contradicts itself or its checksum. Its neighbours may be whole:
+    read on with `on_corrupt="skip"`, and let `seglog verify` list what is lost."""
+
+    code = "corrupt_record"
+    hint = 'run `seglog verify` on the directory; read past it with on_corrupt="skip"'
+
+
+class CorruptIndexError(SeglogError):
+    """An index file contradicts itself or its log. The log is whole: rebuild the index from it."""
+
+    code = "corrupt_index"
+    hint = "run `seglog index rebuild`: an index is a function of its log"
+
+
+class CorruptSnapshotError(SeglogError):
+    """A producer snapshot is torn or fails its checksum. Kafka drops it and replays the log."""
+
+    code = "corrupt_snapshot"
+    hint = "remove the file: a broker rebuilds producer state from the log"
+
+
+class CorruptCheckpointError(SeglogError):
+    """A checkpoint or metadata text file of a log dir does not parse."""
+
+    code = "corrupt_checkpoint"
+    hint = "remove the file: a broker falls back to recovering the whole log"
+
+
+# --- the request is wrong: exit 2 --------------------------------------------------------
+
+
+class InvalidArgumentError(SeglogError, ValueError):
+    """An argument that cannot be meant: a bad time, a negative size, SRC and DST the same."""
+
+    code = "invalid_argument"
+    exit_status = 2
+    hint = "see the command's --help"
+
+
+class InvalidConfigError(InvalidArgumentError):
+    """An unknown configuration key, or a value outside its limits."""
+
+    code = "invalid_config"
+    hint = "docs/config.md lists every key with its unit, default and limits"
+
+
+class OffsetOutOfRangeError(SeglogError, IndexError):
+    """The offset asked for lies outside [log start offset, log end offset)."""
+
+    code = "offset_out_of_range"
+    exit_status = 2
+    hint = "ask within the valid range that the message names"
+
+
+# --- the machine refuses: exit 3 ---------------------------------------------------------
+
+
+class StorageError(SeglogError):
+    """The operating system refused: no space, no permission, a failed fsync, a directory in a file's place."""
+
+    code = "storage"
+    exit_status = 3
+    hint = "free space or mend the permission, then run again"
+
+
+# --- not ours to read: exit 4 ------------------------------------------------------------
+
+
+class NotALogError(SeglogError):
+    """The path is neither a partition directory, nor a .log file, nor a log dir of partitions."""
+
+    code = "not_a_log"
+    exit_status = 4
+    hint = "give a directory such as orders-0, one of its .log files, or the log dir above it"
+
+
+class UnsupportedVersionError(SeglogError):
+    """A file of a newer version than this release reads."""
+
+    code = "unsupported_version"
+    exit_status = 4
+    hint = "use a newer seglog"
+
+
+class UnsupportedForMessageFormatError(SeglogError):
+    """The request needs what this record format does not have (headers below v2, time below v1)."""
+
+    code = "unsupported_for_message_format"
+    exit_status = 2
+    hint = "convert to v2 first, or leave out what the old format cannot hold"
+
+
+# --- somebody else holds it: exit 5 ------------------------------------------------------
+
+
+class LogLockedError(SeglogError):
+    """Another process holds the lock: a live broker holds its log dir's .lock, a writer its partition's."""
+
+    code = "locked"
+    exit_status = 5
+    hint = "stop the process that holds it, or work on a copy; reading needs no lock"
+
+
+class ForkedHandleError(SeglogError):
+    """A handle was used in a child process after fork: locks and descriptors belong to the parent."""
+
+    code = "forked_handle"
+    exit_status = 5
+    hint = "open the log again in the child process"
+
+
+# --- a codec is missing or unknown: exit 6 -----------------------------------------------
+
+
+class UnsupportedCompressionTypeError(SeglogError):
+    """A codec that this format version may not use (zstd below v2), or codec bits that name none."""
+
+    code = "unsupported_compression_type"
+    exit_status = 6
+    hint = "choose another codec with --codec"
+
+
+class MissingCodecError(SeglogError):
+    """The codec is known but its library is not installed."""
+
+    code = "missing_codec"
+    exit_status = 6
+    hint = "pip install the library that the message names"
+
+
+# --- sizes -------------------------------------------------------------------------------
+
+
+class RecordTooLargeError(SeglogError):
+    """A record, a batch, or a decompressed payload is larger than its limit allows."""
+
+    code = "record_too_large"
+    hint = "raise the limit that the message names if the data is trusted"

@@ -1,0 +1,1 @@
+"""Records and batches of each format version, compression, names: bytes in, bytes out, no files."""

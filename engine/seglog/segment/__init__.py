@@ -1,0 +1,1 @@
+"""One .log with its indexes: everything that a log and a ledger share."""

@@ -1,0 +1,1 @@
+"""What examines or rewrites closed files."""

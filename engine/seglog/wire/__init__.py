@@ -1,0 +1,1 @@
+"""Message classes, written by tools/gen_wire.py from proto/."""

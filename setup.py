@@ -1,0 +1,80 @@
+"""Build the kernels. Everything static is in pyproject.toml.
+
+    SEGLOG_ANNOTATE=1   write Cython's yellow HTML next to the C, in build/cython/
+    SEGLOG_TRACE=1      -O0 -g and line tracing, so that coverage sees the .pyx lines
+    SEGLOG_SANITIZE=1   AddressSanitizer and UBSan (run Python with LD_PRELOAD=libasan.so)
+"""
+import os
+import sys
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, find_packages, setup
+
+if sys.platform == "win32":
+    sys.exit("seglog does not run on Windows: it needs POSIX record locks and rename over open files.")
+
+ANNOTATE = bool(os.environ.get("SEGLOG_ANNOTATE"))
+TRACE = bool(os.environ.get("SEGLOG_TRACE"))
+SANITIZE = bool(os.environ.get("SEGLOG_SANITIZE"))
+
+PACKAGE = "seglog._kernels"
+CFLAGS = ["-std=c11", "-Wall", "-Wextra", "-Wno-unused-parameter"]
+CFLAGS += ["-O0", "-g", "-UNDEBUG"] if TRACE else ["-O1", "-g", "-UNDEBUG"] if SANITIZE else ["-O2"]
+LDFLAGS: list[str] = []
+MACROS = [("CYTHON_TRACE_NOGIL", "1")] if TRACE else []
+if SANITIZE:
+    CFLAGS += ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
+    LDFLAGS += ["-fsanitize=address,undefined"]
+
+
+def cython_path() -> str:
+    """Show cext/ to Cython under its dotted name.
+
+    Cython looks a .pxd up by the *module's* dotted path, so cext/window.pyx built as
+    seglog._kernels.window would find neither its own window.pxd nor its neighbours'.
+    """
+    package = Path("build/cython-path", *PACKAGE.split("."))
+    package.parent.mkdir(parents=True, exist_ok=True)
+    if not package.is_symlink():
+        package.symlink_to(os.path.relpath("cext", package.parent), target_is_directory=True)
+    return "build/cython-path"
+
+
+def kernel(source: Path) -> Extension:
+    """One .pyx is one module. C beside it is named in its head: `# distutils: sources = cext/seg_x.c`."""
+    return Extension(
+        f"{PACKAGE}.{source.stem}",
+        sources=[str(source)],
+        depends=[str(p) for p in sorted(Path("cext").glob("*.h"))],
+        include_dirs=["cext"],
+        define_macros=MACROS,
+        extra_compile_args=CFLAGS,
+        extra_link_args=LDFLAGS,
+    )
+
+
+setup(
+    # Found, not listed: a list forgets a new folder, and only the wheel would notice.
+    packages=[
+        *find_packages("engine"),
+        "seglog.tools",
+        *(f"seglog.tools.{name}" for name in find_packages("tools")),
+    ],
+    ext_modules=cythonize(
+        [kernel(source) for source in sorted(Path("cext").glob("*.pyx"))],
+        include_path=[cython_path()],
+        # Cython.Coverage finds a .pyx only beside its .c, so a traced build is made in place.
+        build_dir=None if TRACE else "build/cython",
+        annotate=ANNOTATE,
+        nthreads=0 if TRACE else os.cpu_count(),
+        compiler_directives={
+            "language_level": "3",
+            "embedsignature": True,
+            "boundscheck": TRACE or SANITIZE,
+            "wraparound": False,
+            "cdivision": True,
+            "linetrace": TRACE,
+        },
+    ),
+)
