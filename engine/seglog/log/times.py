@@ -1,0 +1,42 @@
+"""Points in time as people give them: milliseconds, datetimes, ISO 8601, `-2h`."""
+import datetime as dt
+import re
+import time
+
+from seglog.errors import InvalidArgumentError
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_AGO = re.compile(r"-(\d+)(ms|s|m|h|d|w)")
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def to_timestamp_ms(when: int | dt.datetime | str, *, now_ms: int | None = None) -> int:
+    """Milliseconds since the epoch (UTC).
+
+    `when` is an int of milliseconds, a datetime with a time zone, or a string: milliseconds
+    ("1700000000000"), ISO 8601 ("2026-11-01", "2026-11-01T12:00:00Z"; no zone means UTC), or a
+    time before now ("-2h"; units ms, s, m, h, d, w). Raises InvalidArgumentError.
+    """
+    if isinstance(when, bool):
+        raise InvalidArgumentError(f"not a time: {when!r}", hint="give milliseconds, ISO 8601, or -2h")
+    if isinstance(when, int):
+        return when
+    if isinstance(when, dt.datetime):
+        if when.tzinfo is None:
+            raise InvalidArgumentError(
+                f"a datetime without a time zone: {when!r}", hint="say which: datetime(..., tzinfo=UTC)"
+            )
+        return (when - _EPOCH) // dt.timedelta(milliseconds=1)
+    text = when.strip()
+    if re.fullmatch(r"-?\d+", text):
+        return int(text)
+    if ago := _AGO.fullmatch(text):
+        now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        return now - int(ago[1]) * _UNITS_MS[ago[2]]
+    try:
+        parsed = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidArgumentError(
+            f"not a time: {when!r}", hint="give milliseconds since 1970, ISO 8601 (2026-11-01T12:00:00Z), or -2h"
+        ) from None
+    return to_timestamp_ms(parsed if parsed.tzinfo else parsed.replace(tzinfo=dt.UTC))

@@ -1,0 +1,298 @@
+"""One segment of a log, read-only: the .log file and the indexes beside it.
+
+The log is the truth and an index is a hint. Each answer that began at an index entry was
+checked against the batch that the entry leads to; an entry that misleads costs a scan from the
+start of the segment, never a wrong answer. Nothing here writes or locks.
+
+A Segment keeps its files mapped from the first use to `close()`; batches, records and views
+taken from it stay valid after that, for they hold the map themselves.
+"""
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from seglog._kernels.record_batch import RecordBatch
+from seglog._kernels.segment_scan import BatchTable, Status, find_batch, scan
+from seglog._kernels.status import words
+from seglog._kernels.window import Window
+from seglog.errors import CorruptIndexError, CorruptRecordError
+from seglog.format import names
+from seglog.format.compression import Decompress, decompressor
+from seglog.fs.mapping import Mapping
+from seglog.segment.offset_index import OffsetIndex
+from seglog.segment.time_index import TimeIndex
+from seglog.segment.transaction_index import TransactionIndex
+
+# Batches looked at between two returns to Python: enough to make the call free, few enough
+# that a table stays in cache.
+BATCHES_A_SCAN = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPosition:
+    """Where a batch lies in its segment's .log: Kafka's LogOffsetPosition."""
+
+    last_offset: int
+    position: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampOffset:
+    """The answer to a search by time: Kafka's TimestampAndOffset. timestamp in ms, -1 where it is not known."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    """Bytes that a reader skipped, and the offsets that may have been in them (inclusive; last -1: unknown)."""
+
+    file: str
+    position: int
+    size_bytes: int
+    first_offset: int
+    last_offset: int
+    reason: str
+
+
+class Segment:
+    """The .log at `path` and its indexes.
+
+    `is_last`: it is the last segment of its partition, so that a batch cut short at its end, or
+    zero bytes behind its last batch, are the tail of a write that did not finish, and end the data.
+    Anywhere else the same bytes are corruption.
+    """
+
+    def __init__(self, path: Path, *, is_last: bool = True, decompress: Decompress | None = None) -> None:
+        self.path = path
+        self.base_offset = names.parse_base_offset(path.name)
+        self.is_last = is_last
+        self._decompress = decompress or decompressor()
+        self._mapping: Mapping | None = None
+        self._window: Window | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._next_offset: int | None = None
+
+    # --- files -------------------------------------------------------------------------------
+
+    @property
+    def window(self) -> Window:
+        """The whole .log, mapped."""
+        if self._window is None:
+            self._mapping = Mapping(self.path)
+            self._window = Window(self._mapping, str(self.path))
+        return self._window
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the .log when it was opened, a torn tail included."""
+        return len(self.window)
+
+    @property
+    def offset_index(self) -> OffsetIndex | None:
+        """The .index beside the log; None where there is none. Raises CorruptIndexError."""
+        path = self.path.with_suffix(names.OFFSET_INDEX_SUFFIX)
+        if self._offset_index is None and path.exists():
+            self._offset_index = OffsetIndex(Mapping(path), self.base_offset, path=path)
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex | None:
+        """The .timeindex beside the log; None where there is none. Raises CorruptIndexError."""
+        path = self.path.with_suffix(names.TIME_INDEX_SUFFIX)
+        if self._time_index is None and path.exists():
+            self._time_index = TimeIndex(Mapping(path), self.base_offset, path=path)
+        return self._time_index
+
+    @property
+    def transaction_index(self) -> TransactionIndex | None:
+        """The .txnindex beside the log; None where no transaction was aborted. Raises CorruptIndexError."""
+        path = self.path.with_suffix(names.TRANSACTION_INDEX_SUFFIX)
+        if not path.exists():
+            return None
+        return TransactionIndex(path.read_bytes(), path=path)
+
+    def close(self) -> None:
+        """Let go of the files. Twice is fine; what was taken from the segment stays readable."""
+        self._offset_index = self._time_index = None
+        self._window = None
+        if self._mapping is not None:
+            self._mapping.close()
+            self._mapping = None
+
+    # --- batches -----------------------------------------------------------------------------
+
+    def tables(
+        self,
+        position: int = 0,
+        *,
+        check_crc: bool = True,
+        on_lost: Callable[[LostRange], None] | None = None,
+    ) -> Iterator[BatchTable]:
+        """Batch headers from `position` (the start of a batch) to the end of the data, some thousand at a time.
+
+        With `check_crc` each batch's checksum was found good before it is given. A damaged batch
+        raises CorruptRecordError, or, where `on_lost` is given, is reported to it and skipped up to the
+        next whole batch with a good checksum and a later offset.
+        """
+        window, size = self.window, self.size_bytes
+        last_offset = self.base_offset - 1
+        while position < size:
+            table = scan(
+                window, position, check_crc=check_crc, max_batches=BATCHES_A_SCAN, decompress=self._decompress
+            )
+            if len(table):
+                last_offset = table[-1].last_offset
+                yield table
+            position = table.end
+            if table.stop in (Status.OK, Status.LIMIT):
+                continue
+            resume = find_batch(window, position + 1, last_offset + 1)
+            if resume < 0 and self.is_last and table.stop in (Status.SHORT, Status.ZEROS):
+                return      # the write that did not finish
+            if on_lost is None:
+                raise CorruptRecordError(
+                    words(table.stop), file=self.path, position=position, offset=last_offset + 1
+                )
+            end = size if resume < 0 else resume
+            on_lost(self._lost(position, end, last_offset, words(table.stop)))
+            position = end
+
+    def batches(
+        self,
+        position: int = 0,
+        *,
+        check_crc: bool = True,
+        on_lost: Callable[[LostRange], None] | None = None,
+    ) -> Iterator[RecordBatch]:
+        """The batches of `tables`, one by one."""
+        for table in self.tables(position, check_crc=check_crc, on_lost=on_lost):
+            yield from table
+
+    def _lost(self, position: int, end: int, last_offset: int, reason: str) -> LostRange:
+        following = next(iter(scan(self.window, end, max_batches=1, decompress=self._decompress)), None)
+        return LostRange(
+            file=str(self.path),
+            position=position,
+            size_bytes=end - position,
+            first_offset=last_offset + 1,
+            last_offset=-1 if following is None else following.base_offset - 1,
+            reason=reason,
+        )
+
+    # --- the end -----------------------------------------------------------------------------
+
+    @property
+    def next_offset(self) -> int:
+        """One past the last offset in the segment; its base offset where it holds no batch.
+
+        Kafka's LogSegment.readNextOffset: from the last index entry to the end, headers only.
+        """
+        if self._next_offset is None:
+            self._next_offset = self.base_offset
+            for table in self.tables(self._position_near(2**63 - 1), check_crc=False):
+                self._next_offset = table[-1].last_offset + 1
+        return self._next_offset
+
+    # --- search by offset --------------------------------------------------------------------
+
+    def find_offset(self, target: int) -> BatchPosition | None:
+        """The first batch whose last offset is at or above `target`; None past the end.
+
+        Kafka's LogSegment.translateOffset. The batch may begin above the target (a hole left by compaction).
+        """
+        for table in self.tables(self._position_near(target)):
+            found = table.find_offset(target)
+            if found >= 0:
+                batch = table[found]
+                return BatchPosition(batch.last_offset, batch.position, batch.size_bytes)
+        return None
+
+    def _position_near(self, target: int) -> int:
+        """The start of a batch at or before the one that holds `target`: from the index, where that holds true."""
+        try:
+            index = self.offset_index
+            if index is None:
+                return 0
+            offset, position = index.lookup(target)
+        except CorruptIndexError:
+            return 0
+        return position if self._leads_to(offset, position) else 0
+
+    def _leads_to(self, offset: int, position: int) -> bool:
+        """Does the index entry (offset, position) lead to a whole batch that begins at or before the offset?
+
+        The entry's offset may be the first or the last of its batch, or the last of an append of
+        several batches (Kafka <= 1.1, >= 2.0, 2.8's appends): in each case the batch begins no later.
+        """
+        if position == 0:
+            return True
+        if not 0 < position < self.size_bytes:
+            return False
+        table = scan(self.window, position, max_batches=1, check_crc=True, decompress=self._decompress)
+        try:
+            return len(table) == 1 and self.base_offset <= table[0].base_offset <= offset
+        except CorruptRecordError:      # a wrapper that does not open
+            return False
+
+    # --- search by time ----------------------------------------------------------------------
+
+    def find_timestamp(self, target: int, start_offset: int = 0) -> TimestampOffset | None:
+        """The first record, in log order, with timestamp >= `target` (ms) and offset >= `start_offset`.
+
+        Kafka's LogSegment.findOffsetByTimestamp. The time index, where it holds true, says where to begin.
+        """
+        for table in self.tables(self._position_before_time(target)):
+            found = table.find_timestamp(target)
+            while found >= 0:
+                batch = table[found]
+                if batch.last_offset >= start_offset:
+                    for record in batch:
+                        if record.timestamp >= target and record.offset >= start_offset:
+                            return TimestampOffset(record.timestamp, record.offset, _known_epoch(batch))
+                found = table.find_timestamp(target, found + 1)
+        return None
+
+    @property
+    def largest_timestamp(self) -> TimestampOffset | None:
+        """The largest timestamp in the segment and the first offset that carries it; None where no record has one."""
+        entry = self._trusted_time_entry(2**63 - 1)
+        largest, position = (-1, 0) if entry is None else (entry[0], entry[2])
+        for table in self.tables(position):
+            largest = max(largest, table.max_timestamp)
+        return None if largest < 0 else self.find_timestamp(largest)
+
+    def _position_before_time(self, target: int) -> int:
+        entry = self._trusted_time_entry(target - 1)
+        return 0 if entry is None else entry[2]
+
+    def _trusted_time_entry(self, target: int) -> tuple[int, int, int] | None:
+        """(timestamp, offset, position of its batch) of the last time-index entry with timestamp <= target.
+
+        None where there is none, or where the entry does not lead to a batch with that largest timestamp:
+        then the index is not believed. After compaction the entry's offset may be a hole; a rewritten
+        index leads to the batch that covers it.
+        """
+        try:
+            index = self.time_index
+            if index is None or len(index) == 0:
+                return None
+            timestamp, offset = index.lookup(target)
+        except CorruptIndexError:
+            return None
+        if timestamp < 0:
+            return None
+        position = self._position_near(offset)
+        table = scan(self.window, position, max_batches=BATCHES_A_SCAN, decompress=self._decompress)
+        found = table.find_offset(offset)
+        if found < 0 or not table[found].crc_is_valid() or table[found].max_timestamp != timestamp:
+            return None
+        return timestamp, offset, table[found].position
+
+
+def _known_epoch(batch: RecordBatch) -> int | None:
+    return None if batch.leader_epoch < 0 else batch.leader_epoch
