@@ -54,27 +54,33 @@ def kernel(source: Path) -> Extension:
     )
 
 
-setup(
-    # Found, not listed: a list forgets a new folder, and only the wheel would notice.
-    packages=[
-        *find_packages("engine"),
-        "seglog.tools",
-        *(f"seglog.tools.{name}" for name in find_packages("tools")),
-    ],
-    ext_modules=cythonize(
-        [kernel(source) for source in sorted(Path("cext").glob("*.pyx"))],
-        include_path=[cython_path()],
-        # Cython.Coverage finds a .pyx only beside its .c, so a traced build is made in place.
-        build_dir=None if TRACE else "build/cython",
-        annotate=ANNOTATE,
-        nthreads=0 if TRACE else os.cpu_count(),
-        compiler_directives={
-            "language_level": "3",
-            "embedsignature": True,
-            "boundscheck": TRACE or SANITIZE,
-            "wraparound": False,
-            "cdivision": True,
-            "linetrace": TRACE,
-        },
-    ),
-)
+def main() -> None:
+    setup(
+        # Found, not listed: a list forgets a new folder, and only the wheel would notice.
+        packages=[
+            *find_packages("engine"),
+            "seglog.tools",
+            *(f"seglog.tools.{name}" for name in find_packages("tools")),
+        ],
+        ext_modules=cythonize(
+            [kernel(source) for source in sorted(Path("cext").glob("*.pyx"))],
+            include_path=[cython_path()],
+            # Cython.Coverage finds a .pyx only beside its .c, so a traced build is made in place.
+            build_dir=None if TRACE else "build/cython",
+            annotate=ANNOTATE,
+            nthreads=0 if TRACE else os.cpu_count(),
+            compiler_directives={
+                "language_level": "3",
+                "embedsignature": True,
+                "boundscheck": TRACE or SANITIZE,
+                "wraparound": False,
+                "cdivision": True,
+                "linetrace": TRACE,
+            },
+        ),
+    )
+
+
+# Guarded, because Cython's worker processes import this file where processes are not forked (macOS, Python 3.14).
+if __name__ == "__main__":
+    main()

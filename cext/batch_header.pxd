@@ -36,7 +36,7 @@ cdef struct BatchHeader:
     int64_t size_bytes          # of the whole batch, LOG_OVERHEAD included
     int64_t base_offset         # v2: of the header. v0, v1: the outer offset, same as last_offset
     int64_t last_offset
-    int64_t base_timestamp      # v2: of the header (the delete horizon where that bit is set). v1: the message's. v0: -1
+    int64_t base_timestamp      # v2: of the header (with that bit: the delete horizon). v1: the message's. v0: -1
     int64_t max_timestamp       # v2: of the header. v1: the message's. v0: -1
     int64_t producer_id         # -1 below v2, as the next three
     int32_t leader_epoch

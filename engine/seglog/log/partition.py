@@ -75,7 +75,7 @@ class Partition:
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that a reader may see: the log dir's checkpoint (KIP-107), at least the first segment's base."""
+        """The first offset a reader may see: the log dir's checkpoint (KIP-107), at least the first segment's base."""
         first = self.segments[0].base_offset
         try:
             starts = read_offset_checkpoint(self.path.parent / LOG_START_OFFSET_CHECKPOINT)

@@ -1,0 +1,91 @@
+# Everything that a fresh checkout needs. `make demo` and `make test` are the two to know; `make help` lists the rest.
+#
+# Needs Python 3.11 or newer, a C compiler and PyPI. Nothing is installed outside the checkout: the virtual environment is
+# .venv, the stamps that make a second run quick are in .make, and everything built is in build/ and dist/.
+
+VENV   := .venv
+PY     := $(VENV)/bin/python
+PIP    := $(PY) -m pip install --quiet --disable-pip-version-check
+# The first interpreter that is new enough; `make PYTHON=/path/to/python` chooses another.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
+
+# C that Cython wrote beside its .pyx (a traced build does) is no source.
+KERNELS := $(wildcard cext/*.pyx cext/*.pxd cext/*.h cext/seg_*.c)
+# Set TESTS to run some: make test TESTS='tests/format -k gzip'
+TESTS   ?=
+
+# Stamps say what was installed *here*: a checkout that was moved or lost its environment starts again.
+ifneq ($(shell test -x $(PY) && cat .make/where 2>/dev/null),$(CURDIR))
+$(shell rm -rf .make)
+endif
+
+.PHONY: help build demo test lint torture oracle sanitize coverage bench dist clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: .make/kernels  ## the virtual environment and the kernels
+
+demo: build  ## show, verify and convert the sample directory of a real broker
+	@$(VENV)/bin/seglog demo
+
+test: build .make/test  ## every test that needs no JVM
+	$(PY) -m pytest $(TESTS)
+
+lint: build .make/test .make/lint  ## ruff, cython-lint, mypy --strict, stubtest
+	$(PY) -m ruff check .
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cython-lint cext
+	$(PY) -m mypy
+	MYPYPATH=engine $(PY) -m mypy.stubtest seglog --concise --mypy-config-file pyproject.toml \
+		--allowlist .ci/stubtest-allowlist --ignore-unused-allowlist
+
+torture: build .make/test  ## the tests at full size: hours
+	SEGLOG_TORTURE=1 $(PY) -m pytest $(TESTS)
+
+oracle: build .make/test  ## the tests against real Kafka classes and a real broker: needs Java 17 and Maven
+	$(PY) -m pytest -m oracle $(or $(TESTS),tests)
+
+sanitize: .make/test  ## kernels and hostile bytes under AddressSanitizer and UBSan, in a copy of its own
+	.ci/instrumented sanitize $(TESTS)
+
+coverage: .make/test  ## line coverage of Python and Cython, in a copy of its own
+	.ci/instrumented trace $(TESTS)
+
+bench: build .make/test  ## ratios against other libraries, all in one run
+	$(PY) -m benches
+
+dist: .make/test .make/dist  ## sdist and wheel, checked in an environment of their own
+	.ci/check-dist
+
+clean:  ## forget everything that was made here
+	rm -rf .make $(VENV) build dist engine/*.egg-info engine/seglog/_kernels/*.so .coverage* .mypy_cache .pytest_cache \
+		.ruff_cache .hypothesis tests/golden/unpacked
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- how the environment is made --------------------------------------------------------
+
+.make/venv:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "seglog needs Python 3.11 or newer and found none (python3 is $$(python3 --version 2>&1))." >&2; \
+		echo "Install one, or name one: make PYTHON=/path/to/python3.12" >&2; exit 1; fi
+	@$(PYTHON) .ci/preflight
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PIP) 'pip>=25.1'
+	@mkdir -p .make && echo '$(CURDIR)' > .make/where && touch $@
+
+# The kernels are built with the tools of this environment, not in pip's isolated one: that one starts from nothing each time.
+.make/installed: .make/venv pyproject.toml setup.py
+	$(PIP) --group build
+	@# A banner about folders named like the package is all that would warn here.
+	PYTHONWARNINGS=ignore $(PIP) --no-build-isolation --editable .
+	@touch $@
+
+.make/kernels: .make/installed $(KERNELS)
+	$(PY) setup.py --quiet build_ext --inplace
+	@touch $@
+
+.make/test .make/lint .make/dist: .make/installed pyproject.toml
+	$(PIP) --group $(notdir $@)
+	@touch $@
