@@ -12,4 +12,6 @@ cdef class BatchTable:
     cdef Py_ssize_t n
     cdef Py_ssize_t capacity
     cdef readonly int64_t end       # position after the last batch in the table
-    cdef readonly int stop          # the Status that ended the scan: OK at the end of the window
+    cdef int stop_                  # the Status that ended the scan: OK at the end of the window
+
+    cdef int append(self, const BatchHeader* row) noexcept nogil

@@ -167,3 +167,58 @@ cdef inline int varlong_size(int64_t v) noexcept nogil:
         n += 1
         raw >>= 7
     return n
+
+
+# --- varints where the bytes go on: the caller has proved that ten bytes follow s.p ----------
+# They stop at ten (five) bytes, not at s.end. Same answers as span_varlong and span_varint.
+
+cdef inline int near_varlong(Span* s, int64_t* out) noexcept nogil:
+    cdef const uint8_t* p = s.p
+    cdef uint64_t raw = p[0]
+    cdef int shift
+    if raw < 0x80:
+        p += 1
+    elif p[1] < 0x80:
+        raw = (raw & 0x7F) | (<uint64_t>p[1] << 7)
+        p += 2
+    else:
+        raw = (raw & 0x7F) | (<uint64_t>(p[1] & 0x7F) << 7)
+        p += 2
+        shift = 14
+        while True:
+            if shift > 63:
+                return BAD_VARINT
+            raw |= <uint64_t>(p[0] & 0x7F) << shift
+            shift += 7
+            p += 1
+            if p[-1] < 0x80:
+                break
+    out[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
+    s.p = p
+    return OK
+
+
+cdef inline int near_varint(Span* s, int32_t* out) noexcept nogil:
+    cdef const uint8_t* p = s.p
+    cdef uint32_t raw = p[0]
+    cdef int shift
+    if raw < 0x80:
+        p += 1
+    elif p[1] < 0x80:
+        raw = (raw & 0x7F) | (<uint32_t>p[1] << 7)
+        p += 2
+    else:
+        raw = (raw & 0x7F) | (<uint32_t>(p[1] & 0x7F) << 7)
+        p += 2
+        shift = 14
+        while True:
+            if shift > 28:
+                return BAD_VARINT
+            raw |= <uint32_t>(p[0] & 0x7F) << shift
+            shift += 7
+            p += 1
+            if p[-1] < 0x80:
+                break
+    out[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
+    s.p = p
+    return OK

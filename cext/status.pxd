@@ -2,7 +2,7 @@
 
 The words for each status are in one place: `status.raise_status` (status.pyx).
 """
-cdef enum Status:
+cpdef enum Status:
     OK = 0
     SHORT = -1              # the bytes end before the field does
     BAD_VARINT = -2         # more than ten bytes, or more than five for a 32-bit one
@@ -27,4 +27,4 @@ cdef enum Status:
 
 from libc.stdint cimport int64_t
 
-cdef int raise_status(int status, Py_ssize_t position, int64_t offset) except -1
+cdef int raise_status(int status, Py_ssize_t position, int64_t offset, object file=*) except -1

@@ -1,5 +1,5 @@
 """The one place that knows the words for a status and the exception it becomes."""
-from seglog.errors import CorruptIndexError, CorruptRecordError, SeglogError
+from seglog.errors import CorruptIndexError, CorruptRecordError, SeglogError, UnsupportedCompressionTypeError
 
 _WORDS = {
     SHORT: "the bytes end before the field does",
@@ -29,14 +29,21 @@ def words(int status):
     return _WORDS.get(status, f"status {status}")
 
 
-cdef int raise_status(int status, Py_ssize_t position, int64_t offset) except -1:
-    """Turn a status into its exception. `position` or `offset` -1: not known."""
+cdef int raise_status(int status, Py_ssize_t position, int64_t offset, object file=None) except -1:
+    """Turn a status into its exception. `position` or `offset` -1: not known; `file` its name or None."""
     if status == NO_MEMORY:
         raise MemoryError
     if status == NO_SPACE:
         raise SeglogError(words(status))
-    raise (CorruptIndexError if status == NOT_SORTED else CorruptRecordError)(
+    if status == NOT_SORTED:
+        error = CorruptIndexError
+    elif status == BAD_CODEC:
+        error = UnsupportedCompressionTypeError
+    else:
+        error = CorruptRecordError
+    raise error(
         words(status),
+        file=file,
         position=None if position < 0 else position,
         offset=None if offset < 0 else offset,
     )

@@ -1,0 +1,91 @@
+"""Parse and check the header of a batch of any format version. See docs/formats/.
+
+Borrows the bytes, keeps nothing, trusts no field: a header that parses OK lies inside the bytes
+with everything that its size claims. What it says may still be wrong: only the CRC tells, and
+that leaves base offset, size, leader epoch and magic of a v2 batch uncovered.
+"""
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+
+from .crc cimport update_crc32, update_crc32c
+from .span cimport load_i16, load_i32, load_i64, load_u32
+from .status cimport BAD_COUNT, BAD_MAGIC, BAD_SIZE, OK, SHORT, ZEROS
+
+
+cdef bint starts_with_zeros(const uint8_t* p, int64_t size) noexcept nogil:
+    """No batch begins with 61 zero bytes; a preallocated file does after its last batch."""
+    cdef int64_t i
+    for i in range(min(size, V2_HEADER_SIZE)):
+        if p[i] != 0:
+            return False
+    return True
+
+
+cdef int parse_header(const uint8_t* bytes, int64_t size, int64_t position, BatchHeader* out) noexcept nogil:
+    cdef const uint8_t* p
+    cdef int64_t rest = size - position
+    cdef int64_t length
+    if position < 0 or rest <= 0:
+        return SHORT
+    p = bytes + position
+    # As Kafka's FileLogInputStream, in its order: a rest that does not reach past the magic byte is no batch.
+    if rest <= MAGIC_POS:
+        return ZEROS if starts_with_zeros(p, rest) else SHORT
+    length = load_i32(p + 8)
+    if length < MIN_V0_SIZE - LOG_OVERHEAD:
+        return ZEROS if length == 0 and starts_with_zeros(p, rest) else BAD_SIZE
+    if length > rest - LOG_OVERHEAD:
+        return SHORT
+    out.position = position
+    out.size_bytes = length + LOG_OVERHEAD
+    out.magic = <int8_t>p[MAGIC_POS]
+    out.base_offset = load_i64(p)
+    if out.magic == 2:
+        return parse_v2_header(p, out)
+    if out.magic == 0 or out.magic == 1:
+        return parse_message_header(p, out)
+    return BAD_MAGIC
+
+
+cdef inline int parse_v2_header(const uint8_t* p, BatchHeader* out) noexcept nogil:
+    if out.size_bytes < V2_HEADER_SIZE:
+        return BAD_SIZE
+    out.leader_epoch = load_i32(p + 12)
+    out.crc = load_u32(p + 17)
+    out.attributes = load_i16(p + 21)
+    # Unsigned, for both may be anything: signed overflow would be undefined.
+    out.last_offset = <int64_t>(<uint64_t>out.base_offset + <uint64_t><int64_t>load_i32(p + 23))
+    out.base_timestamp = load_i64(p + 27)
+    out.max_timestamp = load_i64(p + 35)
+    out.producer_id = load_i64(p + 43)
+    out.producer_epoch = load_i16(p + 51)
+    out.base_sequence = load_i32(p + 53)
+    out.count = load_i32(p + 57)
+    if out.count < 0:
+        return BAD_COUNT
+    if out.attributes & CODEC_MASK == CODEC_NONE:
+        if out.count > (out.size_bytes - V2_HEADER_SIZE) // MIN_V2_RECORD_SIZE:
+            return BAD_COUNT
+    return OK
+
+
+cdef inline int parse_message_header(const uint8_t* p, BatchHeader* out) noexcept nogil:
+    if out.magic == 1 and out.size_bytes < MIN_V1_SIZE:
+        return BAD_SIZE
+    out.crc = load_u32(p + 12)
+    out.attributes = p[17]
+    out.last_offset = out.base_offset
+    out.base_timestamp = load_i64(p + V0_HEADER_SIZE) if out.magic == 1 else -1
+    out.max_timestamp = out.base_timestamp
+    out.producer_id = -1
+    out.producer_epoch = -1
+    out.leader_epoch = -1
+    out.base_sequence = -1
+    out.count = -1
+    return OK
+
+
+cdef bint crc_matches(const uint8_t* bytes, const BatchHeader* header) noexcept nogil:
+    cdef const uint8_t* p = bytes + header.position
+    if header.magic == 2:
+        return update_crc32c(0, p + 21, header.size_bytes - 21) == header.crc
+    return update_crc32(0, p + MAGIC_POS, header.size_bytes - MAGIC_POS) == header.crc

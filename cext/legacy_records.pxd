@@ -1,0 +1,108 @@
+"""Messages of format v0 and v1, bare or inside a wrapper. See docs/formats/message.md.
+
+What the reader of a wrapper must know (Kafka's AbstractLegacyRecordBatch.DeepRecordsIterator):
+
+                      v0 wrapper              v1 wrapper
+    inner offset      absolute                relative; the wrapper's own offset is the LAST message's,
+                                              so base = wrapper offset - last inner offset. Holes after
+                                              compaction are legal. Wrapper offset 0: base 0 (librdkafka).
+    inner timestamp   none: -1                its own, or the wrapper's where the wrapper has LogAppendTime
+    inner magic       0                       1
+    inner codec       none                    none
+
+Nothing here owns or keeps bytes.
+"""
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
+
+from .batch_header cimport (
+    CODEC_MASK, LOG_OVERHEAD, MAGIC_POS, MIN_V0_SIZE, MIN_V1_SIZE, TIMESTAMP_TYPE_BIT, V0_HEADER_SIZE,
+    V1_HEADER_SIZE, BatchHeader,
+)
+from .record_view cimport RecordView
+from .span cimport Span, load_i32, load_i64
+from .status cimport BAD_KEY_SIZE, BAD_MAGIC, BAD_NESTING, BAD_SIZE, BAD_VALUE_SIZE, OK, SHORT
+
+
+# One whole message, from its offset on: sizes must add up to exactly what `size` claims. Moves past
+# it on OK. Takes offset and timestamp as they stand; the CRC is not looked at.
+cdef inline int parse_message(Span* s, RecordView* out, int8_t* magic, uint8_t* attributes) noexcept nogil:
+    cdef const uint8_t* p = s.p
+    cdef const uint8_t* end
+    cdef int32_t size
+    if s.end - p <= MAGIC_POS:
+        return SHORT
+    size = load_i32(p + 8)
+    if size < MIN_V0_SIZE - LOG_OVERHEAD:
+        return BAD_SIZE
+    if size > s.end - p - LOG_OVERHEAD:
+        return SHORT
+    end = p + LOG_OVERHEAD + size
+    out.offset = load_i64(p)
+    magic[0] = <int8_t>p[MAGIC_POS]
+    attributes[0] = p[MAGIC_POS + 1]
+    if magic[0] == 1:
+        if size < MIN_V1_SIZE - LOG_OVERHEAD:
+            return BAD_SIZE
+        out.timestamp = load_i64(p + V0_HEADER_SIZE)
+        p += V1_HEADER_SIZE
+    elif magic[0] == 0:
+        out.timestamp = -1
+        p += V0_HEADER_SIZE
+    else:
+        return BAD_MAGIC
+    # The minimum sizes leave room for both size fields: 4 for the key's, 4 for the value's behind it.
+    out.key_size = load_i32(p)
+    p += 4
+    out.key = p
+    if out.key_size > 0:
+        if out.key_size > end - p - 4:
+            return BAD_KEY_SIZE
+        p += out.key_size
+    elif out.key_size < 0:
+        out.key_size = -1
+    out.value_size = load_i32(p)
+    p += 4
+    out.value = p
+    if out.value_size < 0:
+        out.value_size = -1
+        if p != end:
+            return BAD_VALUE_SIZE
+    elif out.value_size != end - p:
+        return BAD_VALUE_SIZE
+    out.headers = NULL
+    out.headers_size = 0
+    out.header_count = 0
+    out.size_bytes = size + LOG_OVERHEAD
+    s.p = end
+    return OK
+
+
+# The next message of an opened wrapper, with its absolute offset and effective timestamp.
+# `base`: what find_inner_base said.
+cdef inline int parse_inner_message(
+    Span* s, const BatchHeader* wrapper, int64_t base, RecordView* out
+) noexcept nogil:
+    cdef const uint8_t* start = s.p
+    cdef int8_t magic = -1
+    cdef uint8_t attributes = 0
+    cdef int status = parse_message(s, out, &magic, &attributes)
+    if status != OK:
+        return status
+    if magic != wrapper.magic or attributes & CODEC_MASK:
+        s.p = start
+        return BAD_NESTING
+    out.offset = <int64_t>(<uint64_t>base + <uint64_t>out.offset)
+    if magic == 1 and wrapper.attributes & TIMESTAMP_TYPE_BIT:
+        out.timestamp = wrapper.max_timestamp
+    return OK
+
+
+# What to add to the offsets of an opened wrapper's messages, and how many there are. Walks the whole
+# message set (`records` is not moved); OK says that each message parses.
+# BAD_COUNT: no message. OFFSET_RANGE: the last inner offset of a v1 wrapper lies beyond the wrapper's.
+cdef int find_inner_base(
+    const Span* records, const BatchHeader* wrapper, int64_t* base, int64_t* count
+) noexcept nogil
+
+# Does the CRC of the message that begins at `start` fit? It must have parsed OK.
+cdef bint message_crc_matches(const uint8_t* start, const RecordView* message) noexcept nogil

@@ -1,0 +1,449 @@
+"""A batch and its records as Python objects that point into bytes, of any format version.
+
+A RecordBatch, a Record and a RecordIterator hold the Window of their bytes (the file's, or one on
+decompressed bytes), never a table or each other: each may outlive where it came from. Nothing is
+decompressed or decoded before it is asked for, and no CRC is checked unless asked.
+"""
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
+
+from .batch_header cimport (
+    CODEC_MASK, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, MIN_V2_RECORD_SIZE,
+    TRANSACTIONAL_BIT, V2_HEADER_SIZE, crc_matches,
+)
+from .legacy_records cimport find_inner_base, parse_inner_message, parse_message
+from .status cimport BAD_CODEC, BAD_COUNT, TRAILING_BYTES, raise_status
+
+from seglog.errors import InvalidArgumentError
+
+
+cdef enum:
+    NO_TIMESTAMP_TYPE = -1      # v0 has none
+    NO_SEQUENCE = -1
+
+
+# --- opening ---------------------------------------------------------------------------------
+
+cdef int raise_batch(int status, Window window, const BatchHeader* batch) except -1:
+    return raise_status(status, batch.position, batch.base_offset, None if window is None else window.name)
+
+
+cdef int check_count(const BatchHeader* batch, const Span* records) noexcept nogil:
+    if batch.count < 0 or batch.count > (records.end - records.p) // MIN_V2_RECORD_SIZE:
+        return BAD_COUNT
+    return OK
+
+
+cdef int find_payload(const uint8_t* bytes, const BatchHeader* batch, Span* payload) noexcept nogil:
+    """What the header stands before: v2 records as stored, the value of a message."""
+    cdef RecordView message
+    cdef int8_t magic = -1
+    cdef uint8_t attributes = 0
+    cdef int status
+    payload.p = bytes + batch.position
+    payload.end = payload.p + batch.size_bytes
+    if batch.magic == 2:
+        payload.p += V2_HEADER_SIZE
+        return OK
+    status = parse_message(payload, &message, &magic, &attributes)
+    if status != OK:
+        return status
+    payload.p = message.value
+    payload.end = message.value + max(message.value_size, 0)
+    return OK
+
+
+cdef Window open_records(Window window, const BatchHeader* batch, object decompress, Span* records):
+    cdef int codec = batch.attributes & CODEC_MASK
+    cdef Window opened
+    cdef int status
+    if codec == CODEC_NONE:
+        records.p = window.base + batch.position
+        records.end = records.p + batch.size_bytes
+        if batch.magic == 2:
+            records.p += V2_HEADER_SIZE
+        return window
+    if codec > CODEC_ZSTD or (codec == CODEC_ZSTD and batch.magic < 2):
+        raise_batch(BAD_CODEC, window, batch)
+    status = find_payload(window.base, batch, records)
+    if status != OK:
+        raise_batch(status, window, batch)
+    if batch.count == 0 and records.p == records.end:
+        return window       # emptied by a cleaner that kept the codec bits
+    if decompress is None:
+        raise InvalidArgumentError(
+            "the batch is compressed and no decompressor was given",
+            file=window.name, position=batch.position, offset=batch.base_offset,
+            hint="scan(..., decompress=seglog.format.compression.decompressor())",
+        )
+    opened = Window(decompress(codec, batch.magic, window.view(records.p, records.end - records.p)), window.name)
+    records.p = opened.base
+    records.end = opened.base + opened.size
+    return opened
+
+
+# --- batch -----------------------------------------------------------------------------------
+
+cdef RecordBatch batch_of(Window window, object decompress, const BatchHeader* header):
+    cdef RecordBatch batch = RecordBatch.__new__(RecordBatch)
+    batch.window = window
+    batch.decompress = decompress
+    batch.header = header[0]
+    return batch
+
+
+@cython.final
+@cython.freelist(64)
+cdef class RecordBatch:
+    """The header of a batch, and the way to its records. Made by a BatchTable only.
+
+    In v0 and v1 each message is a batch: a bare one of one record, or a wrapper. Fields that a
+    format version does not have are as Kafka gives them: -1, False, None.
+    """
+
+    def __init__(self):
+        raise TypeError("a RecordBatch comes from a BatchTable: see seglog._kernels.segment_scan.scan")
+
+    @property
+    def position(self):
+        """Of the first byte, in the window."""
+        return self.header.position
+
+    @property
+    def size_bytes(self):
+        """Of the whole batch, offset and size fields included."""
+        return self.header.size_bytes
+
+    @property
+    def magic(self):
+        return self.header.magic
+
+    @property
+    def attributes(self):
+        return self.header.attributes
+
+    @property
+    def base_offset(self):
+        """The first offset. Of a wrapper that is its first message's: this opens it."""
+        cdef Record first
+        if self.header.magic == 2 or self.header.attributes & CODEC_MASK == CODEC_NONE:
+            return self.header.base_offset
+        first = next(iter(self))
+        return first.view.offset
+
+    @property
+    def last_offset(self):
+        """The last offset; after compaction there may be no record of it any more."""
+        return self.header.last_offset
+
+    @property
+    def codec(self):
+        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; 5 to 7 name none."""
+        return self.header.attributes & CODEC_MASK
+
+    @property
+    def timestamp_type(self):
+        """-1 none (v0), 0 CreateTime, 1 LogAppendTime."""
+        return timestamp_type_of(&self.header)
+
+    @property
+    def base_timestamp(self):
+        """v2: of the header, which is the delete horizon where there is one. Below: the message's."""
+        return self.header.base_timestamp
+
+    @property
+    def max_timestamp(self):
+        return self.header.max_timestamp
+
+    @property
+    def crc(self):
+        return self.header.crc
+
+    @property
+    def leader_epoch(self):
+        return self.header.leader_epoch
+
+    @property
+    def producer_id(self):
+        return self.header.producer_id
+
+    @property
+    def producer_epoch(self):
+        return self.header.producer_epoch
+
+    @property
+    def base_sequence(self):
+        return self.header.base_sequence
+
+    @property
+    def last_sequence(self):
+        """-1 where the batch has no sequence; wraps at 2**31."""
+        return sequence_at(&self.header, self.header.last_offset)
+
+    @property
+    def last_offset_delta(self):
+        """v2: last offset - base offset. 0 below."""
+        return <int32_t>(<uint32_t>self.header.last_offset - <uint32_t>self.header.base_offset)
+
+    @property
+    def count(self):
+        """Of the records. -1 below v2: the header does not say."""
+        return self.header.count
+
+    @property
+    def is_transactional(self):
+        return has_bit(&self.header, TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self):
+        """Its records are markers of transactions or of the broker, not data."""
+        return has_bit(&self.header, CONTROL_BIT)
+
+    @property
+    def delete_horizon_ms(self):
+        """When the cleaner may remove the tombstones and markers of this batch (KIP-534); None: not set."""
+        return self.header.base_timestamp if has_bit(&self.header, DELETE_HORIZON_BIT) else None
+
+    def crc_is_valid(self):
+        cdef bint valid = False
+        if self.window is not None:
+            with nogil:
+                valid = crc_matches(self.window.base, &self.header)
+        return valid
+
+    def raw(self):
+        """The whole batch as it lies in the file."""
+        return self.window.view(self.window.base + self.header.position, self.header.size_bytes)
+
+    def payload(self):
+        """What the header stands before: v2 records as stored, the value of a message or wrapper."""
+        cdef Span payload
+        cdef int status = find_payload(self.window.base, &self.header, &payload)
+        if status != OK:
+            raise_batch(status, self.window, &self.header)
+        return self.window.view(payload.p, payload.end - payload.p)
+
+    def __iter__(self):
+        return iterate(
+            self, self.window, self.decompress, &self.header, &self.header + 1, INT64_MIN, INT64_MAX, True)
+
+    def __repr__(self):
+        return (f"<RecordBatch v{self.header.magic} at {self.header.position}, {self.header.size_bytes} bytes, "
+                f"to offset {self.header.last_offset}>")
+
+
+cdef extern from "<stdint.h>" nogil:
+    const int64_t INT64_MIN
+    const int64_t INT64_MAX
+
+
+cdef inline bint has_bit(const BatchHeader* batch, int bit) noexcept nogil:
+    return batch.magic >= 2 and batch.attributes & bit != 0
+
+
+cdef inline int8_t timestamp_type_of(const BatchHeader* batch) noexcept nogil:
+    if batch.magic == 0:
+        return NO_TIMESTAMP_TYPE
+    return 1 if batch.attributes & TIMESTAMP_TYPE_BIT else 0
+
+
+cdef inline int32_t sequence_at(const BatchHeader* batch, int64_t offset) noexcept nogil:
+    """Kafka's DefaultRecordBatch.incrementSequence: sequences wrap at 2**31."""
+    if batch.base_sequence < 0:
+        return NO_SEQUENCE
+    return <int32_t>((<uint32_t>batch.base_sequence + <uint32_t>offset - <uint32_t>batch.base_offset) & 0x7FFFFFFF)
+
+
+# --- record ----------------------------------------------------------------------------------
+
+@cython.final
+@cython.freelist(256)
+@cython.no_gc
+cdef class Record:
+    """One record where it lies. Made by iterating; reading a field makes the Python object for it."""
+
+    def __init__(self):
+        raise TypeError("a Record comes from iterating a RecordBatch")
+
+    @property
+    def offset(self):
+        return self.view.offset
+
+    @property
+    def timestamp(self):
+        """ms since 1970; -1 in v0; the batch's largest under LogAppendTime."""
+        return self.view.timestamp
+
+    @property
+    def timestamp_type(self):
+        """-1 none (v0), 0 CreateTime, 1 LogAppendTime."""
+        return self.timestamp_type_
+
+    @property
+    def sequence(self):
+        """Of an idempotent producer; -1 where there is none."""
+        return self.sequence_
+
+    @property
+    def size_bytes(self):
+        """As encoded and not compressed: v2 with its length field, below v2 with offset and size."""
+        return self.view.size_bytes
+
+    @property
+    def key(self):
+        if self.view.key_size < 0:
+            return None
+        return PyBytes_FromStringAndSize(<const char*>self.view.key, self.view.key_size)
+
+    @property
+    def value(self):
+        if self.view.value_size < 0:
+            return None
+        return PyBytes_FromStringAndSize(<const char*>self.view.value, self.view.value_size)
+
+    @property
+    def key_view(self):
+        """The key as a memoryview, not copied; it keeps the file mapped."""
+        if self.view.key_size < 0:
+            return None
+        return self.window.view(self.view.key, self.view.key_size)
+
+    @property
+    def value_view(self):
+        """The value as a memoryview, not copied; it keeps the file mapped."""
+        if self.view.value_size < 0:
+            return None
+        return self.window.view(self.view.value, self.view.value_size)
+
+    @property
+    def headers(self):
+        """((key, value or None), ...) in the order of the record. Keys that are not UTF-8 are surrogate-escaped."""
+        cdef Span s
+        cdef const uint8_t* key = NULL
+        cdef const uint8_t* value = NULL
+        cdef int32_t key_size = 0
+        cdef int32_t value_size = 0
+        if self.view.header_count == 0:
+            return ()
+        s.p = self.view.headers
+        s.end = s.p + self.view.headers_size
+        headers = []
+        for _ in range(self.view.header_count):
+            status = parse_record_header(&s, &key, &key_size, &value, &value_size)
+            if status != OK:        # they were checked; only a writable buffer can change since
+                raise_status(status, -1, self.view.offset, self.window.name)
+            headers.append((
+                PyUnicode_DecodeUTF8(<char*>key, key_size, b"surrogateescape"),
+                None if value_size < 0 else PyBytes_FromStringAndSize(<const char*>value, value_size),
+            ))
+        return tuple(headers)
+
+    def __repr__(self):
+        return f"<Record offset {self.view.offset}, {self.view.size_bytes} bytes>"
+
+
+# --- iteration -------------------------------------------------------------------------------
+
+cdef RecordIterator iterate(
+    object keeper, Window window, object decompress, const BatchHeader* row, const BatchHeader* rows_end,
+    int64_t first_offset, int64_t stop_offset, bint with_control
+):
+    cdef RecordIterator it = RecordIterator.__new__(RecordIterator)
+    it.keeper = keeper
+    it.window = window
+    it.decompress = decompress
+    it.batch = NULL
+    it.next_row = row
+    it.rows_end = row if window is None else rows_end
+    it.left = 0
+    it.first_offset = first_offset
+    it.stop_offset = stop_offset
+    it.with_control = with_control
+    return it
+
+
+@cython.final
+cdef class RecordIterator:
+    """The records of one batch or of many, in order. An error ends it."""
+
+    def __init__(self):
+        raise TypeError("a RecordIterator comes from iterating a RecordBatch or a BatchTable")
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Record record
+        cdef int status
+        while True:
+            while self.left == 0:
+                if self.next_row == self.rows_end or not self.open_next():
+                    raise StopIteration
+            record = Record.__new__(Record)
+            status = self.parse_next(&record.view)
+            if status != OK:
+                self.left = 0
+                self.next_row = self.rows_end
+                raise_batch(status, self.window, self.batch)
+            if record.view.offset >= self.first_offset:
+                break
+        if record.view.offset >= self.stop_offset:
+            self.left = 0
+            self.next_row = self.rows_end
+            raise StopIteration
+        record.window = self.opened
+        record.sequence_ = sequence_at(self.batch, record.view.offset)
+        record.timestamp_type_ = timestamp_type_of(self.batch)
+        return record
+
+    cdef inline int parse_next(self, RecordView* out) noexcept:
+        cdef int status
+        cdef int8_t magic = -1
+        cdef uint8_t attributes = 0
+        self.left -= 1
+        if self.batch.magic == 2:
+            status = parse_record_v2(&self.records, self.batch, out)
+            if status == OK and out.header_count != 0:
+                status = check_record_headers(out)
+        elif self.batch.attributes & CODEC_MASK:
+            status = parse_inner_message(&self.records, self.batch, self.inner_base, out)
+        else:
+            status = parse_message(&self.records, out, &magic, &attributes)
+        if status == OK and self.left == 0 and self.records.p != self.records.end:
+            status = TRAILING_BYTES
+        return status
+
+    cdef bint open_next(self) except -1:
+        """Open the next batch; `left` says how many records it gives. False: the end of the range."""
+        cdef const BatchHeader* batch = self.next_row
+        cdef int status = OK
+        self.batch = batch
+        self.next_row += 1
+        if batch.magic == 2 and batch.base_offset >= self.stop_offset:
+            self.next_row = self.rows_end
+            return False
+        if not self.with_control and has_bit(batch, CONTROL_BIT):
+            return True
+        # (A wrapper of offset 0 says nothing of its last record: see legacy_records.pxd.)
+        if batch.last_offset < self.first_offset and not (batch.magic == 1 and batch.last_offset == 0):
+            return True
+        try:
+            self.opened = open_records(self.window, batch, self.decompress, &self.records)
+            if batch.magic == 2:
+                status = check_count(batch, &self.records)
+                if status == OK and batch.count == 0 and self.records.p != self.records.end:
+                    status = TRAILING_BYTES
+                self.left = batch.count
+            elif batch.attributes & CODEC_MASK:
+                status = find_inner_base(&self.records, batch, &self.inner_base, &self.left)
+            else:
+                self.left = 1
+            if status != OK:
+                raise_batch(status, self.window, batch)
+        except BaseException:
+            self.left = 0
+            self.next_row = self.rows_end
+            raise
+        return True

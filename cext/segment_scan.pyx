@@ -1,0 +1,223 @@
+"""Find the batches of a segment: a walk from header to header, and the search for the next one after damage.
+
+Reads headers only, unless asked to check CRCs; never decompresses. Runs without the GIL.
+"""
+cimport cython
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, realloc
+
+from .batch_header cimport (
+    CODEC_LZ4, CODEC_MASK, CODEC_ZSTD, DELETE_HORIZON_BIT, MAGIC_POS, MIN_V0_SIZE, TIMESTAMP_TYPE_BIT, BatchHeader,
+    crc_matches, parse_header,
+)
+from .legacy_records cimport parse_message
+from .record_batch cimport batch_of, iterate
+from .record_view cimport RecordView
+from .span cimport Span
+from .status cimport BAD_CRC, LIMIT, NO_MEMORY, OK, raise_status
+
+from seglog._kernels.status import Status
+from seglog.errors import InvalidArgumentError
+
+cdef extern from "<stdint.h>" nogil:
+    const int64_t INT64_MIN
+    const int64_t INT64_MAX
+    const int32_t INT32_MAX
+
+
+cdef enum:
+    FIRST_CAPACITY = 64
+    # find_batch spends at most so much CRC work on headers that look right and are not: 64 MiB and
+    # eight times the bytes searched. Only bytes made on purpose need more.
+    SEARCH_CRC_BYTES = 64 << 20
+    SEARCH_CRC_PASSES = 8
+
+
+# --- table -----------------------------------------------------------------------------------
+
+@cython.final
+cdef class BatchTable:
+    """The headers of consecutive batches, 80 bytes each. A table does not change once made.
+
+    `end`: the position after its last batch. `stop`: why the scan ended there.
+    """
+
+    def __init__(self):
+        raise TypeError("a BatchTable comes from scan")
+
+    def __dealloc__(self):
+        free(self.rows)
+
+    cdef int append(self, const BatchHeader* row) noexcept nogil:
+        cdef Py_ssize_t capacity
+        cdef BatchHeader* rows
+        if self.n == self.capacity:
+            capacity = max(self.capacity * 2, FIRST_CAPACITY)
+            rows = <BatchHeader*>realloc(self.rows, capacity * sizeof(BatchHeader))
+            if rows == NULL:
+                return NO_MEMORY
+            self.rows = rows
+            self.capacity = capacity
+        self.rows[self.n] = row[0]
+        self.n += 1
+        return OK
+
+    @property
+    def stop(self):
+        """A Status: OK at the end of the bytes, LIMIT after max_batches, else what is wrong at `end`."""
+        return Status(self.stop_)
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, Py_ssize_t i):
+        if i < 0:
+            i += self.n
+        if not 0 <= i < self.n:
+            raise IndexError(f"the table has {self.n} batches")
+        return batch_of(self.window, self.decompress, &self.rows[i])
+
+    def __iter__(self):
+        cdef Py_ssize_t i
+        for i in range(self.n):
+            yield batch_of(self.window, self.decompress, &self.rows[i])
+
+    def records(self, int64_t first_offset=INT64_MIN, int64_t stop_offset=INT64_MAX, bint include_control=True):
+        """The records with first_offset <= offset < stop_offset of all batches, without an object a batch."""
+        return iterate(
+            self, self.window, self.decompress, self.rows, self.rows + self.n,
+            first_offset, stop_offset, include_control)
+
+    def find_offset(self, int64_t offset):
+        """The first batch whose last offset is at or above `offset`; -1 where there is none."""
+        cdef Py_ssize_t i
+        for i in range(self.n):
+            if self.rows[i].last_offset >= offset:
+                return i
+        return -1
+
+    def find_timestamp(self, int64_t timestamp, Py_ssize_t first=0):
+        """The first batch from `first` on whose largest timestamp is at or above `timestamp`; -1: none."""
+        cdef Py_ssize_t i
+        for i in range(max(first, 0), self.n):
+            if self.rows[i].max_timestamp >= timestamp:
+                return i
+        return -1
+
+    @property
+    def max_timestamp(self):
+        """Of all batches; -1 where none has one."""
+        cdef int64_t largest = -1
+        cdef Py_ssize_t i
+        for i in range(self.n):
+            largest = max(largest, self.rows[i].max_timestamp)
+        return largest
+
+    def __repr__(self):
+        return f"<BatchTable of {self.n} batches, end {self.end}, {self.stop.name}>"
+
+
+# --- scan ------------------------------------------------------------------------------------
+
+def scan(
+    Window window not None, int64_t position=0, int64_t limit=-1, *,
+    bint check_crc=False, Py_ssize_t max_batches=-1, decompress=None,
+):
+    """The batches from `position`, the start of one, to the end of the bytes or the first that is wrong.
+
+    limit: where the bytes end (a published end); -1, the end of the window.
+    check_crc: stop with BAD_CRC before the first batch whose checksum does not fit.
+    max_batches: stop with LIMIT after so many; go on from the table's `end`.
+    decompress: for the records of compressed batches, Callable[[codec, magic, memoryview], bytes-like].
+
+    Damage is not raised: see the table's `end` and `stop`. InvalidArgumentError: a position outside.
+    """
+    cdef int64_t size = window.size
+    cdef BatchTable table
+    if 0 <= limit < size:
+        size = limit
+    if not 0 <= position <= size:
+        raise InvalidArgumentError(f"position {position} is not within the {size} bytes", file=window.name)
+    table = BatchTable.__new__(BatchTable)
+    table.window = window
+    table.decompress = decompress
+    table.end = position
+    with nogil:
+        table.stop_ = fill(table, size, check_crc, max_batches)
+    if table.stop_ == NO_MEMORY:
+        raise_status(NO_MEMORY, -1, -1)
+    return table
+
+
+cdef int fill(BatchTable table, int64_t size, bint check_crc, Py_ssize_t max_batches) noexcept nogil:
+    cdef const uint8_t* bytes = table.window.base
+    cdef BatchHeader row
+    cdef int status
+    while table.end != size:
+        if table.n == max_batches:
+            return LIMIT
+        status = parse_header(bytes, size, table.end, &row)
+        if status != OK:
+            return status
+        if check_crc and not crc_matches(bytes, &row):
+            return BAD_CRC
+        status = table.append(&row)
+        if status != OK:
+            return status
+        table.end += row.size_bytes
+    return OK
+
+
+# --- resync ----------------------------------------------------------------------------------
+
+def find_batch(Window window not None, int64_t position, int64_t min_offset=-1):
+    """The next position, from `position` on, of a batch that is whole; -1 where there is none.
+
+    Whole: its header is plausible beyond what parsing asks, its CRC is right, and its last offset
+    is at or above `min_offset`. What lies between is lost, or never was a batch.
+    """
+    cdef int64_t found
+    with nogil:
+        found = search(window.base, window.size, max(position, 0), min_offset)
+    return found
+
+
+cdef int64_t search(const uint8_t* bytes, int64_t size, int64_t position, int64_t min_offset) noexcept nogil:
+    cdef BatchHeader row
+    cdef int64_t budget
+    if position >= size:
+        return -1
+    budget = SEARCH_CRC_BYTES + SEARCH_CRC_PASSES * (size - position)
+    while size - position >= MIN_V0_SIZE:
+        if bytes[position + MAGIC_POS] <= 2 and parse_header(bytes, size, position, &row) == OK:
+            if row.last_offset >= min_offset and is_plausible(bytes, &row) and row.size_bytes <= budget:
+                if crc_matches(bytes, &row):
+                    return position
+                budget -= row.size_bytes
+        position += 1
+    return -1
+
+
+cdef bint is_plausible(const uint8_t* bytes, const BatchHeader* row) noexcept nogil:
+    """Would a broker have written these fields? Bytes inside a record rarely pass by chance."""
+    cdef Span s
+    cdef RecordView message
+    cdef int8_t magic = -1
+    cdef uint8_t attributes = 0
+    cdef int codec = row.attributes & CODEC_MASK
+    if row.base_offset < 0:
+        return False
+    if row.magic == 2:
+        return (
+            codec <= CODEC_ZSTD
+            and 0 <= row.attributes < 2 * DELETE_HORIZON_BIT
+            and row.base_offset <= row.last_offset
+            and row.last_offset - row.base_offset <= INT32_MAX
+            and row.count <= row.last_offset - row.base_offset + 1
+            and row.producer_id >= -1 and row.leader_epoch >= -1
+        )
+    if codec > CODEC_LZ4 or row.attributes & ~(CODEC_MASK | TIMESTAMP_TYPE_BIT):
+        return False
+    s.p = bytes + row.position
+    s.end = s.p + row.size_bytes
+    return parse_message(&s, &message, &magic, &attributes) == OK
