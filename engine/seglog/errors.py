@@ -52,8 +52,7 @@ class SeglogError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Crosses process borders (multiprocessing, Spark) with everything it knows.
-        state = {"file": self.file, "position": self.position, "offset": self.offset, "hint": self.hint}
-        return (type(self), (self.what,), state)
+        return (type(self), (self.what,), dict(vars(self)))
 
 
 # --- the bytes are wrong: exit 1 ---------------------------------------------------------
@@ -118,11 +117,27 @@ class OffsetOutOfRangeError(SeglogError, IndexError):
 
 
 class StorageError(SeglogError):
-    """The operating system refused: no space, no permission, a failed fsync, a directory in a file's place."""
+    """The operating system refused: no space, no permission, a failed fsync, a directory in a file's place.
+
+    `errno` is the number it gave, or None where the refusal is our own.
+    """
 
     code = "storage"
     exit_status = 3
     hint = "free space or mend the permission, then run again"
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        file: str | os.PathLike[str] | None = None,
+        position: int | None = None,
+        offset: int | None = None,
+        hint: str | None = None,
+        errno: int | None = None,
+    ) -> None:
+        super().__init__(what, file=file, position=position, offset=offset, hint=hint)
+        self.errno = errno
 
 
 # --- not ours to read: exit 4 ------------------------------------------------------------

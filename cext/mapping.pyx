@@ -1,0 +1,138 @@
+"""The bytes of one file, mapped read-only, alive as long as anybody looks at them.
+
+Python's own `mmap.close()` raises BufferError while a view lives, so its owner must know every
+view. Here the last view to go unmaps: `close()` only says that no new ones are given out.
+Owning the pages in C also lets a map be longer than its file, for a log that grows.
+
+A FileMap does not keep the descriptor and never learns the name of the file: an unlinked or
+renamed file stays readable through it. A file that is cut under a map is another matter: a load
+past its new end is SIGBUS, and nothing here can catch it. Nothing in seglog cuts a file; for
+files that another process may cut there is `copy`.
+"""
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.exc cimport PyErr_SetFromErrno
+from libc.errno cimport EINTR, errno
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t
+
+
+cdef extern from "<sys/mman.h>" nogil:
+    int PROT_READ
+    int PROT_WRITE
+    int MAP_SHARED
+    int MAP_PRIVATE
+    int MAP_ANONYMOUS
+    void* MAP_FAILED
+    void* mmap(void* address, size_t size, int protection, int flags, int fd, long position)
+    int munmap(void* address, size_t size)
+    int madvise(void* address, size_t size, int advice)
+
+
+cdef extern from "<unistd.h>" nogil:
+    Py_ssize_t pread(int fd, void* buffer, size_t size, long position)
+    long sysconf(int name)
+    int _SC_PAGESIZE
+
+
+cdef const uint8_t* NOTHING = b""   # where an empty map points: mmap of no bytes is an error
+
+
+cdef Py_ssize_t _fill(int fd, uint8_t* buffer, Py_ssize_t size) noexcept nogil:
+    """Read up to `size` bytes from the start of the file. The count read, fewer where it ends, or -1."""
+    cdef Py_ssize_t done = 0
+    cdef Py_ssize_t n
+    while done < size:
+        n = pread(fd, buffer + done, <size_t>(size - done), done)
+        if n < 0:
+            if errno == EINTR:
+                continue
+            return -1
+        if n == 0:
+            break
+        done += n
+    return done
+
+
+cdef class FileMap:
+    """FileMap(fd, size, copy=False): the first `size` bytes of an open file, as a read-only buffer.
+
+    `size` must not be beyond the end of the file. With `copy` the bytes are read into memory of our
+    own instead; a file that turns out shorter gives a shorter map. Raises OSError.
+    """
+
+    def __cinit__(self, int fd, Py_ssize_t size, *, bint copy=False):
+        cdef void* pages
+        cdef Py_ssize_t count
+        cdef int protection = PROT_READ | PROT_WRITE if copy else PROT_READ
+        cdef int flags = MAP_PRIVATE | MAP_ANONYMOUS if copy else MAP_SHARED
+        self.base = NOTHING
+        if size < 0:
+            raise ValueError(f"a map of {size} bytes")
+        if size == 0:
+            return
+        with nogil:
+            pages = mmap(NULL, <size_t>size, protection, flags, -1 if copy else fd, 0)
+        if pages == MAP_FAILED:
+            PyErr_SetFromErrno(OSError)
+        self._is_copy = copy
+        self._pages = pages             # from here on __dealloc__ gives them back
+        self._pages_size = <size_t>size
+        if copy:
+            with nogil:
+                count = _fill(fd, <uint8_t*>pages, size)
+            if count < 0:
+                PyErr_SetFromErrno(OSError)
+            size = count
+        self.base = <const uint8_t*>pages
+        self.size = size
+
+    def __dealloc__(self):
+        self._unmap()                   # no view can be alive: each holds a reference to us
+
+    cdef void _unmap(self) noexcept:
+        cdef void* pages = self._pages
+        if pages != NULL:
+            self._pages = NULL
+            self.base = NOTHING
+            with nogil:
+                munmap(pages, self._pages_size)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        if self._closed:
+            raise ValueError("the map is closed")
+        PyBuffer_FillInfo(view, self, <void*>self.base, self.size, 1, flags)
+        self._exports += 1
+
+    def __releasebuffer__(self, Py_buffer* view):
+        self._exports -= 1
+        if self._closed and self._exports == 0:
+            self._unmap()
+
+    def __len__(self):
+        return self.size
+
+    @property
+    def closed(self):
+        return self._closed
+
+    def close(self):
+        """Give out no more views. The pages go with the last view, now if there is none. May be called twice."""
+        self._closed = True
+        if self._exports == 0:
+            self._unmap()
+
+    def _advise(self, int advice, Py_ssize_t position, Py_ssize_t size):
+        """Pass a MADV_ number for the pages that [position, position + size) touches, as far as mapped."""
+        cdef Py_ssize_t page = sysconf(_SC_PAGESIZE)
+        cdef Py_ssize_t start
+        if position < 0 or size < 0:
+            raise ValueError(f"advice on {size} bytes at {position}")
+        # Not for a copy: MADV_DONTNEED would turn its bytes into zeros for ever.
+        if self._pages == NULL or self._is_copy or position >= self.size:
+            return
+        if size > self.size - position:
+            size = self.size - position
+        start = position - position % page
+        with nogil:
+            # A hint: a kernel without it answers EINVAL, and nothing is lost.
+            madvise(<uint8_t*>self._pages + start, <size_t>(position + size - start), advice)

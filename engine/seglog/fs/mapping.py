@@ -1,0 +1,84 @@
+"""A file's bytes, mapped read-only: what every reader and every kernel reads from.
+
+    with Mapping(path) as bytes_of_log:
+        table = scan(Window(bytes_of_log))
+
+A Mapping is a buffer: `memoryview(mapping)`, or a kernel's Window on it. It borrows nothing: the
+descriptor is closed at once, the file may be renamed or unlinked. Its size is that of the file
+when it was opened; what is appended later is seen by a new Mapping. After `close()` it gives out no
+new views, but views that live keep the pages, and the last one unmaps them; closing never fails.
+
+Never cut a file that may be mapped, here or in another process: a load behind the new end kills the
+process (SIGBUS). seglog shortens a file by writing a shorter one beside it and renaming. Kafka does
+cut files: its indexes when a segment rolls, and a follower's log. Pass `copy=True` for an index of
+a directory that a live broker may own.
+"""
+import enum
+import mmap
+import os
+import stat
+from types import TracebackType
+from typing import Self
+
+from seglog._kernels.mapping import FileMap
+from seglog.errors import StorageError
+from seglog.fs.refusals import refusals
+
+
+class Advice(enum.IntEnum):
+    """What the kernel may expect of the pages (madvise)."""
+
+    NORMAL = mmap.MADV_NORMAL
+    SEQUENTIAL = mmap.MADV_SEQUENTIAL    # read ahead more, drop behind sooner
+    RANDOM = mmap.MADV_RANDOM            # no read-ahead: a binary search
+    WILL_NEED = mmap.MADV_WILLNEED       # start reading now
+    DONT_NEED = mmap.MADV_DONTNEED       # out of our resident set; the next touch reads the file again
+
+
+class Mapping(FileMap):
+    """Mapping(path, copy=False): the file's bytes as they are now, read-only.
+
+    `copy` reads them into memory instead of mapping: for small files that another process may cut.
+    Raises StorageError where the file cannot be opened, is no regular file, or cannot be mapped.
+    """
+
+    __slots__ = ("__weakref__", "path")
+
+    path: str
+
+    def __new__(cls, path: str | os.PathLike[str], *, copy: bool = False) -> Self:
+        with refusals("read", path):
+            # O_NONBLOCK: opening a FIFO that somebody named like a segment must not wait for a writer.
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                status = os.fstat(fd)
+                if stat.S_ISDIR(status.st_mode):
+                    raise StorageError(
+                        "cannot read: a directory stands where a file is expected",
+                        file=path, hint="check the path; move the directory away",
+                    )
+                if not stat.S_ISREG(status.st_mode):
+                    raise StorageError(
+                        "cannot read: this is no regular file (a pipe, socket or device)",
+                        file=path, hint="check the path; remove it if it does not belong there",
+                    )
+                self = super().__new__(cls, fd, status.st_size, copy=copy)
+            finally:
+                os.close(fd)
+        self.path = os.fspath(path)
+        return self
+
+    def advise(self, advice: Advice, position: int = 0, size: int | None = None) -> None:
+        """Tell the kernel how [position, position + size) will be read; to the end without `size`. A hint: no error."""
+        self._advise(advice, position, len(self) if size is None else size)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Mapping {self.path} {len(self)} bytes{' closed' if self.closed else ''}>"

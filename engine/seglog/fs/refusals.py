@@ -1,0 +1,73 @@
+"""What the operating system refuses, in the words of an operator.
+
+One table turns an errno into what happened and what to do. Every room that touches a path uses
+it, readers too, so that no OSError reaches a user bare.
+"""
+import errno
+import os
+from types import TracebackType
+
+from seglog.errors import StorageError
+
+_REFUSALS = {
+    errno.ENOSPC: ("no space is left on the device", "free space on that file system, then run again"),
+    errno.EDQUOT: ("the disk quota is used up", "free space or raise the quota, then run again"),
+    errno.EFBIG: ("the file would be larger than this file system or limit allows",
+                  "check `ulimit -f` and the file system's largest file"),
+    errno.EACCES: ("permission denied", "run as the user who owns the files, or mend the permission"),
+    errno.EPERM: ("operation not permitted", "run as the user who owns the files; look for an immutable flag (lsattr)"),
+    errno.EROFS: ("the file system is read-only", "choose a target on a writable file system, or remount it"),
+    errno.EIO: ("the device reported an input/output error",
+                "the disk may be failing: look into the kernel log, and work on a copy elsewhere"),
+    errno.ESTALE: ("the network file system lost the file", "mount it again, then run again"),
+    errno.EISDIR: ("a directory stands where a file is expected", "check the path; move the directory away"),
+    errno.ENOTDIR: ("a file stands where a directory is expected", "check the path; move the file away"),
+    errno.ENOENT: ("no such file or directory", "check the path"),
+    errno.EEXIST: ("it exists already", "choose another target, or move what is there away"),
+    errno.ENOTEMPTY: ("the directory is not empty", "choose another target, or move what is there away"),
+    errno.EXDEV: ("source and target are on different file systems", "choose a target on the same file system"),
+    errno.ELOOP: ("too many symbolic links", "check where the links of this path lead"),
+    errno.ENAMETOOLONG: ("the name is too long for this file system", "choose a shorter path"),
+    errno.EBUSY: ("it is in use", "stop what uses it, then run again"),
+    errno.EMFILE: ("too many open files in this process", "raise `ulimit -n`"),
+    errno.ENFILE: ("too many open files on this machine", "raise fs.file-max"),
+    errno.EMLINK: ("too many hard links to one file", "use a target on another file system"),
+    errno.ENOMEM: ("the kernel has no memory or no map left for this", "free memory, or raise vm.max_map_count"),
+    errno.ENOLCK: ("no record lock is to be had", "mount the file system with working POSIX locks"),
+    errno.EOPNOTSUPP: ("this file system cannot do that", "use a local file system such as ext4 or xfs"),
+    errno.ENOSYS: ("this system cannot do that", "use a newer kernel"),
+    errno.EINVAL: ("this file system cannot do that", "use a local file system such as ext4 or xfs"),
+}
+_ELSE_HINT = "see the message of the operating system"
+
+
+def storage_error(error: OSError, doing: str, path: str | os.PathLike[str]) -> StorageError:
+    """The StorageError for `error`. `doing` completes "cannot ...": "write", "rename to /b"."""
+    number = error.errno
+    words, hint = _REFUSALS.get(number or 0, (error.strerror or str(error), _ELSE_HINT))
+    return StorageError(f"cannot {doing}: {words}", file=path, hint=hint, errno=number)
+
+
+class refusals:
+    """Within it, an OSError becomes the StorageError that says what was tried and where.
+
+        with refusals("list", path):
+            names = os.listdir(path)
+
+    A class and not a generator: it stands on the write path, and this is the cheaper of the two.
+    """
+
+    __slots__ = ("_doing", "_path")
+
+    def __init__(self, doing: str, path: str | os.PathLike[str]) -> None:
+        self._doing = doing
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise storage_error(error, self._doing, self._path) from error
