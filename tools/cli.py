@@ -1,10 +1,145 @@
-"""`seglog` on the command line."""
+"""`seglog` on the command line: the group, and what every command has in common.
+
+A command is one file beside this one, loaded when it is called: `seglog --version` and
+`seglog --help` import the engine's error classes and nothing else of weight. A command returns
+its exit status; whatever it raises becomes three lines on stderr (report.py) and a status.
+docs/cli.md is the user's page.
+"""
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
 import click
 
 from seglog._version import __version__
+from seglog.errors import SeglogError
+
+from . import report
+
+# name -> its line in `seglog --help`. Said here and not asked of the commands, so that help loads none of
+# them. The module of that name holds the command as `command`.
+COMMANDS = {
+    "ls": "Partitions or segments: bytes, offsets, times, formats.",
+    "dump": "Records, batches, index entries, checkpoints.",
+    "verify": "Check a log against its checksums, its indexes and itself.",
+    "seek": "Find the batch and the record at an offset or a time.",
+    "convert": "Rewrite a partition of old formats as v2, with a proof.",
+    "index": "Check the index files, or rebuild them from the log.",
+    "stats": "Batch sizes, codecs, timestamps, indexes, producers, who wrote it.",
+    "demo": "See it all on a small partition that a real broker wrote.",
+}
+
+EPILOG = (
+    "Exit status: 0 clean, 1 findings, 2 usage, 3 I/O, 4 not a Kafka log, 5 locked, 6 codec not installed, "
+    "7 partial, 130 interrupted."
+)
 
 
-@click.group()
-@click.version_option(__version__)
+class Command(click.Command):
+    """A command whose callback returns its exit status (None is 0) and may raise anything."""
+
+    def invoke(self, ctx: click.Context) -> NoReturn:
+        as_json = bool(ctx.params.get("as_json"))
+        try:
+            status = super().invoke(ctx)
+            sys.stdout.flush()
+        except (click.ClickException, click.exceptions.Exit):
+            raise
+        except KeyboardInterrupt:
+            status = report.show_interrupt()
+        except BrokenPipeError:
+            _die_of_sigpipe()
+        except Exception as e:
+            if os.environ.get("SEGLOG_DEBUG"):
+                raise
+            status = report.show_error(report.as_seglog_error(e), ctx.command_path, as_json=as_json)
+        ctx.exit(status or 0)
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name and imports one when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command = import_module(f".{name}", __package__).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        # click's own message, and the nearest name: `seglog verfy` is a slip.
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as e:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            if not near:
+                raise
+            raise click.UsageError(f"{e.message.rstrip('.')}: did you mean '{near[0]}'?", ctx) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        given = list(sys.argv[1:] if args is None else args)
+        if not standalone_mode:
+            return super().main(given, prog_name, complete_var, standalone_mode=False, **extra)
+        try:
+            status = super().main(given, prog_name, complete_var, standalone_mode=False, **extra)
+        except click.UsageError as e:
+            path = e.ctx.command_path if e.ctx else "seglog"
+            error = SeglogError(e.format_message().rstrip("."), hint=f"{path} --help")
+            error.code, error.exit_status = "usage", 2
+            status = report.show_error(error, path, as_json="--json" in given)
+        except (click.Abort, KeyboardInterrupt):
+            status = report.show_interrupt()
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _die_of_sigpipe() -> NoReturn:
+    """End as `cat` does when its reader has gone: by the signal, without a word.
+
+    Python ignores SIGPIPE and raises instead; the shell should still see what happened.
+    """
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())      # what is still buffered goes nowhere
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGPIPE)
+    raise AssertionError("unreachable")
+
+
+@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="seglog", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Read, verify and convert the partition directories of a Kafka broker, without the broker.
+
+    PATH is a partition directory (orders-0), one of its .log files, or the log dir above them.
+    Nothing is changed but by `convert`, which writes a new directory, and `index rebuild`.
+    """
+
+
 def main() -> None:
-    """Read, verify and convert Kafka partition directories."""
+    """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        # A key or a file name may hold what the terminal's encoding cannot: show it, escaped.
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+    cli(prog_name="seglog")

@@ -1,0 +1,203 @@
+"""What every command has in common: loading, help, errors in three lines, exit statuses."""
+import json
+import os
+import subprocess
+import sys
+import time
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from seglog import errors
+from seglog.tools import cli, report
+
+HEAVY = (
+    "numpy", "pyarrow", "pyspark", "google.protobuf", "lz4", "cramjam", "isal", "backports.zstd", "compression.zstd",
+)
+
+
+def run_python(code, **extra_env):
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env={**os.environ, **extra_env}
+    )
+
+
+def imported_by(*arguments):
+    """The modules that a fresh interpreter has loaded when the command is done."""
+    code = (
+        "import sys\n"
+        "from seglog.tools.cli import cli\n"
+        f"try: cli({list(arguments)!r})\n"
+        "except SystemExit as e: assert not e.code, e.code\n"
+        "print('\\n'.join(sys.modules), file=sys.stderr)\n"
+    )
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, set(done.stderr.split())
+
+
+def an_erring_command(error):
+    """A command beside the real ones, that raises."""
+
+    @click.command(cls=cli.Command)
+    @click.option("--json", "as_json", is_flag=True)
+    def command(as_json):
+        raise error
+
+    return command
+
+
+def three_lines(result):
+    what, where, hint = result.stderr.splitlines()
+    assert what.startswith("error: ")
+    assert where.startswith("  at: ")
+    assert hint.startswith("  try: ")
+    assert "Traceback" not in result.stderr
+    return what, where, hint
+
+
+@pytest.mark.parametrize("arguments", [("--version",), ("--help",)], ids=str)
+def test_version_and_help_import_nothing_heavy(arguments):
+    began = time.monotonic()
+    out, modules = imported_by(*arguments)
+    print(f"seglog {arguments[0]}: {time.monotonic() - began:.2f} s with the interpreter's start")
+    assert out.startswith(("seglog ", "Usage: "))
+    assert not [name for name in HEAVY if name in modules]
+    # Nor a command, nor the engine below it.
+    assert not [name for name in modules if name.startswith(("seglog.tools.dump", "seglog._kernels.", "seglog.log."))]
+
+
+def test_help_names_every_command_and_exit_status():
+    text = CliRunner().invoke(cli.cli, ["--help"]).output
+    assert all(f"  {name} " in text for name in cli.COMMANDS)
+    flat = " ".join(text.split())
+    for words in ("0 clean", "1 findings", "2 usage", "3 I/O", "4 not a Kafka log", "5 locked", "6 codec not installed",
+                  "7 partial", "130 interrupted"):
+        assert words in flat
+
+
+def test_a_slip_in_a_commands_name_is_guessed():
+    result = CliRunner().invoke(cli.cli, ["verfy"])
+    assert result.exit_code == 2
+    assert "did you mean 'verify'" in three_lines(result)[0]
+
+
+def test_every_error_class_ends_in_three_lines_and_its_own_status():
+    classes = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, errors.SeglogError)]
+    for error_class in classes:
+        error = error_class("found 7, expected 2", file="/data/orders-0/0.log", position=210, offset=4)
+        result = CliRunner().invoke(an_erring_command(error), [])
+        what, where, hint = three_lines(result)
+        assert result.exit_code == error_class.exit_status
+        assert what == f"error: found 7, expected 2 [{error_class.code}]"
+        assert where == "  at: /data/orders-0/0.log, byte 210, offset 4"
+        assert hint == f"  try: {error_class.hint}"
+
+
+def test_with_json_an_error_is_a_line_on_stdout_too():
+    error = errors.CorruptRecordError("bad", file="f", position=1)
+    result = CliRunner().invoke(an_erring_command(error), ["--json"])
+    three_lines(result)
+    assert json.loads(result.stdout) == {
+        "type": "error", "schema": 1, "code": "corrupt_record", "what": "bad", "file": "f", "position": 1,
+        "offset": None, "fix": errors.CorruptRecordError.hint, "exit_status": 1,
+    }
+
+
+def test_an_error_of_the_system_is_status_3():
+    result = CliRunner().invoke(an_erring_command(PermissionError(13, "Permission denied", "/data/x")), [])
+    assert result.exit_code == 3
+    assert three_lines(result)[:2] == ("error: permission denied [storage]", "  at: /data/x")
+
+
+def test_the_unexpected_shows_no_traceback_but_where_to_get_it():
+    result = CliRunner().invoke(an_erring_command(ZeroDivisionError("division by zero")), [])
+    assert result.exit_code == 3
+    what, _, hint = three_lines(result)
+    assert "unexpected ZeroDivisionError: division by zero" in what
+    assert "[internal]" in what
+    assert "SEGLOG_DEBUG=1" in hint
+
+
+def test_seglog_debug_shows_the_traceback(monkeypatch):
+    monkeypatch.setenv("SEGLOG_DEBUG", "1")
+    result = CliRunner().invoke(an_erring_command(ZeroDivisionError("division by zero")), [])
+    assert isinstance(result.exception, ZeroDivisionError)
+
+
+def test_an_interrupt_is_status_130():
+    result = CliRunner().invoke(an_erring_command(KeyboardInterrupt()), [])
+    assert result.exit_code == 130
+    assert result.stderr == "interrupted\n"
+
+
+class Terminal:
+    """A stderr that claims to be one."""
+
+    def __init__(self):
+        self.text = ""
+
+    def write(self, text):
+        self.text += text
+
+    def flush(self):
+        pass
+
+    def isatty(self):
+        return True
+
+
+def test_progress_waits_a_second_and_wipes_its_line(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(report.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(report.sys, "stderr", terminal := Terminal())
+    with report.Progress("verify") as progress:
+        now[0] = 0.9
+        progress(10 << 20, 40 << 20)
+        assert terminal.text == ""
+        now[0] = 2.0
+        progress(20 << 20, 40 << 20)
+        assert terminal.text == "\rverify  20.0 MiB of 40.0 MiB  50.0%  10.0 MiB/s  2.0 s left"
+    assert terminal.text.endswith("\r")
+
+
+def test_progress_is_silent_where_stderr_is_no_terminal_or_the_user_said_so(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(report.time, "monotonic", lambda: now[0])
+    with report.Progress("verify") as progress:
+        now[0] = 5.0
+        progress(1, 2)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(report.sys, "stderr", terminal := Terminal())
+    with report.Progress("verify", enabled=False) as progress:
+        now[0] = 15.0
+        progress(1, 2)
+    assert terminal.text == ""
+
+
+def test_colour_only_on_a_terminal_and_not_against_no_color(monkeypatch):
+    monkeypatch.setattr(report.sys, "stderr", Terminal())
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert report.paint("error:", "red", err=True) == "\x1b[31merror:\x1b[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert report.paint("error:", "red", err=True) == "error:"
+
+
+@pytest.mark.parametrize(
+    ("bytes_", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (7086696038, "6.6 GiB"),
+     (1 << 50, "1024.0 TiB")],
+)
+def test_sizes(bytes_, text):
+    assert report.size(bytes_) == text
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [(-1, "-"), (-5, "-5"), (0, "1970-01-01 00:00:00.000Z"), (1700000000123, "2023-11-14 22:13:20.123Z"),
+     (1 << 62, f"{1 << 62} ms")],
+)
+def test_moments(ms, text):
+    assert report.moment(ms) == text

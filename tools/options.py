@@ -1,0 +1,91 @@
+"""Arguments and options that several commands take, each said once."""
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from seglog.errors import InvalidArgumentError
+from seglog.log.times import to_timestamp_ms
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class TimeType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
+    """A point in time, as milliseconds: see seglog.log.times. `words`: names that stand for Kafka's special values."""
+
+    name = "time"
+
+    def __init__(self, words: dict[str, int] | None = None) -> None:
+        self._words = words or {}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, str) and value.lower() in self._words:
+            return self._words[value.lower()]
+        try:
+            return to_timestamp_ms(value)
+        except InvalidArgumentError as e:
+            self.fail(f"{e.what}: {e.hint}", param, ctx)
+
+
+class SizeType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
+    """A number of bytes: `4096`, `16k`, `1.5MiB`. Units are powers of 1024."""
+
+    name = "bytes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value).strip().lower().removesuffix("b").removesuffix("i")
+        unit = text[-1:] if text[-1:] in "kmg" else ""
+        try:
+            n = float(text.removesuffix(unit)) * _UNITS[unit]
+            if not 0 <= n < 1 << 63:
+                raise ValueError
+        except ValueError:
+            self.fail(f"{value!r} is no number of bytes: give 4096, 16k, 1.5MiB", param, ctx)
+        return int(n)
+
+
+class ConfigType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
+    """`key=value`, in Kafka's own topic names."""
+
+    name = "key=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        key, equals, setting = str(value).partition("=")
+        if not equals or not key.strip():
+            self.fail(f"{value!r} is not key=value, such as index.interval.bytes=4096", param, ctx)
+        return key.strip(), setting.strip()
+
+
+def paths_argument(function: F) -> F:
+    kind = click.Path(path_type=Path)
+    return click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=kind)(function)
+
+
+def json_option(function: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="JSON lines instead of text.")(function)
+
+
+def progress_option(function: F) -> F:
+    return click.option("--no-progress", is_flag=True, help="No progress line, even on a terminal.")(function)
+
+
+def config_option(function: F) -> F:
+    return click.option(
+        "--config", "settings", type=ConfigType(), multiple=True,
+        help="A topic setting that the directory does not tell: segment.bytes, index.interval.bytes, "
+        "segment.index.bytes, ... Repeat for more. Kafka's defaults otherwise.",
+    )(function)
+
+
+def on_corrupt_option(function: F) -> F:
+    return click.option(
+        "--on-corrupt", type=click.Choice(["raise", "skip"]), default="raise", show_default=True,
+        help="At a damaged batch: stop, or go on behind it, report what is lost and end with status 7.",
+    )(function)
