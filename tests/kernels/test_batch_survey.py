@@ -1,0 +1,91 @@
+"""What the survey kernel says of a table, a loop over its batches says too."""
+from collections import Counter
+
+import pytest
+
+from seglog._kernels import batch_survey
+from seglog._kernels.segment_scan import scan
+from seglog._kernels.window import Window
+
+MAX_OFFSET = 2**63 - 1
+
+
+@pytest.fixture(scope="module")
+def tables(golden_kafka):
+    logs = sorted((golden_kafka / "cases").glob("*/*-0/*.log"))
+    found = [scan(Window(log.read_bytes())) for log in logs]
+    return [table for table in found if len(table)]
+
+
+def records_known(batch):
+    if batch.magic == 2:
+        return batch.count
+    return 1 if batch.codec == 0 else 0
+
+
+def test_tally_counts_batches_bytes_and_records_by_format_and_codec(tables):
+    for table in tables:
+        batches, size_bytes, records = Counter(), Counter(), Counter()
+        for batch in table:
+            what = batch.magic, batch.codec
+            batches[what] += 1
+            size_bytes[what] += batch.size_bytes
+            records[what] += records_known(batch)
+        assert batch_survey.tally(table) == {w: (batches[w], size_bytes[w], records[w]) for w in batches}
+
+
+def test_tally_of_a_range_of_slots(tables):
+    table = max(tables, key=len)
+    whole = batch_survey.tally(table)
+    head, tail = batch_survey.tally(table, 0, 7), batch_survey.tally(table, 7)
+    assert sum(t[0] for t in whole.values()) == sum(t[0] for part in (head, tail) for t in part.values())
+    assert batch_survey.tally(table, 3, 3) == {}
+
+
+@pytest.mark.parametrize(("first", "stop"), [(-1, 2), (3, 2), (0, 10**9), (10**9, -1)])
+def test_slots_outside_the_table_are_refused(tables, first, stop):
+    with pytest.raises(IndexError, match="the table has"):
+        batch_survey.tally(tables[0], first, stop)
+
+
+def test_what_kafka_wrote_is_in_order(tables):
+    for table in tables:
+        assert batch_survey.first_disorder(table, 0) == -1
+        assert batch_survey.first_disorder(table, table[0].last_offset + 1) == 0
+
+
+def test_a_batch_that_reaches_back_is_found(golden_kafka):
+    log = golden_kafka / "cases/v2-none-ct-k391/v2-none-ct-k391-0/00000000000000000000.log"
+    whole = bytearray(log.read_bytes())
+    third = scan(Window(whole))[2]
+    # The base offset stands outside of the CRC: the batch stays valid.
+    whole[third.position : third.position + 8] = (third.base_offset - 1).to_bytes(8, "big")
+    table = scan(Window(bytes(whole)), check_crc=True)
+    assert batch_survey.first_disorder(table, 0) == 2
+
+
+def test_the_first_batch_with_a_producer(tables):
+    for table in tables:
+        slots = [slot for slot, batch in enumerate(table) if batch.producer_id >= 0]
+        assert batch_survey.first_with_producer(table) == next(iter(slots), -1)
+        for slot in slots[:3]:
+            assert batch_survey.first_with_producer(table, slot) == slot
+
+
+def test_the_first_batch_larger_than_a_limit(tables):
+    for table in tables:
+        sizes = [batch.size_bytes for batch in table]
+        largest = max(sizes)
+        assert batch_survey.first_larger(table, largest) == -1
+        assert batch_survey.first_larger(table, largest - 1) == sizes.index(largest)
+
+
+def test_cut_stops_before_the_batch_that_passes_a_limit(tables):
+    table = max(tables, key=len)
+    sizes = [batch.size_bytes for batch in table]
+    assert batch_survey.cut(table, 2, sum(sizes[2:6]), MAX_OFFSET) == 6
+    assert batch_survey.cut(table, 2, sum(sizes[2:6]) - 1, MAX_OFFSET) == 5
+    assert batch_survey.cut(table, 2, sizes[2] - 1, MAX_OFFSET) == 2
+    assert batch_survey.cut(table, 0, sum(sizes), MAX_OFFSET) == len(table)
+    assert batch_survey.cut(table, 0, sum(sizes), table[4].last_offset) == 5
+    assert batch_survey.cut(table, len(table), 0, MAX_OFFSET) == len(table)
