@@ -52,5 +52,6 @@ cdef struct BatchHeader:
 # batch does, ZEROS, BAD_SIZE, BAD_MAGIC, BAD_COUNT. Checks structure, not the CRC.
 cdef int parse_header(const uint8_t* bytes, int64_t size, int64_t position, BatchHeader* out) noexcept nogil
 
-# Does the stored CRC fit? The batch must lie within the bytes (parse_header said OK).
+# The CRC as it should be; does the stored one fit? The batch must lie within the bytes (parse_header said OK).
+cdef uint32_t compute_crc(const uint8_t* bytes, const BatchHeader* header) noexcept nogil
 cdef bint crc_matches(const uint8_t* bytes, const BatchHeader* header) noexcept nogil

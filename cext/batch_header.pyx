@@ -4,11 +4,14 @@ Borrows the bytes, keeps nothing, trusts no field: a header that parses OK lies 
 with everything that its size claims. What it says may still be wrong: only the CRC tells, and
 that leaves base offset, size, leader epoch and magic of a v2 batch uncovered.
 """
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from .crc cimport update_crc32, update_crc32c
 from .span cimport load_i16, load_i32, load_i64, load_u32
 from .status cimport BAD_COUNT, BAD_MAGIC, BAD_SIZE, OK, SHORT, ZEROS
+
+cdef enum:
+    V2_CRC_FROM = 21            # attributes to the end
 
 
 cdef bint starts_with_zeros(const uint8_t* p, int64_t size) noexcept nogil:
@@ -28,8 +31,9 @@ cdef int parse_header(const uint8_t* bytes, int64_t size, int64_t position, Batc
         return SHORT
     p = bytes + position
     # As Kafka's FileLogInputStream, in its order: a rest that does not reach past the magic byte is no batch.
+    # (Nor enough to tell a preallocated tail: the offset of a real batch begins with zero bytes.)
     if rest <= MAGIC_POS:
-        return ZEROS if starts_with_zeros(p, rest) else SHORT
+        return SHORT
     length = load_i32(p + 8)
     if length < MIN_V0_SIZE - LOG_OVERHEAD:
         return ZEROS if length == 0 and starts_with_zeros(p, rest) else BAD_SIZE
@@ -84,8 +88,12 @@ cdef inline int parse_message_header(const uint8_t* p, BatchHeader* out) noexcep
     return OK
 
 
-cdef bint crc_matches(const uint8_t* bytes, const BatchHeader* header) noexcept nogil:
+cdef uint32_t compute_crc(const uint8_t* bytes, const BatchHeader* header) noexcept nogil:
     cdef const uint8_t* p = bytes + header.position
     if header.magic == 2:
-        return update_crc32c(0, p + 21, header.size_bytes - 21) == header.crc
-    return update_crc32(0, p + MAGIC_POS, header.size_bytes - MAGIC_POS) == header.crc
+        return update_crc32c(0, p + V2_CRC_FROM, header.size_bytes - V2_CRC_FROM)
+    return update_crc32(0, p + MAGIC_POS, header.size_bytes - MAGIC_POS)
+
+
+cdef bint crc_matches(const uint8_t* bytes, const BatchHeader* header) noexcept nogil:
+    return compute_crc(bytes, header) == header.crc

@@ -150,8 +150,8 @@ cdef int check_count(const BatchHeader* batch, const Span* records) noexcept nog
 # Raises what `decompress` raises; CorruptRecordError or UnsupportedCompressionTypeError otherwise.
 cdef Window open_records(Window window, const BatchHeader* batch, object decompress, Span* records)
 
-# Raise the exception of `status` for this batch.
-cdef int raise_batch(int status, Window window, const BatchHeader* batch) except -1
+# Raise the exception of `status` for this batch; `detail` says which record.
+cdef int raise_batch(int status, Window window, const BatchHeader* batch, object detail=*) except -1
 
 
 cdef class RecordBatch:
@@ -184,6 +184,7 @@ cdef class RecordIterator:
 
     cdef int parse_next(self, RecordView* out) noexcept
     cdef bint open_next(self) except -1
+    cdef int fail(self, int status) except -1
 
 
 cdef RecordBatch batch_of(Window window, object decompress, const BatchHeader* header)

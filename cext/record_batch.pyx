@@ -16,7 +16,7 @@ from .batch_header cimport (
 from .legacy_records cimport find_inner_base, parse_inner_message, parse_message
 from .status cimport BAD_CODEC, BAD_COUNT, TRAILING_BYTES, raise_status
 
-from seglog.errors import InvalidArgumentError
+from seglog.errors import InvalidArgumentError, SeglogError
 
 
 cdef enum:
@@ -26,8 +26,8 @@ cdef enum:
 
 # --- opening ---------------------------------------------------------------------------------
 
-cdef int raise_batch(int status, Window window, const BatchHeader* batch) except -1:
-    return raise_status(status, batch.position, batch.base_offset, None if window is None else window.name)
+cdef int raise_batch(int status, Window window, const BatchHeader* batch, object detail=None) except -1:
+    return raise_status(status, batch.position, batch.base_offset, window.name, detail)
 
 
 cdef int check_count(const BatchHeader* batch, const Span* records) noexcept nogil:
@@ -78,7 +78,12 @@ cdef Window open_records(Window window, const BatchHeader* batch, object decompr
             file=window.name, position=batch.position, offset=batch.base_offset,
             hint="scan(..., decompress=seglog.format.compression.decompressor())",
         )
-    opened = Window(decompress(codec, batch.magic, window.view(records.p, records.end - records.p)), window.name)
+    try:
+        opened = Window(decompress(codec, batch.magic, window.view(records.p, records.end - records.p)), window.name)
+    except SeglogError as e:
+        if e.position is None:      # the codec does not know where its bytes came from
+            e.file, e.position, e.offset = window.name, batch.position, batch.base_offset
+        raise
     records.p = opened.base
     records.end = opened.base + opened.size
     return opened
@@ -384,9 +389,7 @@ cdef class RecordIterator:
             record = Record.__new__(Record)
             status = self.parse_next(&record.view)
             if status != OK:
-                self.left = 0
-                self.next_row = self.rows_end
-                raise_batch(status, self.window, self.batch)
+                self.fail(status)
             if record.view.offset >= self.first_offset:
                 break
         if record.view.offset >= self.stop_offset:
@@ -415,6 +418,18 @@ cdef class RecordIterator:
             status = TRAILING_BYTES
         return status
 
+    cdef int fail(self, int status) except -1:
+        """Raise for the record that parse_next refused, and end the iteration."""
+        cdef Py_ssize_t rest = self.records.end - self.records.p
+        cdef int64_t left = self.left
+        self.left = 0
+        self.next_row = self.rows_end
+        if status == TRAILING_BYTES:
+            return raise_batch(status, self.window, self.batch, f"{rest} of them")
+        return raise_batch(
+            status, self.window, self.batch,
+            f"with {left} more records expected after this one, {rest} bytes before the end of the batch")
+
     cdef bint open_next(self) except -1:
         """Open the next batch; `left` says how many records it gives. False: the end of the range."""
         cdef const BatchHeader* batch = self.next_row
@@ -440,7 +455,11 @@ cdef class RecordIterator:
                 status = find_inner_base(&self.records, batch, &self.inner_base, &self.left)
             else:
                 self.left = 1
-            if status != OK:
+            if status == BAD_COUNT:
+                raise_batch(
+                    status, self.window, batch, f"{batch.count if batch.magic == 2 else 0} records in "
+                    f"{self.records.end - self.records.p} bytes")
+            elif status != OK:
                 raise_batch(status, self.window, batch)
         except BaseException:
             self.left = 0

@@ -12,6 +12,7 @@ cdef class BatchTable:
     cdef Py_ssize_t n
     cdef Py_ssize_t capacity
     cdef readonly int64_t end       # position after the last batch in the table
+    cdef int64_t size               # where the scanned bytes end
     cdef int stop_                  # the Status that ended the scan: OK at the end of the window
 
     cdef int append(self, const BatchHeader* row) noexcept nogil

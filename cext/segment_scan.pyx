@@ -7,14 +7,16 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 
 from .batch_header cimport (
-    CODEC_LZ4, CODEC_MASK, CODEC_ZSTD, DELETE_HORIZON_BIT, MAGIC_POS, MIN_V0_SIZE, TIMESTAMP_TYPE_BIT, BatchHeader,
-    crc_matches, parse_header,
+    CODEC_LZ4, CODEC_MASK, CODEC_ZSTD, DELETE_HORIZON_BIT, LOG_OVERHEAD, MAGIC_POS, MIN_V0_SIZE, MIN_V1_SIZE,
+    MIN_V2_RECORD_SIZE, TIMESTAMP_TYPE_BIT, V2_HEADER_SIZE, BatchHeader, compute_crc, crc_matches, parse_header,
 )
 from .legacy_records cimport parse_message
 from .record_batch cimport batch_of, iterate
 from .record_view cimport RecordView
-from .span cimport Span
-from .status cimport BAD_CRC, LIMIT, NO_MEMORY, OK, raise_status
+from .span cimport Span, load_i16, load_i32
+from .status cimport (
+    BAD_COUNT, BAD_CRC, BAD_MAGIC, BAD_SIZE, LIMIT, NO_MEMORY, OK, SHORT, ZEROS, raise_status,
+)
 
 from seglog._kernels.status import Status
 from seglog.errors import InvalidArgumentError
@@ -66,6 +68,12 @@ cdef class BatchTable:
     def stop(self):
         """A Status: OK at the end of the bytes, LIMIT after max_batches, else what is wrong at `end`."""
         return Status(self.stop_)
+
+    def stop_details(self):
+        """What the bytes at `end` say and what they should: (found, expected). None where the scan ended well."""
+        if self.stop_ == OK or self.stop_ == LIMIT:
+            return None
+        return describe(self.window.base + self.end, self.size - self.end, self.stop_)
 
     def __len__(self):
         return self.n
@@ -142,6 +150,7 @@ def scan(
     table.window = window
     table.decompress = decompress
     table.end = position
+    table.size = size
     with nogil:
         table.stop_ = fill(table, size, check_crc, max_batches)
     if table.stop_ == NO_MEMORY:
@@ -166,6 +175,29 @@ cdef int fill(BatchTable table, int64_t size, bint check_crc, Py_ssize_t max_bat
             return status
         table.end += row.size_bytes
     return OK
+
+
+cdef object describe(const uint8_t* p, int64_t rest, int status):
+    """(found, expected) for a status that parse_header or crc_matches gave."""
+    cdef BatchHeader row
+    if status == SHORT and rest <= MAGIC_POS:
+        return f"{rest} bytes", f"at least {MIN_V0_SIZE} for a batch"
+    if status == SHORT:
+        return f"{rest} bytes", f"{load_i32(p + 8) + <int64_t>LOG_OVERHEAD}, as the size field says"
+    if status == ZEROS:
+        return "zero bytes", "a batch, or the end of the file"
+    if status == BAD_MAGIC:
+        return f"magic {<int8_t>p[MAGIC_POS]}", "0, 1 or 2"
+    if status == BAD_SIZE:
+        least = {1: MIN_V1_SIZE, 2: V2_HEADER_SIZE}.get(p[MAGIC_POS], MIN_V0_SIZE)
+        return f"size field {load_i32(p + 8)}", f"at least {least - LOG_OVERHEAD}"
+    if status == BAD_COUNT:
+        most = (load_i32(p + 8) + LOG_OVERHEAD - V2_HEADER_SIZE) // MIN_V2_RECORD_SIZE
+        most = f" to {most}" if load_i16(p + 21) & CODEC_MASK == 0 else " or more"
+        return f"{load_i32(p + 57)} records", f"0{most}"
+    if status == BAD_CRC and parse_header(p, rest, 0, &row) == OK:
+        return f"checksum {row.crc:#010x}", f"{compute_crc(p, &row):#010x}"
+    raise RuntimeError(f"no header check gives status {status}")
 
 
 # --- resync ----------------------------------------------------------------------------------

@@ -27,4 +27,4 @@ cpdef enum Status:
 
 from libc.stdint cimport int64_t
 
-cdef int raise_status(int status, Py_ssize_t position, int64_t offset, object file=*) except -1
+cdef int raise_status(int status, Py_ssize_t position, int64_t offset, object file=*, object detail=*) except -1

@@ -29,8 +29,11 @@ def words(int status):
     return _WORDS.get(status, f"status {status}")
 
 
-cdef int raise_status(int status, Py_ssize_t position, int64_t offset, object file=None) except -1:
-    """Turn a status into its exception. `position` or `offset` -1: not known; `file` its name or None."""
+cdef int raise_status(int status, Py_ssize_t position, int64_t offset, object file=None, object detail=None) except -1:
+    """Turn a status into its exception.
+
+    `position` or `offset` -1: not known. `file`: its name. `detail`: what was found and what expected, which record.
+    """
     if status == NO_MEMORY:
         raise MemoryError
     if status == NO_SPACE:
@@ -42,7 +45,7 @@ cdef int raise_status(int status, Py_ssize_t position, int64_t offset, object fi
     else:
         error = CorruptRecordError
     raise error(
-        words(status),
+        words(status) if detail is None else f"{words(status)}: {detail}",
         file=file,
         position=None if position < 0 else position,
         offset=None if offset < 0 else offset,
