@@ -121,6 +121,24 @@ cdef class BatchTable:
             largest = max(largest, self.rows[i].max_timestamp)
         return largest
 
+    @property
+    def min_timestamp(self):
+        """The smallest that the headers tell, -1 where none does.
+
+        A v1 wrapper, LogAppendTime and a base timestamp that is a delete horizon tell only the batch's largest.
+        """
+        cdef int64_t smallest = INT64_MAX, timestamp
+        cdef const BatchHeader* row
+        cdef Py_ssize_t i
+        for i in range(self.n):
+            row = &self.rows[i]
+            timestamp = row.max_timestamp
+            if row.magic == 2 and not row.attributes & (DELETE_HORIZON_BIT | TIMESTAMP_TYPE_BIT):
+                timestamp = row.base_timestamp
+            if 0 <= timestamp < smallest:
+                smallest = timestamp
+        return smallest if smallest != INT64_MAX else -1
+
     def __repr__(self):
         return f"<BatchTable of {self.n} batches, end {self.end}, {self.stop.name}>"
 
