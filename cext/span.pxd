@@ -160,13 +160,13 @@ cdef inline uint8_t* store_varlong(uint8_t* p, int64_t v) noexcept nogil:
     return p + 1
 
 
+cdef extern from *:
+    int leading_zeros "__builtin_clzll"(unsigned long long) noexcept nogil
+
+
 cdef inline int varlong_size(int64_t v) noexcept nogil:
-    cdef uint64_t raw = zigzag(v)
-    cdef int n = 1
-    while raw >= 0x80:
-        n += 1
-        raw >>= 7
-    return n
+    """Significant bits / 7, rounded up, and 1 for none: (9 * bits + 64) / 64 is that for 1 to 64 bits."""
+    return (9 * (64 - leading_zeros(zigzag(v) | 1)) + 64) >> 6
 
 
 # --- varints where the bytes go on: the caller has proved that ten bytes follow s.p ----------

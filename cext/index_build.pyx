@@ -1,0 +1,220 @@
+"""Build a segment's offset index and time index from its batch headers.
+
+The rule is the one that Kafka 3.9.1 and 4.1.1 follow on append (LogSegment.append) and on recovery
+(LogSegment.recover), so an index is a function of its log, one decision a batch:
+
+    if the batch's max timestamp is above all before it: remember it and the batch's LAST offset
+    if more than index.interval.bytes lie between the last indexed batch and this one:
+        offset index: (last offset of this batch, position of its first byte)
+        time index:   (the remembered timestamp and offset), if above the last entry's timestamp
+    at the end: the remembered pair once more, by the same condition (a closed segment names its
+    largest timestamp)
+
+The first batch of a segment never gets an entry. Kafka 2.8.2 decided once an append instead, and
+every Kafka starts counting anew when it opens a log, so its live files may hold other entries than a
+rebuild would; readers accept both.
+"""
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+
+from seglog.errors import CorruptRecordError, InvalidArgumentError
+
+from .batch_header cimport BatchHeader
+from .index_search cimport OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
+from .output cimport Output, ensure_room
+from .segment_scan cimport BatchTable
+from .span cimport store_u32, store_u64
+from .status cimport NO_MEMORY, NO_SPACE, OFFSET_BACK, OFFSET_RANGE, OK, raise_status
+
+
+# What an index knows of itself; kept together so that a refused batch can be undone by assignment.
+cdef struct Progress:
+    int64_t end_position                # in the file, after the last batch added
+    int64_t last_entry_position         # of the batch that has the last offset entry, 0 before the first
+    int64_t max_timestamp
+    int64_t offset_of_max_timestamp
+    int64_t last_entry_timestamp        # of the time index, -1 before the first entry
+    int32_t last_entry_relative_offset  # of the offset index, -1 before the first entry
+    int64_t offset_entries              # in all, taken ones included
+    int64_t time_entries
+
+
+@cython.final
+cdef class IndexBuilder:
+    """Takes batch headers in file order, gives index entries.
+
+    `base_offset` is the segment's; `index_interval_bytes` is index.interval.bytes; `max_index_bytes`
+    is segment.index.bytes (-1: no bound), which is what makes an index full.
+    """
+    cdef Output offset_index
+    cdef Output time_index
+    cdef Progress now
+    cdef int64_t max_offset_entries
+    cdef int64_t max_time_entries
+    cdef readonly int64_t base_offset
+    cdef readonly int64_t index_interval_bytes
+
+    def __cinit__(self, int64_t base_offset, int64_t index_interval_bytes=4096, *, int64_t max_index_bytes=-1):
+        if base_offset < 0 or index_interval_bytes < 0:
+            raise InvalidArgumentError(
+                f"a segment's base offset and index.interval.bytes are 0 or more, not {base_offset}"
+                f" and {index_interval_bytes}"
+            )
+        self.base_offset = base_offset
+        self.index_interval_bytes = index_interval_bytes
+        self.max_offset_entries = max_index_bytes // OFFSET_ENTRY_SIZE if max_index_bytes >= 0 else INT32_MAX
+        self.max_time_entries = max_index_bytes // TIME_ENTRY_SIZE if max_index_bytes >= 0 else INT32_MAX
+        self.now.max_timestamp = -1
+        self.now.offset_of_max_timestamp = -1
+        self.now.last_entry_timestamp = -1
+        self.now.last_entry_relative_offset = -1
+
+    def __dealloc__(self):
+        free(self.offset_index.first)
+        free(self.time_index.first)
+
+    def add(self, BatchTable table not None, Py_ssize_t first, Py_ssize_t last, int64_t file_position):
+        """Index the batches [first, last) of a table; the first of them stands at `file_position` in the file.
+
+        Raises CorruptRecordError where an offset does not fit the segment or falls back, and
+        InvalidArgumentError where an index is full (see `is_full`: roll before); nothing is added then.
+        """
+        cdef Progress before = self.now
+        cdef int64_t offset_bytes = self.offset_index.size
+        cdef int64_t time_bytes = self.time_index.size
+        cdef Py_ssize_t i = first
+        cdef int64_t shift
+        cdef int status = OK
+        if first < 0 or last > table.n or first > last or file_position < 0:
+            raise InvalidArgumentError(f"batches [{first}, {last}) at {file_position} of a table of {table.n}")
+        if first == last:
+            return
+        shift = file_position - table.rows[first].position
+        with nogil:
+            while i < last:
+                status = self.add_batch(&table.rows[i], table.rows[i].position + shift)
+                if status != OK:
+                    break
+                i += 1
+        if status == OK:
+            return
+        self.now = before
+        self.offset_index.size = offset_bytes
+        self.time_index.size = time_bytes
+        if status == NO_SPACE:
+            raise InvalidArgumentError(
+                f"the indexes of a segment are full at {self.max_offset_entries} offset entries"
+                f" and {self.max_time_entries} time entries",
+                position=table.rows[i].position + shift,
+                offset=table.rows[i].last_offset,
+                file=table.window.name,
+                hint="raise segment.index.bytes, or begin a new segment here",
+            )
+        if status == OFFSET_RANGE:
+            raise CorruptRecordError(
+                f"a batch that no index entry can name: the segment begins at offset {self.base_offset},"
+                " and an entry holds 31 bits of offset and of position",
+                position=table.rows[i].position + shift,
+                offset=table.rows[i].last_offset,
+                file=table.window.name,
+            )
+        raise_status(status, table.rows[i].position + shift, table.rows[i].last_offset, table.window.name)
+
+    cdef int add_batch(self, const BatchHeader* batch, int64_t position) noexcept nogil:
+        cdef Progress* now = &self.now
+        cdef uint64_t relative = <uint64_t>batch.last_offset - <uint64_t>self.base_offset
+        cdef uint8_t* entry
+        cdef int status
+        if batch.last_offset < self.base_offset or relative > INT32_MAX or position > INT32_MAX:
+            return OFFSET_RANGE
+        if batch.max_timestamp > now.max_timestamp:
+            now.max_timestamp = batch.max_timestamp
+            now.offset_of_max_timestamp = batch.last_offset
+        if position - now.last_entry_position > self.index_interval_bytes:
+            if now.offset_entries >= self.max_offset_entries or now.time_entries >= self.max_time_entries - 1:
+                return NO_SPACE
+            if <int64_t>relative <= now.last_entry_relative_offset:
+                return OFFSET_BACK
+            status = ensure_room(&self.offset_index, OFFSET_ENTRY_SIZE)
+            if status == OK:
+                status = self.add_time_entry()
+            if status != OK:
+                return status
+            entry = self.offset_index.first + self.offset_index.size
+            store_u32(entry, <uint32_t>relative)
+            store_u32(entry + 4, <uint32_t>position)
+            self.offset_index.size += OFFSET_ENTRY_SIZE
+            now.offset_entries += 1
+            now.last_entry_relative_offset = <int32_t>relative
+            now.last_entry_position = position
+        now.end_position = position + batch.size_bytes
+        return OK
+
+    cdef int add_time_entry(self) noexcept nogil:
+        # TimeIndex.maybeAppend: only what is strictly above the last entry; so v0, without time, has none.
+        cdef Progress* now = &self.now
+        cdef uint8_t* entry
+        if now.max_timestamp <= now.last_entry_timestamp:
+            return OK
+        if ensure_room(&self.time_index, TIME_ENTRY_SIZE) != OK:
+            return NO_MEMORY
+        entry = self.time_index.first + self.time_index.size
+        store_u64(entry, <uint64_t>now.max_timestamp)
+        store_u32(entry + 8, <uint32_t>(<uint64_t>now.offset_of_max_timestamp - <uint64_t>self.base_offset))
+        self.time_index.size += TIME_ENTRY_SIZE
+        now.time_entries += 1
+        now.last_entry_timestamp = now.max_timestamp
+        return OK
+
+    def finish(self):
+        """Add the closing time entry, for which the last slot of a full time index was kept. May be repeated."""
+        cdef int status = self.add_time_entry()
+        if status != OK:
+            raise_status(status, -1, -1)
+
+    def take_offset_entries(self):
+        """The bytes to append to the `.index` file: all entries since the last call."""
+        taken = PyBytes_FromStringAndSize(<const char*>self.offset_index.first, self.offset_index.size)
+        self.offset_index.size = 0
+        return taken
+
+    def take_time_entries(self):
+        """The bytes to append to the `.timeindex` file: all entries since the last call."""
+        taken = PyBytes_FromStringAndSize(<const char*>self.time_index.first, self.time_index.size)
+        self.time_index.size = 0
+        return taken
+
+    @property
+    def is_full(self):
+        """No further entry fits: Kafka rolls the segment before the next append (LogSegment.shouldRoll)."""
+        return (
+            self.now.offset_entries >= self.max_offset_entries
+            or self.now.time_entries >= self.max_time_entries - 1
+        )
+
+    @property
+    def offset_entries(self):
+        """How many entries the offset index has, taken ones included."""
+        return self.now.offset_entries
+
+    @property
+    def time_entries(self):
+        """How many entries the time index has, taken ones included."""
+        return self.now.time_entries
+
+    @property
+    def max_timestamp(self):
+        """The largest max timestamp of a batch so far, -1 where none had one."""
+        return self.now.max_timestamp
+
+    @property
+    def offset_of_max_timestamp(self):
+        """The last offset of the first batch that had the largest timestamp, -1 where none had one."""
+        return self.now.offset_of_max_timestamp
+
+    @property
+    def bytes_since_last_entry(self):
+        """From the start of the last indexed batch (or of the file) to the end of the last batch added."""
+        return self.now.end_position - self.now.last_entry_position

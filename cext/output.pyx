@@ -1,0 +1,44 @@
+"""The memory that kernels write into. See output.pxd.
+
+Fresh memory costs four to five times what filling it does (page faults), so who fills chunk after
+chunk keeps the OutputChunk and fills it again once nobody looks at it any more (`exports` is 0).
+"""
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t
+from libc.stdlib cimport free, realloc
+
+from .status cimport NO_MEMORY, OK
+
+cdef enum:
+    FIRST_CAPACITY = 4096
+
+
+cdef int grow_output(Output* out, int64_t more) noexcept nogil:
+    cdef int64_t capacity
+    cdef uint8_t* grown
+    if more > INT64_MAX // 4 - out.size:
+        return NO_MEMORY
+    capacity = max(FIRST_CAPACITY, 2 * out.capacity, out.size + more)
+    grown = <uint8_t*>realloc(out.first, capacity + WILD_COPY_SLACK)
+    if grown == NULL:
+        return NO_MEMORY
+    out.first = grown
+    out.capacity = capacity
+    return OK
+
+
+cdef class OutputChunk:
+    """Written bytes, read-only to Python; alive while a view of them is."""
+
+    def __dealloc__(self):
+        free(self.out.first)
+
+    def __len__(self):
+        return self.out.size
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.out.first, self.out.size, 1, flags)
+        self.exports += 1
+
+    def __releasebuffer__(self, Py_buffer* view):
+        self.exports -= 1
