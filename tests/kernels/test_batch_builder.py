@@ -107,12 +107,12 @@ def test_every_golden_gzip_wrapper_is_rebuilt_around_the_same_payload(golden_kaf
     for log, wrapper in golden_batches(golden_kafka, magic=magic, compressed=True):
         if wrapper.codec != GZIP:
             continue
-        # No golden wrapper has inner messages that say LogAppendTime; readers answer the wrapper's time for
-        # them, so their own is taken from the bytes.
+        # Inner messages have a timestamp and a type of their own, which readers hide under LogAppendTime.
         inner = gzip.decompress(wrapper.payload())
-        records = list(wrapper)
-        builder = MessageSetBuilder(magic, wrapped_from=records[0].offset)
-        for record, message in zip(records, batches(inner), strict=True):
+        records, messages = list(wrapper), batches(inner)
+        inner_type = max(messages[0].timestamp_type, 0)
+        builder = MessageSetBuilder(magic, wrapped_from=records[0].offset, timestamp_type=inner_type)
+        for record, message in zip(records, messages, strict=True):
             builder.append(record.offset, message.max_timestamp, record.key, record.value)
         assert builder.payload() == inner, (log, wrapper.position)
         log_append_time = wrapper.timestamp_type == 1
