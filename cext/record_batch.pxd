@@ -176,10 +176,11 @@ cdef class RecordIterator:
     cdef const BatchHeader* rows_end
     cdef Window opened              # of its records
     cdef Span records
-    cdef int64_t left               # records still to come from it
+    cdef int64_t count              # of its records,
+    cdef int64_t left               # and how many are still to come
     cdef int64_t inner_base         # a wrapper's: see find_inner_base
     cdef int64_t first_offset       # records below are passed over,
-    cdef int64_t stop_offset        # and the first one from here on ends the iteration
+    cdef int64_t last_offset        # and the first one above ends the iteration
     cdef bint with_control
 
     cdef int parse_next(self, RecordView* out) noexcept
@@ -191,4 +192,4 @@ cdef RecordBatch batch_of(Window window, object decompress, const BatchHeader* h
 
 cdef RecordIterator iterate(
     object keeper, Window window, object decompress, const BatchHeader* row, const BatchHeader* rows_end,
-    int64_t first_offset, int64_t stop_offset, bint with_control)
+    int64_t first_offset, int64_t last_offset, bint with_control)

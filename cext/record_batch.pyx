@@ -19,6 +19,9 @@ from .status cimport BAD_CODEC, BAD_COUNT, TRAILING_BYTES, raise_status
 from seglog.errors import InvalidArgumentError, SeglogError
 
 
+# Python can always call __new__: objects made so are empty, and nothing they do may crash.
+cdef str NOT_SCANNED = "made by __new__, not by a scan: it has no bytes"
+
 cdef enum:
     NO_TIMESTAMP_TYPE = -1      # v0 has none
     NO_SEQUENCE = -1
@@ -220,12 +223,17 @@ cdef class RecordBatch:
 
     def raw(self):
         """The whole batch as it lies in the file."""
+        if self.window is None:
+            raise TypeError(NOT_SCANNED)
         return self.window.view(self.window.base + self.header.position, self.header.size_bytes)
 
     def payload(self):
         """What the header stands before: v2 records as stored, the value of a message or wrapper."""
         cdef Span payload
-        cdef int status = find_payload(self.window.base, &self.header, &payload)
+        cdef int status
+        if self.window is None:
+            raise TypeError(NOT_SCANNED)
+        status = find_payload(self.window.base, &self.header, &payload)
         if status != OK:
             raise_batch(status, self.window, &self.header)
         return self.window.view(payload.p, payload.end - payload.p)
@@ -259,6 +267,12 @@ cdef inline int32_t sequence_at(const BatchHeader* batch, int64_t offset) noexce
     if batch.base_sequence < 0:
         return NO_SEQUENCE
     return <int32_t>((<uint32_t>batch.base_sequence + <uint32_t>offset - <uint32_t>batch.base_offset) & 0x7FFFFFFF)
+
+
+cdef object view_of(Window window, const uint8_t* start, int64_t size):
+    if window is None:
+        raise TypeError(NOT_SCANNED)
+    return window.view(start, size)
 
 
 # --- record ----------------------------------------------------------------------------------
@@ -313,14 +327,14 @@ cdef class Record:
         """The key as a memoryview, not copied; it keeps the file mapped."""
         if self.view.key_size < 0:
             return None
-        return self.window.view(self.view.key, self.view.key_size)
+        return view_of(self.window, self.view.key, self.view.key_size)
 
     @property
     def value_view(self):
         """The value as a memoryview, not copied; it keeps the file mapped."""
         if self.view.value_size < 0:
             return None
-        return self.window.view(self.view.value, self.view.value_size)
+        return view_of(self.window, self.view.value, self.view.value_size)
 
     @property
     def headers(self):
@@ -353,7 +367,7 @@ cdef class Record:
 
 cdef RecordIterator iterate(
     object keeper, Window window, object decompress, const BatchHeader* row, const BatchHeader* rows_end,
-    int64_t first_offset, int64_t stop_offset, bint with_control
+    int64_t first_offset, int64_t last_offset, bint with_control
 ):
     cdef RecordIterator it = RecordIterator.__new__(RecordIterator)
     it.keeper = keeper
@@ -364,7 +378,7 @@ cdef RecordIterator iterate(
     it.rows_end = row if window is None else rows_end
     it.left = 0
     it.first_offset = first_offset
-    it.stop_offset = stop_offset
+    it.last_offset = last_offset
     it.with_control = with_control
     return it
 
@@ -392,7 +406,7 @@ cdef class RecordIterator:
                 self.fail(status)
             if record.view.offset >= self.first_offset:
                 break
-        if record.view.offset >= self.stop_offset:
+        if record.view.offset > self.last_offset:
             self.left = 0
             self.next_row = self.rows_end
             raise StopIteration
@@ -421,14 +435,14 @@ cdef class RecordIterator:
     cdef int fail(self, int status) except -1:
         """Raise for the record that parse_next refused, and end the iteration."""
         cdef Py_ssize_t rest = self.records.end - self.records.p
-        cdef int64_t left = self.left
+        cdef int64_t slot = self.count - self.left
         self.left = 0
         self.next_row = self.rows_end
         if status == TRAILING_BYTES:
             return raise_batch(status, self.window, self.batch, f"{rest} of them")
         return raise_batch(
             status, self.window, self.batch,
-            f"with {left} more records expected after this one, {rest} bytes before the end of the batch")
+            f"record {slot} of {self.count}, {rest} bytes before the end of the records")
 
     cdef bint open_next(self) except -1:
         """Open the next batch; `left` says how many records it gives. False: the end of the range."""
@@ -436,7 +450,7 @@ cdef class RecordIterator:
         cdef int status = OK
         self.batch = batch
         self.next_row += 1
-        if batch.magic == 2 and batch.base_offset >= self.stop_offset:
+        if batch.magic == 2 and batch.base_offset > self.last_offset:
             self.next_row = self.rows_end
             return False
         if not self.with_control and has_bit(batch, CONTROL_BIT):
@@ -461,6 +475,7 @@ cdef class RecordIterator:
                     f"{self.records.end - self.records.p} bytes")
             elif status != OK:
                 raise_batch(status, self.window, batch)
+            self.count = self.left
         except BaseException:
             self.left = 0
             self.next_row = self.rows_end

@@ -91,10 +91,16 @@ cdef class BatchTable:
             yield batch_of(self.window, self.decompress, &self.rows[i])
 
     def records(self, int64_t first_offset=INT64_MIN, int64_t stop_offset=INT64_MAX, bint include_control=True):
-        """The records with first_offset <= offset < stop_offset of all batches, without an object a batch."""
+        """The records with first_offset <= offset < stop_offset of all batches, without an object a batch.
+
+        The last int64, the default, stops nothing.
+        """
+        cdef int64_t last_offset = stop_offset
+        if INT64_MIN < stop_offset < INT64_MAX:
+            last_offset = stop_offset - 1
         return iterate(
             self, self.window, self.decompress, self.rows, self.rows + self.n,
-            first_offset, stop_offset, include_control)
+            first_offset, last_offset, include_control)
 
     def find_offset(self, int64_t offset):
         """The first batch whose last offset is at or above `offset`; -1 where there is none."""
