@@ -1,0 +1,88 @@
+"""Changes of one file that a crash leaves done or not done: write aside, sync, rename, sync the directory.
+
+What a killed run leaves is `<name>.tmp`, Kafka's own word for it: its loader ignores such a file, the
+next write here replaces it. Two writers of one file must exclude each other by a lock (fs.lock).
+"""
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from seglog.errors import StorageError
+from seglog.fs.files import AnyPath, FileSystem, WritableFile
+from seglog.fs.mapping import Mapping
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+SCRATCH_SUFFIX = ".tmp"
+
+
+def write_atomically(fs: FileSystem, path: AnyPath, *buffers: "Buffer", backup: AnyPath | None = None) -> None:
+    """Let `path` hold the bytes of `buffers`, durably; whatever happens it holds those or what it held before.
+
+    With `backup` (in the same directory) the file of before, if there was one, goes on under that name,
+    in the place of an older backup; `path` names a whole file at every moment.
+    """
+    path = os.fspath(path)
+    with _scratch(fs, path) as file:
+        file.append(*buffers)
+        file.sync()
+        file.close()
+        if backup is not None and os.path.lexists(path):
+            _keep(fs, path, os.fspath(backup))
+        fs.replace(file.path, path)
+    fs.sync_directory(os.path.dirname(path) or ".")
+
+
+def shorten(fs: FileSystem, path: AnyPath, size_bytes: int) -> None:
+    """Let `path` hold its first `size_bytes` bytes only, durably: a shorter copy takes its name.
+
+    Never by cutting: whoever has the file mapped keeps the whole one. Costs a copy of what stays.
+    """
+    with Mapping(path) as whole:
+        if size_bytes > len(whole):
+            raise ValueError(f"{os.fspath(path)} has {len(whole)} bytes, fewer than {size_bytes}")
+        write_atomically(fs, path, memoryview(whole)[:size_bytes])
+
+
+def make_directories(fs: FileSystem, path: AnyPath) -> None:
+    """Make a directory and those above it that are missing, durably. One that is there is left alone."""
+    path = os.path.abspath(path)
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for directory in reversed(missing):
+        fs.mkdir(directory)
+        fs.sync_directory(os.path.dirname(directory))
+
+
+@contextlib.contextmanager
+def _scratch(fs: FileSystem, path: str) -> Iterator[WritableFile]:
+    """A new file `<path>.tmp`; removed again where the block fails."""
+    scratch = path + SCRATCH_SUFFIX
+    try:
+        file = fs.create(scratch)
+    except StorageError as error:
+        if error.errno != errno.EEXIST:
+            raise
+        fs.unlink(scratch)      # of a run that was killed
+        file = fs.create(scratch)
+    try:
+        yield file
+    except BaseException as error:
+        file.close()
+        try:
+            fs.unlink(scratch)
+        except StorageError as refusal:
+            error.add_note(f"{scratch} is left over: {refusal.what}")
+        raise
+
+
+def _keep(fs: FileSystem, path: str, backup: str) -> None:
+    """Let `backup` name the file that `path` names, without `path` being gone for a moment."""
+    if os.path.lexists(backup):
+        fs.unlink(backup)
+    fs.link(path, backup)

@@ -1,0 +1,409 @@
+"""Everything that changes something on disk, behind one object that a test can replace.
+
+A room takes a `FileSystem` in its constructor and changes files through nothing else; reading goes
+past it (fs.mapping, os.listdir). `OsFileSystem` is the real one. The doubles in
+tests/support/faultfs.py record every change, lose what was not synced, and return errors.
+
+What is not here is not done: no call cuts a file, since somebody may have it mapped (write a shorter
+one beside it and `replace`), and no call removes a tree but that of a staging (fs.staging).
+
+Errors are StorageError with errno and the path. See docs/durability.md for what is assumed of the
+system below.
+"""
+import errno
+import fcntl
+import functools
+import os
+import sys
+import warnings
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from seglog.errors import StorageError
+from seglog.fs.refusals import refusals
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+AnyPath = str | os.PathLike[str]
+
+# The most that one system call is asked to write: macOS refuses INT_MAX and more, Linux stops short there.
+_WRITE_BYTES_MAX = 1 << 30
+_BUFFERS_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
+
+
+class WritableFile(ABC):
+    """One file open for writing. It knows where the next append goes, and writes by position only.
+
+    After a write or sync that failed, what is on disk is unknown, and a second fsync may succeed
+    without having written anything (the kernel drops the dirty pages and forgets the error): every
+    later call but close() is refused with the first error's words. The caller opens again and recovers.
+
+    Appends of several threads must be ordered by the caller; syncs may run beside them.
+    """
+
+    def __init__(self, path: AnyPath, position: int) -> None:
+        self.path = os.fspath(path)
+        self._position = position
+        self._unsynced = False
+        self._failure: StorageError | None = None
+        self._closed = False
+
+    @property
+    def position(self) -> int:
+        """Where the next append begins: the end of what was there at opening and has been appended since."""
+        return self._position
+
+    @property
+    def unsynced(self) -> bool:
+        """Whether something was written since the last sync; true also after one that failed."""
+        return self._unsynced
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def append(self, *buffers: "Buffer") -> int:
+        """Write all bytes of `buffers` at the end. Returns the position where they begin."""
+        views = [memoryview(buffer).cast("B") for buffer in buffers]
+        begin = self._position
+        self._write_all(views, begin)
+        self._position = begin + sum(view.nbytes for view in views)
+        return begin
+
+    def write_at(self, position: int, *buffers: "Buffer") -> None:
+        """Write all bytes of `buffers` at `position`; where the next append goes stays the same."""
+        self._write_all([memoryview(buffer).cast("B") for buffer in buffers], position)
+
+    def preallocate(self, size_bytes: int) -> None:
+        """Make the file `size_bytes` long, zeros behind what is there. Never makes it shorter."""
+        with self._poisoning():
+            self._unsynced = True
+            self._grow(size_bytes)
+
+    def sync(self) -> None:
+        """Return when the bytes and the length are on the disk (fsync). Its name is not: see sync_directory."""
+        self._sync_all(data_only=False)
+
+    def sync_data(self) -> None:
+        """As sync(), leaving out times (fdatasync): the cheaper one, for a file that is only appended to."""
+        self._sync_all(data_only=True)
+
+    def close(self) -> None:
+        """Give the descriptor back; says nothing about durability. May be called twice."""
+        if not self._closed:
+            self._closed = True
+            self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _write_all(self, views: list[memoryview], position: int) -> None:
+        if position < 0:
+            raise ValueError(f"a write at {position}")
+        views = [view for view in views if view.nbytes]
+        with self._poisoning():
+            if views:
+                self._unsynced = True
+                self._write(views, position)
+
+    def _sync_all(self, *, data_only: bool) -> None:
+        with self._poisoning():
+            # Before the call: what another thread appends during it must not look synced.
+            self._unsynced = False
+            self._sync(data_only=data_only)
+
+    def _poisoning(self) -> "_Poisoning":
+        if self._closed:
+            raise StorageError("cannot write: the file was closed", file=self.path, hint="open it again")
+        if self._failure is not None:
+            raise StorageError(
+                f"cannot go on after an error: {self._failure.what}",
+                file=self.path,
+                hint="what is on disk is unknown: open again, which recovers",
+                errno=self._failure.errno,
+            ) from self._failure
+        return _Poisoning(self)
+
+    # --- what an implementation does: all of it, or raise StorageError ---------------------
+
+    @abstractmethod
+    def fileno(self) -> int:
+        """The descriptor, for locks and for reading back."""
+
+    @abstractmethod
+    def _write(self, views: list[memoryview], position: int) -> None: ...
+
+    @abstractmethod
+    def _grow(self, size_bytes: int) -> None: ...
+
+    @abstractmethod
+    def _sync(self, *, data_only: bool) -> None: ...
+
+    @abstractmethod
+    def _close(self) -> None: ...
+
+
+class _Poisoning:
+    """Remembers the StorageError that leaves it, so that the file is used no more."""
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: WritableFile) -> None:
+        self._file = file
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, StorageError):
+            self._file._failure = error
+            self._file._unsynced = True
+
+
+class FileSystem(ABC):
+    """The changes that seglog makes. Each method is one step of a crash: done or not done, never half.
+
+    What a step changed is durable only after the sync that covers it: a file's bytes after its sync,
+    a name (created, renamed, linked, removed) after sync_directory of the directory that holds it.
+    """
+
+    @abstractmethod
+    def create(self, path: AnyPath) -> WritableFile:
+        """A new, empty file. Refused (EEXIST) where there is one."""
+
+    @abstractmethod
+    def open_write(self, path: AnyPath, position: int | None = None) -> WritableFile:
+        """A file that exists, its bytes kept; appends begin at `position`, else at its end."""
+
+    @abstractmethod
+    def sync_file(self, path: AnyPath) -> None:
+        """Sync a file that is not open for writing here: one whose writer closed it, or a copied one."""
+
+    @abstractmethod
+    def sync_directory(self, path: AnyPath) -> None:
+        """Make the names in a directory durable."""
+
+    @abstractmethod
+    def rename(self, source: AnyPath, target: AnyPath) -> None:
+        """Give a file or directory a new name, which must be free (EEXIST)."""
+
+    @abstractmethod
+    def replace(self, source: AnyPath, target: AnyPath) -> None:
+        """Give a file a new name; a file of that name goes in the same step."""
+
+    @abstractmethod
+    def exchange(self, one: AnyPath, other: AnyPath) -> None:
+        """Let two names change places in one step. Refused where the file system cannot."""
+
+    @abstractmethod
+    def link(self, source: AnyPath, target: AnyPath) -> None:
+        """Give a file a second name, which must be free."""
+
+    @abstractmethod
+    def unlink(self, path: AnyPath) -> None:
+        """Take a file's name away. Maps and open descriptors keep its bytes."""
+
+    @abstractmethod
+    def mkdir(self, path: AnyPath) -> None:
+        """A new, empty directory, in one that exists."""
+
+    @abstractmethod
+    def rmdir(self, path: AnyPath) -> None:
+        """Remove an empty directory."""
+
+    @abstractmethod
+    def set_mtime(self, path: AnyPath, mtime_ns: int) -> None:
+        """Set a file's modification time: Kafka's retention reads it where a segment has no timestamps."""
+
+
+class OsFile(WritableFile):
+    """A descriptor of the operating system. Made by OsFileSystem."""
+
+    def __init__(self, path: AnyPath, fd: int, position: int) -> None:
+        super().__init__(path, position)
+        self._fd = fd
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def _write(self, views: list[memoryview], position: int) -> None:
+        with refusals("write", self.path):
+            if len(views) == 1 and views[0].nbytes <= _WRITE_BYTES_MAX:
+                # Fast path: one buffer, as a rule one call.
+                written = os.pwrite(self._fd, views[0], position)
+                if written == views[0].nbytes:
+                    return
+                views, position = _rest_of(views, written), position + written
+            while views:
+                # A short write is no error yet: the next call says why, or goes on.
+                written = os.pwritev(self._fd, _one_call(views), position)
+                if written == 0:
+                    raise OSError(errno.EIO, "the system wrote nothing")
+                views, position = _rest_of(views, written), position + written
+
+    def _grow(self, size_bytes: int) -> None:
+        with refusals("preallocate", self.path):
+            if os.fstat(self._fd).st_size >= size_bytes:
+                return
+            if sys.platform == "linux":
+                os.posix_fallocate(self._fd, 0, size_bytes)
+            else:
+                os.ftruncate(self._fd, size_bytes)      # longer, as checked above
+
+    def _sync(self, *, data_only: bool) -> None:
+        with refusals("sync", self.path):
+            _sync_descriptor(self._fd, data_only=data_only)
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1
+        with refusals("close", self.path):
+            os.close(fd)
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", -1) >= 0:
+            warnings.warn(f"{self.path} was not closed", ResourceWarning, stacklevel=2, source=self)
+            os.close(self._fd)
+
+
+class OsFileSystem(FileSystem):
+    """The file system of this machine."""
+
+    def create(self, path: AnyPath) -> OsFile:
+        with refusals("create", path):
+            return OsFile(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), 0)
+
+    def open_write(self, path: AnyPath, position: int | None = None) -> OsFile:
+        with refusals("open for writing", path):
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            return OsFile(path, fd, os.fstat(fd).st_size if position is None else position)
+
+    def sync_file(self, path: AnyPath) -> None:
+        self._sync_path(path, os.O_RDONLY)
+
+    def sync_directory(self, path: AnyPath) -> None:
+        self._sync_path(path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def rename(self, source: AnyPath, target: AnyPath) -> None:
+        with refusals(f"rename to {os.fspath(target)}", source):
+            try:
+                _rename_with_flag(source, target, linux_flag=_RENAME_NOREPLACE, macos_flag=_RENAME_EXCL)
+            except OSError as error:
+                if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+                    raise
+                # Not on this file system. Look first; the locks keep away whoever could come between.
+                if os.path.lexists(target):
+                    raise OSError(errno.EEXIST, os.strerror(errno.EEXIST)) from error
+                os.rename(source, target)
+
+    def replace(self, source: AnyPath, target: AnyPath) -> None:
+        with refusals(f"rename to {os.fspath(target)}", source):
+            os.replace(source, target)
+
+    def exchange(self, one: AnyPath, other: AnyPath) -> None:
+        with refusals(f"exchange with {os.fspath(other)}", one):
+            _rename_with_flag(one, other, linux_flag=_RENAME_EXCHANGE, macos_flag=_RENAME_SWAP)
+
+    def link(self, source: AnyPath, target: AnyPath) -> None:
+        with refusals(f"link as {os.fspath(target)}", source):
+            os.link(source, target, follow_symlinks=False)
+
+    def unlink(self, path: AnyPath) -> None:
+        with refusals("remove", path):
+            os.unlink(path)
+
+    def mkdir(self, path: AnyPath) -> None:
+        with refusals("make a directory", path):
+            os.mkdir(path)
+
+    def rmdir(self, path: AnyPath) -> None:
+        with refusals("remove the directory", path):
+            os.rmdir(path)
+
+    def set_mtime(self, path: AnyPath, mtime_ns: int) -> None:
+        with refusals("set the time", path):
+            os.utime(path, ns=(mtime_ns, mtime_ns))
+
+    def _sync_path(self, path: AnyPath, flags: int) -> None:
+        with refusals("sync", path):
+            fd = os.open(path, flags | os.O_CLOEXEC)
+            try:
+                _sync_descriptor(fd, data_only=False)
+            finally:
+                os.close(fd)
+
+
+# --- system calls that need a word ----------------------------------------------------------
+
+
+def _sync_descriptor(fd: int, *, data_only: bool) -> None:
+    if sys.platform == "darwin":
+        try:
+            # fsync there leaves the bytes in the drive's cache (fsync(2), macOS).
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+        except OSError as error:
+            if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
+                raise
+            os.fsync(fd)        # a network or foreign file system: the best there is
+    elif data_only:
+        os.fdatasync(fd)
+    else:
+        os.fsync(fd)
+
+
+def _one_call(views: list[memoryview]) -> list[memoryview]:
+    """The first of `views` that one pwritev may be given: not too many, and not too large together."""
+    batch: list[memoryview] = []
+    room = _WRITE_BYTES_MAX
+    for view in views[:_BUFFERS_MAX]:
+        batch.append(view[:room])
+        room -= batch[-1].nbytes
+        if room == 0:
+            break
+    return batch
+
+
+def _rest_of(views: list[memoryview], written: int) -> list[memoryview]:
+    """What of `views` remains to be written after the first `written` bytes."""
+    for slot, view in enumerate(views):
+        if written < view.nbytes:
+            return [view[written:], *views[slot + 1 :]]
+        written -= view.nbytes
+    return []
+
+
+_RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2      # linux/fs.h
+_RENAME_SWAP, _RENAME_EXCL = 2, 4               # sys/stdio.h of macOS
+_AT_FDCWD = -100                                # linux/fcntl.h
+
+
+@functools.cache
+def _libc() -> Any:
+    import ctypes  # not at the top: those who only read do without
+
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _rename_with_flag(source: AnyPath, target: AnyPath, *, linux_flag: int, macos_flag: int) -> None:
+    """renameat2 or renamex_np, which Python does not have. OSError(ENOSYS) where the C library lacks it."""
+    import ctypes
+
+    old, new = os.fsencode(source), os.fsencode(target)
+    try:
+        if sys.platform == "darwin":
+            result = _libc().renamex_np(old, new, ctypes.c_uint(macos_flag))
+        else:
+            result = _libc().renameat2(_AT_FDCWD, old, _AT_FDCWD, new, ctypes.c_uint(linux_flag))
+    except AttributeError:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS)) from None
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -1,0 +1,235 @@
+"""A directory-sized result in the making: built aside, synced, then given its name in one step.
+
+    with Staging.of_partition(fs, "/data/kafka/orders-0") as staging:
+        with staging.create("00000000000000000000.log") as file:
+            ...
+        staging.publish()
+
+Whoever leaves the block without publish(), by an error or ^C, leaves nothing behind. A killed run
+leaves a directory that `leftovers` finds by its name and `remove_leftovers` removes.
+
+Where it stands is Kafka's rule, since a broker refuses to start over a directory in its log dir whose
+name it does not know: beside the log dir, under `<log dir>+<partition>.<32 hex>.seglog-staging`; or,
+where that is another file system or not ours to write, inside it as `<topic>-<p>.<32 hex>-delete`: a
+deleted partition to a broker, which removes it at its next start (LogManager.loadLogs). The 32 hex
+digits begin with "seglog" in ASCII, so that ours are told from a broker's own.
+"""
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from seglog.errors import InvalidArgumentError, StorageError
+from seglog.fs.files import AnyPath, FileSystem, WritableFile
+from seglog.fs.refusals import refusals
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_OURS = b"seglog".hex()
+_HEX_DIGITS = 32
+_BESIDE = re.compile(rf"(?s)(?P<of>.+)\.{_OURS}[0-9a-f]{{{_HEX_DIGITS - len(_OURS)}}}\.seglog-staging")
+_INSIDE = re.compile(rf"(?s).*-\d+\.{_OURS}[0-9a-f]{{{_HEX_DIGITS - len(_OURS)}}}-delete")
+_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")     # Topic.LEGAL_CHARS of Kafka
+_NAME_BYTES_MAX = 255
+# Files that only the log dir of a broker has (LogManager, BrokerMetadataCheckpoint).
+_LOG_DIR_MARKS = ("meta.properties", "recovery-point-offset-checkpoint", "replication-offset-checkpoint")
+
+
+class Staging:
+    """A directory that becomes `target` as a whole or not at all. Made by `of_partition` or `beside`.
+
+    Whoever makes one holds the lock that guards the target's directory (fs.lock): it keeps away the
+    writer that would take the name meanwhile, and the sweep of `remove_leftovers`.
+    """
+
+    def __init__(self, fs: FileSystem, path: Path, target: Path) -> None:
+        self.path = path
+        self.target = target
+        self._fs = fs
+        self._files: dict[str, WritableFile] = {}
+        self._published = False
+        self._discarded = False
+
+    @classmethod
+    def of_partition(cls, fs: FileSystem, target: AnyPath) -> Self:
+        """A staging for the partition directory `target` in its log dir, which exists.
+
+        Raises InvalidArgumentError where the target exists or its name is no partition's.
+        """
+        target = _free(target)
+        if _PARTITION.fullmatch(target.name) is None:
+            raise InvalidArgumentError(
+                f"{target.name!r} is no name for a partition directory", file=target,
+                hint="name it <topic>-<partition>, such as orders-0",
+            )
+        token = _token()
+        inside = target.parent / _inside_name(target.name, token)
+        # First in the log dir, under a name that a broker knows, then out of it: the rename itself shows
+        # whether the way back will be open. (Equal st_dev does not: bind mounts refuse renames, too.)
+        fs.mkdir(inside)
+        beside = _place_beside(target, token)
+        if beside is not None:
+            try:
+                fs.rename(inside, beside)
+            except StorageError:
+                pass        # another file system, or not ours to write: inside is good, too
+            else:
+                return cls(fs, beside, target)
+        return cls(fs, inside, target)
+
+    @classmethod
+    def beside(cls, fs: FileSystem, target: AnyPath) -> Self:
+        """A staging in the directory of `target`, which must not be a log dir: for a log dir, or a copy of anything.
+
+        Raises InvalidArgumentError where the target exists.
+        """
+        target = _free(target)
+        path = target.parent / f"{target.name}.{_token()}.seglog-staging"
+        fs.mkdir(path)
+        return cls(fs, path, target)
+
+    def create(self, name: str) -> WritableFile:
+        """A new file. Sync it before closing: the descriptor that wrote is the one that surely learns of an error."""
+        file = self._fs.create(self.path / name)
+        self._files[file.path] = file
+        return file
+
+    def write_file(self, name: str, *buffers: "Buffer") -> None:
+        """A new file with these bytes, synced and closed."""
+        with self.create(name) as file:
+            file.append(*buffers)
+            file.sync()
+
+    def publish(self) -> None:
+        """Sync whatever is not yet, then give the directory its name, durably.
+
+        Raises InvalidArgumentError where somebody took the name meanwhile. Where the very last sync
+        fails the target is whole, but may be gone again after a crash; the StorageError says which.
+        """
+        self._sync_all()
+        _free(self.target)
+        self._fs.rename(self.path, self.target)
+        self._published = True
+        self._fs.sync_directory(self.target.parent)
+        if self.path.parent != self.target.parent:
+            self._fs.sync_directory(self.path.parent)
+
+    def discard(self) -> None:
+        """Remove what was built. Nothing after publish(). May be called twice."""
+        if self._published or self._discarded:
+            return
+        for file in self._files.values():
+            file.close()
+        _remove_tree(self._fs, self.path)
+        self._discarded = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.discard()
+        except StorageError as refusal:
+            if error is None:
+                raise
+            error.add_note(f"{self.path} is left over: {refusal.what}")
+
+    def _sync_all(self) -> None:
+        for file in self._files.values():
+            if not file.closed:
+                if file.unsynced:
+                    file.sync()
+                file.close()
+        for directory, files in _bottom_up(self.path):
+            for path in files:
+                known = self._files.get(path)
+                if known is None or known.unsynced:
+                    self._fs.sync_file(path)
+            self._fs.sync_directory(directory)
+
+
+def leftovers(log_dir: AnyPath) -> list[Path]:
+    """The stagings of this log dir's partitions, in it and beside it, of runs that were killed or still run."""
+    log_dir = Path(os.path.abspath(log_dir))
+    found = []
+    with refusals("list", log_dir):
+        found += [log_dir / name for name in os.listdir(log_dir) if _INSIDE.fullmatch(name)]
+    with refusals("list", log_dir.parent):
+        for name in os.listdir(log_dir.parent):
+            beside = _BESIDE.fullmatch(name)
+            # A topic's name has no "+", so the last one ends the name of the log dir.
+            if beside is not None and beside["of"].rpartition("+")[0] == log_dir.name:
+                found.append(log_dir.parent / name)
+    return sorted(found)
+
+
+def remove_leftovers(fs: FileSystem, log_dir: AnyPath) -> list[Path]:
+    """Remove them. The caller holds the log dir's lock exclusively: then no run is alive that could own one."""
+    found = leftovers(log_dir)
+    for path in found:
+        _remove_tree(fs, path)
+    return found
+
+
+def _free(target: AnyPath) -> Path:
+    """The absolute path of `target`, of which there is nothing yet."""
+    target = Path(os.path.abspath(target))
+    if os.path.lexists(target):
+        raise InvalidArgumentError(
+            "the target exists already", file=target, hint="choose another target, or move what is there away"
+        )
+    return target
+
+
+def _token() -> str:
+    return _OURS + secrets.token_hex((_HEX_DIGITS - len(_OURS)) // 2)
+
+
+def _inside_name(partition: str, token: str) -> str:
+    """As UnifiedLog.logDeleteDirName: a long topic name gives way, the rest stays whole."""
+    topic, _, number = partition.rpartition("-")
+    end = f"-{number}.{token}-delete"
+    return topic[: _NAME_BYTES_MAX - len(end)] + end
+
+
+def _place_beside(target: Path, token: str) -> Path | None:
+    """Where the staging of `target` stands beside its log dir; None where it must not or cannot."""
+    log_dir = target.parent
+    above = log_dir.parent
+    name = f"{log_dir.name}+{target.name}.{token}.seglog-staging"
+    if above == log_dir or len(os.fsencode(name)) > _NAME_BYTES_MAX:
+        return None
+    if any(os.path.lexists(above / mark) for mark in _LOG_DIR_MARKS):
+        return None     # the directory above is a broker's log dir itself
+    return above / name
+
+
+def _bottom_up(path: AnyPath) -> Iterator[tuple[str, list[str]]]:
+    """Each directory under `path`, the deepest first, with the paths of all in it that is no directory."""
+    files = []
+    with refusals("list", path), os.scandir(path) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.is_dir(follow_symlinks=False):
+                yield from _bottom_up(entry.path)
+            else:
+                files.append(entry.path)
+    yield os.fspath(path), files
+
+
+def _remove_tree(fs: FileSystem, path: Path) -> None:
+    """Remove a staging, and nothing that is not named as one."""
+    if _INSIDE.fullmatch(path.name) is None and _BESIDE.fullmatch(path.name) is None:
+        raise ValueError(f"{path} is no staging")
+    if path.is_symlink():
+        fs.unlink(path)
+        return
+    for directory, files in _bottom_up(path):
+        for file in files:
+            fs.unlink(file)
+        fs.rmdir(directory)

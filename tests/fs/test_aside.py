@@ -1,0 +1,132 @@
+"""Files that hold what they held or what they should hold, and nothing between."""
+import errno
+import os
+
+import pytest
+
+from seglog.errors import StorageError
+from seglog.fs.aside import make_directories, shorten, write_atomically
+from seglog.fs.files import OsFileSystem
+from seglog.fs.mapping import Mapping
+
+FS = OsFileSystem()
+
+
+class Refusing(OsFileSystem):
+    """Refuses the calls that are named."""
+
+    def __init__(self, *calls):
+        for call in calls:
+            setattr(self, call, self.refuse)
+
+    def refuse(self, path, *_):
+        raise StorageError("refused", file=path, errno=errno.EIO)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "leader-epoch-checkpoint"
+
+
+def test_a_file_is_made_or_replaced(path, tmp_path):
+    write_atomically(FS, path, b"0\n", b"0\n")
+    assert path.read_bytes() == b"0\n0\n"
+    write_atomically(FS, path, b"0\n1\n0 0\n")
+    assert path.read_bytes() == b"0\n1\n0 0\n"
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_a_path_without_directory_is_in_this_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_atomically(FS, "here", b"x")
+    assert (tmp_path / "here").read_bytes() == b"x"
+
+
+def test_what_a_killed_run_left_is_replaced(path, tmp_path):
+    (tmp_path / f"{path.name}.tmp").write_bytes(b"half of something lon")
+    write_atomically(FS, path, b"short")
+    assert path.read_bytes() == b"short"
+    assert os.listdir(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize("call", ["replace", "link"])
+def test_a_refusal_leaves_the_old_bytes_and_no_scratch(path, tmp_path, call):
+    path.write_bytes(b"old")
+    with pytest.raises(StorageError, match="refused"):
+        write_atomically(Refusing(call), path, b"new", backup=tmp_path / "bak")
+    assert path.read_bytes() == b"old"
+    assert path.name + ".tmp" not in os.listdir(tmp_path)
+
+
+def test_an_interrupt_leaves_the_old_bytes_and_no_scratch(path, tmp_path):
+    class Interrupted(OsFileSystem):
+        def replace(self, source, target):
+            raise KeyboardInterrupt
+
+    path.write_bytes(b"old")
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(Interrupted(), path, b"new")
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_a_scratch_that_cannot_be_removed_is_named(path):
+    with pytest.raises(StorageError, match="refused") as refusal:
+        write_atomically(Refusing("replace", "unlink"), path, b"new")
+    assert refusal.value.__notes__ == [f"{path}.tmp is left over: refused"]
+
+
+def test_a_create_that_is_refused_for_another_reason_is_no_leftover(path):
+    with pytest.raises(StorageError, match="refused"):
+        write_atomically(Refusing("create"), path, b"new")
+
+
+def test_a_backup_keeps_the_file_of_before(path, tmp_path):
+    backup = tmp_path / f"{path.name}.bak"
+    write_atomically(FS, path, b"one", backup=backup)
+    assert not backup.exists()
+    write_atomically(FS, path, b"two", backup=backup)
+    assert backup.read_bytes() == b"one"
+    write_atomically(FS, path, b"three", backup=backup)
+    assert backup.read_bytes() == b"two"
+    assert path.read_bytes() == b"three"
+
+
+def test_shortening_leaves_maps_whole(path):
+    path.write_bytes(b"0123456789")
+    with Mapping(path) as before:
+        shorten(FS, path, 4)
+        assert path.read_bytes() == b"0123"
+        assert bytes(before) == b"0123456789"
+    shorten(FS, path, 0)
+    assert path.read_bytes() == b""
+
+
+def test_shortening_makes_nothing_longer(path):
+    path.write_bytes(b"0123")
+    with pytest.raises(ValueError, match="has 4 bytes, fewer than 5"):
+        shorten(FS, path, 5)
+
+
+def test_missing_directories_are_made_and_synced_from_above(tmp_path):
+    calls = []
+
+    class Recorded(OsFileSystem):
+        def mkdir(self, path):
+            calls.append(("mkdir", os.path.relpath(path, tmp_path)))
+            super().mkdir(path)
+
+        def sync_directory(self, path):
+            calls.append(("sync", os.path.relpath(path, tmp_path)))
+            super().sync_directory(path)
+
+    make_directories(Recorded(), tmp_path / "a/b")
+    assert calls == [("mkdir", "a"), ("sync", "."), ("mkdir", "a/b"), ("sync", "a")]
+    make_directories(Recorded(), tmp_path / "a/b")
+    assert len(calls) == 4
+
+
+def test_a_file_in_the_way_of_a_directory_is_named(tmp_path):
+    (tmp_path / "a").touch()
+    with pytest.raises(StorageError, match=r"it exists already|a file stands where a directory is expected"):
+        make_directories(FS, tmp_path / "a/b")
