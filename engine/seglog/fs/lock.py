@@ -1,0 +1,293 @@
+"""Locks that keep a broker and us, and writers of ours, away from each other.
+
+Kafka holds `.lock` in each of its log dirs by FileChannel.tryLock (org.apache.kafka.server.util.FileLock):
+a POSIX record lock, which only fcntl's F_SETLK sees; flock(2) is blind to it.
+
+    lock_log_dir(dir)            exclusive: nobody else changes anything in it. Offline tools.
+    lock_log_dir(dir, SHARED)    several writers of ours, each of its own partition; no broker.
+    lock_partition(dir)          exclusive, on the partition's `.seglog.lock`: the one writer of it.
+
+Record locks belong to the process, not to the descriptor, and that has two teeth. Closing *any*
+descriptor of the file drops the lock: so each lock file is open at most once in a process, in the one
+registry here, and nobody else may open one, be it for reading. And within a process they exclude
+nothing: so the registry counts its holders itself. A child after fork holds none of its parent's locks;
+its handles say so (ForkedHandleError).
+
+Lock files are never removed. Between the open and the lock of one process another could remove the
+file, and a third make and lock a new one: two holders. Our side could look again after locking; a broker
+does not. So a `.lock` stays behind, empty, as Kafka leaves its own.
+
+Only writers make a lock file. `holder` and `is_locked` neither make one nor need to write to it.
+"""
+import enum
+import errno
+import fcntl
+import os
+import socket
+import struct
+import sys
+import threading
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from seglog.errors import ForkedHandleError, LogLockedError, StorageError
+from seglog.fs.files import AnyPath, FileSystem, WritableFile
+from seglog.fs.refusals import refusals, storage_error
+
+LOG_DIR_LOCK = ".lock"                  # LogManager.LOCK_FILE_NAME
+PARTITION_LOCK = ".seglog.lock"         # ours; a broker's loader ignores the name
+
+# struct flock of fcntl.h with a 64-bit off_t. Start and length 0: the whole file, however long.
+_FLOCK_FIELDS = (
+    ("l_start", "l_len", "l_pid", "l_type", "l_whence")
+    if sys.platform == "darwin"
+    else ("l_type", "l_whence", "l_start", "l_len", "l_pid")
+)
+_FLOCK = struct.Struct("qqihh" if sys.platform == "darwin" else "hhqqi4x")
+_NOTE_BYTES = 128                       # a fixed size, so that a shorter note covers a longer one
+_HINT_SELF = "close the log that is open for writing in this process, or use that one"
+
+
+class LockMode(enum.Enum):
+    SHARED = fcntl.LOCK_SH
+    EXCLUSIVE = fcntl.LOCK_EX
+
+
+SHARED, EXCLUSIVE = LockMode.SHARED, LockMode.EXCLUSIVE
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a lock: its process id, None where the system does not tell, and its name, as far as known."""
+
+    pid: int | None
+    name: str = ""
+
+    def __str__(self) -> str:
+        if self.pid is None:
+            return self.name or "another process"
+        return f"process {self.pid} ({self.name})" if self.name else f"process {self.pid}"
+
+
+class Lock:
+    """A lock that is held, until release(). Made by lock_log_dir and lock_partition."""
+
+    def __init__(self, path: str, mode: LockMode, entry: "_Entry") -> None:
+        self.path = path
+        self.mode = mode
+        self._entry: _Entry | None = entry
+        self._pid = os.getpid()
+
+    @property
+    def held(self) -> bool:
+        """Whether it is held, and by this process."""
+        return self._entry is not None and self._pid == os.getpid()
+
+    def check(self) -> None:
+        """For before each change. Raises ForkedHandleError in a child of the holder, StorageError once released."""
+        if self._pid != os.getpid():
+            raise ForkedHandleError(f"the lock belongs to process {self._pid}, which forked this one", file=self.path)
+        if self._entry is None:
+            raise StorageError("the lock was released", file=self.path, hint="open the log again")
+
+    def release(self) -> None:
+        """Let go. May be called twice, and in a child process, where there is nothing to let go."""
+        entry, self._entry = self._entry, None
+        if entry is not None and self._pid == os.getpid():
+            _REGISTRY.release(entry)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def lock_log_dir(fs: FileSystem, log_dir: AnyPath, mode: LockMode = EXCLUSIVE) -> Lock:
+    """Lock a log dir (the directory above a partition, whatever else is in it) against brokers and writers of ours.
+
+    Raises LogLockedError where another process, or other code in this one, holds it in a mode that
+    does not go with `mode`; StorageError where the lock file cannot be made, opened or locked.
+    """
+    return _REGISTRY.acquire(fs, os.path.join(os.path.abspath(log_dir), LOG_DIR_LOCK), mode)
+
+
+def lock_partition(fs: FileSystem, partition_dir: AnyPath) -> Lock:
+    """Lock one partition, exclusively, against other writers of ours; process and host stand in the file.
+
+    A broker knows nothing of this one: hold its log dir's lock, shared, as well. Raises as lock_log_dir.
+    """
+    path = os.path.join(os.path.abspath(partition_dir), PARTITION_LOCK)
+    return _REGISTRY.acquire(fs, path, EXCLUSIVE, note=f"{os.getpid()} {socket.gethostname()}\n")
+
+
+def holder(log_dir: AnyPath) -> Holder | None:
+    """Who holds the lock of a log dir, in either mode: this process, another one, or nobody (None).
+
+    Reads only: works on read-only media, makes no file, and drops no lock of this process.
+    """
+    return _REGISTRY.holder(os.path.join(os.path.abspath(log_dir), LOG_DIR_LOCK))
+
+
+def is_locked(log_dir: AnyPath) -> bool:
+    """Whether anybody holds the lock of a log dir: a running broker does, a writer of ours does."""
+    return holder(log_dir) is not None
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One lock file that this process has open, and how it is held."""
+
+    identity: tuple[int, int]       # device and inode: one file may have many paths
+    file: WritableFile
+    mode: LockMode
+    count: int = 1                  # handles; more than one only if SHARED
+
+
+class _Registry:
+    """Every lock file that this process has open.
+
+    `_mutex` guards `_entries` and every open and close of a lock file: a close beside an acquire of
+    the same file would drop the lock just taken. It is held across fork, so that a child finds the
+    registry whole.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._entries: dict[tuple[int, int], _Entry] = {}
+        os.register_at_fork(
+            before=self._mutex.acquire, after_in_parent=self._mutex.release, after_in_child=self._forget
+        )
+
+    def acquire(self, fs: FileSystem, path: str, mode: LockMode, *, note: str = "") -> Lock:
+        with self._mutex:
+            while True:
+                identity = _identity(path)
+                if identity is not None and identity in self._entries:
+                    return self._join(self._entries[identity], path, mode)
+                entry = self._open(fs, path, mode, note)
+                if entry is not None:
+                    self._entries[entry.identity] = entry
+                    return Lock(path, mode, entry)
+
+    def release(self, entry: _Entry) -> None:
+        with self._mutex:
+            entry.count -= 1
+            if entry.count == 0:
+                del self._entries[entry.identity]
+                entry.file.close()      # drops the lock
+
+    def holder(self, path: str) -> Holder | None:
+        with self._mutex:
+            identity = _identity(path)
+            if identity is None:
+                return None
+            if identity in self._entries:
+                return Holder(os.getpid(), "this process")
+            with refusals("open", path):
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    return _holder_of(fd, path)
+                finally:
+                    os.close(fd)
+
+    def _join(self, entry: _Entry, path: str, mode: LockMode) -> Lock:
+        """One more holder of a lock that this process has. Record locks would let it through, whatever the modes."""
+        if EXCLUSIVE in (entry.mode, mode):
+            words = "shared" if entry.mode is SHARED else "exclusively"
+            raise LogLockedError(f"this process holds the lock already, {words}", file=path, hint=_HINT_SELF)
+        entry.count += 1
+        return Lock(path, mode, entry)
+
+    def _open(self, fs: FileSystem, path: str, mode: LockMode, note: str) -> _Entry | None:
+        """Open the lock file and lock it. None where the name came to mean another file meanwhile: look again."""
+        file = _open_or_create(fs, path)
+        try:
+            _lock(file.fileno(), path, mode)
+            if note:
+                file.write_at(0, note.encode().ljust(_NOTE_BYTES))
+            status = os.fstat(file.fileno())
+        except BaseException:
+            file.close()
+            raise
+        identity = (status.st_dev, status.st_ino)
+        if _identity(path) != identity:
+            file.close()
+            return None
+        return _Entry(identity, file, mode)
+
+    def _forget(self) -> None:
+        """In a child after fork: the locks are its parent's, and stay so when it closes its copies."""
+        for entry in self._entries.values():
+            entry.file.close()
+        self._entries.clear()
+        self._mutex.release()
+
+
+_REGISTRY = _Registry()
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Device and inode of a file, without opening it; None where there is none."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise storage_error(error, "look at the lock file", path) from error
+    return status.st_dev, status.st_ino
+
+
+def _open_or_create(fs: FileSystem, path: str) -> WritableFile:
+    while True:
+        try:
+            return fs.open_write(path)
+        except StorageError as error:
+            if error.errno != errno.ENOENT:
+                raise
+        try:
+            return fs.create(path)
+        except StorageError as error:
+            if error.errno != errno.EEXIST:     # else another process was quicker: open its file
+                raise
+
+
+def _lock(fd: int, path: str, mode: LockMode) -> None:
+    try:
+        fcntl.lockf(fd, mode.value | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EAGAIN):
+            raise storage_error(error, "lock", path) from error
+        who = _holder_of(fd, path) or Holder(None)
+        raise LogLockedError(f"locked by {who}", file=path) from error
+
+
+def _holder_of(fd: int, path: str) -> Holder | None:
+    """Who, in another process, keeps us from an exclusive lock. Works on a descriptor open for reading, too."""
+    query = {"l_type": fcntl.F_WRLCK, "l_whence": os.SEEK_SET}
+    with refusals("look at the lock", path):
+        answer = fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(*(query.get(name, 0) for name in _FLOCK_FIELDS)))
+        found = dict(zip(_FLOCK_FIELDS, _FLOCK.unpack(answer), strict=True))
+        if found["l_type"] == fcntl.F_UNLCK:
+            return None
+        # 0 or -1: a process of another pid namespace, of another machine, or a lock of another kind.
+        if found["l_pid"] > 0:
+            return Holder(found["l_pid"], _process_name(found["l_pid"]))
+        return Holder(None, _noted(os.pread(fd, _NOTE_BYTES, 0)))
+
+
+def _noted(note: bytes) -> str:
+    """What a writer of ours wrote into its lock file, in words; empty for Kafka's, in which nothing stands."""
+    pid, _, host = note.decode("ascii", "replace").strip().partition(" ")
+    return f"process {pid} on {host}" if pid.isdigit() and host.isprintable() else ""
+
+
+def _process_name(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm") as comm:
+            return comm.read().strip()
+    except OSError:
+        return ""       # no /proc, or it ended: the number must do

@@ -1,0 +1,89 @@
+"""A JVM and we keep each other out of a log dir, as a broker and we must."""
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from seglog.errors import LogLockedError
+from seglog.fs.files import OsFileSystem
+from seglog.fs.lock import EXCLUSIVE, SHARED, holder, is_locked, lock_log_dir
+
+pytestmark = [
+    pytest.mark.oracle,
+    pytest.mark.skipif(shutil.which("java") is None, reason="no java on this machine"),
+]
+
+FS = OsFileSystem()
+HOLD_LOCK = Path(__file__).parent / "locks/HoldLock.java"
+
+
+class Jvm:
+    """A JVM that takes and drops locks on command, as Kafka's FileLock does."""
+
+    def __init__(self):
+        self.process = subprocess.Popen(
+            ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", str(HOLD_LOCK)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self.process.stdout.readline() == "ready\n"
+
+    def __call__(self, *command):
+        self.process.stdin.write(" ".join(map(str, command)) + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(timeout=60)
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def jvm():
+    jvm = Jvm()
+    yield jvm
+    jvm.close()
+
+
+@pytest.mark.parametrize("mode", [SHARED, EXCLUSIVE])
+def test_a_log_dir_that_a_jvm_holds_is_refused(tmp_path, jvm, mode):
+    assert jvm("tryLock", tmp_path / ".lock") == "locked"
+    try:
+        with pytest.raises(LogLockedError, match=f"locked by process {jvm.process.pid} ") as refusal:
+            lock_log_dir(FS, tmp_path, mode)
+        assert refusal.value.exit_status == 5
+        assert holder(tmp_path).pid == jvm.process.pid
+    finally:
+        assert jvm("release") == "released"
+    assert not is_locked(tmp_path)
+    lock_log_dir(FS, tmp_path, mode).release()
+
+
+@pytest.mark.parametrize("mode", [SHARED, EXCLUSIVE])
+def test_a_jvm_s_try_lock_is_refused_while_we_hold(tmp_path, jvm, mode):
+    with lock_log_dir(FS, tmp_path, mode):
+        assert jvm("tryLock", tmp_path / ".lock") == "refused"
+        assert is_locked(tmp_path)                  # looking drops nothing
+        assert jvm("tryLock", tmp_path / ".lock") == "refused"
+    assert jvm("tryLock", tmp_path / ".lock") == "locked"
+    assert jvm("release") == "released"
+
+
+def test_a_jvm_is_refused_until_the_last_of_our_shares_is_gone(tmp_path, jvm):
+    one, two = lock_log_dir(FS, tmp_path, SHARED), lock_log_dir(FS, tmp_path, SHARED)
+    one.release()
+    assert jvm("tryLock", tmp_path / ".lock") == "refused"
+    two.release()
+    assert jvm("tryLock", tmp_path / ".lock") == "locked"
+    assert jvm("release") == "released"
+
+
+def test_a_jvm_that_is_killed_holds_nothing(tmp_path):
+    jvm = Jvm()
+    assert jvm("tryLock", tmp_path / ".lock") == "locked"
+    assert is_locked(tmp_path)
+    jvm.process.kill()
+    jvm.process.wait()
+    jvm.close()
+    lock_log_dir(FS, tmp_path).release()
