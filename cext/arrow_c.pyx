@@ -1,0 +1,120 @@
+"""Exports columns by the Arrow C data interface: no copy, and no need of any Arrow library.
+
+A consumer may release from a thread of its own that does not hold the GIL, may move a child out
+of its parent and release the parent first. So each node keeps what it needs in a block of its
+own, and a reference of its own to the owner of the bytes.
+"""
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free
+
+
+cdef extern from "seg_arrow.h":
+    int ARROW_FLAG_NULLABLE
+
+# What a node's private_data points to: it lives until the node's release.
+cdef struct SchemaBlock:
+    ArrowSchema nodes[MAX_CHILDREN]
+    ArrowSchema* children[MAX_CHILDREN]
+
+cdef struct ArrayBlock:
+    PyObject* owner
+    const void* buffers[MAX_BUFFERS]
+    ArrowArray nodes[MAX_CHILDREN]
+    ArrowArray* children[MAX_CHILDREN]
+
+
+cdef void release_schema(ArrowSchema* schema) noexcept nogil:
+    cdef int64_t i
+    for i in range(schema.n_children):
+        if schema.children[i].release != NULL:
+            schema.children[i].release(schema.children[i])
+    free(schema.private_data)
+    schema.release = NULL
+
+
+cdef void release_array(ArrowArray* array) noexcept nogil:
+    cdef int64_t i
+    cdef ArrayBlock* block = <ArrayBlock*>array.private_data
+    for i in range(array.n_children):
+        if array.children[i].release != NULL:
+            array.children[i].release(array.children[i])
+    with gil:
+        Py_DECREF(<object>block.owner)
+    free(block)
+    array.release = NULL
+
+
+cdef int fill_schema(ArrowSchema* out, const char* format, const char* name, bint nullable, int n_children) except -1:
+    cdef int i
+    cdef SchemaBlock* block = <SchemaBlock*>calloc(1, sizeof(SchemaBlock))
+    if block == NULL:
+        raise MemoryError
+    for i in range(n_children):
+        block.children[i] = &block.nodes[i]
+    out.format = format
+    out.name = name
+    out.flags = ARROW_FLAG_NULLABLE if nullable else 0
+    out.n_children = n_children
+    out.children = block.children
+    out.private_data = block
+    out.release = release_schema
+    return 0
+
+
+cdef int fill_array(ArrowArray* out, object owner, int64_t length, int64_t null_count,
+                    int n_buffers, int n_children) except -1:
+    cdef int i
+    cdef ArrayBlock* block = <ArrayBlock*>calloc(1, sizeof(ArrayBlock))
+    if block == NULL:
+        raise MemoryError
+    for i in range(n_children):
+        block.children[i] = &block.nodes[i]
+    Py_INCREF(owner)
+    block.owner = <PyObject*>owner
+    out.length = length
+    out.null_count = null_count
+    out.n_buffers = n_buffers
+    out.buffers = block.buffers
+    out.n_children = n_children
+    out.children = block.children
+    out.private_data = block
+    out.release = release_array
+    return 0
+
+
+cdef ArrowSchema* new_schema() except NULL:
+    cdef ArrowSchema* schema = <ArrowSchema*>calloc(1, sizeof(ArrowSchema))
+    if schema == NULL:
+        raise MemoryError
+    return schema
+
+
+cdef ArrowArray* new_array() except NULL:
+    cdef ArrowArray* array = <ArrowArray*>calloc(1, sizeof(ArrowArray))
+    if array == NULL:
+        raise MemoryError
+    return array
+
+
+cdef void drop_schema(object capsule) noexcept:
+    cdef ArrowSchema* schema = <ArrowSchema*>PyCapsule_GetPointer(capsule, "arrow_schema")
+    if schema.release != NULL:      # NULL: a consumer moved it out
+        schema.release(schema)
+    free(schema)
+
+
+cdef void drop_array(object capsule) noexcept:
+    cdef ArrowArray* array = <ArrowArray*>PyCapsule_GetPointer(capsule, "arrow_array")
+    if array.release != NULL:
+        array.release(array)
+    free(array)
+
+
+cdef object schema_capsule(ArrowSchema* schema):
+    return PyCapsule_New(schema, "arrow_schema", drop_schema)
+
+
+cdef object array_capsule(ArrowArray* array):
+    return PyCapsule_New(array, "arrow_array", drop_array)

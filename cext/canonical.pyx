@@ -1,0 +1,58 @@
+"""One stream of bytes for records of every format: what a proof digest is computed over.
+
+    record := offset: int64, timestamp: int64, bytes(key), bytes(value), header_count: int32, header*
+    header := bytes(key), bytes(value)
+    bytes  := size: int32 (-1: null), data
+
+All big-endian; timestamp -1 where there is none. Two logs hold the same records in the same order
+exactly if their streams are equal, whatever formats, batches and codecs they are stored in.
+"""
+from libc.stdint cimport int64_t, uint8_t
+
+from .arena cimport Arena, lend
+from .column_decoder cimport SEG_SLACK, seg_columns
+from .columns cimport Columns
+
+from seglog.errors import InvalidArgumentError
+
+cdef extern from "seg_canonical.h" nogil:
+    int64_t seg_canonical_size(const seg_columns* c, int64_t row, int64_t n)
+    int64_t seg_canonical_rows(const seg_columns* c, int64_t row, int64_t limit)
+    uint8_t* seg_canonical(const seg_columns* c, int64_t row, int64_t n, uint8_t* out)
+
+cdef enum:
+    # A slice that the second-level cache holds while it is written and hashed.
+    SLICE_BYTES = 256 << 10
+
+
+def canonical_bytes(Columns columns not None, int64_t first=0, int64_t last=-1):
+    """The stream of the rows [first, last) (-1: to the end), as a read-only memoryview.
+
+    Its memory is an arena of the columns' pool, back there when the last view is gone.
+    """
+    if last == -1:
+        last = columns.c.rows
+    if not 0 <= first <= last <= columns.c.rows:
+        raise InvalidArgumentError(f"rows {first} to {last} of {columns.c.rows}")
+    cdef int64_t size = seg_canonical_size(&columns.c, first, last - first)
+    cdef Arena arena = columns.pool.acquire(size + SEG_SLACK)
+    with nogil:
+        seg_canonical(&columns.c, first, last - first, arena.base)
+    return lend(arena, arena.base, size, 1, b"B")
+
+
+def update_digest(Columns columns not None, hasher):
+    """Feed the stream to `hasher.update` (hashlib's), slice by slice: memory for a slice, or for one large record."""
+    cdef int64_t row = 0
+    cdef int64_t n, size
+    cdef Arena arena
+    update = hasher.update
+    while row < columns.c.rows:
+        n = seg_canonical_rows(&columns.c, row, SLICE_BYTES)
+        size = seg_canonical_size(&columns.c, row, n)
+        arena = None        # back to the pool before the next is taken, unless the hasher kept a view
+        arena = columns.pool.acquire(size + SEG_SLACK)
+        with nogil:
+            seg_canonical(&columns.c, row, n, arena.base)
+        update(lend(arena, arena.base, size, 1, b"B"))
+        row += n

@@ -1,0 +1,66 @@
+"""Columns in C, and what fills them from batches. See column_decoder.pyx and seg_columns.h."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from .batch_header cimport BatchHeader
+
+cdef extern from "seg_columns.h" nogil:
+    int SEG_SLACK
+
+    ctypedef struct seg_binary:
+        int32_t* offsets
+        uint8_t* data
+        uint8_t* validity
+        int64_t bytes
+        int64_t capacity
+        int64_t null_count
+
+    ctypedef struct seg_columns:
+        int64_t rows
+        int64_t row_capacity
+        int64_t* offset
+        int64_t* timestamp
+        int32_t* header_start
+        seg_binary key
+        seg_binary value
+        int64_t header_rows
+        int64_t header_capacity
+        seg_binary header_key
+        seg_binary header_value
+
+    # Forget the rows from `rows` on.
+    void seg_columns_cut(seg_columns* c, int64_t rows)
+    # How many of the timestamps are none (-1); if any, a validity bitmap of them all.
+    int64_t seg_mark_none(const int64_t* timestamp, int64_t rows, uint8_t* validity)
+
+cdef enum:
+    # Every offset into a column is an int32, and no column can hold more than the bodies that
+    # it was decoded from: one bound on their sum keeps all of them below 2^31.
+    MAX_CONTENT_BYTES = 0x7FFF0000
+
+# Answers beside Status: the caller does what is named and runs it again.
+cdef enum:
+    NEEDS_DECOMPRESSION = 1
+    NEEDS_HEADER_SPACE = 2
+
+cdef struct Run:
+    seg_columns* c
+    const BatchHeader* rows         # of the table
+    const uint8_t* bytes            # of its window
+    int64_t size
+    int64_t batch                   # the next one
+    int64_t last
+    int64_t content_bytes           # of the bodies decoded so far
+    int64_t stop_bytes              # no batch is begun at or above it
+    bint check_crc
+    bint include_control
+
+# Decode batches until the last, or stop_bytes, or something that needs the GIL: OK, the answers above,
+# NO_SPACE (rows or bytes for the next batch), LIMIT (it would pass MAX_CONTENT_BYTES), or what is wrong with it.
+cdef int decode_run(Run* run) noexcept nogil
+
+# Append the records of one opened batch: a v2 batch's body [p, end), of which `safe` - `end` more bytes may be read;
+# or a wrapper's messages, whose `count` and `base` find_inner_base gave. Not OK: the caller cuts what was appended.
+cdef int take_records(seg_columns* c, const uint8_t* p, const uint8_t* end, const uint8_t* safe,
+                      const BatchHeader* row) noexcept nogil
+cdef int take_inner_messages(seg_columns* c, const uint8_t* p, const uint8_t* end, int64_t count, int64_t base,
+                             const BatchHeader* wrapper) noexcept nogil

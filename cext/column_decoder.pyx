@@ -1,0 +1,173 @@
+"""Takes the records of batches into columns, without the GIL: CRC, then records, batch by batch.
+
+Whole batches only: of one that turns out bad nothing stays. The caller has reserved room for a
+batch's rows and bytes before it is taken; headers alone may ask for more on the way.
+"""
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
+
+from .batch_header cimport (
+    CODEC_MASK, CONTROL_BIT, TIMESTAMP_TYPE_BIT, V0_HEADER_SIZE, V1_HEADER_SIZE, V2_HEADER_SIZE, BatchHeader,
+    crc_matches,
+)
+from .legacy_records cimport parse_inner_message, parse_message
+from .record_batch cimport parse_record_header, parse_record_v2
+from .record_view cimport RecordView
+from .span cimport Span
+from .status cimport BAD_CRC, BAD_HEADER, LIMIT, NO_SPACE, OK, TRAILING_BYTES
+
+cdef extern from "seg_columns.h" nogil:
+    ctypedef struct seg_batch_base:
+        int64_t base_offset
+        uint64_t base_timestamp
+        uint64_t delta_mask
+
+    void seg_binary_append(seg_binary* column, int64_t row, const uint8_t* bytes, int32_t size)
+    const uint8_t* seg_take_records(seg_columns* c, const uint8_t* p, const uint8_t* end, const uint8_t* safe,
+                                    int32_t count, const seg_batch_base* base)
+    bint seg_take_message(seg_columns* c, const uint8_t* p, const uint8_t* end, const uint8_t* safe,
+                          int64_t offset, int64_t timestamp)
+
+
+cdef int decode_run(Run* run) noexcept nogil:
+    """Decode batches until something needs the GIL. What it took is whole batches."""
+    cdef seg_columns* c = run.c
+    cdef const BatchHeader* row
+    cdef int64_t rows_before
+    cdef int status
+    while run.batch < run.last and run.content_bytes < run.stop_bytes:
+        row = &run.rows[run.batch]
+        if run.check_crc and not crc_matches(run.bytes, row):
+            return BAD_CRC
+        if row.attributes & CONTROL_BIT and row.magic >= 2 and not run.include_control:
+            run.batch += 1
+            continue
+        if row.attributes & CODEC_MASK:
+            return NEEDS_DECOMPRESSION
+        if row.size_bytes > MAX_CONTENT_BYTES - run.content_bytes:
+            return LIMIT
+        if (row.size_bytes > c.key.capacity - run.content_bytes
+                or (row.count if row.magic >= 2 else 1) > c.row_capacity - c.rows):
+            return NO_SPACE
+        rows_before = c.rows
+        status = take_batch(c, run.bytes + run.size, run.bytes + row.position, row)
+        if status != OK:
+            seg_columns_cut(c, rows_before)
+            return status
+        run.content_bytes += row.size_bytes
+        run.batch += 1
+    return OK
+
+
+cdef int take_batch(seg_columns* c, const uint8_t* safe, const uint8_t* p, const BatchHeader* row) noexcept nogil:
+    """Append the records of one batch that is not compressed. `safe`: the end of readable memory."""
+    if row.magic >= 2:
+        return take_records(c, p + V2_HEADER_SIZE, p + row.size_bytes, safe, row)
+    return take_message(c, p, p + row.size_bytes, safe, row)
+
+
+cdef int take_records(seg_columns* c, const uint8_t* p, const uint8_t* end, const uint8_t* safe,
+                      const BatchHeader* row) noexcept nogil:
+    """Append the records of a v2 batch: its body, [p, end), is plain."""
+    cdef int64_t stop = c.rows + row.count
+    cdef seg_batch_base base
+    cdef RecordView view
+    cdef Span span
+    cdef int status
+    base.base_offset = row.base_offset
+    if row.attributes & TIMESTAMP_TYPE_BIT:
+        base.base_timestamp = <uint64_t>row.max_timestamp
+        base.delta_mask = 0
+    else:
+        base.base_timestamp = <uint64_t>row.base_timestamp
+        base.delta_mask = <uint64_t>-1
+    while True:
+        # Fast path: ordinary records, well before the end of readable memory.
+        p = seg_take_records(c, p, end, safe, <int32_t>(stop - c.rows), &base)
+        if c.rows == stop:
+            break
+        # Slow path: the checked parser takes or refuses the one that the fast path left.
+        span.p = p
+        span.end = end
+        status = parse_record_v2(&span, row, &view)
+        if status == OK:
+            status = append(c, &view)
+        if status != OK:
+            return status
+        p = span.p
+    return OK if p == end else TRAILING_BYTES
+
+
+cdef int take_message(seg_columns* c, const uint8_t* p, const uint8_t* end, const uint8_t* safe,
+                      const BatchHeader* row) noexcept nogil:
+    """Append the one record of a bare v0 or v1 message, [p, end)."""
+    cdef RecordView view
+    cdef Span span
+    cdef int8_t magic
+    cdef uint8_t attributes
+    cdef int status
+    if seg_take_message(c, p + (V1_HEADER_SIZE if row.magic == 1 else V0_HEADER_SIZE), end, safe,
+                        row.base_offset, row.base_timestamp):
+        return OK
+    span.p = p
+    span.end = end
+    status = parse_message(&span, &view, &magic, &attributes)
+    if status == OK:
+        status = append(c, &view)
+    return status
+
+
+cdef int take_inner_messages(seg_columns* c, const uint8_t* p, const uint8_t* end, int64_t count, int64_t base,
+                             const BatchHeader* wrapper) noexcept nogil:
+    """Append the messages of an opened wrapper: `base` and `count` as find_inner_base gave them."""
+    cdef int64_t stop = c.rows + count
+    cdef RecordView view
+    cdef Span span = Span(p, end)
+    cdef const uint8_t* body
+    cdef int status
+    while c.rows < stop:
+        p = span.p
+        status = parse_inner_message(&span, wrapper, base, &view)
+        if status != OK:
+            return status
+        body = p + (V1_HEADER_SIZE if wrapper.magic == 1 else V0_HEADER_SIZE)
+        if not seg_take_message(c, body, span.p, end, view.offset, view.timestamp):
+            status = append(c, &view)
+            if status != OK:
+                return status
+    return OK if span.p == end else TRAILING_BYTES
+
+
+cdef int append(seg_columns* c, const RecordView* view) noexcept nogil:
+    cdef int status = OK
+    if view.header_count > 0:
+        status = append_headers(c, view)
+        if status != OK:
+            return status
+    c.offset[c.rows] = view.offset
+    c.timestamp[c.rows] = view.timestamp
+    seg_binary_append(&c.key, c.rows, view.key, view.key_size)
+    seg_binary_append(&c.value, c.rows, view.value, view.value_size)
+    c.header_start[c.rows + 1] = <int32_t>c.header_rows
+    c.rows += 1
+    return OK
+
+
+cdef int append_headers(seg_columns* c, const RecordView* view) noexcept nogil:
+    """NEEDS_HEADER_SPACE, or BAD_HEADER: the caller cuts off what was appended."""
+    cdef Span span = Span(view.headers, view.headers + view.headers_size)
+    cdef const uint8_t* key = NULL
+    cdef const uint8_t* value = NULL
+    cdef int32_t key_size = 0
+    cdef int32_t value_size = 0
+    cdef int32_t _i
+    if (view.header_count > c.header_capacity - c.header_rows
+            or view.headers_size > c.header_key.capacity - c.header_key.bytes
+            or view.headers_size > c.header_value.capacity - c.header_value.bytes):
+        return NEEDS_HEADER_SPACE
+    for _i in range(view.header_count):
+        if parse_record_header(&span, &key, &key_size, &value, &value_size) != OK:
+            return BAD_HEADER
+        seg_binary_append(&c.header_key, c.header_rows, key, key_size)
+        seg_binary_append(&c.header_value, c.header_rows, value, value_size)
+        c.header_rows += 1
+    return OK if span.p == span.end else BAD_HEADER

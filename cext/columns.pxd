@@ -1,0 +1,26 @@
+from libc.stdint cimport int64_t, uint8_t
+
+from .arena cimport Arena, ArenaPool
+from .batch_header cimport BatchHeader
+from .column_decoder cimport seg_columns
+from .segment_scan cimport BatchTable
+
+
+cdef class Columns:
+    """Records as columns in memory that is theirs alone, until the last reader is gone."""
+    cdef seg_columns c
+    cdef ArenaPool pool
+    cdef Arena _arena               # where c's columns lie, but those of headers
+    cdef Arena _header_arena        # None until a record has a header
+    cdef uint8_t* _timestamp_validity
+    cdef int64_t _timestamp_nulls
+    cdef int64_t _content_bytes     # of the batch bodies decoded so far: bounds every int32 in c
+    cdef int64_t _next_batch        # the first batch not decoded yet
+
+    cdef int _fill(self, BatchTable table, int64_t first, int64_t last, int64_t stop_bytes,
+                   bint check_crc, bint include_control) except -1
+    cdef bint _fill_compressed(self, BatchTable table, const BatchHeader* row) except -1
+    cdef int _reserve_for(self, BatchTable table, int64_t first, int64_t last, int64_t stop_bytes) except -1
+    cdef int _reserve(self, int64_t rows, int64_t content_bytes) except -1
+    cdef int _reserve_headers(self) except -1
+    cdef int _seal(self) noexcept

@@ -1,0 +1,600 @@
+"""Deep decode: records of every format as columns, a chunk at a time, in Arrow's layout.
+
+A Columns owns its memory (an arena of a pool) and refers to nothing else once it is made: not
+to the window, not to the table. The arena goes back to the pool when the last of the Columns,
+its memoryviews and the Arrow arrays that it exported is gone; until then nobody writes to it.
+
+One pass over each batch: CRC, then records, while the batch is in cache. The batch headers bound
+what a batch can become (key and value bytes together are fewer than its own), so that much is
+reserved, and nothing is measured beforehand. Headers are rare and grow as they come.
+"""
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcpy, memset
+
+from .arena cimport Arena, ArenaPool, lend, seg_forbid
+from .arrow_c cimport (
+    ArrowArray, ArrowSchema, array_capsule, fill_array, fill_schema, new_array, new_schema, schema_capsule,
+)
+from .batch_header cimport CODEC_MASK, BatchHeader
+from .column_decoder cimport (
+    MAX_CONTENT_BYTES, NEEDS_DECOMPRESSION, NEEDS_HEADER_SPACE, SEG_SLACK, Run, decode_run, seg_binary, seg_columns,
+    seg_columns_cut, seg_mark_none, take_inner_messages, take_records,
+)
+from .legacy_records cimport find_inner_base
+from .record_batch cimport check_count, open_records, raise_batch
+from .segment_scan cimport BatchTable
+from .span cimport Span
+from .status cimport LIMIT, NO_SPACE, OK
+from .window cimport Window
+
+import seglog._kernels.arena
+from seglog.errors import InvalidArgumentError, RecordTooLargeError
+
+# Beside decode() for those who import it from here; its bare name is the C type's in this file.
+globals()["ArenaPool"] = seglog._kernels.arena.ArenaPool
+
+cdef enum:
+    # Between two columns: a copy that overshoots its slack shows under AddressSanitizer.
+    GAP = 64
+    # What is reserved at most beyond a need, as its multiple: see _reserve.
+    MAX_SPREAD = 4
+
+
+# --- where the columns lie in an arena ----------------------------------------------------
+
+cdef struct Cutter:
+    uint8_t* base               # NULL: measure only
+    int64_t used
+
+
+cdef uint8_t* cut(Cutter* cutter, int64_t size) noexcept nogil:
+    """The next stretch of `size` bytes, aligned to 64 as Arrow advises."""
+    cdef uint8_t* p = cutter.base
+    cdef int64_t next_ = cutter.used + ((size + 63) & ~<int64_t>63) + GAP
+    if cutter.base != NULL:
+        p = cutter.base + cutter.used
+        seg_forbid(p + size, next_ - cutter.used - size)
+    cutter.used = next_
+    return p
+
+
+cdef int64_t lay_out(uint8_t* base, int64_t rows, int64_t content_bytes, seg_columns* c,
+                     uint8_t** timestamp_validity) noexcept nogil:
+    """Place all columns but those of headers. Returns the size; base NULL: no more than that."""
+    cdef Cutter cutter = Cutter(base, 0)
+    c.row_capacity = rows
+    c.offset = <int64_t*>cut(&cutter, 8 * rows)
+    c.timestamp = <int64_t*>cut(&cutter, 8 * rows)
+    c.header_start = <int32_t*>cut(&cutter, 4 * (rows + 1))
+    c.key.offsets = <int32_t*>cut(&cutter, 4 * (rows + 1))
+    c.value.offsets = <int32_t*>cut(&cutter, 4 * (rows + 1))
+    c.key.validity = cut(&cutter, (rows + 7) // 8)
+    c.value.validity = cut(&cutter, (rows + 7) // 8)
+    timestamp_validity[0] = cut(&cutter, (rows + 7) // 8)
+    # All content may be keys, or all values: room for either.
+    c.key.capacity = c.value.capacity = content_bytes
+    c.key.data = cut(&cutter, content_bytes + SEG_SLACK)
+    c.value.data = cut(&cutter, content_bytes + SEG_SLACK)
+    return cutter.used
+
+
+cdef int64_t lay_out_headers(uint8_t* base, int64_t rows, int64_t content_bytes, seg_columns* c) noexcept nogil:
+    cdef Cutter cutter = Cutter(base, 0)
+    c.header_capacity = rows
+    c.header_key.offsets = <int32_t*>cut(&cutter, 4 * (rows + 1))
+    c.header_value.offsets = <int32_t*>cut(&cutter, 4 * (rows + 1))
+    c.header_key.validity = cut(&cutter, (rows + 7) // 8)
+    c.header_value.validity = cut(&cutter, (rows + 7) // 8)
+    c.header_key.capacity = c.header_value.capacity = content_bytes
+    c.header_key.data = cut(&cutter, content_bytes + SEG_SLACK)
+    c.header_value.data = cut(&cutter, content_bytes + SEG_SLACK)
+    return cutter.used
+
+
+cdef void move_binary(seg_binary* to, const seg_binary* from_, int64_t rows, int64_t row_capacity) noexcept nogil:
+    """Copy what a column holds to its new place; NULL: it held nothing."""
+    memset(to.validity, 0xFF, (row_capacity + 7) // 8)
+    to.offsets[0] = 0
+    to.bytes = from_.bytes
+    to.null_count = from_.null_count
+    if from_.offsets != NULL:
+        memcpy(to.offsets, from_.offsets, 4 * (rows + 1))
+        memcpy(to.validity, from_.validity, (rows + 7) // 8)
+        memcpy(to.data, from_.data, from_.bytes)
+
+
+# --- the columns --------------------------------------------------------------------------
+
+@cython.final
+@cython.no_gc           # refers to arenas and a pool, which refer to nobody
+cdef class Columns:
+    """Records as columns, all of `len(columns)` rows.
+
+    offset      int64
+    timestamp   int64, ms since 1970; -1: none (v0, or a producer that gave none)
+    key, value  byte strings; null and empty are two things
+    headers     a list of (key, value) a record: the key never null, the value may be
+
+    `columns[i]` is one record as plain Python, for tests and for a look; the buffers are the
+    purpose. To Arrow goes timestamp[ms, UTC], null where there is none. Header keys go as binary,
+    not utf8: a broker stores what a producer sent, nobody has checked that it is UTF-8, the proof
+    digest wants the very bytes, and a type that depends on the data would be no schema.
+    """
+
+    def __init__(self):
+        raise TypeError("Columns come from decode() or chunks()")
+
+    def __len__(self):
+        return self.c.rows
+
+    @property
+    def nbytes(self):
+        """Bytes in use, offsets and validity included. The arena behind them is larger."""
+        cdef int64_t fixed = (8 + 8 + 4 + 4 + 4) * self.c.rows + 3 * 4 + 2 * ((self.c.rows + 7) // 8)
+        cdef int64_t of_headers = 0
+        if self.c.header_rows > 0:
+            of_headers = ((4 + 4) * (self.c.header_rows + 1) + 2 * ((self.c.header_rows + 7) // 8)
+                          + self.c.header_key.bytes + self.c.header_value.bytes)
+        return fixed + self.c.key.bytes + self.c.value.bytes + of_headers
+
+    @property
+    def offset(self):
+        """memoryview of int64."""
+        return lend(self, self.c.offset, self.c.rows, 8, b"q")
+
+    @property
+    def timestamp(self):
+        """memoryview of int64: ms, -1 where there is none."""
+        return lend(self, self.c.timestamp, self.c.rows, 8, b"q")
+
+    @property
+    def key(self):
+        return binary(self, &self.c.key, self.c.rows)
+
+    @property
+    def value(self):
+        return binary(self, &self.c.value, self.c.rows)
+
+    @property
+    def header_start(self):
+        """memoryview of int32, one more than rows: row i has the headers [header_start[i], header_start[i + 1])."""
+        return lend(self, self.c.header_start, self.c.rows + 1, 4, b"i")
+
+    @property
+    def header_key(self):
+        return binary(self, &self.c.header_key, self.c.header_rows)
+
+    @property
+    def header_value(self):
+        return binary(self, &self.c.header_value, self.c.header_rows)
+
+    def __getitem__(self, Py_ssize_t i):
+        """(offset, timestamp, key, value, ((header key, header value), ...)); header keys as str, surrogate-escaped."""
+        if i < 0:
+            i += self.c.rows
+        if not 0 <= i < self.c.rows:
+            raise IndexError(f"row {i} of {self.c.rows}")
+        headers = []
+        for h in range(self.c.header_start[i], self.c.header_start[i + 1]):
+            headers.append((bytes_at(&self.c.header_key, h).decode("utf-8", "surrogateescape"),
+                            bytes_at(&self.c.header_value, h)))
+        return (self.c.offset[i], self.c.timestamp[i], bytes_at(&self.c.key, i), bytes_at(&self.c.value, i),
+                tuple(headers))
+
+    def __arrow_c_schema__(self):
+        return export_schema()
+
+    def __arrow_c_array__(self, requested_schema=None):
+        """A struct array: one field a column. `requested_schema` is not heeded, as the interface allows."""
+        return export_schema(), export_array(self)
+
+    def to_arrow(self):
+        """A pyarrow.RecordBatch on the same memory."""
+        import pyarrow
+        return pyarrow.record_batch(self)
+
+    def __repr__(self):
+        return f"<Columns of {self.c.rows} records, {self.nbytes} bytes>"
+
+    # --- filling ---
+
+    cdef int _fill(self, BatchTable table, int64_t first, int64_t last, int64_t stop_bytes,
+                   bint check_crc, bint include_control) except -1:
+        """Decode batches from `first` until `last`, or until the content reaches `stop_bytes`.
+
+        self._next_batch says how far it came. When it raises, what came before the bad batch
+        stands, and only that.
+        """
+        cdef Run run
+        cdef const BatchHeader* row
+        cdef int status
+        self._next_batch = first
+        self._reserve_for(table, first, last, stop_bytes)
+        run.c = &self.c
+        run.rows = table.rows
+        run.bytes = table.window.base
+        run.size = table.window.size
+        run.last = last
+        run.stop_bytes = stop_bytes
+        run.check_crc = check_crc
+        run.include_control = include_control
+        try:
+            while True:
+                run.batch = self._next_batch
+                run.content_bytes = self._content_bytes
+                with nogil:
+                    status = decode_run(&run)
+                self._next_batch = run.batch
+                self._content_bytes = run.content_bytes
+                row = &table.rows[run.batch]        # where there is one
+                if status == OK:
+                    break
+                if status == NO_SPACE:
+                    self._reserve(row.count if row.magic >= 2 else 1, row.size_bytes)
+                elif status == NEEDS_HEADER_SPACE:
+                    self._reserve_headers()
+                elif status == NEEDS_DECOMPRESSION:
+                    if not self._fill_compressed(table, row):
+                        break
+                    self._next_batch += 1
+                elif status == LIMIT:
+                    if self.c.rows == 0:
+                        raise_too_large(table, row)
+                    break
+                else:
+                    raise_batch(status, table.window, row)
+        finally:
+            self._seal()
+        return 0
+
+    cdef bint _fill_compressed(self, BatchTable table, const BatchHeader* row) except -1:
+        """Decode one compressed batch. False, and nothing done, where it does not fit in here any more."""
+        cdef Span records
+        cdef Window opened = open_records(table.window, row, table.decompress, &records)
+        cdef int64_t size = records.end - records.p
+        cdef int64_t rows_before = self.c.rows
+        cdef int64_t count = row.count
+        cdef int64_t base = 0
+        cdef int status
+        if size > MAX_CONTENT_BYTES - self._content_bytes:
+            if self.c.rows == 0:
+                raise_too_large(table, row)
+            return False
+        with nogil:
+            if row.magic >= 2:
+                status = check_count(row, &records)
+            else:
+                status = find_inner_base(&records, row, &base, &count)
+        if status != OK:
+            raise_batch(status, table.window, row)
+        self._reserve(count, size)
+        while True:
+            with nogil:
+                if row.magic >= 2:
+                    status = take_records(&self.c, records.p, records.end, opened.base + opened.size, row)
+                else:
+                    status = take_inner_messages(&self.c, records.p, records.end, count, base, row)
+                if status != OK:
+                    seg_columns_cut(&self.c, rows_before)
+            if status == OK:
+                break
+            if status != NEEDS_HEADER_SPACE:
+                raise_batch(status, table.window, row)
+            self._reserve_headers()
+        self._content_bytes += size
+        return True
+
+    cdef int _reserve_for(self, BatchTable table, int64_t first, int64_t last, int64_t stop_bytes) except -1:
+        """Reserve what the batches will need: exactly for plain ones, by a guess for compressed ones."""
+        cdef int64_t rows = 0
+        cdef int64_t content_bytes = 0
+        cdef int64_t i, guess
+        with nogil:
+            for i in range(first, last):
+                if content_bytes >= stop_bytes:
+                    break
+                if table.rows[i].attributes & CODEC_MASK:
+                    guess = 3 * table.rows[i].size_bytes
+                    content_bytes += guess
+                    # A count in the header is a claim, until the body is there to bound it.
+                    rows += min(<int64_t>table.rows[i].count, guess // 8) if table.rows[i].magic >= 2 else guess // 64
+                else:
+                    content_bytes += table.rows[i].size_bytes
+                    rows += table.rows[i].count if table.rows[i].magic >= 2 else 1
+        return self._reserve(rows, min(content_bytes, MAX_CONTENT_BYTES))
+
+    cdef int _reserve(self, int64_t rows, int64_t content_bytes) except -1:
+        """Make room for so much more. Columns that grow move to a larger arena."""
+        cdef seg_columns c = self.c
+        cdef uint8_t* timestamp_validity = NULL
+        cdef Arena arena
+        cdef double spread
+        cdef int64_t size
+        if (self._arena is not None and rows <= c.row_capacity - c.rows
+                and content_bytes <= c.key.capacity - self._content_bytes):
+            return 0
+        rows = grown(c.row_capacity, c.rows + rows)
+        content_bytes = min(grown(c.key.capacity, self._content_bytes + content_bytes), MAX_CONTENT_BYTES)
+        size = lay_out(NULL, rows, content_bytes, &c, &timestamp_validity)
+        arena = self.pool.acquire(max(size, self.pool.usual_size()))
+        # The arena is there anyway: give out more of it in the proportion of the need. Not all of it, where
+        # little is needed: columns far from each other would touch a huge page each.
+        spread = min((arena.size - 4096) / <double>size, MAX_SPREAD)
+        if spread > 1:
+            rows = <int64_t>(rows * spread)
+            content_bytes = min(<int64_t>(content_bytes * spread), MAX_CONTENT_BYTES)
+        lay_out(arena.base, rows, content_bytes, &c, &timestamp_validity)
+        with nogil:
+            if self.c.offset != NULL:
+                memcpy(c.offset, self.c.offset, 8 * c.rows)
+                memcpy(c.timestamp, self.c.timestamp, 8 * c.rows)
+                memcpy(c.header_start, self.c.header_start, 4 * (c.rows + 1))
+            else:
+                c.header_start[0] = 0
+            move_binary(&c.key, &self.c.key, c.rows, rows)
+            move_binary(&c.value, &self.c.value, c.rows, rows)
+        self.c = c
+        self._timestamp_validity = timestamp_validity
+        self._arena = arena         # and the one before goes back
+        return 0
+
+    cdef int _reserve_headers(self) except -1:
+        """Make room for about twice the headers, or for the first of them."""
+        cdef seg_columns c = self.c
+        cdef Arena arena
+        cdef int64_t rows = grown(c.header_capacity, c.header_capacity + 1)
+        cdef int64_t content_bytes = grown(c.header_key.capacity, max(c.header_key.capacity + 1, 16 * rows))
+        cdef double spread
+        content_bytes = min(content_bytes, MAX_CONTENT_BYTES)
+        cdef int64_t size = lay_out_headers(NULL, rows, content_bytes, &c)
+        arena = self.pool.acquire(size)
+        spread = min((arena.size - 4096) / <double>size, MAX_SPREAD)
+        if spread > 1:
+            rows = <int64_t>(rows * spread)
+            content_bytes = min(<int64_t>(content_bytes * spread), MAX_CONTENT_BYTES)
+        lay_out_headers(arena.base, rows, content_bytes, &c)
+        with nogil:
+            move_binary(&c.header_key, &self.c.header_key, c.header_rows, rows)
+            move_binary(&c.header_value, &self.c.header_value, c.header_rows, rows)
+        self.c = c
+        self._header_arena = arena
+        return 0
+
+    cdef int _seal(self) noexcept:
+        with nogil:
+            self._timestamp_nulls = seg_mark_none(self.c.timestamp, self.c.rows, self._timestamp_validity)
+        return 0
+
+
+cdef int64_t grown(int64_t capacity, int64_t need) noexcept nogil:
+    return capacity if need <= capacity else max(need, 2 * capacity, <int64_t>64)
+
+
+cdef int raise_too_large(BatchTable table, const BatchHeader* row) except -1:
+    raise RecordTooLargeError(
+        f"a batch holds more than the {MAX_CONTENT_BYTES} bytes that int32 offsets reach",
+        file=table.window.name, position=row.position, offset=row.base_offset,
+        hint="read it record by record",
+    )
+
+
+# --- views --------------------------------------------------------------------------------
+
+@cython.final
+@cython.no_gc
+cdef class BinaryColumn:
+    """A column of byte strings: `column[i]` is bytes, or None where null."""
+    cdef Columns _owner
+    cdef const seg_binary* _column      # inside the owner
+    cdef int64_t _rows
+
+    def __init__(self):
+        raise TypeError("a BinaryColumn comes from Columns")
+
+    def __len__(self):
+        return self._rows
+
+    def __getitem__(self, Py_ssize_t i):
+        if i < 0:
+            i += self._rows
+        if not 0 <= i < self._rows:
+            raise IndexError(f"row {i} of {self._rows}")
+        return bytes_at(self._column, i)
+
+    @property
+    def null_count(self):
+        return self._column.null_count
+
+    @property
+    def offsets(self):
+        """memoryview of int32, one more than rows: row i is data[offsets[i]:offsets[i + 1]]."""
+        if self._column.offsets == NULL:        # no headers, no memory of theirs
+            return memoryview(bytes(4)).cast("i")
+        return lend(self._owner, self._column.offsets, self._rows + 1, 4, b"i")
+
+    @property
+    def data(self):
+        """memoryview of bytes."""
+        if self._column.data == NULL:
+            return memoryview(b"")
+        return lend(self._owner, self._column.data, self._column.bytes, 1, b"B")
+
+    @property
+    def validity(self):
+        """memoryview of a bitmap, least significant bit first, set where not null."""
+        if self._column.validity == NULL:
+            return memoryview(b"")
+        return lend(self._owner, self._column.validity, (self._rows + 7) // 8, 1, b"B")
+
+
+cdef object binary(Columns owner, const seg_binary* column, int64_t rows):
+    cdef BinaryColumn view = BinaryColumn.__new__(BinaryColumn)
+    view._owner = owner
+    view._column = column
+    view._rows = rows
+    return view
+
+
+cdef object bytes_at(const seg_binary* column, int64_t row):
+    cdef int32_t start = column.offsets[row]
+    if not column.validity[row >> 3] >> (row & 7) & 1:
+        return None
+    return PyBytes_FromStringAndSize(<const char*>column.data + start, column.offsets[row + 1] - start)
+
+
+# --- Arrow --------------------------------------------------------------------------------
+
+cdef object export_schema():
+    cdef ArrowSchema* schema = new_schema()
+    cdef object capsule = schema_capsule(schema)    # from here on it frees what is filled
+    cdef ArrowSchema* item
+    fill_schema(schema, b"+s", b"", False, 5)
+    fill_schema(schema.children[0], b"l", b"offset", False, 0)
+    fill_schema(schema.children[1], b"tsm:UTC", b"timestamp", True, 0)
+    fill_schema(schema.children[2], b"z", b"key", True, 0)
+    fill_schema(schema.children[3], b"z", b"value", True, 0)
+    fill_schema(schema.children[4], b"+l", b"headers", False, 1)
+    item = schema.children[4].children[0]
+    fill_schema(item, b"+s", b"item", False, 2)
+    fill_schema(item.children[0], b"z", b"key", False, 0)
+    fill_schema(item.children[1], b"z", b"value", True, 0)
+    return capsule
+
+
+cdef object export_array(Columns columns):
+    cdef seg_columns* c = &columns.c
+    cdef ArrowArray* array = new_array()
+    cdef object capsule = array_capsule(array)
+    cdef ArrowArray* child
+    fill_array(array, columns, c.rows, 0, 1, 5)
+
+    child = array.children[0]
+    fill_array(child, columns, c.rows, 0, 2, 0)
+    child.buffers[1] = c.offset
+
+    child = array.children[1]
+    fill_array(child, columns, c.rows, columns._timestamp_nulls, 2, 0)
+    if columns._timestamp_nulls > 0:
+        child.buffers[0] = columns._timestamp_validity
+    child.buffers[1] = c.timestamp
+
+    fill_binary(array.children[2], columns, &c.key, c.rows)
+    fill_binary(array.children[3], columns, &c.value, c.rows)
+
+    child = array.children[4]
+    fill_array(child, columns, c.rows, 0, 2, 1)
+    child.buffers[1] = c.header_start
+    child = child.children[0]
+    fill_array(child, columns, c.header_rows, 0, 1, 2)
+    fill_binary(child.children[0], columns, &c.header_key, c.header_rows)
+    fill_binary(child.children[1], columns, &c.header_value, c.header_rows)
+    return capsule
+
+
+cdef int fill_binary(ArrowArray* array, Columns columns, const seg_binary* column, int64_t rows) except -1:
+    fill_array(array, columns, rows, column.null_count, 3, 0)
+    if column.null_count > 0:
+        array.buffers[0] = column.validity
+    # No headers, no memory of theirs: header_start of as many zeros serves as their one offset.
+    array.buffers[1] = column.offsets if column.offsets != NULL else columns.c.header_start
+    array.buffers[2] = column.data if column.data != NULL else columns.c.value.data
+    return 0
+
+
+# --- decoding -----------------------------------------------------------------------------
+
+cdef int check_range(BatchTable table, int64_t first, int64_t last) except -1:
+    if not 0 <= first <= last <= table.n:
+        raise InvalidArgumentError(f"batches {first} to {last} of a table of {table.n}")
+    return 0
+
+
+cdef Columns new_columns(ArenaPool pool):
+    cdef Columns columns = Columns.__new__(Columns)
+    columns.pool = pool
+    return columns
+
+
+def decode(BatchTable table not None, int64_t first, int64_t last, ArenaPool pool not None, *,
+           bint check_crc=True, bint include_control=True):
+    """The records of the batches [first, last) of a table, as Columns.
+
+    Compressed batches are opened by the table's `decompress`. `include_control=False` leaves out
+    the records of control batches. The CRC is checked as stored, so not of messages in a wrapper.
+
+    Raises CorruptRecordError with position and base offset of a batch that is not what it says,
+    RecordTooLargeError where the records would pass 2 GiB (see chunks()), and what `decompress` raises.
+    """
+    check_range(table, first, last)
+    cdef Columns columns = new_columns(pool)
+    columns._fill(table, first, last, MAX_CONTENT_BYTES, check_crc, include_control)
+    if columns._next_batch < last:
+        raise_too_large(table, &table.rows[columns._next_batch])
+    return columns
+
+
+def chunks(BatchTable table not None, ArenaPool pool not None, int64_t chunk_bytes=0, *,
+           int64_t first=0, int64_t last=-1, bint check_crc=True, bint include_control=True):
+    """Walk the batches [first, last) of a table as Columns of about `chunk_bytes` (default: the pool's).
+
+    A chunk is whole batches, at least one: it ends with the batch that fills it, so one large batch
+    makes one large chunk. last -1: to the end of the table.
+    """
+    if last == -1:
+        last = table.n
+    check_range(table, first, last)
+    if chunk_bytes == 0:
+        chunk_bytes = pool.chunk_bytes
+    if not 0 < chunk_bytes < MAX_CONTENT_BYTES:
+        raise InvalidArgumentError(f"chunk_bytes is {chunk_bytes}; 1 to {MAX_CONTENT_BYTES - 1} expected")
+    cdef ColumnChunks it = ColumnChunks.__new__(ColumnChunks)
+    it._table = table
+    it._pool = pool
+    it._chunk_bytes = chunk_bytes
+    it.next_batch = first
+    it._last = last
+    it._check_crc = check_crc
+    it._include_control = include_control
+    return it
+
+
+@cython.final
+cdef class ColumnChunks:
+    """An iterator of Columns; see chunks().
+
+    An error comes after the chunk of what is whole before it, and leaves `next_batch` at the bad
+    batch: go on behind it by adding one, or get the same error again.
+    """
+    cdef BatchTable _table
+    cdef ArenaPool _pool
+    cdef int64_t _chunk_bytes
+    cdef int64_t _last
+    cdef bint _check_crc
+    cdef bint _include_control
+    cdef public int64_t next_batch
+
+    def __init__(self):
+        raise TypeError("ColumnChunks come from chunks()")
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Columns columns
+        while self.next_batch < self._last:
+            columns = new_columns(self._pool)
+            try:
+                columns._fill(self._table, self.next_batch, self._last, self._chunk_bytes,
+                              self._check_crc, self._include_control)
+            except Exception:
+                self.next_batch = columns._next_batch
+                if columns.c.rows == 0:
+                    raise
+                # The chunk first; the next call meets the same error with nothing before it.
+                return columns
+            self.next_batch = columns._next_batch
+            if columns.c.rows > 0:
+                return columns
+        raise StopIteration

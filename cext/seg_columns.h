@@ -1,0 +1,342 @@
+/* Records as columns in Arrow's layout, and the two fast paths that fill them.
+ *
+ * seg_columns borrows all its memory (an arena owned by columns.pyx). Whoever appends has reserved
+ * before: rows for the records of a batch, key and value bytes for all bytes of the batch, and
+ * SEG_SLACK bytes behind each data column, since copies overshoot.
+ *
+ * The fast paths promise one thing: what they take is what the parsers of record_batch.pxd and
+ * legacy_records.pxd would have taken. Whatever else they meet (a record near the end of the
+ * bytes, a size that cannot be, an oddity) they leave where it is, and those parsers judge it.
+ * So there is one place that knows what is wrong with a record, and it is not here.
+ */
+#ifndef SEG_COLUMNS_H
+#define SEG_COLUMNS_H
+
+#include <stdint.h>
+#include <string.h>
+
+#define SEG_SLACK 64
+
+#define seg_likely(x) __builtin_expect(!!(x), 1)
+#define seg_unlikely(x) __builtin_expect(!!(x), 0)
+
+/* A column of byte strings. */
+typedef struct {
+    int32_t *offsets;       /* rows + 1: where each begins in data, and where the last ends */
+    uint8_t *data;
+    uint8_t *validity;      /* one bit a row, set where not null */
+    int64_t bytes;          /* of data in use */
+    int64_t capacity;       /* bytes of data, SEG_SLACK not counted */
+    int64_t null_count;
+} seg_binary;
+
+typedef struct {
+    int64_t rows;
+    int64_t row_capacity;
+    int64_t *offset;
+    int64_t *timestamp;     /* ms, -1: none */
+    int32_t *header_start;  /* rows + 1: where each record's headers begin, and where the last end */
+    seg_binary key;
+    seg_binary value;
+    int64_t header_rows;
+    int64_t header_capacity;
+    seg_binary header_key;
+    seg_binary header_value;
+} seg_columns;
+
+/* Copy n bytes in steps of 32. May read and write up to 31 bytes too many; both sides have slack. */
+static inline __attribute__((always_inline)) void seg_copy_wild(uint8_t *to, const uint8_t *from, int64_t n)
+{
+    if (seg_likely(n <= 32)) {
+        memcpy(to, from, 32);
+    } else if (n <= 512) {
+        for (int64_t i = 0; i < n; i += 32)
+            memcpy(to + i, from + i, 32);
+    } else {
+        memcpy(to, from, (size_t)n);
+    }
+}
+
+/* Append one byte string as row number `row`; size -1 is null. Room has been reserved. */
+static inline void seg_binary_append(seg_binary *column, int64_t row, const uint8_t *bytes, int32_t size)
+{
+    if (size > 0) {
+        memcpy(column->data + column->bytes, bytes, (size_t)size);
+        column->bytes += size;
+    } else if (size < 0) {
+        column->validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
+        column->null_count++;
+    }
+    column->offsets[row + 1] = (int32_t)column->bytes;
+}
+
+/* Forget the rows from `row` on; `rows` is how many there are. */
+static inline void seg_binary_cut(seg_binary *column, int64_t row, int64_t rows)
+{
+    for (int64_t i = row; i < rows; i++) {
+        uint8_t bit = (uint8_t)(1u << (i & 7));
+        column->null_count -= !(column->validity[i >> 3] & bit);
+        column->validity[i >> 3] |= bit;
+    }
+    column->bytes = column->offsets[row];
+}
+
+static inline void seg_columns_cut(seg_columns *c, int64_t rows)
+{
+    seg_binary_cut(&c->key, rows, c->rows);
+    seg_binary_cut(&c->value, rows, c->rows);
+    if (c->header_rows > c->header_start[rows]) {
+        seg_binary_cut(&c->header_key, c->header_start[rows], c->header_rows);
+        seg_binary_cut(&c->header_value, c->header_start[rows], c->header_rows);
+        c->header_rows = c->header_start[rows];
+    }
+    c->rows = rows;
+}
+
+/* Zigzag varints whose bytes lie inside by the caller's word: five bytes for a 32-bit one, ten for
+ * a 64-bit one. NULL where it does not end. */
+static inline __attribute__((always_inline)) const uint8_t *seg_varint(const uint8_t *p, int32_t *out)
+{
+    uint32_t raw = p[0];
+    if (seg_likely(raw < 0x80)) {
+        p += 1;
+    } else {
+        uint32_t b = p[1];
+        raw = (raw & 0x7f) | (b & 0x7f) << 7;
+        if (seg_likely(b < 0x80)) {
+            p += 2;
+        } else {
+            int shift = 14;
+            p += 2;
+            do {
+                if (shift > 28)
+                    return NULL;
+                b = *p++;
+                raw |= (b & 0x7f) << shift;
+                shift += 7;
+            } while (b >= 0x80);
+        }
+    }
+    *out = (int32_t)((raw >> 1) ^ (0 - (raw & 1)));
+    return p;
+}
+
+static inline __attribute__((always_inline)) const uint8_t *seg_varlong(const uint8_t *p, uint64_t *out)
+{
+    uint64_t raw = p[0];
+    if (seg_likely(raw < 0x80)) {
+        p += 1;
+    } else {
+        uint64_t b = p[1];
+        raw = (raw & 0x7f) | (b & 0x7f) << 7;
+        if (seg_likely(b < 0x80)) {
+            p += 2;
+        } else {
+            int shift = 14;
+            p += 2;
+            do {
+                if (shift > 63)
+                    return NULL;
+                b = *p++;
+                raw |= (b & 0x7f) << shift;
+                shift += 7;
+            } while (b >= 0x80);
+        }
+    }
+    *out = (raw >> 1) ^ (0 - (raw & 1));
+    return p;
+}
+
+/* What the records of one v2 batch are relative to. */
+typedef struct {
+    int64_t base_offset;
+    uint64_t base_timestamp;    /* LogAppendTime: the timestamp of all */
+    uint64_t delta_mask;        /* 0 under LogAppendTime, all ones otherwise */
+} seg_batch_base;
+
+/* The headers of one record, from q to the record's end. NULL: not taken, nothing changed. */
+static inline const uint8_t *seg_take_headers(seg_columns *c, const uint8_t *q, const uint8_t *end, int32_t count)
+{
+    int64_t room = end - q, row = c->header_rows;
+    seg_binary *key = &c->header_key, *value = &c->header_value;
+    if (count > c->header_capacity - row || room > key->capacity - key->bytes || room > value->capacity - value->bytes)
+        return NULL;
+    int64_t key_bytes = key->bytes, value_bytes = value->bytes;
+    for (int32_t i = 0; i < count; i++, row++) {
+        int32_t size;
+        /* A varint that began inside ends at most 5 bytes behind `end`: in the slack. */
+        if (q >= end || !(q = seg_varint(q, &size)) || size < 0 || size > end - q)
+            goto undo;
+        seg_copy_wild(key->data + key_bytes, q, size);
+        key_bytes += size;
+        q += size;
+        if (q >= end || !(q = seg_varint(q, &size)) || size < -1 || size > end - q)
+            goto undo;
+        if (size >= 0) {
+            seg_copy_wild(value->data + value_bytes, q, size);
+            value_bytes += size;
+            q += size;
+        } else {
+            value->validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
+            value->null_count++;
+        }
+        key->offsets[row + 1] = (int32_t)key_bytes;
+        value->offsets[row + 1] = (int32_t)value_bytes;
+    }
+    if (q != end)
+        goto undo;
+    key->bytes = key_bytes;
+    value->bytes = value_bytes;
+    c->header_rows = row;
+    return q;
+undo:
+    seg_binary_cut(value, c->header_rows, row);
+    return NULL;
+}
+
+/* Take records of one uncompressed v2 body [p, end), at most `count`, as long as they are ordinary
+ * and end SEG_SLACK bytes before `safe`, the end of readable memory. Returns where it stopped;
+ * c->rows says how many it took. */
+static inline const uint8_t *seg_take_records(seg_columns *restrict c, const uint8_t *p, const uint8_t *end,
+                                              const uint8_t *safe, int32_t count, const seg_batch_base *base)
+{
+    /* In registers while the loop runs: stores through uint8_t* might change any field of *c. */
+    const int64_t base_offset = base->base_offset;
+    const uint64_t base_timestamp = base->base_timestamp, delta_mask = base->delta_mask;
+    int64_t *offset = c->offset, *timestamp = c->timestamp;
+    int32_t *key_offsets = c->key.offsets + 1, *value_offsets = c->value.offsets + 1;
+    int32_t *header_start = c->header_start + 1;
+    uint8_t *key_data = c->key.data, *value_data = c->value.data;
+    int64_t key_bytes = c->key.bytes, value_bytes = c->value.bytes;
+    int64_t row = c->rows;
+    const int64_t stop = row + count;
+    if (safe - end < SEG_SLACK) {   /* the last few records are for the checked parser */
+        if (safe - p < SEG_SLACK)
+            return p;
+        end = safe - SEG_SLACK;
+    }
+    for (; row < stop; row++) {
+        int32_t size, offset_delta, key_size, value_size, header_count;
+        uint64_t delta;
+        /* Unchecked from here on: the record lies before `end` or is not taken, and what the varints
+         * of a lying one could read behind it is 1 + 10 + 4 * 5 bytes, within the slack. */
+        const uint8_t *q = p;
+        if (seg_unlikely(p >= end) || !(q = seg_varint(q, &size)) || size < 6 || size > end - q)
+            break;
+        const uint8_t *record_end = q + size;
+        q += 1;                     /* attributes: none are defined */
+        if (!(q = seg_varlong(q, &delta)) || !(q = seg_varint(q, &offset_delta)) || !(q = seg_varint(q, &key_size)))
+            break;
+        const uint8_t *key = q;
+        if (seg_likely(key_size >= 0)) {
+            if (key_size > record_end - q)
+                break;
+            q += key_size;
+        } else if (key_size != -1) {
+            break;
+        }
+        if (!(q = seg_varint(q, &value_size)))
+            break;
+        const uint8_t *value = q;
+        if (seg_likely(value_size >= 0)) {
+            if (value_size > record_end - q)
+                break;
+            q += value_size;
+        } else if (value_size != -1) {
+            break;
+        }
+        if (!(q = seg_varint(q, &header_count)))
+            break;
+        if (seg_unlikely(q != record_end || header_count != 0)) {
+            if (q >= record_end || header_count <= 0 || !seg_take_headers(c, q, record_end, header_count))
+                break;
+        }
+        offset[row] = (int64_t)((uint64_t)base_offset + (uint64_t)(int64_t)offset_delta);
+        timestamp[row] = (int64_t)(base_timestamp + (delta & delta_mask));
+        if (seg_likely(key_size >= 0)) {
+            seg_copy_wild(key_data + key_bytes, key, key_size);
+            key_bytes += key_size;
+        } else {
+            c->key.validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
+            c->key.null_count++;
+        }
+        if (seg_likely(value_size >= 0)) {
+            seg_copy_wild(value_data + value_bytes, value, value_size);
+            value_bytes += value_size;
+        } else {
+            c->value.validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
+            c->value.null_count++;
+        }
+        key_offsets[row] = (int32_t)key_bytes;
+        value_offsets[row] = (int32_t)value_bytes;
+        header_start[row] = (int32_t)c->header_rows;
+        p = record_end;
+    }
+    c->rows = row;
+    c->key.bytes = key_bytes;
+    c->value.bytes = value_bytes;
+    return p;
+}
+
+static inline uint32_t seg_load_u32(const uint8_t *p)
+{
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | (uint32_t)p[3];
+}
+
+/* Take the key and value of one v0 or v1 message, [p, end) from its key size on. Whether it did;
+ * if not, nothing changed. `safe` as above. */
+static inline __attribute__((always_inline)) int seg_take_message(seg_columns *restrict c, const uint8_t *p,
+                                                                  const uint8_t *end, const uint8_t *safe,
+                                                                  int64_t offset, int64_t timestamp)
+{
+    if (seg_unlikely(safe - end < SEG_SLACK || end - p < 8))
+        return 0;
+    int32_t key_size = (int32_t)seg_load_u32(p);
+    int64_t room = end - p - 8;
+    const uint8_t *key = p + 4;
+    if (key_size < -1 || key_size > room)
+        return 0;
+    int64_t key_bytes = key_size > 0 ? key_size : 0;
+    int32_t value_size = (int32_t)seg_load_u32(key + key_bytes);
+    const uint8_t *value = key + key_bytes + 4;
+    int64_t value_bytes = room - key_bytes;
+    if (seg_unlikely(value_size != value_bytes && !(value_size == -1 && value_bytes == 0)))
+        return 0;
+    int64_t row = c->rows;
+    int64_t key_end = c->key.bytes + key_bytes, value_end = c->value.bytes + value_bytes;
+    seg_copy_wild(c->key.data + c->key.bytes, key, key_bytes);
+    seg_copy_wild(c->value.data + c->value.bytes, value, value_bytes);
+    if (key_size < 0) {
+        c->key.validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
+        c->key.null_count++;
+    }
+    if (seg_unlikely(value_size < 0)) {
+        c->value.validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
+        c->value.null_count++;
+    }
+    c->offset[row] = offset;
+    c->timestamp[row] = timestamp;
+    c->key.offsets[row + 1] = (int32_t)key_end;
+    c->value.offsets[row + 1] = (int32_t)value_end;
+    c->header_start[row + 1] = (int32_t)c->header_rows;
+    c->key.bytes = key_end;
+    c->value.bytes = value_end;
+    c->rows = row + 1;
+    return 1;
+}
+
+/* How many of the timestamps are none (-1); if any, a validity bitmap of them all. */
+static inline int64_t seg_mark_none(const int64_t *timestamp, int64_t rows, uint8_t *validity)
+{
+    int64_t none = 0;
+    for (int64_t i = 0; i < rows; i++)
+        none += timestamp[i] == -1;
+    if (none > 0) {
+        memset(validity, 0, (size_t)((rows + 7) / 8));
+        for (int64_t i = 0; i < rows; i++)
+            validity[i >> 3] |= (uint8_t)((timestamp[i] != -1) << (i & 7));
+    }
+    return none;
+}
+
+#endif

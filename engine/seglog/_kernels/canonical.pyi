@@ -1,0 +1,9 @@
+from typing import Protocol
+
+from seglog._kernels.columns import Columns
+
+class _Hasher(Protocol):
+    def update(self, data: memoryview, /) -> object: ...
+
+def canonical_bytes(columns: Columns, first: int = 0, last: int = -1) -> memoryview: ...
+def update_digest(columns: Columns, hasher: _Hasher) -> None: ...
