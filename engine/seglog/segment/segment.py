@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seglog._kernels.record_batch import RecordBatch
-from seglog._kernels.segment_scan import BatchTable, Status, find_batch, scan
-from seglog._kernels.status import words
+from seglog._kernels.segment_scan import BatchTable, find_batch, scan
+from seglog._kernels.status import Status, words
 from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError, CorruptRecordError
 from seglog.format import names
@@ -97,7 +97,7 @@ class Segment:
         """The .index beside the log; None where there is none. Raises CorruptIndexError."""
         path = self.path.with_suffix(names.OFFSET_INDEX_SUFFIX)
         if self._offset_index is None and path.exists():
-            self._offset_index = OffsetIndex(Mapping(path), self.base_offset, path=path)
+            self._offset_index = OffsetIndex(Mapping(path, copy=True), self.base_offset, path=path)
         return self._offset_index
 
     @property
@@ -105,7 +105,7 @@ class Segment:
         """The .timeindex beside the log; None where there is none. Raises CorruptIndexError."""
         path = self.path.with_suffix(names.TIME_INDEX_SUFFIX)
         if self._time_index is None and path.exists():
-            self._time_index = TimeIndex(Mapping(path), self.base_offset, path=path)
+            self._time_index = TimeIndex(Mapping(path, copy=True), self.base_offset, path=path)
         return self._time_index
 
     @property

@@ -1,0 +1,122 @@
+"""Runs contenders of one case interleaved and prints their ratio.
+
+Each repetition runs every contender once, in turn, so that a slow minute of the machine hurts them
+all. What is compared is the CPU time of the calling thread (`time.thread_time`), the best of the
+repetitions: on a shared machine wall time measures the neighbours. Wall time stands beside it.
+"""
+import gc
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+
+
+@dataclass
+class Timing:
+    cpu_s: list[float] = field(default_factory=list)
+    wall_s: list[float] = field(default_factory=list)
+
+    @property
+    def best_cpu_s(self) -> float:
+        return min(self.cpu_s)
+
+    @property
+    def best_wall_s(self) -> float:
+        return min(self.wall_s)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Ours must take at most 1/must of the peer's CPU time; `stretch` is the figure to hope for."""
+
+    must: float
+    stretch: float | None = None
+
+
+@dataclass
+class Result:
+    case: str
+    unit: str
+    ours: str
+    peer: str
+    ours_rate: float
+    peer_rate: float
+    ratio: float
+    must: float | None
+    stretch: float | None
+    ours_cpu_s: float
+    ours_wall_s: float
+    peer_cpu_s: float
+    peer_wall_s: float
+
+    @property
+    def verdict(self) -> str:
+        if self.must is None:
+            return ""
+        if self.ratio < self.must:
+            return "SHORT"
+        return "stretch" if self.stretch and self.ratio >= self.stretch else "must"
+
+
+class Bench:
+    """Collects results; prints a line each as they come."""
+
+    def __init__(self, repetitions: int, only: str = "") -> None:
+        self.repetitions = repetitions
+        self.only = only
+        self.results: list[Result] = []
+
+    def wanted(self, case: str) -> bool:
+        return self.only in case
+
+    def compare(
+        self,
+        case: str,
+        amount: float,
+        unit: str,
+        contenders: dict[str, Callable[[], object]],
+        goals: dict[tuple[str, str], Goal],
+    ) -> None:
+        """Run the contenders; report each goal (ours, peer). `amount` is the work of one run in `unit`."""
+        if not self.wanted(case):
+            return
+        timings = {name: Timing() for name in contenders}
+        for repetition in range(self.repetitions + 1):
+            for name, run in contenders.items():
+                gc.collect()
+                gc.disable()
+                wall, cpu = time.perf_counter(), time.thread_time()
+                run()
+                cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
+                gc.enable()
+                if repetition:      # the first round warms caches and pools
+                    timings[name].cpu_s.append(cpu)
+                    timings[name].wall_s.append(wall)
+        for (ours, peer), goal in goals.items():
+            a, b = timings[ours], timings[peer]
+            result = Result(
+                case, unit, ours, peer,
+                amount / a.best_cpu_s, amount / b.best_cpu_s, b.best_cpu_s / a.best_cpu_s,
+                goal.must, goal.stretch, a.best_cpu_s, a.best_wall_s, b.best_cpu_s, b.best_wall_s,
+            )
+            self.results.append(result)
+            self._print(result)
+
+    def limit(self, case: str, unit: str, ours: str, value: float, at_most: float) -> None:
+        """A figure with a bound of its own: value <= at_most."""
+        result = Result(case, unit, ours, f"bound {at_most:g} {unit}", value, at_most, at_most / value,
+                        1.0, None, 0.0, 0.0, 0.0, 0.0)
+        self.results.append(result)
+        self._print(result)
+
+    @staticmethod
+    def _print(r: Result) -> None:
+        goal = "" if r.must is None else f"must {r.must:g}" + (f", stretch {r.stretch:g}" if r.stretch else "")
+        print(f"{r.case:34} {r.ours:24} {r.ours_rate:10.2f} {r.unit:8} {r.peer:28} {r.peer_rate:9.2f}"
+              f"  ratio {r.ratio:6.2f}  {goal:24} {r.verdict:8}"
+              f" cpu {r.ours_cpu_s:.3f}/{r.peer_cpu_s:.3f} s  wall {r.ours_wall_s:.3f}/{r.peer_wall_s:.3f} s", flush=True)
+
+    def write_json(self, path: str) -> None:
+        with open(path, "w") as f:
+            for r in self.results:
+                f.write(json.dumps({**asdict(r), "verdict": r.verdict}) + "\n")

@@ -1,0 +1,28 @@
+"""The golden archives, unpacked: bytes that the real systems wrote, and their own answers."""
+import os
+import tarfile
+from pathlib import Path
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+
+def unpack(name: str) -> Path:
+    """The unpacked golden archive `name`; unpacked once, again when the archive changed."""
+    archive = GOLDEN / f"{name}.tar.gz"
+    target = GOLDEN / "unpacked" / name
+    stamp = GOLDEN / "unpacked" / f"{name}.stamp"
+    identity = f"{archive.stat().st_size} {archive.stat().st_mtime_ns}"
+    if not stamp.exists() or stamp.read_text() != identity:
+        target.parent.mkdir(exist_ok=True)
+        with tarfile.open(archive) as tar:
+            tar.extractall(target.parent, filter="data")
+        assert target.is_dir(), target
+        scratch = stamp.with_name(f"{stamp.name}.{os.getpid()}")
+        scratch.write_text(identity)
+        scratch.rename(stamp)
+    return target
+
+
+def golden_cases() -> list[Path]:
+    """The 129 directories of `cases/`; each holds <name>-0/ and Kafka's answers beside it."""
+    return sorted((unpack("kafka") / "cases").iterdir())
