@@ -12,6 +12,7 @@ from functools import cache, lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from seglog.config import LogConfig
 from seglog.errors import (
     CorruptRecordError,
     InvalidConfigError,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 else:
     Decompress = Callable
 
-MAX_DECOMPRESSED_MESSAGE_BYTES = 64 << 20
 # Output is taken in pieces of at most this size: what a bomb may cost beyond the limit.
 PIECE_BYTES = 1 << 20
 # A stream object copies the input that lies behind the end of its frame. Feeding it slices keeps
@@ -73,7 +73,7 @@ def decompress(codec: int, magic: int, payload: "Buffer", limit_bytes: int) -> "
     return _OPEN[codec](payload, limit_bytes, magic)
 
 
-def decompressor(limit_bytes: int = MAX_DECOMPRESSED_MESSAGE_BYTES) -> Decompress:
+def decompressor(limit_bytes: int = LogConfig().max_decompressed_message_bytes) -> Decompress:
     """The callable that kernels open payloads with: (codec, magic, payload) -> bytes-like of at most `limit_bytes`."""
     return partial(decompress, limit_bytes=limit_bytes)
 

@@ -1,0 +1,189 @@
+"""Names of partition directories and of the files in them, as Kafka spells them.
+
+Nothing here opens a file; `log_files` reads a directory's list of names.
+Sources: LogFileUtils, LocalLog.parseTopicPartitionName, org.apache.kafka.common.internals.Topic.
+"""
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from seglog.errors import InvalidArgumentError, NotALogError
+
+# --- files of a segment: twenty digits and one of these ----------------------------------------
+
+LOG_SUFFIX = ".log"
+OFFSET_INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"           # its number is the first offset that is NOT in it
+# Ours: one entry a minute. A broker takes it for an index of the same segment: it leaves the file alone while the .log
+# is there, and removes it without.
+MINUTE_INDEX_SUFFIX = ".time.index"
+
+SUFFIXES = (
+    LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX, MINUTE_INDEX_SUFFIX
+)  # fmt: skip
+
+# A second suffix says that the file is not, or no longer, part of the log.
+DELETED_SUFFIX = ".deleted"             # to be removed after file.delete.delay.ms
+CLEANED_SUFFIX = ".cleaned"             # being written by the cleaner, or by a split
+SWAP_SUFFIX = ".swap"                   # whole, and about to take the place of others
+TMP_SUFFIX = ".tmp"                     # of checkpoints
+BACKUP_SUFFIX = ".bak"                  # ours: what `index rebuild` replaced. A broker ignores it
+
+STATES = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, TMP_SUFFIX, BACKUP_SUFFIX)
+
+# --- other files -----------------------------------------------------------------------------
+
+# in a partition directory
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+# in a log dir
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+REPLICATION_CHECKPOINT = "replication-offset-checkpoint"        # high watermarks
+LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+OFFSET_CHECKPOINTS = (
+    RECOVERY_POINT_CHECKPOINT, REPLICATION_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, CLEANER_CHECKPOINT
+)  # fmt: skip
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+LOCK = ".lock"
+
+MAX_OFFSET = 2**63 - 1
+
+
+
+def _any_of(words: tuple[str, ...]) -> str:
+    return "|".join(map(re.escape, words))
+
+
+_FILE = re.compile(rf"(?P<offset>[0-9]{{20}})(?P<suffix>{_any_of(SUFFIXES)})(?P<state>{_any_of(STATES)})?")
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """The parts of a name such as `00000000000000003252.log.deleted`: offset 3252, suffix ".log", state ".deleted"."""
+
+    offset: int
+    suffix: str
+    state: str = ""
+
+    def __str__(self) -> str:
+        return file_name(self.offset, self.suffix, self.state)
+
+
+def file_name(offset: int, suffix: str, state: str = "") -> str:
+    """The name of a segment's file: `file_name(0, LOG_SUFFIX)` is "00000000000000000000.log"."""
+    if not 0 <= offset <= MAX_OFFSET:
+        raise InvalidArgumentError(f"no offset: {offset}", hint=f"an offset is 0 to {MAX_OFFSET}")
+    return f"{offset:020d}{suffix}{state}"
+
+
+def parse_file_name(name: str) -> SegmentFile | None:
+    """The parts of a segment file's name; None for any other name."""
+    found = _FILE.fullmatch(name)
+    if found is None or int(found["offset"]) > MAX_OFFSET:
+        return None
+    return SegmentFile(int(found["offset"]), found["suffix"], found["state"] or "")
+
+
+def parse_base_offset(name: str) -> int:
+    """The offset in the name of a segment's file. Raises NotALogError."""
+    parsed = parse_file_name(name)
+    if parsed is None:
+        raise NotALogError(f"not the name of a segment's file (twenty digits and {LOG_SUFFIX}): {name!r}", file=name)
+    return parsed.offset
+
+
+def log_files(directory: str | os.PathLike[str]) -> list[Path]:
+    """The .log files of a directory, by base offset; empty where there are none.
+
+    What is deleted, cleaned or to be swapped in is not among them.
+    """
+    found = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            parsed = parse_file_name(entry.name)
+            if parsed is not None and parsed.suffix == LOG_SUFFIX and not parsed.state:
+                found.append(entry.name)
+    return [Path(directory, name) for name in sorted(found)]
+
+
+# --- partition directories -------------------------------------------------------------------
+
+DELETE = "delete"       # its topic was deleted; a broker removes it, also at start
+FUTURE = "future"       # being copied to another log dir (KIP-113)
+STRAY = "stray"         # the cluster does not know it (3.6 and newer)
+
+MAX_NAME_BYTES = 255
+MAX_PARTITION = 2**31 - 1
+
+_MARKED = re.compile(r"(?P<partition_dir>\S+-\S+)\.(?P<unique_id>\S+)-(?P<mark>delete|future|stray)")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDir:
+    """The parts of a name such as `orders-3` or `orders-3.<32 hex>-delete`. `mark` is "", or one of the three above."""
+
+    topic: str
+    partition: int
+    mark: str = ""
+    unique_id: str = ""
+
+    def __str__(self) -> str:
+        return partition_dir(self.topic, self.partition) + (f".{self.unique_id}-{self.mark}" if self.mark else "")
+
+
+def partition_dir(topic: str, partition: int) -> str:
+    """The name of a partition's directory."""
+    return f"{topic}-{partition}"
+
+
+def marked_partition_dir(topic: str, partition: int, mark: str = DELETE, unique_id: str | None = None) -> str:
+    """A name under which a broker does not serve the partition; under "delete" it removes it at the next start.
+
+    A long topic is cut so that the name fits a directory entry, as Kafka does (KAFKA-4893).
+    """
+    end = f"-{partition}.{unique_id or uuid4().hex}-{mark}"
+    return topic[: MAX_NAME_BYTES - len(end)] + end
+
+
+def parse_partition_dir(name: str) -> PartitionDir | None:
+    """The parts of a partition directory's name; None for any other name.
+
+    The partition stands behind the LAST dash: topics may hold dashes and dots.
+    """
+    mark = unique_id = ""
+    if name.endswith((f"-{DELETE}", f"-{FUTURE}", f"-{STRAY}")):
+        found = _MARKED.fullmatch(name)
+        if found is None:
+            return None
+        name, unique_id, mark = found["partition_dir"], found["unique_id"], found["mark"]
+    topic, dash, partition = name.rpartition("-")
+    if not (topic and dash and re.fullmatch("[0-9]{1,10}", partition)) or int(partition) > MAX_PARTITION:
+        return None
+    return PartitionDir(topic, int(partition), mark, unique_id)
+
+
+# --- topics ----------------------------------------------------------------------------------
+
+MAX_TOPIC_LENGTH = 249      # so that "-<partition>.<32 hex>-delete" fits into MAX_NAME_BYTES, nearly
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def validate_topic(topic: str) -> str:
+    """The topic, if Kafka would take it (Topic.validate). Raises InvalidArgumentError that names the rule."""
+    if not topic:
+        why = "it is empty"
+    elif topic in (".", ".."):
+        why = f"{topic!r} is a directory's own name"
+    elif len(topic) > MAX_TOPIC_LENGTH:
+        why = f"it has {len(topic)} characters, and {MAX_TOPIC_LENGTH} are allowed"
+    elif not _TOPIC.fullmatch(topic):
+        why = "it may hold ASCII letters, digits, '.', '_' and '-' only"
+    else:
+        return topic
+    raise InvalidArgumentError(f"no topic name: {topic!r}: {why}", hint="choose a name that Kafka takes")

@@ -1,0 +1,99 @@
+"""Configuration keys: Kafka's names and limits, given the ways that people give them."""
+import dataclasses
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglog.config import LogConfig, keys, parse_bytes
+from seglog.errors import InvalidConfigError
+from seglog.format.compression import _LEVELS
+
+
+def test_the_defaults_are_kafkas():
+    assert dict(LogConfig().items()) == {
+        "segment.bytes": 1073741824,
+        "segment.index.bytes": 10485760,
+        "index.interval.bytes": 4096,
+        "max.message.bytes": 1048588,
+        "max.decompressed.message.bytes": 67108864,
+        "message.timestamp.type": "CreateTime",
+        "compression.gzip.level": -1,
+        "compression.lz4.level": 9,
+        "compression.zstd.level": 3,
+    }
+
+
+@pytest.mark.parametrize("key", ["segment.bytes", "segment_bytes", " segment.bytes "])
+@pytest.mark.parametrize("value", [67108864, "67108864", "64MiB", "64 mb", "64m", "65536K", "0.0625GiB", "67_108_864"])
+def test_keys_are_dotted_or_underscored_and_values_may_have_units(key, value):
+    assert LogConfig.of({key: value}).segment_bytes == 64 << 20
+
+
+def test_a_configuration_is_frozen_and_its_items_make_it_again():
+    config = LogConfig.of({"index.interval.bytes": 0, "message.timestamp.type": "LogAppendTime"})
+    assert LogConfig.of(dict(config.items())) == config
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.segment_bytes = 1
+
+
+def test_the_settings_of_golden_segments_and_indexes_are_taken(golden_kafka):
+    wanted = {"segment.bytes", "index.interval.bytes", "segment.index.bytes", "message.timestamp.type"}
+    for path in golden_kafka.glob("cases/*/case.json"):
+        settings = json.loads(path.read_text())["config"]
+        config = dict(LogConfig.of({key: settings[key] for key in settings.keys() & wanted}).items())
+        assert all(str(config[key]) == settings[key] for key in settings.keys() & wanted)
+
+
+@pytest.mark.parametrize(
+    ("key", "suggested"),
+    [("segment.byte", "segment.bytes"), ("segmnt_bytes", "segment.bytes"), ("index.interval", "index.interval.bytes")],
+)
+def test_an_unknown_key_is_refused_with_those_that_are_close(key, suggested):
+    with pytest.raises(InvalidConfigError, match=f"{key}.*did you mean .*{suggested}"):
+        LogConfig.of({key: 1})
+
+
+def test_an_unknown_key_that_is_like_no_other_is_refused():
+    with pytest.raises(InvalidConfigError, match=r"no such key: zookeeper$"):
+        LogConfig.of({"zookeeper": 1})
+
+
+def test_a_key_given_twice_is_refused():
+    with pytest.raises(InvalidConfigError, match="twice"):
+        LogConfig.of({"segment.bytes": 1000, "segment_bytes": 2000})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("segment.bytes", 13), ("segment.bytes", 2**31), ("segment.bytes", "2GiB"), ("segment.bytes", "-1"),
+        ("segment.bytes", "many"), ("segment.bytes", ""), ("segment.bytes", None), ("segment.bytes", 1.5),
+        ("segment.bytes", True), ("segment.bytes", "1e6"), ("segment.index.bytes", 3),
+        ("max.decompressed.message.bytes", 0), ("message.timestamp.type", "createtime"), ("message.timestamp.type", 1),
+        ("compression.gzip.level", 0), ("compression.gzip.level", 10), ("compression.lz4.level", "fast"),
+        ("compression.lz4.level", "9k"), ("compression.zstd.level", 23),
+    ],
+)  # fmt: skip
+def test_a_value_outside_its_limits_is_refused_with_them(key, value):
+    limits = {k.name: k.limits for _, k in keys(LogConfig)}[key]
+    with pytest.raises(InvalidConfigError) as error:
+        LogConfig.of({key: value})
+    assert key in str(error.value)
+    assert limits in str(error.value)
+    assert error.value.exit_status == 2
+
+
+@given(st.integers(0, 2**40), st.sampled_from(["k", "m", "g", "t"]), st.sampled_from(["", "b", "ib"]))
+def test_units_are_powers_of_1024(number, unit, rest):
+    scale = 1024 ** ("kmgt".index(unit) + 1)
+    for text in (f"{number}{unit}{rest}", f"{number} {unit.upper()}{rest}"):
+        assert parse_bytes(text) == number * scale
+
+
+def test_levels_are_those_of_the_codecs():
+    by_name = {key.name: key for _, key in keys(LogConfig)}
+    for codec, (low, high, default) in _LEVELS.items():
+        key = by_name[f"compression.{codec.label}.level"]
+        assert (key.low, key.high, dict(LogConfig().items())[key.name]) == (low, high, default)
