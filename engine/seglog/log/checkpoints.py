@@ -1,0 +1,50 @@
+"""The checkpoint files of a log dir: an offset a partition. docs/formats/checkpoints.md.
+
+`recovery-point-offset-checkpoint` (flushed up to), `replication-offset-checkpoint` (high watermarks),
+`log-start-offset-checkpoint` (KIP-107), `cleaner-offset-checkpoint`: Kafka's OffsetCheckpointFile.
+Parsing and formatting; who writes one merges it with the lines of other partitions under a lock.
+"""
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from seglog.errors import CorruptCheckpointError
+from seglog.log.text_files import decode, format_checkpoint, parse_checkpoint, parse_int
+
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+OFFSET_CHECKPOINTS = (
+    RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, CLEANER_CHECKPOINT,
+)
+
+TopicPartition = tuple[str, int]
+
+
+def parse_offset_checkpoint(
+    raw: bytes, *, file: str | os.PathLike[str] | None = None
+) -> dict[TopicPartition, int]:
+    """(topic, partition) -> offset, in the file's order. Raises CorruptCheckpointError, UnsupportedVersionError."""
+    offsets: dict[TopicPartition, int] = {}
+    for number, line in enumerate(parse_checkpoint(decode(raw, file), file), start=3):
+        fields = line.split(" ")
+        if len(fields) != 3 or not fields[0]:
+            raise CorruptCheckpointError(
+                f"line {number}: {line[:80]!r} is not `<topic> <partition> <offset>`", file=file)
+        where = (fields[0], parse_int(fields[1], file, number))
+        if where in offsets:
+            raise CorruptCheckpointError(f"line {number}: {where[0]}-{where[1]} stands twice", file=file)
+        offsets[where] = parse_int(fields[2], file, number)
+    return offsets
+
+
+def read_offset_checkpoint(path: Path) -> dict[TopicPartition, int]:
+    """Raises FileNotFoundError where there is none, and what `parse_offset_checkpoint` raises."""
+    return parse_offset_checkpoint(path.read_bytes(), file=path)
+
+
+def format_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """The bytes of the file."""
+    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+    return format_checkpoint(lines).encode()
