@@ -1,0 +1,14 @@
+#!/bin/bash
+# java.sh VERSION [-Dname=value...] CLASS ARGUMENTS...: run a class of src/ with the jars of that Kafka.
+# Kafka's messages go to standard error; LOGLEVEL (default warn) says how many.
+set -euo pipefail
+source "$(dirname "$0")/settings.sh"
+version=$1
+shift
+"$here/prepare.sh" "$version"
+# Codec libraries are unpacked there, and copies of logs; a JVM that is halted leaves them.
+scratch=$(mktemp -d "$cache/tmp/XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+java -Djava.io.tmpdir="$scratch" -Xmx1g -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
+    -Dorg.slf4j.simpleLogger.defaultLogLevel="${LOGLEVEL:-warn}" \
+    -cp "$cache/classes-$version:$(cat "$cache/$version.classpath")" "$@"

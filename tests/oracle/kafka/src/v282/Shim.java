@@ -1,0 +1,238 @@
+import java.io.File;
+import java.nio.ByteBuffer;
+import java.util.*;
+import kafka.api.ApiVersion;
+import kafka.log.*;
+import kafka.server.*;
+import kafka.utils.*;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.record.*;
+import org.apache.kafka.common.utils.*;
+import scala.Option;
+import scala.runtime.BoxedUnit;
+
+/** version-specific calls into the real classes of Kafka 2.8.2 */
+public class Shim {
+  public static final String VERSION = "2.8.2";
+
+  public static CompressionType comp(String c) {
+    return CompressionType.forName(c);
+  }
+
+  public static MemoryRecords build(
+      byte magic,
+      String codec,
+      TimestampType tt,
+      long base,
+      long lat,
+      long pid,
+      short ep,
+      int seq,
+      boolean txn,
+      int leaderEpoch,
+      List<SimpleRecord> rs) {
+    int sz = 1024;
+    for (SimpleRecord r : rs)
+      sz +=
+          200
+              + (r.key() == null ? 0 : r.key().remaining())
+              + (r.value() == null ? 0 : r.value().remaining());
+    MemoryRecordsBuilder b =
+        new MemoryRecordsBuilder(
+            ByteBuffer.allocate(sz),
+            magic,
+            comp(codec),
+            tt,
+            base,
+            lat,
+            pid,
+            ep,
+            seq,
+            txn,
+            false,
+            leaderEpoch,
+            sz);
+    for (SimpleRecord r : rs) b.append(r);
+    return b.build();
+  }
+
+  public static MemoryRecords buildAt(
+      byte magic,
+      String codec,
+      TimestampType tt,
+      long lat,
+      int leaderEpoch,
+      long[] offs,
+      List<SimpleRecord> rs) {
+    int sz = 1024;
+    for (SimpleRecord r : rs)
+      sz +=
+          200
+              + (r.key() == null ? 0 : r.key().remaining())
+              + (r.value() == null ? 0 : r.value().remaining());
+    MemoryRecordsBuilder b =
+        new MemoryRecordsBuilder(
+            ByteBuffer.allocate(sz),
+            magic,
+            comp(codec),
+            tt,
+            offs[0],
+            lat,
+            -1L,
+            (short) -1,
+            -1,
+            false,
+            false,
+            leaderEpoch,
+            sz);
+    int i = 0;
+    for (SimpleRecord r : rs) b.appendWithOffset(offs[i++], r);
+    return b.build();
+  }
+
+  public static MemoryRecords marker(long ts, long pid, short ep, boolean commit, int coordEpoch) {
+    return MemoryRecords.withEndTransactionMarker(
+        ts,
+        pid,
+        ep,
+        new EndTransactionMarker(
+            commit ? ControlRecordType.COMMIT : ControlRecordType.ABORT, coordEpoch));
+  }
+
+  public final Log log;
+  final KafkaScheduler sch = new KafkaScheduler(1, "golden-", true);
+  final Time time;
+  final LogConfig cfg;
+
+  public Shim(
+      File dir, Map<String, String> cfg, long logStart, long recovery, boolean clean, Time time) {
+    this.time = time;
+    sch.startup();
+    dir.mkdirs();
+    this.cfg = new LogConfig(cfg, scala.collection.immutable.Set$.MODULE$.<String>empty());
+    log =
+        Log.apply(
+            dir,
+            this.cfg,
+            logStart,
+            recovery,
+            sch,
+            new BrokerTopicStats(),
+            time,
+            86400000,
+            600000,
+            new LogDirFailureChannel(1),
+            clean,
+            false);
+  }
+
+  public void append(MemoryRecords r, int le, String origin) {
+    AppendOrigin o =
+        origin.equals("coord") ? AppendOrigin.Coordinator$.MODULE$ : AppendOrigin.Client$.MODULE$;
+    log.appendAsLeader(r, le, o, ApiVersion.latestVersion());
+  }
+
+  public void appendFollower(MemoryRecords r, int le) {
+    log.appendAsFollower(r);
+  }
+
+  public void roll() {
+    log.roll(Option.empty());
+  }
+
+  public void flush() {
+    log.flush();
+  }
+
+  public void close() {
+    log.close();
+    sch.shutdown();
+  }
+
+  public long end() {
+    return log.logEndOffset();
+  }
+
+  public long start() {
+    return log.logStartOffset();
+  }
+
+  public long activeBase() {
+    return log.activeSegment().baseOffset();
+  }
+
+  public long clean(TopicPartition tp, long firstDirty, long now) throws Exception {
+    log.updateHighWatermark(log.logEndOffset());
+    Cleaner c =
+        new Cleaner(
+            0,
+            new kafka.log.SkimpyOffsetMap(1 << 16, "MD5"),
+            65536,
+            1 << 20,
+            0.9,
+            new kafka.utils.Throttler(1e12, 300, true, "t", "e", time),
+            time,
+            t -> BoxedUnit.UNIT);
+    scala.Tuple2<Object, CleanerStats> r =
+        c.doClean(
+            new LogToClean(tp, log, firstDirty, log.activeSegment().baseOffset(), false), now);
+    return ((Long) r._1()).longValue();
+  }
+
+  /**
+   * one round of the real cleaner: real cleanableOffsets, real clean(); r gets first dirty, first
+   * uncleanable (manager), first uncleanable (segment boundary), end offset, clean bytes, cleanable
+   * bytes
+   */
+  public void cleanReal(
+      TopicPartition tp, Long lastClean, int mapBytes, int io, int maxIo, double lf, long[] r)
+      throws Exception {
+    OffsetsToClean o =
+        LogCleanerManager.cleanableOffsets(
+            log,
+            lastClean == null ? Option.<Object>empty() : Option.<Object>apply(lastClean),
+            time.milliseconds());
+    r[0] = o.firstDirtyOffset();
+    r[1] = o.firstUncleanableDirtyOffset();
+    LogToClean l = new LogToClean(tp, log, r[0], r[1], false);
+    r[2] = l.firstUncleanableOffset();
+    r[4] = l.cleanBytes();
+    r[5] = l.cleanableBytes();
+    if (r[5] == 0)
+      return; // the manager would not pick this log (LogCleanerManager.grabFilthiestCompactedLog)
+    Cleaner c =
+        new Cleaner(
+            0,
+            new kafka.log.SkimpyOffsetMap(mapBytes, "MD5"),
+            io,
+            maxIo,
+            lf,
+            new kafka.utils.Throttler(1e12, 300, true, "t", "e", time),
+            time,
+            t -> BoxedUnit.UNIT);
+    scala.Tuple2<Object, CleanerStats> x = c.clean(l);
+    r[3] = ((Long) x._1()).longValue();
+  }
+
+  public int deleteOld() {
+    return log.deleteOldSegments();
+  }
+
+  public void hw(long v) {
+    log.updateHighWatermark(v);
+  }
+
+  public long lso() {
+    return log.lastStableOffset();
+  }
+
+  public List<long[]> segs() {
+    List<long[]> l = new ArrayList<>();
+    scala.collection.Iterator<LogSegment> i = log.logSegments().iterator();
+    while (i.hasNext()) {
+      LogSegment s = i.next();
+      l.add(new long[] {s.baseOffset(), s.size(), s.largestTimestamp(), s.lastModified()});
+    }
+    return l;
+  }
+}

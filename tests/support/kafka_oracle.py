@@ -1,0 +1,163 @@
+"""Real Kafka as a witness: tests/oracle/kafka driven from Python.
+
+One call is one JVM, which costs about a second to start: ask about many directories at once. Answers come back keyed by
+the paths that were given. Directories are never changed; what opens a log opens a copy.
+"""
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+SCRIPTS = Path(__file__).parent.parent / "oracle/kafka"
+VERSIONS = ("3.9.1", "4.1.1")
+
+
+def lacking() -> str | None:
+    """Why the oracle cannot run here; None where it can."""
+    for program, purpose in (("java", "runs Kafka"), ("javac", "compiles the driver"), ("mvn", "fetches Kafka")):
+        if shutil.which(program) is None:
+            return f"there is no {program}, which {purpose}"
+    told = subprocess.run(["javac", "-version"], capture_output=True, text=True, check=True)
+    version = re.search(r"javac (\d+)", told.stdout + told.stderr)
+    if version is None or int(version[1]) < 17:
+        return f"Java 17 or newer is needed, this is {(told.stdout + told.stderr).strip()}"
+    return None
+
+
+class OracleError(AssertionError):
+    """The JVM ended in a way that is no answer."""
+
+
+@dataclass
+class Boot:
+    """What a real broker and consumer made of partition directories, keyed by directory name."""
+
+    records: dict[str, list[dict]]  # read_uncommitted, in the order of the consumer
+    committed: dict[str, list[dict]]
+    times: dict[str, list[dict]]  # offsetsForTimes
+    partitions: dict[str, dict]  # begin and end offsets, record counts, errors, log_bytes_unchanged
+    summary: dict  # directories found in the log dir at the end, seconds, consume_errors
+    messages: str  # what Kafka logged
+
+
+class KafkaOracle:
+    """The classes of one Kafka version.
+
+    A log is opened with the topic configuration of `case.json` beside its directory ({"config": {...}}, as golden cases
+    have it), then of `config`; without either with Kafka's defaults.
+    """
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+
+    def dump(self, dirs: Iterable[Path]) -> dict[Path, list[dict]]:
+        """Every record, with the field names of golden expected.jsonl."""
+        return self._sections("dump", dirs)
+
+    def batches(self, dirs: Iterable[Path]) -> dict[Path, list[dict]]:
+        """Every batch, with the field names of golden batches.jsonl."""
+        return self._sections("batches", dirs)
+
+    def index(self, dirs: Iterable[Path]) -> dict[Path, dict]:
+        """Every index entry, aborted transactions, producer snapshots, leader epochs."""
+        return self._lines("index", dirs)
+
+    def lookups(self, dirs: Iterable[Path], config: Mapping[str, object] | None = None) -> dict[Path, dict]:
+        """Answers of the opened log for a sample of offsets and times."""
+        return self._lines("lookups", dirs, config)
+
+    def check(self, dirs: Iterable[Path], config: Mapping[str, object] | None = None) -> dict[Path, dict]:
+        """`clean` and `unclean`: what the real loader found after each kind of stop, and which files it changed."""
+        return self._lines("check", dirs, config)
+
+    def index_check(self, dirs: Iterable[Path]) -> dict[Path, dict]:
+        """`bad`: index entries by which a lookup could go wrong; `notes`: loose ones, as real Kafka writes them."""
+        return self._lines("index-check", dirs, may_fail=True)
+
+    def describe(self, dirs: Iterable[Path], config: Mapping[str, object] | None = None) -> None:
+        """Write expected.jsonl, batches.jsonl, index.json and lookups.json beside each directory."""
+        self._java("Oracle", "describe", *map(str, dirs), config=config)
+
+    def boot(self, dirs: Iterable[Path], work: Path, *, clean: bool = True, beside: Iterable[Path] = ()) -> Boot:
+        """Put partition directories (`topic-0`) under a real broker, start it and read them with the real consumer.
+
+        `clean=False` takes the mark of a clean shutdown away first, so that every log is recovered. `beside` are
+        directories to find in the log dir as they are. `work` is deleted first; the log dir stays in `work/data`.
+        """
+        dirs = list(dirs)
+        names = [path.name for path in dirs]
+        if len(set(names)) != len(names):
+            raise ValueError(f"directory names must differ: {sorted(names)}")
+        extra = ["--beside", *map(str, beside)]
+        done = self._java("Boot", str(work), "clean" if clean else "unclean", *map(str, dirs), *extra, may_fail=True)
+        *partitions, summary = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")] or [{}]
+        if "consume_errors" not in summary:
+            raise OracleError(f"the broker of Kafka {self.version} did not come up:\n{done.stderr[-4000:]}")
+        out = work / "out"
+        return Boot(
+            records={name: _read_lines(out / f"{name}.jsonl") for name in names},
+            committed={name: _read_lines(out / f"{name}.committed.jsonl") for name in names},
+            times={name: json.loads((out / f"{name}.times.json").read_text()) for name in names},
+            partitions={partition["dir"]: partition for partition in partitions},
+            summary=summary,
+            messages=done.stderr,
+        )
+
+    @contextmanager
+    def lock_held(self, file: Path) -> Iterator[None]:
+        """A JVM holds `file` as a broker holds the .lock of its log dir."""
+        with subprocess.Popen(
+            self._command("Lock", "hold", str(file)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as holder:
+            answer = holder.stdout.readline().strip()
+            if answer != "locked":
+                raise OracleError(f"the JVM was {answer or 'silent'} about {file}")
+            yield
+            holder.stdin.close()
+
+    def try_lock(self, file: Path) -> bool:
+        """Whether a JVM's tryLock on `file` succeeds; it lets go at once."""
+        return self._java("Lock", "try", str(file)).stdout.strip() == "locked"
+
+    def _command(self, *arguments: str) -> list[str]:
+        return [str(SCRIPTS / "java.sh"), self.version, *arguments]
+
+    def _java(
+        self, *arguments: str, config: Mapping[str, object] | None = None, may_fail: bool = False
+    ) -> subprocess.CompletedProcess[str]:
+        properties = [f"-Dconfig.{key}={value}" for key, value in (config or {}).items()]
+        done = subprocess.run(self._command(*properties, *arguments), capture_output=True, text=True, check=False)
+        if done.returncode and not may_fail:
+            raise OracleError(f"{' '.join(arguments[:2])} of Kafka {self.version} failed:\n{done.stderr[-4000:]}")
+        return done
+
+    def _lines(
+        self, command: str, dirs: Iterable[Path], config: Mapping[str, object] | None = None, may_fail: bool = False
+    ) -> dict[Path, dict]:
+        """The answers of a command that prints one line per directory."""
+        dirs = list(dirs)
+        done = self._java("Oracle", command, *map(str, dirs), config=config, may_fail=may_fail)
+        lines = done.stdout.splitlines()
+        if len(lines) != len(dirs):
+            raise OracleError(f"{len(lines)} answers about {len(dirs)} directories:\n{done.stderr[-4000:]}")
+        return {path: json.loads(line) for path, line in zip(dirs, lines, strict=True)}
+
+    def _sections(self, command: str, dirs: Iterable[Path]) -> dict[Path, list[dict]]:
+        """The answers of a command that prints many lines per directory, opened by a line that names it."""
+        given = {str(path.absolute()): path for path in dirs}
+        answers: dict[Path, list[dict]] = {}
+        for line in self._java("Oracle", command, *given).stdout.splitlines():
+            row = json.loads(line)
+            if row.keys() == {"dir"}:
+                answers[given[row["dir"]]] = rows = []
+            else:
+                rows.append(row)
+        return answers
+
+
+def _read_lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
