@@ -5,7 +5,7 @@
  * (A * (x^D mod P)) + B leave the same remainder, and the second fits in the width of B. One
  * carry-less multiplication by a constant thus moves 64 bits any distance forward. A loop keeps
  * several accumulators, moves each of them past the others and adds fresh input; at the end they are
- * moved onto the last one, whose 16 bytes are reduced by table.
+ * moved onto the last one, whose 16 bytes are reduced by Barrett's method.
  * Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ", Intel 2009.
  */
 #include "seg_crc.h"
@@ -19,6 +19,10 @@ typedef struct {
     /* fold_D moves 128 bits forward by D bits: [0] multiplies their first half (which has 64 bits
      * further to go), [1] the second. */
     uint64_t fold_128[2], fold_256[2], fold_512[2], fold_1024[2], fold_2048[2];
+    /* fold_blocks[n] moves 128 bits by n times as many. */
+    uint64_t fold_blocks[16][2];
+    /* x^64, and for the last 64 bits Barrett's reduction: the polynomial and x^64 divided by it. */
+    uint64_t past_64, barrett[2];
     /* table[k][b]: what byte b contributes when k more bytes follow it. */
     uint32_t table[16][256];
 } crc_constants;
@@ -40,12 +44,33 @@ static void set_fold(uint64_t fold[2], unsigned bits, uint32_t polynomial) {
     fold[1] = (uint64_t)power_of_x(bits - 32, polynomial) << 1;
 }
 
+/* x^64 divided by the polynomial, 33 bits, reflected. */
+static uint64_t quotient_of_x64(uint32_t polynomial) {
+    uint64_t quotient = 0;
+    uint32_t r = 0;     /* the remainder of the division so far, reflected */
+    for (unsigned n = 0; n <= 64; n++) {
+        /* Bring down the next coefficient of x^64, which is 1 only at the start. */
+        unsigned out = r & 1;
+        r = (r >> 1) | (n == 0 ? 0x80000000u : 0);
+        if (out)
+            r ^= polynomial;
+        if (n >= 32)
+            quotient |= (uint64_t)out << (n - 32);
+    }
+    return quotient;
+}
+
 static void set_constants(crc_constants *k, uint32_t polynomial) {
     set_fold(k->fold_128, 128, polynomial);
     set_fold(k->fold_256, 256, polynomial);
     set_fold(k->fold_512, 512, polynomial);
     set_fold(k->fold_1024, 1024, polynomial);
     set_fold(k->fold_2048, 2048, polynomial);
+    for (unsigned n = 1; n < 16; n++)
+        set_fold(k->fold_blocks[n], 128 * n, polynomial);
+    k->past_64 = (uint64_t)power_of_x(64, polynomial) << 1;
+    k->barrett[0] = (uint64_t)polynomial << 1 | 1;
+    k->barrett[1] = quotient_of_x64(polynomial);
     for (uint32_t byte = 0; byte < 256; byte++) {
         uint32_t value = byte;
         for (int bit = 0; bit < 8; bit++)
@@ -104,13 +129,28 @@ SSE42 static inline __m128i fold(__m128i x, __m128i constants, __m128i onto) {
     return _mm_xor_si128(_mm_xor_si128(first, second), onto);
 }
 
+/* Bytes 0..15 between bytes that shuffle to zero: a load at `n` moves bytes by n places. */
+static const uint8_t shuffle[48] = {
+    128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128,
+    0,   1,   2,   3,   4,   5,   6,   7,   8,   9,   10,  11,  12,  13,  14,  15,
+    128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128};
+
+/* The CRC of 16 bytes that everything before has been moved onto. In multiplications: shorter records
+ * come one after the other, and 16 look-ups a record would want a third of the first-level cache. */
+SSE42 static inline uint32_t reduce(__m128i x, const crc_constants *k) {
+    const __m128i low_32 = _mm_cvtsi32_si128(-1);
+    /* 128 bits to 96, then to 64: each time the first ones are moved onto the rest. */
+    x = _mm_xor_si128(_mm_clmulepi64_si128(x, load_128(k->fold_128), 0x10), _mm_srli_si128(x, 8));
+    __m128i past_64 = _mm_loadl_epi64((const __m128i *)&k->past_64);
+    x = _mm_xor_si128(_mm_clmulepi64_si128(_mm_and_si128(x, low_32), past_64, 0x00), _mm_srli_si128(x, 4));
+    /* Barrett: how often the polynomial goes into them, and what is left. */
+    __m128i barrett = load_128(k->barrett);
+    __m128i times = _mm_and_si128(_mm_clmulepi64_si128(_mm_and_si128(x, low_32), barrett, 0x10), low_32);
+    return ~(uint32_t)_mm_extract_epi32(_mm_xor_si128(_mm_clmulepi64_si128(times, barrett, 0x00), x), 1);
+}
+
 /* The CRC of 16 bytes in `x` and the `size` bytes after them; p[-16..0) must be readable too. */
 SSE42 static inline uint32_t fold_rest(__m128i x, const uint8_t *p, size_t size, const crc_constants *k) {
-    /* Bytes 0..15 between bytes that shuffle to zero: a load at `n` moves bytes by n places. */
-    static const uint8_t shuffle[48] = {
-        128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128,
-        0,   1,   2,   3,   4,   5,   6,   7,   8,   9,   10,  11,  12,  13,  14,  15,
-        128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128};
     __m128i by_128 = load_128(k->fold_128);
     for (; size >= 16; p += 16, size -= 16)
         x = fold(x, by_128, load_128(p));
@@ -122,17 +162,37 @@ SSE42 static inline uint32_t fold_rest(__m128i x, const uint8_t *p, size_t size,
         __m128i tail = _mm_blendv_epi8(_mm_shuffle_epi8(x, to_start), load_128(p + size - 16), to_start);
         x = fold(head, by_128, tail);
     }
-    uint8_t last[16];
-    _mm_storeu_si128((__m128i *)last, x);
-    return ~table_16_bytes(0, last, k);
+    return reduce(x, k);
+}
+
+/* 16 to 255 bytes: each block is moved onto the last one in one step, so that none waits for another.
+ * A loop of accumulators would be all latency here, and this is what a small v0 or v1 record is. */
+SSE42 static inline uint32_t short_crc(uint32_t value, const uint8_t *p, size_t size, const crc_constants *k) {
+    __m128i start = _mm_cvtsi32_si128((int)~value);
+    __m128i x = _mm_setzero_si128();
+    size_t odd = size & 15, block = size >> 4;
+    if (odd) {
+        /* The odd bytes come first, as a block with zeros before them; zeros change no remainder. */
+        __m128i first = _mm_xor_si128(load_128(p), start);
+        x = fold(_mm_shuffle_epi8(first, load_128(shuffle + odd)), load_128(k->fold_blocks[block]), x);
+        start = _mm_shuffle_epi8(start, load_128(shuffle + 16 + odd));
+        p += odd;
+    }
+    __m128i next = _mm_xor_si128(load_128(p), start);
+    while (--block) {
+        x = fold(next, load_128(k->fold_blocks[block]), x);
+        p += 16;
+        next = load_128(p);
+    }
+    return reduce(_mm_xor_si128(x, next), k);
 }
 
 SSE42 static inline uint32_t fold_128_crc(uint32_t value, const uint8_t *p, size_t size, const crc_constants *k) {
     if (size < 16)
         return table_crc(value, p, size, k);
+    if (size < 256)
+        return short_crc(value, p, size, k);
     __m128i a = _mm_xor_si128(load_128(p), _mm_cvtsi32_si128((int)~value));
-    if (size < 128)
-        return fold_rest(a, p + 16, size - 16, k);
     __m128i b = load_128(p + 16), c = load_128(p + 32), d = load_128(p + 48);
     __m128i by_512 = load_128(k->fold_512);
     for (p += 64, size -= 64; size >= 64; p += 64, size -= 64) {
