@@ -15,4 +15,4 @@ cdef class BatchTable:
     cdef int64_t size               # where the scanned bytes end
     cdef int stop_                  # the Status that ended the scan: OK at the end of the window
 
-    cdef int append(self, const BatchHeader* row) noexcept nogil
+    cdef BatchHeader* next_row(self) noexcept nogil

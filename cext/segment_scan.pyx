@@ -50,19 +50,18 @@ cdef class BatchTable:
     def __dealloc__(self):
         free(self.rows)
 
-    cdef int append(self, const BatchHeader* row) noexcept nogil:
+    cdef BatchHeader* next_row(self) noexcept nogil:
+        """Room behind the last row, for whoever fills it and then counts it in `n`; NULL: no memory."""
         cdef Py_ssize_t capacity
         cdef BatchHeader* rows
         if self.n == self.capacity:
             capacity = max(self.capacity * 2, FIRST_CAPACITY)
             rows = <BatchHeader*>realloc(self.rows, capacity * sizeof(BatchHeader))
             if rows == NULL:
-                return NO_MEMORY
+                return NULL
             self.rows = rows
             self.capacity = capacity
-        self.rows[self.n] = row[0]
-        self.n += 1
-        return OK
+        return &self.rows[self.n]
 
     @property
     def stop(self):
@@ -184,19 +183,21 @@ def scan(
 
 cdef int fill(BatchTable table, int64_t size, bint check_crc, Py_ssize_t max_batches) noexcept nogil:
     cdef const uint8_t* bytes = table.window.base
-    cdef BatchHeader row
+    cdef BatchHeader* row
     cdef int status
     while table.end != size:
         if table.n == max_batches:
             return LIMIT
-        status = parse_header(bytes, size, table.end, &row)
+        # Parsed where it stays: to copy what was just stored in pieces stalls for as long as the parse takes.
+        row = table.next_row()
+        if row == NULL:
+            return NO_MEMORY
+        status = parse_header(bytes, size, table.end, row)
         if status != OK:
             return status
-        if check_crc and not crc_matches(bytes, &row):
+        if check_crc and not crc_matches(bytes, row):
             return BAD_CRC
-        status = table.append(&row)
-        if status != OK:
-            return status
+        table.n += 1
         table.end += row.size_bytes
     return OK
 
