@@ -5,10 +5,9 @@ from typing import Any, TypeVar
 
 import click
 
+from seglog.config import parse_bytes
 from seglog.errors import InvalidArgumentError
 from seglog.log.times import to_timestamp_ms
-
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,17 +35,13 @@ class SizeType(click.ParamType):   # type: ignore[type-arg]    # generic only si
     name = "bytes"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        text = str(value).strip().lower().removesuffix("b").removesuffix("i")
-        unit = text[-1:] if text[-1:] in "kmg" else ""
         try:
-            n = float(text.removesuffix(unit)) * _UNITS[unit]
+            n = parse_bytes(value)
             if not 0 <= n < 1 << 63:
-                raise ValueError
-        except ValueError:
-            self.fail(f"{value!r} is no number of bytes: give 4096, 16k, 1.5MiB", param, ctx)
-        return int(n)
+                raise ValueError("out of range")
+        except ValueError as e:
+            self.fail(f"{value!r}: {e}", param, ctx)
+        return n
 
 
 class ConfigType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5

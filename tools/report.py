@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from types import TracebackType
 from typing import Self
 
@@ -76,11 +77,16 @@ def moment(timestamp_ms: int) -> str:
     """A record's timestamp in UTC; `-` for none; the bare number where no calendar reaches it."""
     if timestamp_ms < 0:
         return "-" if timestamp_ms == -1 else str(timestamp_ms)
+    second = _second(timestamp_ms // 1000)
+    return f"{second}.{timestamp_ms % 1000:03d}Z" if second else f"{timestamp_ms} ms"
+
+
+@lru_cache(4096)        # records of one second follow each other
+def _second(seconds: int) -> str:
     try:
-        when = dt.datetime.fromtimestamp(timestamp_ms // 1000, dt.UTC)
+        return f"{dt.datetime.fromtimestamp(seconds, dt.UTC):%Y-%m-%d %H:%M:%S}"
     except (ValueError, OverflowError, OSError):
-        return f"{timestamp_ms} ms"
-    return f"{when:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03d}Z"
+        return ""
 
 
 def duration(ms: float) -> str:

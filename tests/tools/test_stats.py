@@ -1,0 +1,113 @@
+"""`seglog stats` counts what the real decoder listed, and guesses the writer right."""
+import json
+from collections import Counter
+
+import pytest
+
+from support.command import golden_lines, partition_of, seglog, seglog_json
+from support.golden import golden_cases
+
+
+def stats(*arguments, status=0):
+    """The JSON lines by type."""
+    by_type = {}
+    for line in seglog_json("stats", *arguments, status=status):
+        assert line["schema"] == 1
+        by_type.setdefault(line["type"], []).append(line)
+    return by_type
+
+
+def version(text):
+    return tuple(map(int, text.split(".")))
+
+
+def test_counts_equal_the_real_decoders_in_every_case():
+    for case in golden_cases():
+        records, batches = golden_lines(case, "expected"), golden_lines(case, "batches")
+        got = stats(partition_of(case))
+        line, = got["stats"]
+        assert (line["records"], line["batches"]) == (len(records), len(batches)), case.name
+        by_format = Counter((r["magic"], r["codec"]) for r in records)
+        assert {(c["magic"], c["codec"]): c["records"] for c in got.get("codec", ()) if c["records"]} == by_format
+        assert sum(s["batches"] for s in got.get("batch_sizes", ())) == len(batches)
+        kinds = Counter(r.get("control_type") for r in records)
+        transactions = line["transactions"]
+        assert (transactions["committed"], transactions["aborted"]) == (kinds["COMMIT"], kinds["ABORT"])
+        assert {p["producer_id"] for p in got.get("producer", ())} == {
+            b["producer_id"] for b in batches if b["producer_id"] >= 0
+        }
+
+
+def test_disorder_equals_the_obvious_loop_in_every_case():
+    now = 1_700_000_200_000
+    for case in golden_cases():
+        largest, late, latest, future = -1, 0, 0, 0
+        data = [r for r in golden_lines(case, "expected") if not r["control"]]
+        for r in data:
+            if 0 <= r["timestamp"] < largest:
+                late, latest = late + 1, max(latest, largest - r["timestamp"])
+            largest = max(largest, r["timestamp"])
+            future += r["timestamp"] > now
+        times = stats(partition_of(case), "--now", now)["stats"][0]["timestamps"]
+        assert (times["records"], times["late"], times["latest_by_ms"], times["future"], times["largest"]) == (
+            len(data), late, latest, future, largest
+        ), case.name
+        assert times["without"] == sum(r["timestamp"] < 0 for r in data)
+
+
+def test_the_writer_lies_within_the_bounds_in_every_case():
+    narrowed = 0
+    for case in golden_cases():
+        real = version(json.loads((case / "case.json").read_text())["writer"].removeprefix("kafka "))
+        writer = stats(partition_of(case))["stats"][0]["writer"]
+        assert writer["since"] is None or version(writer["since"]) <= real, (case.name, writer)
+        assert writer["until"] is None or real <= version(writer["until"]), (case.name, writer)
+        narrowed += writer["until"] is not None
+    assert narrowed >= 10       # 2.8.2 gives itself away where it indexed an append of several batches
+
+
+def test_the_writer_of_a_log_without_newer_files_is_old(golden_kafka, tmp_path):
+    case = golden_kafka / "cases/v0-none-ct-k282"
+    copy = tmp_path / "orders-0"
+    copy.mkdir()
+    log = sorted(partition_of(case).glob("*.log"))[0]
+    (copy / log.name).write_bytes(log.read_bytes())
+    (copy / log.with_suffix(".index").name).write_bytes(b"")
+    writer = stats(copy)["stats"][0]["writer"]
+    assert writer["until"] == "0.10.0"
+    assert writer["text"] == "0.10.0 or earlier"
+
+
+def test_open_transactions_are_named(golden_kafka):
+    case = golden_kafka / "cases/txn-v2-k391"
+    records = golden_lines(case, "expected")
+    open_since = {}
+    for r in records:
+        if r["control"]:
+            open_since.pop(r["producer_id"], None)
+        elif r["transactional"]:
+            open_since.setdefault(r["producer_id"], r["batch_base_offset"])
+    got = stats(partition_of(case))["stats"][0]["transactions"]["open"]
+    assert {t["producer_id"]: t["first_offset"] for t in got} == open_since
+
+
+@pytest.mark.parametrize("name", ["v1-snappy-ct-k391", "v2-lz4-ct-k411", "big-v2-gzip-k391"])
+def test_ratios_weigh_what_lies_against_what_it_opens_to(golden_kafka, name):
+    for codec in stats(partition_of(golden_kafka / "cases" / name))["codec"]:
+        assert codec["stored_bytes"] < codec["batch_bytes"]
+        if name.startswith("big"):
+            assert codec["uncompressed_bytes"] > codec["stored_bytes"]
+
+
+def test_text_has_its_sections(golden_kafka):
+    text = seglog("stats", partition_of(golden_kafka / "cases/txn-v2-k391")).stdout
+    for heading in ("written by", "formats and codecs", "batch sizes", "timestamps", "indexes",
+                    "transactions and producers"):
+        assert f"\n{heading}" in text
+
+
+def test_damage_is_told_and_is_status_1(golden_kafka):
+    damaged = sorted((golden_kafka / "corrupt").glob("*--flip-earlier-seg*"))[0]
+    path, = (d for d in damaged.iterdir() if d.is_dir() and d.name.endswith("-0"))
+    assert stats(path, status=1)["stats"][0]["damaged_batches"] == 1
+    assert "damaged: " in seglog("stats", path, status=1).stdout

@@ -1,0 +1,271 @@
+"""`seglog dump`: what the files hold, record by record, batch by batch, entry by entry.
+
+Reads batch by batch and keeps none: memory does not grow with the log.
+"""
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from seglog._kernels.record_batch import Record, RecordBatch
+from seglog.errors import CorruptRecordError
+from seglog.log.partition import Partition
+from seglog.segment.segment import LostRange, Segment
+
+from . import records as lines
+from . import report, small_files
+from .cli import Command
+from .options import SizeType, TimeType, config_option, json_option, on_corrupt_option, paths_argument
+from .targets import Place, resolve
+
+_FOREVER = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which records: offsets of [start, stop), timestamps of [since, until), batches of about `max_bytes`."""
+
+    start: int | None
+    stop: int | None
+    since: int | None
+    until: int | None
+    max_bytes: int | None
+
+    @property
+    def is_by_time(self) -> bool:
+        return self.since is not None or self.until is not None
+
+
+@click.command(cls=Command)
+@paths_argument
+@click.option("--batches", "what", flag_value="batches", help="Batch headers instead of records.")
+@click.option("--control", "what", flag_value="control", help="Control records only (transaction markers), decoded.")
+@click.option("--from-offset", "start", type=click.IntRange(0), help="The first offset wanted.")
+@click.option("--to-offset", "stop", type=click.IntRange(0), help="Stop before this offset.")
+@click.option("--since", type=TimeType(), help="Timestamps at or after: ISO 8601, milliseconds, or -2h.")
+@click.option("--until", type=TimeType(), help="Timestamps before.")
+@click.option("--max-bytes", type=SizeType(), help="Stop when batches of so many bytes were read, of each partition.")
+@click.option("--max-value-bytes", type=SizeType(), help="Longer values: only their size and SHA-256.")
+@on_corrupt_option
+@config_option
+@json_option
+def command(
+    paths: Sequence[Path],
+    what: str | None,
+    start: int | None,
+    stop: int | None,
+    since: int | None,
+    until: int | None,
+    max_bytes: int | None,
+    max_value_bytes: int | None,
+    on_corrupt: str,
+    settings: Sequence[tuple[str, str]],
+    as_json: bool,
+) -> int:
+    """Print what PATH holds.
+
+    PATH is a partition directory, a .log file, or a log dir; or one of the small files: .index, .timeindex,
+    .txnindex, .snapshot, leader-epoch-checkpoint, partition.metadata, a checkpoint of the log dir.
+    Records begin at the log start offset unless --from-offset asks for less. Several conditions must all hold.
+    """
+    selection = Selection(start, stop, since, until, max_bytes)
+    lost: list[LostRange] = []
+    for path in paths:
+        if small_files.is_one(path):
+            small_files.dump(path, as_json=as_json)
+            continue
+        for place in resolve([path]):
+            with place.open(dict(settings)) as partition:
+                if as_json and place.in_log_dir:
+                    report.print_json("partition", partition=place.name, path=place.path)
+                on_lost = None if on_corrupt == "raise" else _lost_sink(lost, as_json)
+                dump = _JSON[what] if as_json else _TEXT[what]
+                dump(place, partition, selection, on_lost, max_value_bytes)
+    if lost:
+        report.note(f"{report.count_of(len(lost), 'range')} of bytes skipped: `seglog verify` says what they were")
+        return report.PARTIAL
+    return 0
+
+
+OnLost = Callable[[LostRange], None] | None
+
+
+def _lost_sink(lost: list[LostRange], as_json: bool) -> Callable[[LostRange], None]:
+    def sink(gone: LostRange) -> None:
+        lost.append(gone)
+        if as_json:
+            report.print_json(
+                "lost_range", file=gone.file, position=gone.position, size=gone.size_bytes,
+                first_offset=gone.first_offset, last_offset=gone.last_offset, reason=gone.reason,
+            )
+        else:
+            upto = "" if gone.last_offset < 0 else f"…{gone.last_offset}"
+            report.note(
+                f"skipped {report.size(gone.size_bytes)} at {gone.file}, byte {gone.position} "
+                f"(offsets {gone.first_offset}{upto}): {gone.reason}"
+            )
+
+    return sink
+
+
+# --- selecting ---------------------------------------------------------------------------
+
+
+def select_batches(
+    partition: Partition, selection: Selection, on_lost: OnLost
+) -> Iterator[tuple[Segment, RecordBatch]]:
+    """The batches that may hold what is selected, in log order."""
+    start, stop, since, until = selection.start, selection.stop, selection.since, selection.until
+    if since is not None and since > 0 and on_lost is None:
+        found = partition.offsets_for_time(since)
+        if found is None:
+            return
+        start = max(found.offset, partition.log_start_offset if start is None else start)
+    first = partition.log_start_offset if start is None else start
+    bytes_left = _FOREVER if selection.max_bytes is None else selection.max_bytes
+    for segment, table in partition.tables(start, stop, on_lost=on_lost):
+        for batch in table:
+            if batch.last_offset < first or (since is not None and batch.max_timestamp < since):
+                continue
+            # Only where the end is near: a wrapper must be opened to tell its first offset.
+            if stop is not None and batch.last_offset >= stop and batch.base_offset >= stop:
+                return
+            if until is not None and batch.magic == 2 and batch.timestamp_type == 1 and batch.max_timestamp >= until:
+                continue
+            yield segment, batch
+            bytes_left -= batch.size_bytes
+            if bytes_left <= 0:
+                return
+
+
+def select_records(
+    partition: Partition, selection: Selection, on_lost: OnLost
+) -> Iterator[tuple[Segment, RecordBatch, int, list[tuple[int, Record]]]]:
+    """(segment, batch, base offset, [(index in the batch, record)]) of the batches with something selected."""
+    first = partition.log_start_offset if selection.start is None else selection.start
+    last = _FOREVER if selection.stop is None else selection.stop
+    since = -_FOREVER if selection.since is None else selection.since
+    until = _FOREVER if selection.until is None else selection.until
+    for segment, batch in select_batches(partition, selection, on_lost):
+        try:
+            records = list(batch)
+        except CorruptRecordError as e:
+            if on_lost is None:
+                raise
+            base = batch.last_offset if batch.magic < 2 else batch.base_offset
+            on_lost(LostRange(str(segment.path), batch.position, batch.size_bytes, base, batch.last_offset, e.what))
+            continue
+        if not records:
+            continue
+        base = lines.base_offset_of(batch, records)
+        chosen = list(enumerate(records))
+        if records[0].offset < first or records[-1].offset >= last:
+            chosen = [(n, r) for n, r in chosen if first <= r.offset < last]
+        if selection.is_by_time:
+            chosen = [(n, r) for n, r in chosen if since <= r.timestamp < until]
+        if chosen:
+            yield segment, batch, base, chosen
+
+
+# --- printing ----------------------------------------------------------------------------
+
+Dump = Callable[[Place, Partition, Selection, OnLost, int | None], None]
+
+
+def _records_as_json(
+    place: Place, partition: Partition, selection: Selection, on_lost: OnLost, max_value_bytes: int | None
+) -> None:
+    for segment, batch, base, chosen in select_records(partition, selection, on_lost):
+        sys.stdout.writelines(lines.record_lines(segment.path.name, batch, chosen, base, max_value_bytes))
+
+
+def _batches_as_json(
+    place: Place, partition: Partition, selection: Selection, on_lost: OnLost, max_value_bytes: int | None
+) -> None:
+    for segment, batch in select_batches(partition, selection, on_lost):
+        sys.stdout.write(report.plain_json(lines.batch_fields(segment.path.name, batch)) + "\n")
+
+
+def _control_as_json(
+    place: Place, partition: Partition, selection: Selection, on_lost: OnLost, max_value_bytes: int | None
+) -> None:
+    for segment, batch, _, chosen in select_records(partition, selection, on_lost):
+        if batch.is_control:
+            for _, record in chosen:
+                report.print_json("control_record", segment=segment.path.name, **lines.control_fields(record, batch))
+
+
+def _records_as_text(
+    place: Place, partition: Partition, selection: Selection, on_lost: OnLost, max_value_bytes: int | None
+) -> None:
+    heading = _Heading(place)
+    offset_width = len(str(partition.log_end_offset))
+    key_width = 6
+    for segment, batch, _, chosen in select_records(partition, selection, on_lost):
+        heading(segment)
+        for _, record in chosen:
+            if batch.is_control:
+                key, rest = "", lines.control_text(record, batch)
+            else:
+                key, rest = lines.shown(record.key), lines.value_shown(record.value, max_value_bytes)
+            # The column grows with what it has seen: a table without a look ahead.
+            key_width = max(key_width, min(len(key), 24))
+            headers = f"  {lines.headers_shown(record.headers)}" if record.headers else ""
+            sys.stdout.write(
+                f"{record.offset:>{offset_width}}  {report.moment(record.timestamp):<24}  {key:<{key_width}}  "
+                f"{rest}{headers}\n"
+            )
+
+
+_BATCH_ROW = "{:>12} {:>10}  {:<2} {:<6} {:>12} {:>12} {:>6}  {:<15} {:<24} {:>5}  {}"
+
+
+def _batches_as_text(
+    place: Place, partition: Partition, selection: Selection, on_lost: OnLost, max_value_bytes: int | None
+) -> None:
+    heading = _Heading(place, _BATCH_ROW.format(
+        "position", "bytes", "v", "codec", "base offset", "last offset", "count", "timestamp type", "max timestamp",
+        "epoch", "",
+    ).rstrip())
+    for segment, batch in select_batches(partition, selection, on_lost):
+        heading(segment)
+        sys.stdout.write(_BATCH_ROW.format(
+            batch.position, batch.size_bytes, f"v{batch.magic}", lines.codec_name(batch.codec), batch.base_offset,
+            batch.last_offset, "?" if batch.count < 0 else batch.count, lines.TIMESTAMP_TYPES[batch.timestamp_type],
+            report.moment(batch.max_timestamp), batch.leader_epoch if batch.leader_epoch >= 0 else "-",
+            lines.flags_of(batch),
+        ).rstrip() + "\n")
+
+
+def _control_as_text(
+    place: Place, partition: Partition, selection: Selection, on_lost: OnLost, max_value_bytes: int | None
+) -> None:
+    heading = _Heading(place)
+    for segment, batch, _, chosen in select_records(partition, selection, on_lost):
+        if batch.is_control:
+            heading(segment)
+            for _, record in chosen:
+                said = lines.control_text(record, batch)
+                sys.stdout.write(f"{record.offset}  {report.moment(record.timestamp)}  {said}\n")
+
+
+class _Heading:
+    """Prints the segment's name, and the columns' names under it, where a new segment begins."""
+
+    def __init__(self, place: Place, columns: str = "") -> None:
+        self._directory = place.directory.name or place.directory.resolve().name
+        self._columns = columns
+        self._segment: Segment | None = None
+
+    def __call__(self, segment: Segment) -> None:
+        if segment is not self._segment:
+            self._segment = segment
+            sys.stdout.write(report.paint(f"{self._directory}/{segment.path.name}", "bold") + "\n")
+            if self._columns:
+                sys.stdout.write(self._columns + "\n")
+
+
+_JSON: Mapping[str | None, Dump] = {None: _records_as_json, "batches": _batches_as_json, "control": _control_as_json}
+_TEXT: Mapping[str | None, Dump] = {None: _records_as_text, "batches": _batches_as_text, "control": _control_as_text}

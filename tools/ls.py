@@ -1,0 +1,178 @@
+"""`seglog ls`: what is here, from batch headers alone.
+
+Of a log dir a line a partition, of a partition a line a segment. No checksum is computed and nothing is
+decompressed; a file that is damaged is shown with what could be read of it, and marked.
+"""
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from seglog._kernels.batch_survey import tally
+from seglog.log.partition import Partition
+from seglog.segment.segment import LostRange, Segment
+
+from . import report
+from .cli import Command
+from .options import json_option, paths_argument
+from .targets import Place, resolve
+
+
+@dataclass(slots=True)
+class Extent:
+    """Sums over batch headers of a segment, a partition or all. Timestamps in ms, -1 where there is none."""
+
+    segments: int = 0
+    bytes: int = 0              # of the .log files
+    batches: int = 0
+    bytes_v0: int = 0
+    bytes_v1: int = 0
+    bytes_v2: int = 0
+    first_timestamp: int = -1
+    max_timestamp: int = -1
+    damaged_bytes: int = 0      # skipped to find the next batch
+
+    @property
+    def tail_bytes(self) -> int:
+        """Behind the last batch: a write that did not finish, or the zeros of a preallocated file."""
+        return self.bytes - self.bytes_v0 - self.bytes_v1 - self.bytes_v2 - self.damaged_bytes
+
+    def add(self, other: "Extent") -> None:
+        self.segments += other.segments
+        self.bytes += other.bytes
+        self.batches += other.batches
+        self.bytes_v0 += other.bytes_v0
+        self.bytes_v1 += other.bytes_v1
+        self.bytes_v2 += other.bytes_v2
+        self.damaged_bytes += other.damaged_bytes
+        self.max_timestamp = max(self.max_timestamp, other.max_timestamp)
+        known = [t for t in (self.first_timestamp, other.first_timestamp) if t >= 0]
+        self.first_timestamp = min(known, default=-1)
+
+    def fields(self) -> dict[str, object]:
+        return {
+            "segments": self.segments, "bytes": self.bytes, "batches": self.batches, "bytes_v0": self.bytes_v0,
+            "bytes_v1": self.bytes_v1, "bytes_v2": self.bytes_v2, "tail_bytes": self.tail_bytes,
+            "damaged_bytes": self.damaged_bytes, "first_timestamp": self.first_timestamp,
+            "max_timestamp": self.max_timestamp,
+        }
+
+
+def extent_of(segment: Segment) -> tuple[Extent, int]:
+    """The segment's sums and its next offset, in one walk over its headers."""
+    extent = Extent(segments=1, bytes=segment.size_bytes)
+    next_offset = segment.base_offset
+
+    def on_lost(lost: LostRange) -> None:
+        extent.damaged_bytes += lost.size_bytes
+
+    for table in segment.tables(check_crc=False, on_lost=on_lost):
+        bytes_of = [0, 0, 0]
+        for (magic, _), (_, size_bytes, _) in tally(table).items():
+            bytes_of[magic] += size_bytes
+        extent.add(Extent(
+            batches=len(table), bytes_v0=bytes_of[0], bytes_v1=bytes_of[1], bytes_v2=bytes_of[2],
+            first_timestamp=table.min_timestamp, max_timestamp=table.max_timestamp,
+        ))
+        next_offset = table[-1].last_offset + 1
+    return extent, next_offset
+
+
+@click.command(cls=Command)
+@paths_argument
+@json_option
+def command(paths: Sequence[Path], as_json: bool) -> int:
+    """Show what PATH holds: segments, bytes, offsets, times, and the bytes in each message format.
+
+    A log dir has a line a partition, a partition directory a line a segment. Times are those that batch headers
+    tell, in UTC. "last" is the last offset.
+    """
+    places = resolve(paths, marked=True)
+    total = Extent()
+    rows: list[list[str]] = []
+    for place in places:
+        with place.open() as partition:
+            extent, next_offset, segment_rows = _survey(place, partition, as_json)
+            start = partition.log_start_offset if place.only is None else partition.segments[0].base_offset
+            if as_json:
+                report.print_json(
+                    "partition", partition=place.name, topic=partition.topic, number=partition.partition,
+                    path=place.path, log_start_offset=start, log_end_offset=next_offset, **extent.fields(),
+                )
+        total.add(extent)
+        rows.extend([_row(place.name, extent, start, next_offset)] if place.in_log_dir else segment_rows)
+        if not place.in_log_dir and len(places) > 1 and place.only is None:
+            rows.append(_row(place.name, extent, start, next_offset))
+    if as_json:
+        report.print_json("summary", partitions=len(places), **total.fields())
+    else:
+        _print_table(places, rows, total)
+    return 1 if total.damaged_bytes else 0
+
+
+def _survey(place: Place, partition: Partition, as_json: bool) -> tuple[Extent, int, list[list[str]]]:
+    """The whole's extent, its next offset, and a row a segment."""
+    whole, end, rows = Extent(), 0, []
+    for segment in partition.segments:
+        extent, end = extent_of(segment)
+        whole.add(extent)
+        rows.append(_row(segment.path.name, extent, segment.base_offset, end))
+        if as_json and not place.in_log_dir:
+            report.print_json(
+                "segment", segment=segment.path.name, path=segment.path, base_offset=segment.base_offset,
+                next_offset=end, **extent.fields(),
+            )
+    return whole, end, rows
+
+
+def _row(name: str, extent: Extent, start: int, end: int) -> list[str]:
+    return [
+        name, f"{extent.segments:,}", report.size(extent.bytes), *(_offsets(start, end)), _day(extent.first_timestamp),
+        _day(extent.max_timestamp), *map(_size_or_dash, (extent.bytes_v0, extent.bytes_v1, extent.bytes_v2)),
+        *map(_size_or_dash, (extent.tail_bytes, extent.damaged_bytes)),
+    ]
+
+
+def _print_table(places: Sequence[Place], rows: list[list[str]], total: Extent) -> None:
+    of_partitions = any(place.in_log_dir for place in places)
+    head = [
+        "partition" if of_partitions else "segment", "segments", "bytes", "first", "last", "first time", "last time",
+        "v0", "v1", "v2", "tail", "damaged",
+    ]
+    summed = len(rows) > 1
+    if summed:
+        name = report.count_of(len(places), "partition") if len(places) > 1 else places[0].name
+        rows.append(["total" if of_partitions else name, *_row("", total, 0, 0)[1:]])
+        if not of_partitions and len(places) == 1:
+            rows[-1][3:5] = [rows[0][3], rows[-2][4]]
+        else:
+            rows[-1][3:5] = ["", ""]
+    # What nothing has needs no column.
+    wanted = [
+        n for n, title in enumerate(head)
+        if not (title == "tail" and not total.tail_bytes)
+        and not (title == "damaged" and not total.damaged_bytes)
+        and not (title == "segments" and not of_partitions)
+    ]
+    print(report.table(_pick(head, wanted), [_pick(row, wanted) for row in rows], total=summed))
+    if total.tail_bytes:
+        report.note(f"{report.size(total.tail_bytes)} behind the last batches: a write that did not finish, or zeros")
+    if total.damaged_bytes:
+        report.note(f"{report.size(total.damaged_bytes)} are no batches: run `seglog verify {places[0].path}`")
+
+
+def _pick(cells: Sequence[str], wanted: Iterable[int]) -> list[str]:
+    return [cells[n] for n in wanted]
+
+
+def _offsets(start: int, end: int) -> tuple[str, str]:
+    return (f"{start:,}", f"{end - 1:,}") if end > start else ("-", "-")
+
+
+def _day(timestamp_ms: int) -> str:
+    return report.moment(timestamp_ms)[:19] if timestamp_ms >= 0 else "-"
+
+
+def _size_or_dash(n: int) -> str:
+    return report.size(n) if n else "-"

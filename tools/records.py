@@ -1,0 +1,216 @@
+"""Records and batches as lines: JSON with the fields of docs/cli.md, or text for people.
+
+The JSON of a record is put together by hand, for a dump writes millions: what a batch's records share
+is formatted once a batch, numbers and base64 need no escaping, and the C encoder of `json` escapes
+the rest. tests/tools/test_dump.py holds it against the real decoder's lines.
+"""
+import struct
+from binascii import b2a_base64
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from json.encoder import encode_basestring_ascii as json_string
+
+from seglog._kernels.record_batch import Record, RecordBatch
+
+from .report import moment
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
+# ControlRecordType.java, by id.
+CONTROL_TYPES = (
+    "ABORT", "COMMIT", "LEADER_CHANGE", "SNAPSHOT_HEADER", "SNAPSHOT_FOOTER", "KRAFT_VERSION", "KRAFT_VOTERS",
+)
+_BOOL = {False: "false", True: "true"}
+# Longer binary values are shorter, and no less readable, in base64.
+_HEX_LIMIT_BYTES = 32
+
+
+def codec_name(codec: int) -> str:
+    return CODECS[codec] if 0 <= codec < len(CODECS) else f"codec {codec}"
+
+
+def base_offset_of(batch: RecordBatch, records: list[Record]) -> int:
+    """The first offset; of a wrapper that is open already, without opening it again."""
+    if batch.magic < 2:
+        return records[0].offset if records else batch.last_offset
+    return batch.base_offset
+
+
+# --- JSON --------------------------------------------------------------------------------
+
+
+def batch_fields(segment: str, batch: RecordBatch) -> dict[str, object]:
+    """A line of `dump --batches --json`. count is null below v2, where only opening the batch would tell."""
+    return {
+        "segment": segment,
+        "position": batch.position,
+        "size": batch.size_bytes,
+        "magic": batch.magic,
+        "base_offset": batch.base_offset,
+        "last_offset": batch.last_offset,
+        "codec": codec_name(batch.codec),
+        "timestamp_type": TIMESTAMP_TYPES[batch.timestamp_type],
+        "max_timestamp": batch.max_timestamp,
+        "crc": batch.crc,
+        "crc_valid": batch.crc_is_valid(),
+        "count": None if batch.count < 0 else batch.count,
+        "producer_id": batch.producer_id,
+        "producer_epoch": batch.producer_epoch,
+        "base_sequence": batch.base_sequence,
+        "last_sequence": batch.last_sequence,
+        "transactional": batch.is_transactional,
+        "control": batch.is_control,
+        "leader_epoch": batch.leader_epoch,
+        "delete_horizon_ms": batch.delete_horizon_ms,
+    }
+
+
+def record_lines(
+    segment: str,
+    batch: RecordBatch,
+    records: Iterable[tuple[int, Record]],
+    base_offset: int,
+    max_value_bytes: int | None = None,
+) -> Iterator[str]:
+    """A JSON line for each (index in batch, record), `\\n` included.
+
+    Values of more than `max_value_bytes` are given by size and SHA-256.
+    """
+    limit = 1 << 62 if max_value_bytes is None else max_value_bytes
+    timestamp_type = TIMESTAMP_TYPES[batch.timestamp_type]
+    horizon = "" if batch.delete_horizon_ms is None else f',"delete_horizon_ms":{batch.delete_horizon_ms}'
+    shared = (
+        f'"magic":{batch.magic},"codec":"{codec_name(batch.codec)}","batch_base_offset":{base_offset},'
+        f'"batch_last_offset":{batch.last_offset},"batch_crc":{batch.crc},"segment":{json_string(segment)},'
+        f'"batch_position":{batch.position},"batch_size":{batch.size_bytes},"producer_id":{batch.producer_id},'
+        f'"producer_epoch":{batch.producer_epoch},"base_sequence":{batch.base_sequence},'
+        f'"transactional":{_BOOL[batch.is_transactional]},"control":{_BOOL[batch.is_control]},'
+    )
+    end = f'"leader_epoch":{batch.leader_epoch}{horizon}}}\n'
+    is_control = batch.is_control
+    for index, record in records:
+        key, value, headers = record.key, record.value, record.headers
+        if value is None:
+            value_part = '"value":null'
+        elif len(value) <= limit:
+            value_part = f'"value":"{b2a_base64(value, newline=False).decode()}"'
+        else:
+            value_part = f'"value_size":{len(value)},"value_sha256":"{sha256(value).hexdigest()}"'
+        yield (
+            f'{{"offset":{record.offset},"timestamp":{record.timestamp},"timestamp_type":"{timestamp_type}",'
+            f'"key":{base64_or_null(key)},{value_part},"headers":{_headers(headers) if headers else "[]"},'
+            f'"sequence":{record.sequence},'
+            f'"record_size":{record.size_bytes},"index_in_batch":{index},{shared}'
+            f'{_control_type(key) if is_control else ""}{end}'
+        )
+
+
+def base64_or_null(data: bytes | None) -> str:
+    return "null" if data is None else f'"{b2a_base64(data, newline=False).decode()}"'
+
+
+def _headers(headers: Iterable[tuple[str, bytes | None]]) -> str:
+    return "[" + ",".join(f"[{json_string(name)},{base64_or_null(value)}]" for name, value in headers) + "]"
+
+
+def _control_type(key: bytes | None) -> str:
+    return f'"control_type":{json_string(control_type(key))},'
+
+
+# --- control records ---------------------------------------------------------------------
+
+
+def control_type(key: bytes | None) -> str:
+    """ABORT, COMMIT, LEADER_CHANGE, ...; UNKNOWN for what this release cannot name."""
+    if key is None or len(key) < 4:
+        return "UNKNOWN"
+    type_id = struct.unpack_from(">h", key, 2)[0]
+    return CONTROL_TYPES[type_id] if 0 <= type_id < len(CONTROL_TYPES) else "UNKNOWN"
+
+
+def control_fields(record: Record, batch: RecordBatch) -> dict[str, object]:
+    """What a control record says: its type, and for a transaction marker the coordinator's epoch.
+
+    Key: int16 version, int16 type. Value of ABORT and COMMIT: int16 version, int32 coordinator epoch
+    (EndTransactionMarker.java).
+    """
+    key, value = record.key, record.value
+    name = control_type(key)
+    fields: dict[str, object] = {
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "control_type": name,
+        "version": None if key is None or len(key) < 2 else struct.unpack_from(">h", key)[0],
+        "producer_id": batch.producer_id,
+        "producer_epoch": batch.producer_epoch,
+        "leader_epoch": batch.leader_epoch,
+    }
+    if name in ("ABORT", "COMMIT"):
+        whole = value is not None and len(value) >= 6
+        fields["coordinator_epoch"] = struct.unpack_from(">i", value, 2)[0] if value and whole else None
+    return fields
+
+
+def control_text(record: Record, batch: RecordBatch) -> str:
+    fields = control_fields(record, batch)
+    if "coordinator_epoch" in fields:
+        return (
+            f"{fields['control_type']} marker of producer {batch.producer_id} epoch {batch.producer_epoch}, "
+            f"coordinator epoch {fields['coordinator_epoch']}"
+        )
+    return f"{fields['control_type']} control record, {len(record.value or b'')} bytes"
+
+
+# --- text --------------------------------------------------------------------------------
+
+
+def shown(data: bytes | None) -> str:
+    """Bytes for people: text in quotes where they are text, else hex, else (long ones) base64; `null` for none.
+
+    No two different values look the same.
+    """
+    if data is None:
+        return "null"
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if text.isprintable() and (text or not data):
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if text and all(c.isprintable() or c in "\n\r\t" for c in text):
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + escaped.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t") + '"'
+    if len(data) <= _HEX_LIMIT_BYTES:
+        return "0x" + data.hex()
+    return "base64:" + b2a_base64(data, newline=False).decode()
+
+
+def value_shown(value: bytes | None, max_value_bytes: int | None) -> str:
+    if value is not None and max_value_bytes is not None and len(value) > max_value_bytes:
+        return f"{len(value)} bytes, sha256 {sha256(value).hexdigest()}"
+    return shown(value)
+
+
+def headers_shown(headers: Iterable[tuple[str, bytes | None]]) -> str:
+    return "{" + ", ".join(f"{_header_name(name)}={shown(value)}" for name, value in headers) + "}"
+
+
+def _header_name(name: str) -> str:
+    plain = name.isprintable() and name and not set(name) & set(' "=,{}')
+    return name if plain else shown(name.encode(errors="surrogateescape"))
+
+
+def flags_of(batch: RecordBatch) -> str:
+    """What is special about a batch, in words; empty for most."""
+    words = []
+    if batch.producer_id >= 0:
+        words.append(f"producer {batch.producer_id}/{batch.producer_epoch}")
+        if batch.base_sequence >= 0:
+            words.append(f"seq {batch.base_sequence}…{batch.last_sequence}")
+    if batch.is_transactional:
+        words.append("txn")
+    if batch.is_control:
+        words.append("control")
+    if batch.delete_horizon_ms is not None:
+        words.append(f"horizon {moment(batch.delete_horizon_ms)}")
+    return " ".join(words)

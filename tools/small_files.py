@@ -1,0 +1,136 @@
+"""`seglog dump` of the files around a log: indexes, snapshots, checkpoints, metadata.
+
+A table for people; for `--json` a line an entry, its `type` says which.
+"""
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from seglog.errors import NotALogError
+from seglog.format import names
+from seglog.fs.mapping import Mapping as FileMapping
+from seglog.log.checkpoints import OFFSET_CHECKPOINTS, read_offset_checkpoint
+from seglog.log.leader_epochs import LeaderEpochs
+from seglog.log.partition_metadata import VERSION, PartitionMetadata, format_topic_id
+from seglog.log.producer_snapshot import ProducerSnapshot
+from seglog.segment.offset_index import OffsetIndex
+from seglog.segment.time_index import TimeIndex
+from seglog.segment.transaction_index import TransactionIndex
+
+from . import report
+
+Entry = Mapping[str, object]
+
+
+def is_one(path: Path) -> bool:
+    return _kind(path) is not None and not path.is_dir()
+
+
+def dump(path: Path, *, as_json: bool) -> None:
+    """Raises the error of the file's own reader where it is damaged."""
+    kind = _kind(path)
+    if kind is None:
+        raise NotALogError("not a file that belongs to a log", file=path)
+    path.stat()
+    type_, read = kind
+    entries = [*read(path)]
+    if as_json:
+        for entry in entries:
+            report.print_json(type_, file=path.name, **entry)
+        return
+    print(report.paint(path.name, "bold"))
+    if entries:
+        rows = [[_cell(name, value) for name, value in entry.items()] for entry in entries]
+        print(report.table(list(entries[0]), rows, left=()))
+    else:
+        print("no entries")
+    zeros = _preallocated_bytes(path)
+    if zeros:
+        report.note(
+            f"{path.name}: {report.size(zeros)} of zeros behind its entries: "
+            "preallocated by a broker that crashed or still runs"
+        )
+
+
+def _kind(path: Path) -> tuple[str, Callable[[Path], Iterable[Entry]]] | None:
+    """The `type` of the JSON lines, and the reader."""
+    parsed = names.parse_file_name(path.name)
+    if parsed is not None:
+        return _BY_SUFFIX.get(parsed.suffix)
+    return _BY_NAME.get(path.name)
+
+
+def _cell(name: str, value: object) -> str:
+    if name == "timestamp" and isinstance(value, int):
+        return f"{report.moment(value)} ({value})"
+    return str(value)
+
+
+# --- readers -----------------------------------------------------------------------------
+
+
+def _offset_index(path: Path) -> Iterable[Entry]:
+    index = OffsetIndex(FileMapping(path), names.parse_base_offset(path.name), path=path)
+    return [{"entry": n, "offset": offset, "position": position} for n, (offset, position) in enumerate(index)]
+
+
+def _time_index(path: Path) -> Iterable[Entry]:
+    index = TimeIndex(FileMapping(path), names.parse_base_offset(path.name), path=path)
+    return [{"entry": n, "timestamp": timestamp, "offset": offset} for n, (timestamp, offset) in enumerate(index)]
+
+
+def _preallocated_bytes(path: Path) -> int:
+    parsed = names.parse_file_name(path.name)
+    if parsed is None or parsed.suffix not in (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
+        return 0
+    index = OffsetIndex if parsed.suffix == names.OFFSET_INDEX_SUFFIX else TimeIndex
+    return index(FileMapping(path), parsed.offset, path=path).preallocated_bytes
+
+
+def _transaction_index(path: Path) -> Iterable[Entry]:
+    return [
+        {
+            "entry": n, "version": a.version, "producer_id": a.producer_id, "first_offset": a.first_offset,
+            "last_offset": a.last_offset, "last_stable_offset": a.last_stable_offset,
+        }
+        for n, a in enumerate(TransactionIndex(path.read_bytes(), path=path))
+    ]
+
+
+def _snapshot(path: Path) -> Iterable[Entry]:
+    return [
+        {
+            "producer_id": p.producer_id, "producer_epoch": p.producer_epoch, "last_sequence": p.last_sequence,
+            "last_offset": p.last_offset, "offset_delta": p.offset_delta, "timestamp": p.timestamp,
+            "coordinator_epoch": p.coordinator_epoch, "current_txn_first_offset": p.current_txn_first_offset,
+        }
+        for p in ProducerSnapshot.read(path).producers
+    ]
+
+
+def _leader_epochs(path: Path) -> Iterable[Entry]:
+    return [{"epoch": e.epoch, "start_offset": e.start_offset} for e in LeaderEpochs.read(path)]
+
+
+def _partition_metadata(path: Path) -> Iterable[Entry]:
+    return [{"version": VERSION, "topic_id": format_topic_id(PartitionMetadata.read(path).topic_id)}]
+
+
+def _offset_checkpoint(path: Path) -> Sequence[Entry]:
+    return [
+        {"topic": topic, "partition": partition, "offset": offset}
+        for (topic, partition), offset in read_offset_checkpoint(path).items()
+    ]
+
+
+_BY_SUFFIX = {
+    names.OFFSET_INDEX_SUFFIX: ("offset_index_entry", _offset_index),
+    names.TIME_INDEX_SUFFIX: ("time_index_entry", _time_index),
+    names.MINUTE_INDEX_SUFFIX: ("minute_index_entry", _time_index),
+    names.TRANSACTION_INDEX_SUFFIX: ("aborted_transaction", _transaction_index),
+    names.SNAPSHOT_SUFFIX: ("producer", _snapshot),
+}
+_BY_NAME = {
+    names.LEADER_EPOCH_CHECKPOINT: ("leader_epoch", _leader_epochs),
+    names.PARTITION_METADATA: ("partition_metadata", _partition_metadata),
+    **dict.fromkeys(OFFSET_CHECKPOINTS, ("checkpoint", _offset_checkpoint)),
+}

@@ -1,0 +1,237 @@
+"""`seglog stats`: what a partition is made of."""
+import os
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import click
+
+from seglog.log.partition import Partition
+
+from . import records as lines
+from . import report
+from .cli import Command
+from .options import TimeType, config_option, json_option, paths_argument, progress_option
+from .survey import Survey
+from .targets import Place, resolve
+from .writer import Reason, Writer, infer
+
+_BAR_WIDTH = 30
+_PRODUCERS_SHOWN = 10
+
+
+@click.command(cls=Command)
+@paths_argument
+@click.option("--now", "now_ms", type=TimeType(), help="What to take for now when looking for future timestamps.")
+@config_option
+@progress_option
+@json_option
+def command(
+    paths: Sequence[Path], now_ms: int | None, settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool
+) -> int:
+    """Batch sizes, codecs and what they save, timestamp disorder, index density, transactions, producers, and which
+    Kafka wrote it.
+
+    Reads and opens every batch. Of a log dir each partition is told apart.
+    """
+    damaged = False
+    now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    for n, place in enumerate(resolve(paths)):
+        with place.open(dict(settings)) as partition, report.Progress(
+            f"reading {place.name}", enabled=not no_progress
+        ) as progress:
+            survey = Survey(now_ms)
+            survey.run(partition, progress)
+            writer = infer(partition, survey)
+            start, end = partition.segments[0].base_offset, partition.log_end_offset
+        if as_json:
+            _print_json(place, partition, survey, writer, start, end)
+        else:
+            print("\n" * bool(n) + "\n".join(_text(place, partition, survey, writer, start, end)))
+        damaged |= bool(survey.lost)
+    return 1 if damaged else 0
+
+
+# --- JSON --------------------------------------------------------------------------------
+
+
+def _print_json(place: Place, partition: Partition, survey: Survey, writer: Writer, start: int, end: int) -> None:
+    at = {"partition": place.name}
+    times, transactions, indexes = survey.timestamps, survey.transactions, survey.indexes
+    report.print_json(
+        "stats", **at, path=place.path, segments=len(partition.segments), bytes=survey.bytes, batches=survey.batches,
+        records=survey.records, first_offset=start, log_end_offset=end,
+        mean_batch_bytes=round(survey.batch_bytes / survey.batches) if survey.batches else 0,
+        largest_batch_bytes=survey.largest_batch_bytes, damaged_batches=len(survey.lost),
+        timestamps={
+            "records": times.records, "without": times.without, "log_append_time": times.log_append_time,
+            "smallest": times.smallest, "largest": times.largest, "largest_offset": times.largest_offset,
+            "late": times.late, "latest_by_ms": times.latest_by_ms, "latest_offset": times.latest_offset,
+            "future": times.future, "first_future_offset": times.first_future_offset, "now": times.now_ms,
+        },
+        indexes={
+            "segments": indexes.segments, "missing": indexes.missing, "damaged": indexes.damaged,
+            "entries": indexes.entries, "time_entries": indexes.time_entries,
+            "bytes_per_entry": round(indexes.log_bytes / indexes.entries) if indexes.entries else None,
+            "largest_gap_bytes": indexes.largest_gap_bytes,
+        },
+        transactions={
+            "committed": transactions.committed, "aborted": transactions.aborted,
+            "open": [{"producer_id": p, "first_offset": o} for p, o in transactions.open.items()],
+            "other_control_records": transactions.other_control_records,
+        },
+        writer={
+            "since": writer.since, "until": writer.until, "text": writer.text,
+            "reasons": [{"text": r.text, "since": r.since, "until": r.until} for r in writer.reasons],
+        },
+    )
+    for exponent, batches in sorted(survey.batch_sizes.items()):
+        report.print_json("batch_sizes", **at, up_to_bytes=1 << exponent, batches=batches)
+    for (magic, codec), use in sorted(survey.codecs.items()):
+        report.print_json(
+            "codec", **at, magic=magic, codec=lines.codec_name(codec), batches=use.batches, records=use.records,
+            batch_bytes=use.batch_bytes, stored_bytes=use.stored_bytes, uncompressed_bytes=use.bare_bytes,
+        )
+    for producer_id, p in sorted(survey.producers.items()):
+        report.print_json(
+            "producer", **at, producer_id=producer_id, producer_epoch=p.epoch, batches=p.batches, records=p.records,
+            last_sequence=p.last_sequence, last_offset=p.last_offset, last_timestamp=p.last_timestamp,
+        )
+
+
+# --- text --------------------------------------------------------------------------------
+
+
+def _text(
+    place: Place, partition: Partition, survey: Survey, writer: Writer, start: int, end: int
+) -> Iterable[str]:
+    offsets = f"offsets {start:,}…{end - 1:,}" if end > start else "no offsets"
+    yield report.paint(place.name, "bold") + "   " + "   ".join((
+        report.count_of(len(partition.segments), "segment"), report.size(survey.bytes),
+        report.count_of(survey.batches, "batch", "batches"), report.count_of(survey.records, "record"), offsets,
+    ))
+    for lost in survey.lost:
+        yield (
+            f"  damaged: {report.size(lost.size_bytes)} in {os.path.basename(lost.file)} at byte {lost.position:,}: "
+            f"{lost.reason}"
+        )
+    yield f"\nwritten by  Kafka {writer.text}"
+    yield _indented(report.table(
+        ("bound", "because"), [(_bound(reason), reason.text) for reason in writer.reasons], left=(0, 1)
+    ))
+    if not survey.batches:
+        return
+    yield "\nformats and codecs"
+    yield _indented(_codecs(survey))
+    yield (
+        f"\nbatch sizes   mean {report.size(survey.batch_bytes / survey.batches)}, "
+        f"largest {report.size(survey.largest_batch_bytes)}"
+    )
+    yield _indented(_histogram(survey))
+    yield "\ntimestamps"
+    yield from (f"  {line}" for line in _timestamps(survey))
+    yield "\nindexes"
+    yield from (f"  {line}" for line in _indexes(survey))
+    if survey.producers or survey.transactions.other_control_records:
+        yield "\ntransactions and producers"
+        yield from (f"  {line}" for line in _transactions(survey))
+        yield _indented(_producers(survey))
+
+
+def _bound(reason: Reason) -> str:
+    return f"≥ {reason.since}" if reason.since else f"≤ {reason.until}" if reason.until else ""
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def _codecs(survey: Survey) -> str:
+    rows = []
+    for (magic, codec), use in sorted(survey.codecs.items()):
+        rows.append((
+            f"v{magic}", lines.codec_name(codec), f"{use.batches:,}", f"{use.records:,}", report.size(use.batch_bytes),
+            report.ratio(use.batch_bytes, survey.batch_bytes),
+            f"{use.ratio:.2f}×" if codec and use.stored_bytes else "-", f"{use.records / use.batches:.1f}",
+        ))
+    head = ("format", "codec", "batches", "records", "bytes", "share", "ratio", "records/batch")
+    return report.table(head, rows, left=(0, 1))
+
+
+def _histogram(survey: Survey) -> str:
+    sizes = survey.batch_sizes
+    most = max(sizes.values())
+    return report.table(
+        ("up to", "batches", ""),
+        [
+            (report.size(1 << n), f"{sizes[n]:,}", "█" * round(_BAR_WIDTH * sizes[n] / most) or "▏" * bool(sizes[n]))
+            for n in range(min(sizes), max(sizes) + 1)
+        ],
+        left=(2,),
+    )
+
+
+def _timestamps(survey: Survey) -> Iterable[str]:
+    times = survey.timestamps
+    if times.without == times.records:
+        yield "none: format v0 has no time" if times.records else "no records"
+        return
+    span = f"{report.moment(times.smallest)} … {report.moment(times.largest)}"
+    yield f"{span} (largest at offset {times.largest_offset:,})"
+    if times.log_append_time:
+        yield f"{report.count_of(times.log_append_time, 'record')} by LogAppendTime"
+    if times.without:
+        yield f"{report.count_of(times.without, 'record')} without a time"
+    if times.late:
+        yield (
+            f"{report.count_of(times.late, 'record')} out of order ({report.ratio(times.late, times.records)}), "
+            f"at most {report.duration(times.latest_by_ms)} late (offset {times.latest_offset:,})"
+        )
+    else:
+        yield "in order"
+    if times.future:
+        yield (
+            f"{report.count_of(times.future, 'record')} in the future, first at offset {times.first_future_offset:,}: "
+            "retention by time waits for the largest timestamp of a segment"
+        )
+
+
+def _indexes(survey: Survey) -> Iterable[str]:
+    use = survey.indexes
+    if use.entries:
+        yield (
+            f"{report.count_of(use.entries, 'offset entry', 'offset entries')}, one every "
+            f"{report.size(use.log_bytes / use.entries)}, "
+            f"largest gap {report.size(use.largest_gap_bytes)}; "
+            f"{report.count_of(use.time_entries, 'time entry', 'time entries')}"
+        )
+    else:
+        yield f"no offset entries; {report.count_of(use.time_entries, 'time entry', 'time entries')}"
+    if use.missing:
+        yield f"{report.count_of(use.missing, 'segment')} without an .index"
+    if use.damaged:
+        yield f"{report.count_of(use.damaged, 'segment')} with a damaged index: run `seglog index check`"
+
+
+def _transactions(survey: Survey) -> Iterable[str]:
+    seen = survey.transactions
+    if seen.committed or seen.aborted or seen.open:
+        yield f"{seen.committed:,} committed, {seen.aborted:,} aborted, {len(seen.open):,} open"
+    for producer_id, first_offset in seen.open.items():
+        yield f"open: producer {producer_id} since offset {first_offset:,}"
+    if seen.other_control_records:
+        yield f"{report.count_of(seen.other_control_records, 'control record')} of other kinds"
+
+
+def _producers(survey: Survey) -> str:
+    by_records = sorted(survey.producers.items(), key=lambda item: -item[1].records)
+    rows = [
+        (str(producer_id), str(p.epoch), f"{p.batches:,}", f"{p.records:,}",
+         str(p.last_sequence) if p.last_sequence >= 0 else "-", f"{p.last_offset:,}", report.moment(p.last_timestamp))
+        for producer_id, p in by_records[:_PRODUCERS_SHOWN]
+    ]
+    head = ("producer", "epoch", "batches", "records", "last sequence", "last offset", "last time")
+    text = report.table(head, rows) if rows else ""
+    if len(by_records) > _PRODUCERS_SHOWN:
+        text += f"\nand {len(by_records) - _PRODUCERS_SHOWN:,} more"
+    return text

@@ -1,0 +1,228 @@
+"""What `seglog stats` counts: one pass over every batch and record of a partition.
+
+Opens compressed batches, to know what they would weigh bare. Keeps counters only, and one entry a
+producer; a damaged batch is counted as such and passed over.
+"""
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from seglog._kernels.record_batch import RecordBatch
+from seglog.errors import CorruptIndexError, CorruptRecordError, RecordTooLargeError
+from seglog.log.partition import Partition
+from seglog.segment.segment import LostRange, Segment
+
+from . import records as lines
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+@dataclass(slots=True)
+class CodecUse:
+    """Batches of one format version under one codec. `stored` and `bare`: their records, as they lie and opened."""
+
+    batches: int = 0
+    records: int = 0
+    batch_bytes: int = 0
+    stored_bytes: int = 0
+    bare_bytes: int = 0
+
+    @property
+    def ratio(self) -> float:
+        return self.bare_bytes / self.stored_bytes if self.stored_bytes else 1.0
+
+
+@dataclass(slots=True)
+class Timestamps:
+    """How time runs along the log. Late: below the largest seen before; future: behind the clock of this machine."""
+
+    now_ms: int
+    records: int = 0
+    without: int = 0
+    smallest: int = -1
+    largest: int = -1
+    largest_offset: int = -1
+    late: int = 0
+    latest_by_ms: int = 0
+    latest_offset: int = -1
+    future: int = 0
+    first_future_offset: int = -1
+    log_append_time: int = 0
+
+    def see(self, timestamp: int, offset: int) -> None:
+        self.records += 1
+        if timestamp < 0:
+            self.without += 1
+            return
+        if timestamp > self.largest:
+            self.largest, self.largest_offset = timestamp, offset
+        elif timestamp < self.largest:
+            self.late += 1
+            if self.largest - timestamp > self.latest_by_ms:
+                self.latest_by_ms, self.latest_offset = self.largest - timestamp, offset
+        if self.smallest < 0 or timestamp < self.smallest:
+            self.smallest = timestamp
+        if timestamp > self.now_ms:
+            self.future += 1
+            if self.first_future_offset < 0:
+                self.first_future_offset = offset
+
+
+@dataclass(slots=True)
+class ProducerUse:
+    epoch: int
+    batches: int = 0
+    records: int = 0
+    last_sequence: int = -1
+    last_offset: int = -1
+    last_timestamp: int = -1
+
+
+@dataclass(slots=True)
+class Transactions:
+    committed: int = 0
+    aborted: int = 0
+    open: dict[int, int] = field(default_factory=dict)      # producer id -> first offset
+    other_control_records: int = 0
+
+
+@dataclass(slots=True)
+class IndexUse:
+    """Offset-index entries, and how far they lie apart in the log."""
+
+    segments: int = 0
+    missing: int = 0
+    damaged: int = 0
+    entries: int = 0
+    time_entries: int = 0
+    log_bytes: int = 0
+    largest_gap_bytes: int = 0
+
+    def see(self, segment: Segment) -> None:
+        self.segments += 1
+        self.log_bytes += segment.size_bytes
+        try:
+            index, time_index = segment.offset_index, segment.time_index
+            positions = [position for _, position in index] if index is not None else []
+            self.time_entries += 0 if time_index is None else len(time_index)
+        except CorruptIndexError:
+            self.damaged += 1
+            return
+        self.missing += index is None
+        self.entries += len(positions)
+        ends = [*positions, segment.size_bytes]
+        self.largest_gap_bytes = max(
+            self.largest_gap_bytes, *(end - begin for begin, end in zip([0, *positions], ends, strict=True))
+        )
+
+
+class Survey:
+    """Everything `stats` tells of one partition; `run` fills it."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.bytes = 0
+        self.records = 0
+        self.batch_sizes: Counter[int] = Counter()      # log2 of the size, rounded up -> batches
+        self.batch_bytes = 0
+        self.largest_batch_bytes = 0
+        self.codecs: dict[tuple[int, int], CodecUse] = {}
+        self.timestamps = Timestamps(now_ms)
+        self.transactions = Transactions()
+        self.producers: dict[int, ProducerUse] = {}
+        self.indexes = IndexUse()
+        self.lost: list[LostRange] = []
+        self.delete_horizons = 0
+        self._opened = 0        # bytes that the batch at hand gave when it was opened
+
+    @property
+    def batches(self) -> int:
+        return self.batch_sizes.total()
+
+    def run(self, partition: Partition, progress: Callable[[int, int], None]) -> None:
+        """Walk the partition. `progress` is called with (bytes done, bytes in all)."""
+        total, before = sum(s.size_bytes for s in partition.segments), 0
+
+        def opening(codec: int, magic: int, payload: memoryview) -> "Buffer":
+            opened = partition.decompress(codec, magic, payload)
+            self._opened += memoryview(opened).nbytes
+            return opened
+
+        for listed in partition.segments:
+            segment = Segment(listed.path, is_last=listed.is_last, decompress=opening)
+            for table in segment.tables(on_lost=self.lost.append):
+                for batch in table:
+                    self._see(batch, segment)
+                progress(before + table.end, total)
+            before += segment.size_bytes
+            self.indexes.see(segment)
+            segment.close()
+        self.bytes = before
+
+    def _see(self, batch: RecordBatch, segment: Segment) -> None:
+        size = batch.size_bytes
+        self.batch_sizes[(size - 1).bit_length()] += 1
+        self.batch_bytes += size
+        self.largest_batch_bytes = max(self.largest_batch_bytes, size)
+        magic, codec = batch.magic, batch.codec
+        use = self.codecs.get((magic, codec))
+        if use is None:
+            use = self.codecs[magic, codec] = CodecUse()
+        use.batches += 1
+        use.batch_bytes += size
+        if magic < 2 and codec == 0:
+            # A bare message: its header tells all.
+            use.records += 1
+            self.records += 1
+            self.timestamps.see(batch.max_timestamp, batch.last_offset)
+            self.timestamps.log_append_time += batch.timestamp_type == 1
+            return
+        self._opened = 0
+        try:
+            records = list(batch)
+        except (CorruptRecordError, RecordTooLargeError) as e:
+            first = batch.last_offset if magic < 2 else batch.base_offset
+            self.lost.append(LostRange(str(segment.path), batch.position, size, first, batch.last_offset, e.what))
+            return
+        stored = len(batch.payload())
+        use.records += len(records)
+        use.stored_bytes += stored
+        use.bare_bytes += self._opened if codec and self._opened else stored
+        self.records += len(records)
+        if batch.is_control:
+            for record in records:
+                self._see_control(lines.control_type(record.key), batch.producer_id)
+        else:
+            see = self.timestamps.see
+            for record in records:
+                see(record.timestamp, record.offset)
+            if batch.timestamp_type == 1:
+                self.timestamps.log_append_time += len(records)
+        if magic == 2:
+            self._see_producer(batch, len(records))
+
+    def _see_control(self, kind: str, producer_id: int) -> None:
+        if kind == "COMMIT":
+            self.transactions.committed += 1
+        elif kind == "ABORT":
+            self.transactions.aborted += 1
+        else:
+            self.transactions.other_control_records += 1
+            return
+        self.transactions.open.pop(producer_id, None)
+
+    def _see_producer(self, batch: RecordBatch, records: int) -> None:
+        self.delete_horizons += batch.delete_horizon_ms is not None
+        if batch.producer_id < 0:
+            return
+        if batch.is_transactional and not batch.is_control:
+            self.transactions.open.setdefault(batch.producer_id, batch.base_offset)
+        producer = self.producers.setdefault(batch.producer_id, ProducerUse(batch.producer_epoch))
+        producer.epoch = batch.producer_epoch
+        producer.last_offset = batch.last_offset
+        producer.last_timestamp = batch.max_timestamp
+        producer.batches += 1
+        if not batch.is_control:
+            producer.records += records
+            producer.last_sequence = batch.last_sequence

@@ -1,0 +1,71 @@
+"""What a PATH on the command line is: a partition directory, one `.log` of it, or a log dir of many."""
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from seglog.errors import NotALogError
+from seglog.format import names
+from seglog.log.partition import Partition
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A partition directory; or, with `only`, one segment of it."""
+
+    directory: Path
+    only: Path | None = None
+    in_log_dir: bool = False        # found under a log dir that was asked for
+
+    @property
+    def name(self) -> str:
+        """`orders-0`, or `orders-0/00000000000000000000.log`; as given where the directory has no name (`.`)."""
+        directory = self.directory.name or self.directory.resolve().name
+        return directory if self.only is None else f"{directory}/{self.only.name}"
+
+    @property
+    def path(self) -> Path:
+        """What was asked for."""
+        return self.directory if self.only is None else self.only
+
+    def open(self, settings: Mapping[str, object] | None = None) -> Partition:
+        """Opened to be read, narrowed to the one segment where one was asked for."""
+        directory = self.directory if self.directory.name else self.directory.resolve()
+        partition = Partition(directory, config=settings)
+        if self.only is not None:
+            partition.segments = [s for s in partition.segments if s.path.name == self.only.name]
+        return partition
+
+
+def resolve(paths: Iterable[Path], *, marked: bool = False) -> Sequence[Place]:
+    """The partitions of all paths, in the order given, those of a log dir by topic and number.
+
+    Of a log dir, partitions that a broker has marked (`-delete`, `-future`, `-stray`) only where `marked`.
+    Raises NotALogError for a path that is none of the three, FileNotFoundError for none at all.
+    """
+    return [place for path in paths for place in _resolve_one(path, marked)]
+
+
+def _resolve_one(path: Path, marked: bool) -> Sequence[Place]:
+    path.stat()     # a path that is not there says so in the system's words
+    if not path.is_dir():
+        if path.name in {log.name for log in names.log_files(path.parent)}:
+            return [Place(path.parent, only=path)]
+        raise NotALogError(
+            "not a segment: its name must be its base offset in 20 digits and .log", file=path,
+            hint="give a .log file, its directory (orders-0), or the log dir above; `seglog dump` shows other files",
+        )
+    if names.log_files(path):
+        return [Place(path)]
+    places = _partitions_in(path, marked)
+    if not places:
+        raise NotALogError("no segment (<20 digits>.log) in the directory, nor in one below it", file=path)
+    return places
+
+
+def _partitions_in(log_dir: Path, marked: bool) -> Sequence[Place]:
+    found = []
+    for child in log_dir.iterdir():
+        parsed = names.parse_partition_dir(child.name)
+        if parsed is not None and (marked or not parsed.mark) and child.is_dir() and names.log_files(child):
+            found.append(((parsed.topic, parsed.partition, parsed.mark), Place(child, in_log_dir=True)))
+    return [place for _, place in sorted(found, key=lambda item: item[0])]

@@ -1,0 +1,137 @@
+"""Which Kafka wrote a partition directory: inferred from what it left, with the reasons.
+
+Each fact that the files show bounds the version from one side. Facts about data bind only the broker
+that wrote that data; the bounds are for the broker that had the directory last. Files that somebody
+removed or added can mislead, so the reasons are part of the answer.
+"""
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from seglog._kernels.segment_scan import scan
+from seglog.errors import CorruptIndexError, CorruptRecordError
+from seglog.log.partition import Partition
+from seglog.segment.segment import Segment
+
+from .survey import Survey
+
+# Entries looked at for the index rule; the first that tells decides, so more would only cost.
+_ENTRIES_LOOKED_AT = 2000
+_CODEC_ZSTD = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A fact and what it proves: `since` or `until` a version, or neither."""
+
+    text: str
+    since: str | None = None
+    until: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    since: str | None
+    until: str | None
+    reasons: tuple[Reason, ...]
+
+    @property
+    def text(self) -> str:
+        if self.since and self.until:
+            if _order(self.since) > _order(self.until):
+                return f"unclear: facts for {self.since} or later and facts for {self.until} or earlier"
+            return self.since if self.since == self.until else f"{self.since} to {self.until}"
+        if self.since:
+            return f"{self.since} or later"
+        return f"{self.until} or earlier" if self.until else "unknown"
+
+
+def infer(partition: Partition, survey: Survey) -> Writer:
+    reasons = (*_by_files(partition), *_by_batches(survey), *_by_index_rule(partition))
+    since = max((r.since for r in reasons if r.since), key=_order, default=None)
+    until = min((r.until for r in reasons if r.until), key=_order, default=None)
+    return Writer(since, until, reasons)
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+def _by_files(partition: Partition) -> Iterator[Reason]:
+    directory = partition.path
+    names = {child.name for child in directory.iterdir()}
+    endings = {Path(name).suffix for name in names}
+    if ".timeindex" in endings:
+        yield Reason(".timeindex files: time indexes came with 0.10.1 (KIP-33)", since="0.10.1")
+    elif ".index" in endings:
+        yield Reason(".index without .timeindex: before time indexes (KIP-33)", until="0.10.0")
+    newer = ["leader-epoch-checkpoint"] * ("leader-epoch-checkpoint" in names)
+    newer += [f"{ending} files" for ending in (".snapshot", ".txnindex") if ending in endings]
+    if newer:
+        yield Reason(f"{', '.join(newer)}: came with 0.11 (KIP-98, KIP-101)", since="0.11.0")
+    elif ".index" in endings and len(partition.segments) > 1:
+        yield Reason("neither leader-epoch-checkpoint nor .snapshot though it rolled: before 0.11", until="0.10.2")
+    elif ".index" in endings:
+        yield Reason("neither leader-epoch-checkpoint nor .snapshot: before 0.11, or never closed")
+    if "partition.metadata" in names:
+        yield Reason("partition.metadata: topic ids came with 2.8 (KIP-516)", since="2.8.0")
+    clean_marker = directory.parent / ".kafka_cleanshutdown"
+    try:
+        if clean_marker.stat().st_size:
+            yield Reason(".kafka_cleanshutdown holds JSON: since 3.7 (KAFKA-15582)", since="3.7.0")
+    except OSError:
+        pass        # a copy of the partition alone, or a broker that runs
+
+
+def _by_batches(survey: Survey) -> Iterator[Reason]:
+    magics = {magic for magic, _ in survey.codecs}
+    if 2 in magics:
+        yield Reason("record batches v2: since 0.11 (KIP-98)", since="0.11.0")
+    elif 1 in magics:
+        yield Reason("messages v1: since 0.10.0 (KIP-32)", since="0.10.0")
+    old = [f"v{magic}" for magic in (0, 1) if magic in magics]
+    if old:
+        yield Reason(
+            f"{' and '.join(old)} data: appended before 4.0, which writes v2 alone; "
+            "from 0.11 on under an old message.format.version"
+        )
+    if any(codec == _CODEC_ZSTD for _, codec in survey.codecs):
+        yield Reason("zstd: since 2.1 (KIP-110)", since="2.1.0")
+    if survey.delete_horizons:
+        yield Reason("batches with a delete horizon: compacted by 3.1 or later (KIP-534)", since="3.1.0")
+
+
+def _by_index_rule(partition: Partition) -> Iterator[Reason]:
+    """Which offset an index entry carries: the first of its batch to 1.1, the last of its append
+    from 2.0 (KAFKA-6264), the last of its batch from 3.9.1 and 4.0.1 (KAFKA-806's rule)."""
+    seen = {kind for segment in partition.segments for kind in _entry_kinds(segment, partition)}
+    if "first" in seen:
+        yield Reason("index entries with the first offset of their batch: before KAFKA-6264 (2.0)", until="1.1.1")
+    elif seen & {"last", "beyond"}:
+        yield Reason("index entries with the last offset: since KAFKA-6264 (2.0)", since="2.0.0")
+    if "beyond" in seen:
+        yield Reason(
+            "index entries whose offset lies behind their batch, the last of an append of several batches: "
+            "one decision an append, before 3.9.1 and 4.0.1", until="4.0.0",
+        )
+
+
+def _entry_kinds(segment: Segment, partition: Partition) -> Iterator[str]:
+    try:
+        index = segment.offset_index
+        if index is None:
+            return
+        for slot in range(min(len(index), _ENTRIES_LOOKED_AT)):
+            offset, position = index[slot]
+            if not 0 <= position < segment.size_bytes:
+                continue
+            table = scan(segment.window, position, max_batches=1, decompress=partition.decompress)
+            if not len(table) or not table[0].crc_is_valid():
+                continue
+            batch = table[0]
+            if offset > batch.last_offset:
+                yield "beyond"
+            elif batch.base_offset < batch.last_offset:
+                yield "last" if offset == batch.last_offset else "first" if offset == batch.base_offset else "inside"
+    except (CorruptIndexError, CorruptRecordError):
+        return      # `verify` names them; here they only tell nothing
