@@ -62,19 +62,18 @@ cdef Window open_records(Window window, const BatchHeader* batch, object decompr
     cdef int codec = batch.attributes & CODEC_MASK
     cdef Window opened
     cdef int status
-    if codec == CODEC_NONE:
-        records.p = window.base + batch.position
-        records.end = records.p + batch.size_bytes
-        if batch.magic == 2:
-            records.p += V2_HEADER_SIZE
+    records.p = window.base + batch.position
+    records.end = records.p + batch.size_bytes
+    if batch.magic == 2:
+        records.p += V2_HEADER_SIZE
+    # (Second case: emptied by a cleaner that kept the codec bits.)
+    if codec == CODEC_NONE or (batch.count == 0 and records.p == records.end):
         return window
     if codec > CODEC_ZSTD or (codec == CODEC_ZSTD and batch.magic < 2):
         raise_batch(BAD_CODEC, window, batch)
     status = find_payload(window.base, batch, records)
     if status != OK:
         raise_batch(status, window, batch)
-    if batch.count == 0 and records.p == records.end:
-        return window       # emptied by a cleaner that kept the codec bits
     if decompress is None:
         raise InvalidArgumentError(
             "the batch is compressed and no decompressor was given",

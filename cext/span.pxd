@@ -108,16 +108,18 @@ cdef inline int span_varlong(Span* s, int64_t* out) noexcept nogil:
     """Zigzag varint of at most ten bytes, bounded by the span as well (Kafka's ByteUtils.readVarlong)."""
     cdef const uint8_t* p = s.p
     cdef uint64_t raw = 0
+    cdef uint8_t byte
     cdef int shift = 0
     while True:
         if p == s.end:
             return SHORT
         if shift > 63:
             return BAD_VARINT
-        raw |= <uint64_t>(p[0] & 0x7F) << shift
-        shift += 7
+        byte = p[0]
         p += 1
-        if p[-1] < 0x80:
+        raw |= <uint64_t>(byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
             break
     out[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
     s.p = p
@@ -128,16 +130,18 @@ cdef inline int span_varint(Span* s, int32_t* out) noexcept nogil:
     """Zigzag varint of at most five bytes (Kafka's ByteUtils.readVarint)."""
     cdef const uint8_t* p = s.p
     cdef uint32_t raw = 0
+    cdef uint8_t byte
     cdef int shift = 0
     while True:
         if p == s.end:
             return SHORT
         if shift > 28:
             return BAD_VARINT
-        raw |= <uint32_t>(p[0] & 0x7F) << shift
-        shift += 7
+        byte = p[0]
         p += 1
-        if p[-1] < 0x80:
+        raw |= <uint32_t>(byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
             break
     out[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
     s.p = p
@@ -175,6 +179,7 @@ cdef inline int varlong_size(int64_t v) noexcept nogil:
 cdef inline int near_varlong(Span* s, int64_t* out) noexcept nogil:
     cdef const uint8_t* p = s.p
     cdef uint64_t raw = p[0]
+    cdef uint8_t byte
     cdef int shift
     if raw < 0x80:
         p += 1
@@ -188,10 +193,11 @@ cdef inline int near_varlong(Span* s, int64_t* out) noexcept nogil:
         while True:
             if shift > 63:
                 return BAD_VARINT
-            raw |= <uint64_t>(p[0] & 0x7F) << shift
-            shift += 7
+            byte = p[0]
             p += 1
-            if p[-1] < 0x80:
+            raw |= <uint64_t>(byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
                 break
     out[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
     s.p = p
@@ -201,6 +207,7 @@ cdef inline int near_varlong(Span* s, int64_t* out) noexcept nogil:
 cdef inline int near_varint(Span* s, int32_t* out) noexcept nogil:
     cdef const uint8_t* p = s.p
     cdef uint32_t raw = p[0]
+    cdef uint8_t byte
     cdef int shift
     if raw < 0x80:
         p += 1
@@ -214,10 +221,11 @@ cdef inline int near_varint(Span* s, int32_t* out) noexcept nogil:
         while True:
             if shift > 28:
                 return BAD_VARINT
-            raw |= <uint32_t>(p[0] & 0x7F) << shift
-            shift += 7
+            byte = p[0]
             p += 1
-            if p[-1] < 0x80:
+            raw |= <uint32_t>(byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
                 break
     out[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
     s.p = p

@@ -236,10 +236,16 @@ def split_batches(data):
         at += 12 + size
 
 
+def computed_crc(batch):
+    return crc32c.crc32c(batch[21:]) if batch[16] == 2 else zlib.crc32(batch[16:])
+
+
+def crc_position(batch):
+    return 17 if batch[16] == 2 else 12
+
+
 def crc_fits(batch):
-    if batch[16] == 2:
-        return struct.unpack_from(">I", batch, 17)[0] == crc32c.crc32c(batch[21:])
-    return struct.unpack_from(">I", batch, 12)[0] == zlib.crc32(batch[16:])
+    return struct.unpack_from(">I", batch, crc_position(batch))[0] == computed_crc(batch)
 
 
 def decode_batch(batch, decompress=None):
