@@ -57,7 +57,7 @@ bench: build .make/test  ## ratios against other libraries, all in one run
 	$(PY) -m benches
 
 dist: .make/test .make/dist  ## sdist and wheel, checked in an environment of their own
-	.ci/check-dist
+	$(PY) .ci/check-dist
 
 clean:  ## forget everything that was made here
 	rm -rf .make $(VENV) build dist engine/*.egg-info engine/seglog/_kernels/*.so .coverage* .mypy_cache .pytest_cache \

@@ -56,6 +56,7 @@ def kernel(source: Path) -> Extension:
 
 def main() -> None:
     setup(
+        options={"build_ext": {"parallel": os.cpu_count()}},
         # Found, not listed: a list forgets a new folder, and only the wheel would notice.
         packages=[
             *find_packages("engine"),
