@@ -152,13 +152,14 @@ cdef class BatchTable:
 
 def scan(
     Window window not None, int64_t position=0, int64_t limit=-1, *,
-    bint check_crc=False, Py_ssize_t max_batches=-1, decompress=None,
+    bint check_crc=False, Py_ssize_t max_batches=-1, int64_t max_bytes=-1, decompress=None,
 ):
     """The batches from `position`, the start of one, to the end of the bytes or the first that is wrong.
 
     limit: where the bytes end (a published end); -1, the end of the window.
     check_crc: stop with BAD_CRC before the first batch whose checksum does not fit.
-    max_batches: stop with LIMIT after so many; go on from the table's `end`.
+    max_batches, max_bytes: stop with LIMIT after so many batches, or the batch that makes it so many bytes;
+        go on from the table's `end`. -1: no limit.
     decompress: for the records of compressed batches, Callable[[codec, magic, memoryview], bytes-like].
 
     Damage is not raised: see the table's `end` and `stop`. InvalidArgumentError: a position outside.
@@ -175,18 +176,20 @@ def scan(
     table.end = position
     table.size = size
     with nogil:
-        table.stop_ = fill(table, size, check_crc, max_batches)
+        table.stop_ = fill(table, size, check_crc, max_batches, position + min(max_bytes, size) if max_bytes >= 0 else -1)
     if table.stop_ == NO_MEMORY:
         raise_status(NO_MEMORY, -1, -1)
     return table
 
 
-cdef int fill(BatchTable table, int64_t size, bint check_crc, Py_ssize_t max_batches) noexcept nogil:
+cdef int fill(
+    BatchTable table, int64_t size, bint check_crc, Py_ssize_t max_batches, int64_t enough
+) noexcept nogil:
     cdef const uint8_t* bytes = table.window.base
     cdef BatchHeader* row
     cdef int status
     while table.end != size:
-        if table.n == max_batches:
+        if table.n == max_batches or (enough >= 0 and table.end >= enough):
             return LIMIT
         # Parsed where it stays: to copy what was just stored in pieces stalls for as long as the parse takes.
         row = table.next_row()

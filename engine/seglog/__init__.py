@@ -1,6 +1,53 @@
-"""seglog: the storage engine of a message log, byte-compatible with Kafka and Pulsar."""
+"""seglog: the storage engine of a message log, byte-compatible with Kafka and Pulsar.
+
+    import seglog
+
+    with seglog.open_partition("kafka-logs/orders-0") as partition:
+        for record in partition.records(since="-2h"):
+            print(record.offset, record.timestamp, record.key, record.value, record.headers)
+
+The names here are the public ones; the rooms below are for reading the source. A name is imported
+from its room when it is first used, so that `import seglog` costs next to nothing.
+"""
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from seglog import errors
 from seglog._version import __version__
 from seglog.errors import SeglogError
 
-__all__ = ["SeglogError", "__version__", "errors"]
+if TYPE_CHECKING:
+    from seglog._kernels.columns import Columns
+    from seglog._kernels.record_batch import Record, RecordBatch
+    from seglog.log.partition import Partition, open_partition
+    from seglog.segment.segment import LostRange, Segment, TimestampOffset
+
+__all__ = [
+    "open_partition",
+    "Columns", "LostRange", "Partition", "Record", "RecordBatch", "Segment", "TimestampOffset",
+    "SeglogError", "errors",
+    "__version__",
+]
+
+_ROOM_OF = {
+    "open_partition": "log.partition",
+    "Columns": "_kernels.columns",
+    "LostRange": "segment.segment",
+    "Partition": "log.partition",
+    "Record": "_kernels.record_batch",
+    "RecordBatch": "_kernels.record_batch",
+    "Segment": "segment.segment",
+    "TimestampOffset": "segment.segment",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _ROOM_OF:
+        raise AttributeError(f"module 'seglog' has no attribute {name!r}")
+    found: object = getattr(import_module(f"seglog.{_ROOM_OF[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ROOM_OF})

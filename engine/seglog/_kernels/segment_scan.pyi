@@ -35,6 +35,7 @@ def scan(
     *,
     check_crc: bool = False,
     max_batches: int = -1,
+    max_bytes: int = -1,
     decompress: Callable[[int, int, memoryview], Buffer] | None = None,
 ) -> BatchTable: ...
 def find_batch(window: Window, position: int, min_offset: int = -1) -> int: ...

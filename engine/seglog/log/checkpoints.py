@@ -2,7 +2,8 @@
 
 `recovery-point-offset-checkpoint` (flushed up to), `replication-offset-checkpoint` (high watermarks),
 `log-start-offset-checkpoint` (KIP-107), `cleaner-offset-checkpoint`: Kafka's OffsetCheckpointFile.
-Parsing and formatting; who writes one merges it with the lines of other partitions under a lock.
+Their names: `seglog.format.names`. Parsing and formatting only; who writes one merges it with the lines of
+other partitions, under a lock.
 """
 import os
 from collections.abc import Mapping
@@ -10,14 +11,6 @@ from pathlib import Path
 
 from seglog.errors import CorruptCheckpointError
 from seglog.log.text_files import decode, format_checkpoint, parse_checkpoint, parse_int
-
-RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
-HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
-LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
-CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
-OFFSET_CHECKPOINTS = (
-    RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, CLEANER_CHECKPOINT,
-)
 
 TopicPartition = tuple[str, int]
 

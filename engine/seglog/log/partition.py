@@ -18,7 +18,7 @@ from seglog.config import LogConfig
 from seglog.errors import CorruptCheckpointError, CorruptRecordError, InvalidArgumentError, NotALogError
 from seglog.format import names
 from seglog.format.compression import decompressor
-from seglog.log.checkpoints import LOG_START_OFFSET_CHECKPOINT, read_offset_checkpoint
+from seglog.log.checkpoints import read_offset_checkpoint
 from seglog.log.leader_epochs import LeaderEpochs
 from seglog.log.times import to_timestamp_ms
 from seglog.segment.segment import BatchPosition, LostRange, Segment, TimestampOffset
@@ -78,7 +78,7 @@ class Partition:
         """The first offset a reader may see: the log dir's checkpoint (KIP-107), at least the first segment's base."""
         first = self.segments[0].base_offset
         try:
-            starts = read_offset_checkpoint(self.path.parent / LOG_START_OFFSET_CHECKPOINT)
+            starts = read_offset_checkpoint(self.path.parent / names.LOG_START_OFFSET_CHECKPOINT)
         except (FileNotFoundError, CorruptCheckpointError):
             return first
         return max(first, starts.get((self.topic, self.partition), first))
@@ -158,18 +158,17 @@ class Partition:
         Transaction markers are left out unless `control`. `on_corrupt="skip"` goes on after damage;
         what was skipped is appended to `lost`.
         """
-        if since is not None:
-            since_ms = to_timestamp_ms(since)
-            found = self.offsets_for_time(max(since_ms, 0))
+        on_lost = _lost_sink(on_corrupt, lost)
+        if since is None and until is None:
+            return self._records(start, stop, control, on_lost)
+        low = -(2**63) if since is None else to_timestamp_ms(since)
+        high = 2**63 if until is None else to_timestamp_ms(until)
+        if low >= 0 and on_lost is None:
+            found = self.offsets_for_time(low)
             if found is None:
                 return iter(())
             start = max(found.offset, self.log_start_offset if start is None else start)
-        records = self._records(start, stop, control, _lost_sink(on_corrupt, lost))
-        if since is None and until is None:
-            return records
-        low = -(2**63) if since is None else to_timestamp_ms(since)
-        high = 2**63 if until is None else to_timestamp_ms(until)
-        return (r for r in records if low <= r.timestamp < high)
+        return (r for r in self._records(start, stop, control, on_lost) if low <= r.timestamp < high)
 
     def _records(
         self, start: int | None, stop: int | None, control: bool, on_lost: Callable[[LostRange], None] | None

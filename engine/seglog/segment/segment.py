@@ -23,9 +23,10 @@ from seglog.segment.offset_index import OffsetIndex
 from seglog.segment.time_index import TimeIndex
 from seglog.segment.transaction_index import TransactionIndex
 
-# Batches looked at between two returns to Python: enough to make the call free, few enough
-# that a table stays in cache.
-BATCHES_A_SCAN = 4096
+# What one scan looks at before it returns to Python: enough to make the call free, little enough that
+# what it brought into the cache is still there when records are read. Of headers alone, more.
+SCAN_BYTES = 1 << 20
+SCAN_BATCHES = 32768
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,8 @@ class Segment:
         last_offset = self.base_offset - 1
         while position < size:
             table = scan(
-                window, position, check_crc=check_crc, max_batches=BATCHES_A_SCAN, decompress=self._decompress
+                window, position, check_crc=check_crc, max_batches=SCAN_BATCHES,
+                max_bytes=SCAN_BYTES if check_crc else -1, decompress=self._decompress,
             )
             if len(table):
                 last_offset = table[-1].last_offset
@@ -259,12 +261,21 @@ class Segment:
 
     @property
     def largest_timestamp(self) -> TimestampOffset | None:
-        """The largest timestamp in the segment and the first offset that carries it; None where no record has one."""
+        """The largest timestamp in the segment and the first offset that carries it.
+
+        None where the format has no time (v0) and in an empty segment. Records of v1 and v2 that were given
+        none carry -1, which is then the largest, as for Kafka (LogSegment.readMaxTimestampSoFar).
+        """
         entry = self._trusted_time_entry(2**63 - 1)
         largest, position = (-1, 0) if entry is None else (entry[0], entry[2])
         for table in self.tables(position):
             largest = max(largest, table.max_timestamp)
-        return None if largest < 0 else self.find_timestamp(largest)
+        if largest >= 0:
+            return self.find_timestamp(largest)
+        first = next(self.batches(), None)
+        if first is None or first.magic == 0:
+            return None
+        return TimestampOffset(-1, first.base_offset, _known_epoch(first))
 
     def _position_before_time(self, target: int) -> int:
         entry = self._trusted_time_entry(target - 1)
@@ -287,7 +298,7 @@ class Segment:
         if timestamp < 0:
             return None
         position = self._position_near(offset)
-        table = scan(self.window, position, max_batches=BATCHES_A_SCAN, decompress=self._decompress)
+        table = scan(self.window, position, max_bytes=SCAN_BYTES, decompress=self._decompress)
         found = table.find_offset(offset)
         if found < 0 or not table[found].crc_is_valid() or table[found].max_timestamp != timestamp:
             return None

@@ -1,0 +1,180 @@
+"""Reading partition directories: windows, damage, tails, lifetimes."""
+import datetime as dt
+import gzip
+import json
+import shutil
+
+import pytest
+
+from seglog.errors import CorruptRecordError, InvalidArgumentError, NotALogError
+from seglog.log.checkpoints import format_offset_checkpoint
+from seglog.log.partition import open_partition
+from seglog.log.times import to_timestamp_ms
+from support.golden import golden_cases
+
+CASES = [pytest.param(case, id=case.name) for case in golden_cases()]
+
+
+def expected(case):
+    with gzip.open(case / "expected.jsonl.gz", "rt") as lines:
+        return [json.loads(line) for line in lines]
+
+
+@pytest.fixture
+def copy(golden_kafka, tmp_path):
+    """A golden partition directory that may be changed."""
+    def make(case):
+        source = next((golden_kafka / case).glob("*-0"))
+        return shutil.copytree(source, tmp_path / source.name)
+    return make
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_records_and_columns_are_those_that_kafka_decodes(case):
+    rows = expected(case)
+    with open_partition(case / f"{case.name}-0") as p:
+        records = list(p.records(control=True))
+        assert [(r.offset, r.timestamp) for r in records] == [(r["offset"], r["timestamp"]) for r in rows]
+        data = [r["offset"] for r in rows if not r["control"]]
+        assert [r.offset for r in p.records()] == data
+        assert [o for chunk in p.columns() for o in chunk.offset] == data
+        assert sum(max(b.count, 0) for b in p.batches() if b.magic == 2) == sum(r["magic"] == 2 for r in rows)
+
+
+@pytest.mark.parametrize("name", ["txn-v2-k391", "mixed-formats-k391", "compact-v1-gzip-pass1-k391", "v0-gzip-ct-k282"])
+def test_a_window_of_offsets_holds_just_those(golden_kafka, name):
+    case = golden_kafka / "cases" / name
+    offsets = [r["offset"] for r in expected(case)]
+    with open_partition(case / f"{name}-0") as p:
+        for start in range(offsets[0], offsets[-1] + 2, 7):
+            for stop in (start, start + 1, start + 5, offsets[-1] + 9):
+                window = [r.offset for r in p.records(start, stop, control=True)]
+                assert window == [o for o in offsets if start <= o < stop]
+                assert [r.offset for r in p.records(start, stop, control=True, on_corrupt="skip")] == window
+                held = {r.offset for b in p.batches(start, stop) for r in b}
+                assert held.issuperset(window)
+
+
+def test_a_window_of_time_holds_just_those_in_log_order(golden_kafka):
+    case = golden_kafka / "cases" / "ts-odd-v2-k391"
+    rows = expected(case)
+    times = sorted({r["timestamp"] for r in rows})
+    with open_partition(case / "ts-odd-v2-k391-0") as p:
+        for since in times[::5]:
+            for until in times[::7]:
+                got = [r.offset for r in p.records(since=since, until=until, control=True)]
+                assert got == [r["offset"] for r in rows if since <= r["timestamp"] < until]
+
+
+def test_the_log_start_offset_of_the_log_dir_hides_what_lies_below(golden_kafka, copy):
+    path = copy("cases/v2-lz4-ct-k391")
+    offsets = [r["offset"] for r in expected(golden_kafka / "cases/v2-lz4-ct-k391")]
+    raw = format_offset_checkpoint({("v2-lz4-ct-k391", 0): 30})
+    (path.parent / "log-start-offset-checkpoint").write_bytes(raw)
+    with open_partition(path) as p:
+        assert p.log_start_offset == 30
+        assert [r.offset for r in p.records(control=True)] == [o for o in offsets if o >= 30]
+        assert p.offsets_for_time(0).offset >= 30
+        assert p.offsets_for_time(-2).offset == 30
+
+
+# --- damage ----------------------------------------------------------------------------------
+
+
+def test_a_flipped_bit_in_the_middle_raises_with_file_byte_and_offset(golden_kafka):
+    path = golden_kafka / "corrupt/v2-lz4-ct-k391--flip-earlier-seg/v2-lz4-ct-k391--flip-earlier-seg-0"
+    with open_partition(path) as p, pytest.raises(CorruptRecordError) as e:
+        list(p.records())
+    assert e.value.file == str(path / "00000000000000000000.log")
+    assert (e.value.position, e.value.offset) == (2480, 57)
+
+
+def test_skipping_goes_on_after_the_damage_and_reports_what_is_lost(golden_kafka):
+    path = golden_kafka / "corrupt/v2-lz4-ct-k391--flip-earlier-seg/v2-lz4-ct-k391--flip-earlier-seg-0"
+    whole = [r["offset"] for r in expected(golden_kafka / "cases/v2-lz4-ct-k391")]
+    lost = []
+    with open_partition(path) as p:
+        got = [r.offset for r in p.records(control=True, on_corrupt="skip", lost=lost)]
+    (gap,) = lost
+    assert (gap.position, gap.size_bytes, gap.first_offset) == (2480, 272, 57)
+    assert got == [o for o in whole if not gap.first_offset <= o <= gap.last_offset]
+    assert len(got) < len(whole)
+
+
+@pytest.mark.parametrize("kind", ["tail-cut7", "tail-cut-17", "zero-tail"])
+@pytest.mark.parametrize("source", ["v1-none-ct-k391", "v2-lz4-ct-k391", "txn-v2-k391"])
+def test_a_write_that_did_not_finish_ends_the_data(golden_kafka, source, kind):
+    case = golden_kafka / "corrupt" / f"{source}--{kind}"
+    check = json.loads((case / "check-3.9.1.json").read_text())["unclean"]
+    with open_partition(case / f"{case.name}-0") as p:
+        assert p.log_end_offset == check["log_end_offset"]
+        assert sum(1 for _ in p.records(control=True)) == check["records"]
+
+
+def test_a_batch_cut_short_is_damage_where_another_segment_follows(golden_kafka, copy):
+    path = copy("cases/v2-none-ct-k391")
+    first, *_ = sorted(path.glob("*.log"))
+    first.write_bytes(first.read_bytes()[:-3])
+    with open_partition(path) as p, pytest.raises(CorruptRecordError):
+        list(p.records())
+
+
+@pytest.mark.parametrize("kind", [
+    "index-bad-last", "index-empty", "index-missing", "index-odd-size", "index-swapped", "index-zero-tail",
+    "timeindex-empty", "timeindex-missing", "timeindex-odd-size",
+])
+@pytest.mark.parametrize("source", ["v1-none-ct-k391", "v2-lz4-ct-k391"])
+def test_an_index_that_misleads_costs_time_and_nothing_else(golden_kafka, source, kind):
+    case = golden_kafka / "corrupt" / f"{source}--{kind}"
+    rows = expected(golden_kafka / "cases" / source)
+    undamaged = golden_kafka / "cases" / source / f"{source}-0"
+    with open_partition(case / f"{case.name}-0") as p, open_partition(undamaged) as q:
+        assert p.log_end_offset == q.log_end_offset
+        for r in rows:
+            assert p.find_offset(r["offset"])[1] == q.find_offset(r["offset"])[1]
+            assert p.offsets_for_time(r["timestamp"]) == q.offsets_for_time(r["timestamp"])
+
+
+# --- opening and closing ---------------------------------------------------------------------
+
+
+def test_a_directory_without_a_segment_is_not_a_log(tmp_path):
+    with pytest.raises(NotALogError):
+        open_partition(tmp_path)
+
+
+def test_records_outlive_their_partition(golden_kafka):
+    path = golden_kafka / "cases/v2-none-ct-k391/v2-none-ct-k391-0"
+    p = open_partition(path)
+    records = list(p.records())
+    chunk = next(iter(p.columns()))
+    p.close()
+    p.close()
+    assert records[3].value == chunk[3][3]
+
+
+def test_an_unknown_way_with_damage_is_refused(golden_kafka):
+    with open_partition(golden_kafka / "cases/v2-none-ct-k391/v2-none-ct-k391-0") as p, \
+            pytest.raises(InvalidArgumentError, match="raise"):
+        p.records(on_corrupt="ignore")
+
+
+@pytest.mark.parametrize(("when", "ms"), [
+    (1700000000000, 1700000000000),
+    ("1700000000000", 1700000000000),
+    ("-1", -1),
+    ("2026-11-01", 1793491200000),
+    ("2026-11-01T12:00:00Z", 1793534400000),
+    ("2026-11-01T13:00:00+01:00", 1793534400000),
+    (dt.datetime(2026, 11, 1, tzinfo=dt.UTC), 1793491200000),
+    ("-2h", 1700000000000 - 7_200_000),
+    ("-90s", 1700000000000 - 90_000),
+])
+def test_times_are_given_as_people_give_them(when, ms):
+    assert to_timestamp_ms(when, now_ms=1700000000000) == ms
+
+
+@pytest.mark.parametrize("when", ["yesterday", "-2x", "", dt.datetime(2026, 11, 1), True])
+def test_a_time_that_says_nothing_is_refused(when):
+    with pytest.raises(InvalidArgumentError):
+        to_timestamp_ms(when)

@@ -1,0 +1,22 @@
+"""The names of `import seglog`."""
+import subprocess
+import sys
+
+import seglog
+
+
+def test_every_public_name_is_there_and_listed():
+    for name in seglog.__all__:
+        assert getattr(seglog, name) is not None
+        assert name in dir(seglog)
+    assert set(seglog._ROOM_OF) < set(seglog.__all__)
+
+
+def test_importing_seglog_loads_no_room_before_it_is_used():
+    code = "import seglog, sys; print([m for m in sys.modules if m.startswith('seglog.') and m != 'seglog.errors'])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "['seglog._version']"
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    assert not hasattr(seglog, "no_such_name")
