@@ -1,0 +1,124 @@
+"""Write a partition's index files anew from its log.
+
+An index is a function of the log (Kafka's LogSegment.recover): what is written here is what a broker
+would write after an unclean shutdown, trimmed. An older broker's index may hold other entries and be as
+true; it is replaced all the same, and kept as `.bak`. A file that already holds the right bytes is
+left alone, so that running this twice changes nothing the second time.
+
+The log is read and never changed. Each file is replaced in one step (fs.aside), and each is right for
+itself: whatever moment a crash picks, every index is the old one or the new one.
+"""
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from seglog._kernels.index_build import IndexBuilder
+from seglog.config import LogConfig
+from seglog.errors import CorruptRecordError, SeglogError
+from seglog.format import names
+from seglog.fs.aside import write_atomically
+from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.lock import lock_log_dir
+from seglog.log.partition import Partition
+from seglog.segment.offset_index import OffsetIndex
+from seglog.segment.segment import Segment
+from seglog.segment.time_index import TimeIndex
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RebuiltIndex:
+    """One index file. `size_before` is None where there was none; `backup` is None where nothing was replaced."""
+
+    file: str
+    entries: int
+    size_bytes: int
+    size_before: int | None
+    backup: str | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether the file was written; else it held the right bytes already."""
+        return self.backup is not None or self.size_before is None
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedSegment:
+    """A segment whose indexes were left as they are, since its log cannot be read to its end."""
+
+    file: str
+    error: SeglogError
+
+
+def index_bytes(
+    segment: Segment, config: LogConfig, *, progress: Callable[[int], None] | None = None
+) -> tuple[bytes, bytes]:
+    """The right .index and .timeindex of a segment.
+
+    `progress` is called with the position reached. Raises CorruptRecordError where the log is damaged,
+    InvalidArgumentError where the entries would pass segment.index.bytes: a broker refuses such a file.
+    """
+    builder = IndexBuilder(
+        segment.base_offset, config.index_interval_bytes, max_index_bytes=config.segment_index_bytes
+    )
+    offset_entries, time_entries = [], []
+    for table in segment.tables():
+        builder.add(table, 0, len(table), table[0].position)
+        offset_entries.append(builder.take_offset_entries())
+        time_entries.append(builder.take_time_entries())
+        if progress is not None:
+            progress(table.end)
+    builder.finish()
+    time_entries.append(builder.take_time_entries())
+    return b"".join(offset_entries), b"".join(time_entries)
+
+
+def rebuild_indexes(
+    path: str | Path,
+    *,
+    config: Mapping[str, object] | LogConfig | None = None,
+    only: Collection[str] = (),
+    fs: FileSystem | None = None,
+    progress: Progress | None = None,
+) -> Iterator[RebuiltIndex | RefusedSegment]:
+    """Write the .index and .timeindex of a partition directory; gives each file, done, and each segment refused.
+
+    `only`: names of the .log files whose indexes to write; empty, all. `progress` is called with (bytes of
+    log read, bytes in all). A generator: it holds the log dir's lock while it runs. Raises LogLockedError where
+    a broker or another writer holds it, StorageError where a write fails.
+    """
+    fs = OsFileSystem() if fs is None else fs
+    path = Path(path)
+    with lock_log_dir(fs, path.resolve().parent), Partition(path, config=config) as partition:
+        wanted = [s for s in partition.segments if not only or s.path.name in only]
+        total, done = sum(s.size_bytes for s in wanted), 0
+        for segment in wanted:
+            try:
+                offset_index, time_index = index_bytes(
+                    segment, partition.config, progress=_shifted(progress, done, total)
+                )
+            except CorruptRecordError as e:
+                yield RefusedSegment(os.fspath(segment.path), e)
+            else:
+                base = segment.path
+                yield _put(fs, base.with_suffix(names.OFFSET_INDEX_SUFFIX), offset_index, OffsetIndex.ENTRY_SIZE)
+                yield _put(fs, base.with_suffix(names.TIME_INDEX_SUFFIX), time_index, TimeIndex.ENTRY_SIZE)
+            done += segment.size_bytes
+
+
+def _shifted(progress: Progress | None, done: int, total: int) -> Callable[[int], None] | None:
+    return None if progress is None else lambda position: progress(done + position, total)
+
+
+def _put(fs: FileSystem, path: Path, raw: bytes, entry_size: int) -> RebuiltIndex:
+    """Let the file hold `raw`, unless it does."""
+    before = path.read_bytes() if path.exists() else None
+    backup = None
+    if before != raw:
+        backup = None if before is None else os.fspath(path) + names.BACKUP_SUFFIX
+        write_atomically(fs, path, raw, backup=backup)
+    return RebuiltIndex(
+        os.fspath(path), len(raw) // entry_size, len(raw), None if before is None else len(before), backup
+    )

@@ -1,0 +1,85 @@
+"""`seglog index`: what it says, and how it ends."""
+import fcntl
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.command import partition_of, seglog, seglog_json
+
+HOLD_LOCK = """
+import fcntl, sys
+file = open(sys.argv[1], "w")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def partition(golden_kafka, tmp_path):
+    return Path(shutil.copytree(partition_of(golden_kafka / "cases/v2-lz4-ct-k391"), tmp_path / "orders-0"))
+
+
+def test_rebuild_tells_each_file_and_sums_up(partition):
+    *files, summary = seglog_json("index", "rebuild", partition, "--config", "index.interval.bytes=100")
+    assert {f["type"] for f in files} == {"rebuilt_index"}
+    assert len(files) == 2 * len(list(partition.glob("*.log")))
+    assert summary == {
+        "type": "summary", "schema": 1, "rebuilt": sum(f["changed"] for f in files),
+        "unchanged": sum(not f["changed"] for f in files), "refused_segments": 0,
+    }
+    assert summary["rebuilt"] > 0
+    for f in files:
+        assert (f["backup"] is not None) == f["changed"]
+    text = seglog("index", "rebuild", partition, "--config", "index.interval.bytes=100").stdout
+    assert text.splitlines()[-1] == f"0 files written, {len(files)} right already"
+
+
+def test_rebuild_of_one_log_leaves_the_others(partition):
+    log = sorted(partition.glob("*.log"))[0]
+    *files, _ = seglog_json("index", "rebuild", log)
+    assert [Path(f["file"]).name for f in files] == [f"{log.stem}.index", f"{log.stem}.timeindex"]
+
+
+def test_rebuild_past_damage_is_status_7(partition):
+    log = sorted(partition.glob("*.log"))[0]
+    data = bytearray(log.read_bytes())
+    data[100] ^= 1
+    log.write_bytes(data)
+    lines = seglog_json("index", "rebuild", partition, status=7)
+    refused, = (line for line in lines if line["type"] == "refused_segment")
+    assert (refused["file"], refused["code"]) == (str(log), "corrupt_record")
+    assert "left alone" in seglog("index", "rebuild", partition, status=7).stderr
+
+
+def test_rebuild_beside_a_broker_is_status_5_and_changes_nothing(partition):
+    before = {p.name: p.read_bytes() for p in partition.iterdir()}
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD_LOCK, str(partition.parent / ".lock")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )
+    with holder:
+        assert holder.stdout.readline() == "held\n"
+        result = seglog("index", "rebuild", partition, "--config", "index.interval.bytes=100", status=5)
+        assert "[locked]" in result.stderr
+        assert len(result.stderr.splitlines()) == 3
+        # Reading needs no lock.
+        seglog("dump", partition)
+        seglog("ls", partition.parent)
+        holder.stdin.close()
+    assert {p.name: p.read_bytes() for p in partition.iterdir()} == before
+
+
+def test_rebuild_holds_the_lock_that_a_broker_takes(partition):
+    seglog("index", "rebuild", partition)
+    with open(partition.parent / ".lock", "r+") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)       # and gives it back
+
+
+@pytest.mark.parametrize("setting", ["index.interval.bytes", "=1", "index.intervall.bytes=1", "segment.bytes=x"])
+def test_a_setting_that_cannot_be_meant_is_status_2(partition, setting):
+    result = seglog("index", "rebuild", partition, "--config", setting, status=2)
+    assert len(result.stderr.splitlines()) == 3

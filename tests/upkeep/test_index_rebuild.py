@@ -1,0 +1,132 @@
+"""A rebuilt index is the one that real recovery writes, and the one before is kept."""
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from seglog.errors import CorruptRecordError, InvalidArgumentError
+from seglog.upkeep.index_rebuild import RebuiltIndex, RefusedSegment, rebuild_indexes
+from support.golden import golden_cases, unpack
+
+
+# Recovery keeps a batch of magic 7, taken for v2, and one with an offset below its segment's base. Here
+# both are damage, and no index is made of them.
+NOT_SEEN_BY_KAFKA = ("--magic-7", "--offset-back")
+
+
+def recovered_cases():
+    """(recovered directory, configuration) of every damaged golden partition, after Kafka 3.9.1's unclean open."""
+    for case in sorted((unpack("kafka") / "corrupt").iterdir()):
+        if (case / "recovered-3.9.1").is_dir():
+            yield case / "recovered-3.9.1", config_of(case)
+
+
+def config_of(case):
+    settings = json.loads((case / "case.json").read_text())["config"]
+    return {key: settings[key] for key in ("index.interval.bytes", "segment.index.bytes") if key in settings}
+
+
+def copied(directory, tmp_path, name="orders-0"):
+    return Path(shutil.copytree(directory, tmp_path / name))
+
+
+def rebuild(path, **options):
+    return list(rebuild_indexes(path, **options))
+
+
+@pytest.fixture
+def partition(golden_kafka, tmp_path):
+    return copied(golden_kafka / "cases/v1-none-ct-k391/v1-none-ct-k391-0", tmp_path)
+
+
+def test_a_rebuild_gives_the_bytes_of_real_recovery_in_every_damaged_case(tmp_path):
+    compared = 0
+    for directory, config in recovered_cases():
+        if directory.parent.name.endswith(NOT_SEEN_BY_KAFKA):
+            continue
+        copy = copied(directory, tmp_path, directory.parent.name)
+        for step in rebuild(copy, config=config):
+            assert isinstance(step, RebuiltIndex)
+            assert not step.changed, step
+            compared += 1
+    assert compared > 200
+
+
+def test_an_index_written_batch_by_batch_is_rebuilt_to_the_same_bytes():
+    """Of 3.9.1 and 4.1.1, where the log was opened once (a reopened one counts its interval anew)."""
+    for case in golden_cases():
+        if case.name.endswith("k282") or case.name.startswith(("crash-", "mixed-", "conv-", "compact-")):
+            continue
+        directory = case / f"{case.name}-0"
+        before = {p.name: p.read_bytes() for p in directory.iterdir()}
+        for step in rebuild(directory, config=config_of(case)):
+            assert not step.changed, step
+        assert {p.name: p.read_bytes() for p in directory.iterdir()} == before
+
+
+def test_what_was_replaced_stays_as_bak(partition):
+    index = partition / "00000000000000000000.index"
+    before = index.read_bytes()
+    index.write_bytes(before + bytes(800))      # the zero tail of a crashed broker
+    steps = {Path(s.file).name: s for s in rebuild(partition, config={"index.interval.bytes": 256})}
+    step = steps[index.name]
+    assert (step.changed, step.size_before, step.size_bytes) == (True, len(before) + 800, len(before))
+    assert index.read_bytes() == before
+    assert step.backup == f"{index}.bak"
+    assert Path(step.backup).read_bytes() == before + bytes(800)
+
+
+def test_a_second_rebuild_writes_nothing(partition):
+    rebuild(partition)
+    before = {p: (p.stat().st_ino, p.stat().st_mtime_ns) for p in partition.iterdir()}
+    assert not any(step.changed for step in rebuild(partition))
+    assert {p: (p.stat().st_ino, p.stat().st_mtime_ns) for p in partition.iterdir()} == before
+
+
+def test_a_missing_index_is_written_without_a_backup(partition):
+    index = partition / "00000000000000000000.timeindex"
+    before = index.read_bytes()
+    index.unlink()
+    step = next(s for s in rebuild(partition, config={"index.interval.bytes": 256}) if s.file == str(index))
+    assert (step.size_before, step.backup, step.changed) == (None, None, True)
+    assert index.read_bytes() == before
+
+
+def test_the_log_is_never_changed(partition):
+    before = {p: p.read_bytes() for p in partition.glob("*.log")}
+    rebuild(partition, config={"index.interval.bytes": 64})
+    assert {p: p.read_bytes() for p in partition.glob("*.log")} == before
+
+
+def test_a_damaged_segment_is_refused_and_the_others_are_done(partition):
+    logs = sorted(partition.glob("*.log"))
+    assert len(logs) > 1
+    data = bytearray(logs[0].read_bytes())
+    data[30] ^= 1
+    logs[0].write_bytes(data)
+    index = logs[0].with_suffix(".index").read_bytes()
+    first, *others = rebuild(partition)
+    assert isinstance(first, RefusedSegment)
+    assert first.file == str(logs[0])
+    assert isinstance(first.error, CorruptRecordError)
+    assert logs[0].with_suffix(".index").read_bytes() == index
+    assert len(others) == 2 * (len(logs) - 1)
+
+
+def test_one_segment_alone(partition):
+    log = sorted(partition.glob("*.log"))[1]
+    assert {Path(s.file).stem for s in rebuild(partition, only=[log.name])} == {log.stem}
+
+
+def test_an_index_that_a_broker_would_refuse_is_not_written(partition):
+    with pytest.raises(InvalidArgumentError, match="full at 2 offset entries"):
+        rebuild(partition, config={"index.interval.bytes": 64, "segment.index.bytes": 16})
+
+
+def test_progress_reaches_the_end(partition):
+    seen = []
+    rebuild(partition, progress=lambda done, total: seen.append((done, total)))
+    total = sum(p.stat().st_size for p in partition.glob("*.log"))
+    assert seen == sorted(seen)
+    assert seen[-1] == (total, total)
