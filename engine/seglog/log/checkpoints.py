@@ -18,7 +18,7 @@ TopicPartition = tuple[str, int]
 def parse_offset_checkpoint(
     raw: bytes, *, file: str | os.PathLike[str] | None = None
 ) -> dict[TopicPartition, int]:
-    """(topic, partition) -> offset, in the file's order. Raises CorruptCheckpointError, UnsupportedVersionError."""
+    """(topic, partition) -> offset, in the file's order. Raises CorruptCheckpointError."""
     offsets: dict[TopicPartition, int] = {}
     for number, line in enumerate(parse_checkpoint(decode(raw, file), file), start=3):
         fields = line.split(" ")

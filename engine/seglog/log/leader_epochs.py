@@ -35,7 +35,7 @@ class LeaderEpochs:
 
     @classmethod
     def parse(cls, raw: bytes, *, file: str | os.PathLike[str] | None = None) -> Self:
-        """From the bytes of the file. Raises CorruptCheckpointError, UnsupportedVersionError."""
+        """From the bytes of the file. Raises CorruptCheckpointError."""
         entries = []
         for number, line in enumerate(parse_checkpoint(decode(raw, file), file), start=3):
             fields = line.split(" ")
@@ -47,6 +47,18 @@ class LeaderEpochs:
     @classmethod
     def read(cls, path: Path) -> Self:
         return cls.parse(path.read_bytes(), file=path)
+
+    @classmethod
+    def of_batches(cls, batches: Iterable[tuple[int, int]]) -> Self:
+        """The epochs of (leader epoch, base offset) of batches in log order, as a broker's recovery makes them.
+
+        Batches below v2, and converted ones, carry -1 and say nothing. (LogSegment.recover)
+        """
+        entries: list[EpochStart] = []
+        for epoch, base_offset in batches:
+            if epoch >= 0 and (not entries or epoch > entries[-1].epoch):
+                entries.append(EpochStart(epoch, base_offset))
+        return cls(entries)
 
     def to_bytes(self) -> bytes:
         return format_checkpoint([f"{e.epoch} {e.start_offset}" for e in self._entries]).encode()

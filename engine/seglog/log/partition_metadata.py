@@ -1,6 +1,7 @@
 """`partition.metadata`: the topic id of a partition directory (KIP-516, Kafka 2.8). docs/formats/partition_metadata.md.
 
-Two lines, `version: 0` and `topic_id: <base64url uuid, no padding>` (PartitionMetadataFile.java).
+Two lines, `version: 0` and `topic_id: <base64url uuid, no padding>`, the second without a line end
+(PartitionMetadata.encode).
 A conversion copies it; nobody invents one: a broker refuses a directory whose id is another topic's.
 """
 import base64
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from seglog.errors import CorruptCheckpointError, UnsupportedVersionError
+from seglog.errors import CorruptCheckpointError
 from seglog.log.text_files import decode, parse_int
 
 VERSION = 0
@@ -23,7 +24,8 @@ class PartitionMetadata:
 
     @classmethod
     def parse(cls, raw: bytes, *, file: str | os.PathLike[str] | None = None) -> Self:
-        """From the bytes of the file. Raises CorruptCheckpointError, UnsupportedVersionError."""
+        """From the bytes of the file; newer versions are read as this one, as Kafka does. Raises CorruptCheckpointError.
+        """
         fields = {}
         for line in decode(raw, file).splitlines():
             name, colon, value = line.partition(": ")
@@ -33,16 +35,19 @@ class PartitionMetadata:
         if {"version", "topic_id"} - fields.keys():
             raise CorruptCheckpointError("no `version` or no `topic_id`", file=file)
         version = parse_int(fields["version"], file, 1)
-        if version != VERSION:
-            raise UnsupportedVersionError(f"version {version}, this release reads {VERSION}", file=file)
-        return cls(parse_topic_id(fields["topic_id"], file))
+        if version < VERSION:
+            raise CorruptCheckpointError(f"version {version}", file=file)
+        topic_id = parse_topic_id(fields["topic_id"], file)
+        if topic_id.int == 0:
+            raise CorruptCheckpointError("the topic id is zero, which no topic has", file=file)
+        return cls(topic_id)
 
     @classmethod
     def read(cls, path: Path) -> Self:
         return cls.parse(path.read_bytes(), file=path)
 
     def to_bytes(self) -> bytes:
-        return f"version: {VERSION}\ntopic_id: {format_topic_id(self.topic_id)}\n".encode()
+        return f"version: {VERSION}\ntopic_id: {format_topic_id(self.topic_id)}".encode()
 
 
 def parse_topic_id(text: str, file: str | os.PathLike[str] | None = None) -> uuid.UUID:

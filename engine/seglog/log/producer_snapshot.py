@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from seglog._kernels.crc import crc32c
-from seglog.errors import CorruptSnapshotError, UnsupportedVersionError
+from seglog.errors import CorruptSnapshotError
 
 VERSION = 1
 _HEADER = struct.Struct(">hIi")         # version, CRC-32C of what follows it, count
@@ -45,13 +45,13 @@ class ProducerSnapshot:
 
     @classmethod
     def parse(cls, raw: bytes, *, file: str | os.PathLike[str] | None = None) -> Self:
-        """From the bytes of the file. Raises CorruptSnapshotError, UnsupportedVersionError."""
+        """From the bytes of the file. Raises CorruptSnapshotError; also for another version, which Kafka drops too."""
         if len(raw) < _HEADER.size:
             raise CorruptSnapshotError(
                 f"{len(raw)} bytes where a header of {_HEADER.size} begins", file=file, position=0)
         version, crc, count = _HEADER.unpack_from(raw)
         if version != VERSION:
-            raise UnsupportedVersionError(f"version {version}, this release reads {VERSION}", file=file, position=0)
+            raise CorruptSnapshotError(f"version {version}, and {VERSION} is the only one", file=file, position=0)
         computed = crc32c(raw[_CRC_END:])
         if crc != computed:
             raise CorruptSnapshotError(f"the CRC is {crc:08x}, the bytes give {computed:08x}", file=file, position=2)

@@ -3,15 +3,21 @@
 UTF-8 text, one value a line, each line ended by a line feed; a file is replaced whole, never edited.
 """
 import os
+import re
 from collections.abc import Sequence
 
-from seglog.errors import CorruptCheckpointError, UnsupportedVersionError
+from seglog.errors import CorruptCheckpointError
 
 VERSION = 0
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")      # int() takes more than Long.parseLong
 
 
 def parse_checkpoint(text: str, file: str | os.PathLike[str] | None) -> list[str]:
-    """The lines behind version and count. Raises CorruptCheckpointError, UnsupportedVersionError."""
+    """The lines behind version and count. Raises CorruptCheckpointError.
+
+    Another version is corruption, as it is to Kafka: there has been one only, and a flipped bit must not keep
+    anybody from the log that the file stands beside.
+    """
     if not text:
         return []       # made, never written: Kafka reads no entries too
     lines = text.split("\n")
@@ -21,7 +27,7 @@ def parse_checkpoint(text: str, file: str | os.PathLike[str] | None) -> list[str
         raise CorruptCheckpointError(f"{len(lines)} lines where a version and a count begin", file=file)
     version, count = parse_int(lines[0], file, 1), parse_int(lines[1], file, 2)
     if version != VERSION:
-        raise UnsupportedVersionError(f"version {version}, this release reads {VERSION}", file=file)
+        raise CorruptCheckpointError(f"line 1: version {version}, and {VERSION} is the only one", file=file)
     if count != len(lines) - 2:
         raise CorruptCheckpointError(f"{len(lines) - 2} entries where the second line says {count}", file=file)
     return lines[2:]
@@ -32,12 +38,10 @@ def format_checkpoint(entries: Sequence[str]) -> str:
 
 
 def parse_int(text: str, file: str | os.PathLike[str] | None, line: int) -> int:
-    try:
-        if text.strip() != text or "_" in text:
-            raise ValueError
-        return int(text)
-    except ValueError:
-        raise CorruptCheckpointError(f"line {line}: {text[:80]!r} is no number", file=file) from None
+    """A decimal number of at most 64 bits. Raises CorruptCheckpointError."""
+    if not _NUMBER.fullmatch(text) or not -(1 << 63) <= int(text) < 1 << 63:
+        raise CorruptCheckpointError(f"line {line}: {text[:80]!r} is no number", file=file)
+    return int(text)
 
 
 def decode(raw: bytes, file: str | os.PathLike[str] | None) -> str:
