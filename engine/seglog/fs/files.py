@@ -12,7 +12,6 @@ system below.
 """
 import errno
 import fcntl
-import functools
 import os
 import sys
 import warnings
@@ -385,7 +384,6 @@ _RENAME_SWAP, _RENAME_EXCL = 2, 4               # sys/stdio.h of macOS
 _AT_FDCWD = -100                                # linux/fcntl.h
 
 
-@functools.cache
 def _libc() -> Any:
     import ctypes  # not at the top: those who only read do without
 
