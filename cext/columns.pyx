@@ -191,8 +191,11 @@ cdef class Columns:
         return export_schema(), export_array(self)
 
     def to_arrow(self):
-        """A pyarrow.RecordBatch on the same memory."""
-        import pyarrow
+        """A pyarrow.RecordBatch on the same memory. ImportError where there is no pyarrow."""
+        try:
+            import pyarrow
+        except ImportError as e:
+            raise ImportError("Arrow columns need pyarrow: pip install seglog[arrow]") from e
         return pyarrow.record_batch(self)
 
     def __repr__(self):
