@@ -76,6 +76,18 @@ def first_with_producer(BatchTable table not None, Py_ssize_t first=0):
     return found
 
 
+def first_of_later_epoch(BatchTable table not None, int epoch, Py_ssize_t first=0):
+    """The first slot from `first` on whose batch has a leader epoch above `epoch`; -1 where none has. Legacy: none."""
+    cdef Py_ssize_t i
+    cdef Py_ssize_t found = -1
+    with nogil:
+        for i in range(max(first, 0), table.n):
+            if table.rows[i].leader_epoch > epoch:
+                found = i
+                break
+    return found
+
+
 def first_larger(BatchTable table not None, int64_t size_bytes, Py_ssize_t first=0):
     """The first slot from `first` on whose batch has more than `size_bytes`; -1 where none has."""
     cdef Py_ssize_t i

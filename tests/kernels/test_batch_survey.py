@@ -72,6 +72,15 @@ def test_the_first_batch_with_a_producer(tables):
             assert batch_survey.first_with_producer(table, slot) == slot
 
 
+def test_the_first_batch_of_a_later_leader_epoch(tables):
+    for table in tables:
+        epochs = [batch.leader_epoch for batch in table]
+        slot = batch_survey.first_of_later_epoch(table, -1)
+        assert slot == next((i for i, epoch in enumerate(epochs) if epoch >= 0), -1)
+        assert batch_survey.first_of_later_epoch(table, max(epochs)) == -1
+        assert batch_survey.first_of_later_epoch(table, max(epochs) - 1) == epochs.index(max(epochs))
+
+
 def test_the_first_batch_larger_than_a_limit(tables):
     for table in tables:
         sizes = [batch.size_bytes for batch in table]
