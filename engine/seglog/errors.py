@@ -87,6 +87,21 @@ class CorruptCheckpointError(SeglogError):
     hint = "remove the file: a broker falls back to recovering the whole log"
 
 
+class UnfinishedChangeError(SeglogError):
+    """The directory stands in the middle of a change (a `.swap` file of a compaction): what lies under the
+    usual names is not the whole log. A broker that starts over the directory completes the change."""
+
+    code = "unfinished_change"
+    hint = "let a broker start over it (or over a copy) and stop cleanly, then run again"
+
+
+class ProofMismatchError(SeglogError):
+    """What was written does not hold the records that were read. Nothing was put in place; the source is as it was."""
+
+    code = "proof_mismatch"
+    hint = "test memory and disk, then run again; if it stays, report it with the two digests"
+
+
 # --- the request is wrong: exit 2 --------------------------------------------------------
 
 
