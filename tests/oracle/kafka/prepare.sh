@@ -20,7 +20,7 @@ fetch_classpath() { # fetch_classpath VERSION FILE: one line of jars, separated 
 </project>
 POM
     mvn -q -B -f "$pom/pom.xml" org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath \
-        -Dmdep.outputFile="$file" -DincludeScope=runtime
+        -Dmdep.outputFile="$file" -DincludeScope=runtime >&2
     rm -rf "$pom"
 }
 
