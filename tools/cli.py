@@ -110,6 +110,10 @@ class LazyGroup(click.Group):
             status = report.show_error(error, path, as_json="--json" in given)
         except (click.Abort, KeyboardInterrupt):
             status = report.show_interrupt()
+        except Exception as e:      # a command that cannot be loaded: a broken installation
+            if os.environ.get("SEGLOG_DEBUG"):
+                raise
+            status = report.show_error(report.as_seglog_error(e), "seglog", as_json="--json" in given)
         sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from seglog.errors import NotALogError
 from seglog.format import names
 from seglog.fs.mapping import Mapping as FileMapping
-from seglog.log.checkpoints import OFFSET_CHECKPOINTS, read_offset_checkpoint
+from seglog.log.checkpoints import read_offset_checkpoint
 from seglog.log.leader_epochs import LeaderEpochs
 from seglog.log.partition_metadata import VERSION, PartitionMetadata, format_topic_id
 from seglog.log.producer_snapshot import ProducerSnapshot
@@ -132,5 +132,5 @@ _BY_SUFFIX = {
 _BY_NAME = {
     names.LEADER_EPOCH_CHECKPOINT: ("leader_epoch", _leader_epochs),
     names.PARTITION_METADATA: ("partition_metadata", _partition_metadata),
-    **dict.fromkeys(OFFSET_CHECKPOINTS, ("checkpoint", _offset_checkpoint)),
+    **dict.fromkeys(names.OFFSET_CHECKPOINTS, ("checkpoint", _offset_checkpoint)),
 }
