@@ -24,7 +24,9 @@ class PartitionMetadata:
 
     @classmethod
     def parse(cls, raw: bytes, *, file: str | os.PathLike[str] | None = None) -> Self:
-        """From the bytes of the file; newer versions are read as this one, as Kafka does. Raises CorruptCheckpointError.
+        """From the bytes of the file; a newer version is read as this one, as Kafka does.
+
+        Raises CorruptCheckpointError.
         """
         fields = {}
         for line in decode(raw, file).splitlines():

@@ -1,0 +1,420 @@
+"""docs/formats: each page's worked example is made here, from bytes that real Kafka wrote.
+
+    SEGLOG_UPDATE_DOCS=1 python -m pytest tests/docs     # writes the examples anew
+
+The walks below decode with struct alone: a page and our readers cannot be wrong together unseen.
+"""
+import os
+import re
+import struct
+from pathlib import Path
+
+import pytest
+
+from seglog._kernels.crc import crc32, crc32c
+from seglog.format.compression import Codec, decompress
+from seglog.log.leader_epochs import LeaderEpochs
+from seglog.log.producer_snapshot import ProducerSnapshot
+from seglog.segment.offset_index import OffsetIndex
+from seglog.segment.time_index import TimeIndex
+from seglog.segment.transaction_index import TransactionIndex
+from support.golden import unpack
+from support.hexwalk import HexWalk, readable
+from support.plain_format import split_batches
+
+PAGES = Path(__file__).parents[2] / "docs/formats"
+LOG_DIR = Path(__file__).parents[1] / "golden/log_dir/kafka-4.1.1"
+
+HEADINGS = ["Layout", "What a reader must skip or accept", "Example", "What it is bad at", "Witness"]
+EXAMPLE = re.compile(
+    r"<!-- example (?P<name>[\w-]+), made by tests/docs/test_format_pages\.py -->\n.*?<!-- end -->\n", re.DOTALL
+)
+
+
+def golden(name, file):
+    """(name in the archive, bytes) of a file in the partition directory of a golden case."""
+    path = unpack("kafka") / "cases" / name / f"{name}-0" / file
+    return f"kafka.tar.gz: cases/{name}/{name}-0/{file}", path.read_bytes()
+
+
+def log_dir(file):
+    return f"log_dir/kafka-4.1.1/{file}", (LOG_DIR / file).read_bytes()
+
+
+def block(source, lines, note=""):
+    body = "".join(f"    {line}\n" if line else "\n" for line in lines)
+    return f"`tests/golden/{source}`{note and ', '}{note}:\n\n{body}"
+
+
+# --- records -----------------------------------------------------------------------------------
+
+
+def record_batch():
+    source, log = golden("v2-none-ct-k411", "00000000000000000000.log")
+    batch = next(split_batches(log))
+    walk = HexWalk(batch)
+    batch_header(walk, batch)
+    for n in range(2):
+        walk.heading(f"record {n}")
+        record(walk)
+    walk.heading("record 2")
+    walk.skip(len(batch) - walk.pos, "a null key, three headers")
+    return block(source, walk.done(), "the first batch")
+
+
+def batch_header(walk, batch):
+    walk.take("q", "base_offset")
+    walk.take("i", "batch_length", f"{len(batch)} bytes in all")
+    walk.take("i", "partition_leader_epoch")
+    walk.take("b", "magic")
+    crc = walk.take("I", "crc", "CRC-32C of the bytes from 21 on")
+    assert crc == crc32c(batch[21:])
+    walk.take("h", "attributes", attribute_words(struct.unpack_from(">h", batch, 21)[0]))
+    walk.take("i", "last_offset_delta")
+    walk.take("q", "base_timestamp")
+    walk.take("q", "max_timestamp")
+    walk.take("q", "producer_id")
+    walk.take("h", "producer_epoch")
+    walk.take("i", "base_sequence")
+    walk.take("i", "records_count")
+
+
+def attribute_words(attributes):
+    words = [f"codec {Codec(attributes & 7).label}", "LogAppendTime" if attributes & 8 else "CreateTime"]
+    flags = ((16, "transactional"), (32, "control"), (64, "delete horizon"))
+    return ", ".join([*words, *(word for bit, word in flags if attributes & bit)])
+
+
+def record(walk, value=None):
+    """One v2 record; `value` prints the value in its place."""
+    walk.varint("length")
+    walk.take("b", "attributes", "always 0")
+    walk.varint("timestamp_delta", most_bytes=10)
+    walk.varint("offset_delta")
+    walk.bytes(walk.varint("key size"), "key")
+    size = walk.varint("value size")
+    if value is None:
+        walk.bytes(size, "value")
+    else:
+        value(walk)
+    for _ in range(walk.varint("header count")):
+        walk.bytes(walk.varint("header key size"), "header key")
+        walk.bytes(walk.varint("header value size"), "header value")
+
+
+def message_v1():
+    source, log = golden("v1-none-ct-k411", "00000000000000000000.log")
+    message = next(split_batches(log))
+    walk = HexWalk(message)
+    one_message(walk, message)
+    return block(source, walk.done(), "the first message")
+
+
+def one_message(walk, message, show_value=True):
+    start = walk.pos
+    walk.take("q", "offset")
+    walk.take("i", "size", f"{struct.unpack_from('>i', message, start + 8)[0] + 12} bytes in all")
+    crc = walk.take("I", "crc", f"CRC-32 of the bytes from {start - walk.origin + 16} on")
+    end = start + 12 + struct.unpack_from(">i", message, start + 8)[0]
+    assert crc == crc32(message[start + 16 : end])
+    magic = walk.take("b", "magic")
+    attributes = walk.raw[walk.pos]
+    walk.take("b", "attributes", f"codec {Codec(attributes & 7).label}")
+    if magic == 1:
+        walk.take("q", "timestamp")
+    walk.bytes(walk.take("i", "key size"), "key")
+    size = walk.take("i", "value size")
+    if attributes & 7:
+        walk.skip(size, "value: the compressed message set")
+    else:
+        walk.bytes(size, "value")
+    return size
+
+
+def wrapper(name, segment="00000000000000000000.log"):
+    source, log = golden(name, segment)
+    batches = list(split_batches(log))
+    message = batches[1]
+    magic = message[16]
+    walk = HexWalk(message)
+    size = one_message(walk, message)
+    inner = bytes(decompress(message[17] & 7, magic, message[len(message) - size :], 1 << 20))
+    walk.done()
+    (outer_offset,) = struct.unpack_from(">q", message)
+    starts, pos = [], 0
+    while pos < len(inner):
+        starts.append(pos)
+        pos += 12 + struct.unpack_from(">i", inner, pos + 8)[0]
+    assert pos == len(inner)
+    stored = [struct.unpack_from(">q", inner, start)[0] for start in starts]
+    base = outer_offset - stored[-1] if magic == 1 else 0
+    lines = [*walk.lines, "", f"        decompressed, {len(inner)} bytes in {len(starts)} messages:"]
+    for n in (0, 1, len(starts) - 1):
+        start, offset = starts[n], stored[n]
+        if n > 2:
+            lines.append("   ...")
+        hexes = " ".join(f"{b:02x}" for b in inner[start : start + 8])
+        lines.append(f"{start:>6}  {hexes:<24}offset: {offset}, which is offset {base + offset} of the log")
+    return block(source, lines, "the second message")
+
+
+# --- control records -----------------------------------------------------------------------------
+
+
+def control_batch():
+    source, log = golden("txn-v2-k411", "00000000000000000000.log")
+    batch = next(b for b in split_batches(log) if struct.unpack_from(">h", b, 21)[0] & 0x20)
+    assert len(batch) == 78
+    walk = HexWalk(batch)
+    batch_header(walk, batch)
+    walk.heading("record 0")
+    control_record(walk, end_txn)
+    return block(source, walk.done(), "the first control batch")
+
+
+TYPES = ["ABORT", "COMMIT", "LEADER_CHANGE", "SNAPSHOT_HEADER", "SNAPSHOT_FOOTER", "KRAFT_VERSION", "KRAFT_VOTERS"]
+
+
+def control_record(walk, value):
+    walk.varint("length")
+    walk.take("b", "attributes", "always 0")
+    walk.varint("timestamp_delta", most_bytes=10)
+    walk.varint("offset_delta")
+    walk.varint("key size")
+    walk.take("h", "key version")
+    walk.take("h", "key type", TYPES[struct.unpack_from(">h", walk.raw, walk.pos)[0]])
+    walk.varint("value size")
+    value(walk)
+    walk.varint("header count")
+
+
+def end_txn(walk):
+    walk.take("h", "value version")
+    walk.take("i", "coordinator_epoch")
+
+
+def leader_change_record():
+    source, log = log_dir("__cluster_metadata-0/00000000000000000000.log")
+    batch = next(split_batches(log))
+    walk = HexWalk(batch, 61, origin=0)
+    control_record(walk, leader_change)
+    return block(source, walk.done(), "the record of the first batch")
+
+
+def leader_change(walk):
+    walk.take("h", "value version")
+    walk.take("i", "leader_id")
+    for name in ("voters", "granting voters"):
+        for _ in range(walk.take("B", f"{name} + 1") - 1):
+            walk.take("i", "voter_id")
+            walk.take("B", "tagged fields")
+    walk.take("B", "tagged fields")
+
+
+# --- indexes -------------------------------------------------------------------------------------
+
+
+def offset_index():
+    source, raw = golden("v1-none-ct-k391", "00000000000000000070.index")
+    walk = HexWalk(raw, end=24)
+    entries = []
+    for n in range(3):
+        walk.heading(f"slot {n}")
+        relative_offset = walk.take("i", "relative_offset", f"offset {70 + struct.unpack_from('>i', raw, walk.pos)[0]}")
+        entries.append((70 + relative_offset, walk.take("i", "position")))
+    assert list(OffsetIndex(raw, 70))[:3] == entries
+    return block(source, walk.done(), f"its first three of {len(raw) // 8} entries")
+
+
+def preallocated_tail():
+    source, raw = golden("crash-v1-k391", "00000000000000000000.index")
+    index = OffsetIndex(raw, 0)
+    end = len(index) * 8
+    walk = HexWalk(raw, end - 8, end=end + 16, origin=0)
+    for n in range(len(index) - 1, len(index) + 2):
+        walk.heading(f"slot {n}" + ("" if n < len(index) else ": preallocated, no entry"))
+        walk.take("i", "relative_offset")
+        walk.take("i", "position")
+    return block(source, walk.done(), f"around the end of its entries; {len(raw)} bytes in all")
+
+
+def time_index():
+    source, raw = golden("v1-none-ct-k391", "00000000000000000070.timeindex")
+    walk = HexWalk(raw, end=24)
+    entries = []
+    for n in range(2):
+        walk.heading(f"slot {n}")
+        timestamp = walk.take("q", "timestamp")
+        relative_offset = walk.take("i", "relative_offset", f"offset {70 + struct.unpack_from('>i', raw, walk.pos)[0]}")
+        entries.append((timestamp, 70 + relative_offset))
+    assert list(TimeIndex(raw, 70))[:2] == entries
+    return block(source, walk.done(), f"its first two of {len(raw) // 12} entries")
+
+
+def transaction_index():
+    source, raw = golden("txn-v2-k411", "00000000000000000000.txnindex")
+    walk = HexWalk(raw, end=68)
+    for n, entry in enumerate(list(TransactionIndex(raw))[:2]):
+        walk.heading(f"slot {n}")
+        assert walk.take("h", "version") == entry.version
+        assert walk.take("q", "producer_id") == entry.producer_id
+        assert walk.take("q", "first_offset") == entry.first_offset
+        assert walk.take("q", "last_offset") == entry.last_offset
+        assert walk.take("q", "last_stable_offset") == entry.last_stable_offset
+    return block(source, walk.done(), f"its first two of {len(raw) // 34} entries")
+
+
+# --- state ---------------------------------------------------------------------------------------
+
+
+def producer_snapshot():
+    source, raw = golden("txn-v2-k411", "00000000000000000077.snapshot")
+    walk = HexWalk(raw)
+    walk.take("h", "version")
+    assert walk.take("I", "crc", "CRC-32C of the bytes from 6 on") == crc32c(raw[6:])
+    count = walk.take("i", "producer count")
+    for n in range(2):
+        walk.heading(f"producer {n}")
+        read = [
+            walk.take(kind, name)
+            for kind, name in (
+                ("q", "producer_id"), ("h", "producer_epoch"), ("i", "last_sequence"), ("q", "last_offset"),
+                ("i", "offset_delta"), ("q", "timestamp"), ("i", "coordinator_epoch"),
+                ("q", "current_txn_first_offset"),
+            )
+        ]  # fmt: skip
+        assert read[0] == ProducerSnapshot.parse(raw).producers[n].producer_id
+    walk.heading("producer 2")
+    walk.skip((count - 2) * 46, "the same fields")
+    return block(source, walk.done())
+
+
+def text_lines(raw):
+    """A text file's lines as Python literals: the line ends are part of the format."""
+    return [repr(line.decode()) for line in raw.splitlines(keepends=True)]
+
+
+def leader_epochs():
+    source, raw = golden("epochs-v2-k411", "leader-epoch-checkpoint")
+    epochs = LeaderEpochs.parse(raw)
+    notes = ["the version", "the number of entries"]
+    notes += [f"epoch {entry.epoch} from offset {entry.start_offset} on" for entry in epochs]
+    return block(source, [f"{line:<12}{note}" for line, note in zip(text_lines(raw), notes, strict=True)])
+
+
+def partition_metadata():
+    source, raw = log_dir("epochs-v2-k391-0/partition.metadata")
+    return block(source, text_lines(raw))
+
+
+def checkpoint():
+    source, raw = log_dir("recovery-point-offset-checkpoint")
+    return block(source, text_lines(raw))
+
+
+def log_dir_marks():
+    parts = []
+    for file in ("meta.properties", ".kafka_cleanshutdown"):
+        source, raw = log_dir(file)
+        parts.append(block(source, text_lines(raw)))
+    return "\n".join(parts)
+
+
+# --- compression -----------------------------------------------------------------------------------
+
+
+def payload_of(name):
+    """The payload of the first compressed batch of a case."""
+    source, log = golden(name, "00000000000000000000.log")
+    batch = next(split_batches(log))
+    if batch[16] == 2:
+        return source, batch[61:]
+    size_pos = 26 if batch[16] == 1 else 18
+    (key_size,) = struct.unpack_from(">i", batch, size_pos)
+    return source, batch[size_pos + 8 + max(key_size, 0) :]
+
+
+def xerial():
+    source, payload = payload_of("v1-snappy-ct-k391")
+    walk = HexWalk(payload)
+    walk.bytes(8, "magic")
+    walk.take("i", "version")
+    walk.take("i", "oldest version that can read it")
+    while walk.pos < len(payload):
+        size = walk.take("i", "block size")
+        first = payload[walk.pos : walk.pos + 2]
+        announced = (first[0] & 0x7F) | first[1] << 7
+        walk.skip(size, f"a raw snappy block that opens to {announced} bytes")
+    assert announced == len(memoryview(decompress(Codec.SNAPPY, 1, payload, 1 << 20)))
+    return block(source, walk.done(), "the payload of the first batch")
+
+
+def lz4_frame(name, magic):
+    source, payload = payload_of(name)
+    walk = HexWalk(payload)
+    walk.bytes(4, "magic", show=False)
+    walk.take("B", "flags", "version 1, independent blocks, no sizes, no checksums")
+    walk.take("B", "block descriptor", "blocks of at most 64 KiB")
+    walk.take("B", "header checksum", "of bytes 0 to 5: KAFKA-3160" if magic == 0 else "of bytes 4 and 5")
+    (size,) = struct.unpack_from("<I", payload, walk.pos)
+    walk.bytes(4, f"block size: {size}, little-endian", show=False)
+    walk.skip(size & 0x7FFFFFFF, "the block")
+    walk.bytes(4, "end of the frame", show=False)
+    return block(source, walk.done(), "the payload of the first batch")
+
+
+EXAMPLES = {
+    "record_batch.md": {"record-batch": record_batch},
+    "message.md": {
+        "message-v1": message_v1,
+        "wrapper-v1": lambda: wrapper("v1-gzip-ct-k411"),
+        "wrapper-v0": lambda: wrapper("v0-lz4-ct-k411"),
+    },
+    "control_records.md": {"end-transaction": control_batch, "leader-change": leader_change_record},
+    "compression.md": {
+        "xerial": xerial,
+        "lz4-v0": lambda: lz4_frame("v0-lz4-ct-k411", 0),
+        "lz4-v1": lambda: lz4_frame("v1-lz4-ct-k391", 1),
+    },
+    "offset_index.md": {"offset-index": offset_index, "preallocated-tail": preallocated_tail},
+    "time_index.md": {"time-index": time_index},
+    "transaction_index.md": {"transaction-index": transaction_index},
+    "producer_snapshot.md": {"producer-snapshot": producer_snapshot},
+    "leader_epoch_checkpoint.md": {"leader-epochs": leader_epochs},
+    "partition_metadata.md": {"partition-metadata": partition_metadata},
+    "checkpoints.md": {"recovery-points": checkpoint, "log-dir": log_dir_marks},
+}
+
+
+@pytest.mark.parametrize("page", EXAMPLES)
+def test_the_examples_of_a_page_are_made_from_golden_bytes(page):
+    path = PAGES / page
+    text = path.read_text()
+
+    def made(found):
+        example = EXAMPLES[page][found["name"]]()
+        return f"<!-- example {found['name']}, made by tests/docs/test_format_pages.py -->\n{example}<!-- end -->\n"
+
+    renewed = EXAMPLE.sub(made, text)
+    if os.environ.get("SEGLOG_UPDATE_DOCS"):
+        path.write_text(renewed)
+    assert text == renewed, "run the test once with SEGLOG_UPDATE_DOCS=1"
+    assert [found["name"] for found in EXAMPLE.finditer(text)] == list(EXAMPLES[page])
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.name)
+def test_a_page_answers_what_a_reader_asks(page):
+    headings = re.findall(r"(?m)^## (.+)$", page.read_text())
+    assert [heading for heading in headings if heading in HEADINGS] == HEADINGS
+
+
+def test_every_golden_file_that_a_page_names_exists():
+    for page in PAGES.glob("*.md"):
+        for name in re.findall(r"`tests/golden/kafka\.tar\.gz: ([^`,]+)", page.read_text()):
+            assert list(unpack("kafka").glob(name)), (page.name, name)
+        for name in re.findall(r"`tests/golden/(log_dir/[^`,]+)", page.read_text()):
+            assert list((LOG_DIR.parents[1]).glob(name)), (page.name, name)
+
+
+def test_long_values_are_cut():
+    assert readable(b"x" * 41) == f"{b'x' * 40!r}... (41 bytes)"
