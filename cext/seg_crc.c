@@ -19,8 +19,9 @@ typedef struct {
     /* fold_D moves 128 bits forward by D bits: [0] multiplies their first half (which has 64 bits
      * further to go), [1] the second. */
     uint64_t fold_128[2], fold_256[2], fold_512[2], fold_1024[2], fold_2048[2];
-    /* fold_blocks[n] moves 128 bits by n times as many. */
-    uint64_t fold_blocks[16][2];
+    /* fold_blocks[16 - n] moves 128 bits by n times as many: in this order four neighbours fit four
+     * neighbouring blocks. Those behind n = 1 are only ever multiplied with nothing. */
+    uint64_t fold_blocks[16 + 3][2];
     /* x^64, and for the last 64 bits Barrett's reduction: the polynomial and x^64 divided by it. */
     uint64_t past_64, barrett[2];
     /* table[k][b]: what byte b contributes when k more bytes follow it. */
@@ -67,7 +68,7 @@ static void set_constants(crc_constants *k, uint32_t polynomial) {
     set_fold(k->fold_1024, 1024, polynomial);
     set_fold(k->fold_2048, 2048, polynomial);
     for (unsigned n = 1; n < 16; n++)
-        set_fold(k->fold_blocks[n], 128 * n, polynomial);
+        set_fold(k->fold_blocks[16 - n], 128 * n, polynomial);
     k->past_64 = (uint64_t)power_of_x(64, polynomial) << 1;
     k->barrett[0] = (uint64_t)polynomial << 1 | 1;
     k->barrett[1] = quotient_of_x64(polynomial);
@@ -174,13 +175,13 @@ SSE42 static inline uint32_t short_crc(uint32_t value, const uint8_t *p, size_t 
     if (odd) {
         /* The odd bytes come first, as a block with zeros before them; zeros change no remainder. */
         __m128i first = _mm_xor_si128(load_128(p), start);
-        x = fold(_mm_shuffle_epi8(first, load_128(shuffle + odd)), load_128(k->fold_blocks[block]), x);
+        x = fold(_mm_shuffle_epi8(first, load_128(shuffle + odd)), load_128(k->fold_blocks[16 - block]), x);
         start = _mm_shuffle_epi8(start, load_128(shuffle + 16 + odd));
         p += odd;
     }
     __m128i next = _mm_xor_si128(load_128(p), start);
     while (--block) {
-        x = fold(next, load_128(k->fold_blocks[block]), x);
+        x = fold(next, load_128(k->fold_blocks[16 - block]), x);
         p += 16;
         next = load_128(p);
     }
@@ -284,6 +285,32 @@ AVX512 static inline __m512i broadcast(const uint64_t constants[2]) {
     return _mm512_broadcast_i32x4(load_128(constants));
 }
 
+/* 64 to 255 bytes, as short_crc, but four blocks a multiplication. */
+AVX512 static inline uint32_t short_512_crc(uint32_t value, const uint8_t *p, size_t size, const crc_constants *k) {
+    __m128i start = _mm_cvtsi32_si128((int)~value);
+    __m128i x = _mm_setzero_si128();
+    size_t odd = size & 15, block = size >> 4;
+    if (odd) {
+        __m128i first = _mm_xor_si128(load_128(p), start);
+        x = fold(_mm_shuffle_epi8(first, load_128(shuffle + odd)), load_128(k->fold_blocks[16 - block]), x);
+        start = _mm_shuffle_epi8(start, load_128(shuffle + 16 + odd));
+        p += odd;
+    }
+    const uint8_t *last = p + 16 * (block - 1);
+    const uint8_t *constants = (const uint8_t *)k->fold_blocks[17 - block];
+    __m512i sum = _mm512_zextsi128_si512(_mm_xor_si128(x, load_128(last)));
+    __m512i first = _mm512_zextsi128_si512(start);
+    for (; p < last; p += 64, constants += 64) {
+        /* Blocks from the last one on are left out. */
+        unsigned words = last - p < 64 ? (unsigned)(last - p) / 8 : 8;
+        __m512i four = _mm512_xor_si512(_mm512_maskz_loadu_epi64((__mmask8)((1u << words) - 1), p), first);
+        sum = fold_512_bits(four, _mm512_loadu_si512(constants), sum);
+        first = _mm512_setzero_si512();
+    }
+    __m256i half = _mm256_xor_si256(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64(sum, 1));
+    return reduce(_mm_xor_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)), k);
+}
+
 /* At least 256 bytes. */
 AVX512 static inline uint32_t fold_512_crc(uint32_t value, const uint8_t *p, size_t size, const crc_constants *k) {
     __m512i a = _mm512_loadu_si512(p), b = _mm512_loadu_si512(p + 64);
@@ -309,14 +336,18 @@ AVX512 static inline uint32_t fold_512_crc(uint32_t value, const uint8_t *p, siz
 }
 
 AVX512 static uint32_t avx512_crc32(uint32_t value, const uint8_t *bytes, size_t size) {
-    if (size < 256)
+    if (size < 64)
         return fold_128_crc(value, bytes, size, &ieee);
+    if (size < 256)
+        return short_512_crc(value, bytes, size, &ieee);
     return fold_512_crc(value, bytes, size, &ieee);
 }
 
 AVX512 static uint32_t avx512_crc32c(uint32_t value, const uint8_t *bytes, size_t size) {
-    if (size < 256)     /* one stream of the instruction: nothing to set up, nothing to reduce */
+    if (size < 160)     /* one stream of the instruction: nothing to set up, nothing to reduce */
         return sse42_crc32c(value, bytes, size);
+    if (size < 256)
+        return short_512_crc(value, bytes, size, &castagnoli);
     return fold_512_crc(value, bytes, size, &castagnoli);
 }
 
