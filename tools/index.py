@@ -30,7 +30,7 @@ def command() -> None:
 def rebuild(
     paths: Sequence[Path], settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool
 ) -> int:
-    """Write .index and .timeindex anew from the log.
+    """Write the index files anew from the log.
 
     Each file is written aside and replaced in one step; the one before stays as .bak. A file that holds the right
     bytes is left alone. The log dir's .lock is taken: status 5 where a broker runs. A segment whose log is damaged

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from seglog.errors import CorruptRecordError, InvalidArgumentError
+from seglog.segment.transaction_index import AbortedTransaction
 from seglog.upkeep.index_rebuild import RebuiltIndex, RefusedSegment, rebuild_indexes
+from support.faultfs import RecordingFs
 from support.golden import golden_cases, unpack
-
 
 # Recovery keeps a batch of magic 7, taken for v2, and one with an offset below its segment's base. Here
 # both are damage, and no index is made of them.
@@ -122,6 +123,65 @@ def test_one_segment_alone(partition):
 def test_an_index_that_a_broker_would_refuse_is_not_written(partition):
     with pytest.raises(InvalidArgumentError, match="full at 2 offset entries"):
         rebuild(partition, config={"index.interval.bytes": 64, "segment.index.bytes": 16})
+
+
+# --- aborted transactions ----------------------------------------------------------------
+
+
+@pytest.fixture
+def transactions(golden_kafka, tmp_path):
+    return copied(golden_kafka / "cases/txn-v2-k411/txn-v2-k411-0", tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["missing", "torn", "short", "newer version"])
+def test_a_transaction_index_that_misses_something_is_written_anew(transactions, damage):
+    index = transactions / "00000000000000000000.txnindex"
+    before = index.read_bytes()
+    if damage == "missing":
+        index.unlink()
+    else:
+        index.write_bytes({"torn": before[:-1], "short": before[:-34], "newer version": b"\0\1" + before[2:]}[damage])
+    step, = (s for s in rebuild(transactions) if s.file == str(index))
+    assert (step.entries, step.changed) == (len(before) // 34, True)
+    assert index.read_bytes() == before
+
+
+def test_a_transaction_index_that_lists_more_is_left_alone(transactions):
+    """As after compaction: what it lists may be gone from the log."""
+    index = transactions / "00000000000000000000.txnindex"
+    more = index.read_bytes() + AbortedTransaction(7, 60, 61, 60).to_bytes()
+    index.write_bytes(more)
+    rebuild(transactions)
+    assert index.read_bytes() == more
+
+
+# --- crashes -----------------------------------------------------------------------------
+
+
+def test_after_a_crash_every_index_is_the_old_one_or_the_new_one(partition, tmp_path):
+    names = [p.name for p in partition.iterdir()]
+    old = {name: (partition / name).read_bytes() for name in names}
+    disk = tmp_path / "disk"
+    shutil.copytree(partition, disk / "orders-0")
+    recording = RecordingFs(disk)
+    config = {"index.interval.bytes": 700}
+    list(rebuild_indexes(disk / "orders-0", config=config, fs=recording))
+    new = {name: (disk / "orders-0" / name).read_bytes() for name in names}
+    assert new != old
+    states = 0
+    for state in recording.crash_states(limit=2000, seed=1):
+        with state.materialise() as crashed:
+            found = {p.name: p.read_bytes() for p in (crashed / "orders-0").iterdir()}
+            for name in names:
+                assert found[name] in (old[name], new[name]), state.story()
+            # Run again, it ends where it would have without the crash.
+            list(rebuild_indexes(crashed / "orders-0", config=config))
+            assert {name: (crashed / "orders-0" / name).read_bytes() for name in names} == new, state.story()
+        states += 1
+    assert states > 20
+
+
+# --- the rest ----------------------------------------------------------------------------
 
 
 def test_progress_reaches_the_end(partition):

@@ -5,6 +5,10 @@ would write after an unclean shutdown, trimmed. An older broker's index may hold
 true; it is replaced all the same, and kept as `.bak`. A file that already holds the right bytes is
 left alone, so that running this twice changes nothing the second time.
 
+A .txnindex is a function of the log, too, but not after compaction: the cleaner forgets aborted transactions
+whose data is gone. So one that lists more than the log shows is left alone; one that does not parse, or
+misses an aborted transaction, is written anew.
+
 The log is read and never changed. Each file is replaced in one step (fs.aside), and each is right for
 itself: whatever moment a crash picks, every index is the old one or the new one.
 """
@@ -15,12 +19,21 @@ from pathlib import Path
 
 from seglog._kernels.index_build import IndexBuilder
 from seglog.config import LogConfig
-from seglog.errors import CorruptRecordError, SeglogError
+from seglog.errors import (
+    CorruptIndexError,
+    CorruptRecordError,
+    CorruptSnapshotError,
+    SeglogError,
+    UnsupportedVersionError,
+)
 from seglog.format import names
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import lock_log_dir
 from seglog.log.partition import Partition
+from seglog.log.producer_snapshot import ProducerEntry, ProducerSnapshot
+from seglog.log.producer_state import ProducerState
+from seglog.segment import transaction_index
 from seglog.segment.offset_index import OffsetIndex
 from seglog.segment.segment import Segment
 from seglog.segment.time_index import TimeIndex
@@ -83,11 +96,11 @@ def rebuild_indexes(
     fs: FileSystem | None = None,
     progress: Progress | None = None,
 ) -> Iterator[RebuiltIndex | RefusedSegment]:
-    """Write the .index and .timeindex of a partition directory; gives each file, done, and each segment refused.
+    """Write the index files of a partition directory; gives each file, done, and each segment refused.
 
-    `only`: names of the .log files whose indexes to write; empty, all. `progress` is called with (bytes of
-    log read, bytes in all). A generator: it holds the log dir's lock while it runs. Raises LogLockedError where
-    a broker or another writer holds it, StorageError where a write fails.
+    `only`: names of the .log files whose .index and .timeindex to write; empty, all of all.
+    `progress` is called with (bytes of log read, bytes in all). A generator: it holds the log dir's lock while
+    it runs. Raises LogLockedError where a broker or another writer holds it, StorageError where a write fails.
     """
     fs = OsFileSystem() if fs is None else fs
     path = Path(path)
@@ -106,6 +119,10 @@ def rebuild_indexes(
                 yield _put(fs, base.with_suffix(names.OFFSET_INDEX_SUFFIX), offset_index, OffsetIndex.ENTRY_SIZE)
                 yield _put(fs, base.with_suffix(names.TIME_INDEX_SUFFIX), time_index, TimeIndex.ENTRY_SIZE)
             done += segment.size_bytes
+        if not only:
+            for segment, raw in _transaction_indexes(partition):
+                path = segment.path.with_suffix(names.TRANSACTION_INDEX_SUFFIX)
+                yield _put(fs, path, raw, transaction_index.ENTRY_SIZE)
 
 
 def _shifted(progress: Progress | None, done: int, total: int) -> Callable[[int], None] | None:
@@ -122,3 +139,40 @@ def _put(fs: FileSystem, path: Path, raw: bytes, entry_size: int) -> RebuiltInde
     return RebuiltIndex(
         os.fspath(path), len(raw) // entry_size, len(raw), None if before is None else len(before), backup
     )
+
+
+# --- aborted transactions ----------------------------------------------------------------
+
+
+def _transaction_indexes(partition: Partition) -> Iterator[tuple[Segment, bytes]]:
+    """The .txnindex files that are wrong, and what they must hold. Ends where the log is damaged."""
+    state = ProducerState(_producers_before(partition))
+    for segment in partition.segments:
+        aborted = []
+        try:
+            for table in segment.tables(check_crc=False):
+                for batch in table:
+                    if batch.producer_id >= 0 and (transaction := state.add(batch)):
+                        aborted.append(transaction)
+        except CorruptRecordError:
+            return      # reported already, with its segment; what follows cannot be known
+        listed = _listed(segment)
+        if listed is None or not listed.issuperset((a.producer_id, a.last_offset) for a in aborted):
+            yield segment, transaction_index.encode(aborted)
+
+
+def _listed(segment: Segment) -> set[tuple[int, int]] | None:
+    """(producer, offset of its marker) of each transaction in the .txnindex; None where that does not parse."""
+    try:
+        return {(a.producer_id, a.last_offset) for a in segment.transaction_index or ()}
+    except (CorruptIndexError, UnsupportedVersionError):
+        return None
+
+
+def _producers_before(partition: Partition) -> tuple[ProducerEntry, ...]:
+    """The producers where the log begins: a transaction may have begun in a segment that retention removed."""
+    first = partition.segments[0]
+    try:
+        return ProducerSnapshot.read(first.path.with_suffix(names.SNAPSHOT_SUFFIX)).producers
+    except (FileNotFoundError, CorruptSnapshotError, UnsupportedVersionError):
+        return ()
