@@ -232,8 +232,8 @@ def _members(codec: Codec, new_stream: Callable[[], Any], payload: "Buffer", lim
     view = memoryview(payload)
     out = bytearray()
     stream = new_stream()
-    fed: Buffer = view[:PIECE_BYTES]    # nearly always everything
-    pos = len(view[:PIECE_BYTES])
+    fed: Buffer = view if len(view) <= PIECE_BYTES else view[:PIECE_BYTES]      # nearly always everything
+    pos = min(len(view), PIECE_BYTES)
     while True:
         piece = stream.decompress(fed, PIECE_BYTES)
         if len(out) + len(piece) > limit_bytes:
@@ -265,6 +265,9 @@ _XERIAL_HEADER = struct.Struct(">8sii")     # magic, version, the oldest version
 _XERIAL_VERSION = 1
 _XERIAL_BLOCK_BYTES = 32 << 10              # SnappyOutputStream's default, which Kafka keeps
 _I32 = struct.Struct(">i")
+# What Kafka begins every stream with.
+_XERIAL_START = _XERIAL_HEADER.pack(_XERIAL_MAGIC, _XERIAL_VERSION, _XERIAL_VERSION)
+_FIRST_BLOCK_POS = _XERIAL_HEADER.size + _I32.size
 # A block size that is the first half of the magic: another stream begins here (SnappyInputStream.hasNextChunk).
 _XERIAL_MAGIC_AS_SIZE = _I32.unpack_from(_XERIAL_MAGIC)[0]
 
@@ -272,7 +275,7 @@ _XERIAL_MAGIC_AS_SIZE = _I32.unpack_from(_XERIAL_MAGIC)[0]
 def _snappy(data: "Buffer") -> "Buffer":
     compress_raw = _snappy_library().snappy.compress_raw
     view = memoryview(data)
-    parts: list[Buffer] = [_XERIAL_HEADER.pack(_XERIAL_MAGIC, _XERIAL_VERSION, _XERIAL_VERSION)]
+    parts: list[Buffer] = [_XERIAL_START]
     for pos in range(0, len(view), _XERIAL_BLOCK_BYTES):
         block = compress_raw(view[pos : pos + _XERIAL_BLOCK_BYTES])
         parts += (_I32.pack(len(block)), block)
@@ -284,16 +287,16 @@ def _un_snappy(payload: "Buffer", limit_bytes: int, magic: int) -> "Buffer":
     snappy = cramjam.snappy
     view = memoryview(payload)
     try:
+        # Fast path: Kafka's header and one block.
+        block = view[_FIRST_BLOCK_POS:]
+        if view[:_FIRST_BLOCK_POS] == _XERIAL_START + _I32.pack(len(block)):
+            if snappy.decompress_raw_len(block) > limit_bytes:
+                raise _too_large(limit_bytes)
+            return snappy.decompress_raw(block)  # type: ignore[no-any-return]
         # A block begins with the size of its content: all of them are added up before any memory is taken.
-        total = count = 0
-        block = view
-        for block in _xerial_blocks(view):
-            total += snappy.decompress_raw_len(block)
-            count += 1
+        total = sum(snappy.decompress_raw_len(block) for block in _xerial_blocks(view))
         if total > limit_bytes:
             raise _too_large(limit_bytes)
-        if count == 1:
-            return snappy.decompress_raw(block)  # type: ignore[no-any-return]
         out = memoryview(bytearray(total))
         pos = 0
         for block in _xerial_blocks(view):
