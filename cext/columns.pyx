@@ -40,6 +40,7 @@ cdef enum:
     GAP = 64
     # What is reserved at most beyond a need, as its multiple: see _reserve.
     MAX_SPREAD = 4
+    FIRST_HEADERS = 1024
 
 
 # --- where the columns lie in an arena ----------------------------------------------------
@@ -347,8 +348,8 @@ cdef class Columns:
         """Make room for about twice the headers, or for the first of them."""
         cdef seg_columns c = self.c
         cdef Arena arena
-        cdef int64_t rows = grown(c.header_capacity, c.header_capacity + 1)
-        cdef int64_t content_bytes = grown(c.header_key.capacity, max(c.header_key.capacity + 1, 16 * rows))
+        cdef int64_t rows = max(2 * c.header_capacity, FIRST_HEADERS)
+        cdef int64_t content_bytes = max(2 * c.header_key.capacity, 16 * FIRST_HEADERS)
         cdef double spread
         content_bytes = min(content_bytes, MAX_CONTENT_BYTES)
         cdef int64_t size = lay_out_headers(NULL, rows, content_bytes, &c)
