@@ -83,8 +83,8 @@ cdef inline int append_record(
 # BAD_SIZE: the batch is too large for its length field.
 cdef int end_batch(Output* out, BatchHeader* batch) noexcept nogil
 
-# Compute and store the CRCs of all batches of format v2 in output[position..end).
-cdef void store_batch_crcs(Output* out, int64_t position) noexcept nogil
+# Compute and store the CRCs of the batches of format v2 in output[position..end).
+cdef void store_batch_crcs(Output* out, int64_t position, int64_t end) noexcept nogil
 
 
 # --- formats v0 and v1 -----------------------------------------------------------------------
@@ -119,5 +119,5 @@ cdef inline int append_message(
     return OK
 
 
-# Compute and store the CRCs of all messages in output[position..end).
+# Compute and store the CRCs of all messages from `position` on.
 cdef void store_message_crcs(Output* out, int64_t position) noexcept nogil

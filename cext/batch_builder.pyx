@@ -46,11 +46,10 @@ cdef int end_batch(Output* out, BatchHeader* batch) noexcept nogil:
     return OK
 
 
-cdef void store_batch_crcs(Output* out, int64_t position) noexcept nogil:
+cdef void store_batch_crcs(Output* out, int64_t position, int64_t end) noexcept nogil:
     cdef uint8_t* p = out.first + position
-    cdef uint8_t* end = out.first + out.size
     cdef int64_t size
-    while p < end:
+    while p < out.first + end:
         size = <int64_t>load_u32(p + 8) + LOG_OVERHEAD
         store_u32(p + 17, update_crc32c(0, p + 21, size - 21))
         p += size
@@ -258,7 +257,7 @@ cdef class BatchBuilder:
         status = end_batch(&self.out, &self.batch)
         if status != OK:
             raise_refusal(status, self.batch.base_offset, "batch")
-        store_batch_crcs(&self.out, 0)
+        store_batch_crcs(&self.out, 0, self.out.size)
         return PyBytes_FromStringAndSize(<const char*>self.out.first, self.out.size)
 
     cdef int check_open(self) except -1:

@@ -1,0 +1,673 @@
+"""Turn batches of any format version into v2 batches, without leaving memory.
+
+Without options the result is what Kafka 4.1.1 makes of old data at rest when its cleaner rewrites it
+(MemoryRecords.filterTo and buildRetainedRecordsInto, KAFKA-13093), record for record and batch for batch:
+
+    in                      out: one v2 batch
+    v2 batch                the same bytes
+    v0, v1 message          of one record
+    v0, v1 wrapper          of its messages, same codec, first offset = its first message's
+    v0                      CreateTime, timestamps -1
+    v1                      the timestamp type kept; LogAppendTime: max timestamp = the wrapper's
+    v0, v1                  leader epoch, producer and sequence -1
+
+What changes that: `repack_bytes` gathers records into larger batches, `codec` recompresses,
+`delete_horizon_ms` sets the flag that the cleaner sets on batches with null values (KIP-534).
+Offsets, timestamps, keys, values and headers stay in every case.
+
+Two records share a batch under `repack_bytes` only where all that a batch header says once for its
+records is the same for both:
+
+    timestamp type; under LogAppendTime the time itself     leader epoch
+    whether there is a timestamp at all                     codec, unless one is forced
+    producer id and epoch, and sequences without a gap      transactional or not
+    delete horizon                                          31 bits of offset delta
+
+Control batches and batches without records are copied and end a run. A v2 batch goes into a larger
+one whole, never in parts: producer state and transaction indexes name its last offset.
+"""
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_FromObject
+from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
+
+from seglog.errors import InvalidArgumentError, RecordTooLargeError
+
+from .batch_builder cimport DEFERRED_CRCS, append_record, begin_batch, end_batch, store_batch_crcs
+from .batch_header cimport (
+    CODEC_MASK, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT,
+    V2_HEADER_SIZE, BatchHeader, crc_matches,
+)
+from .legacy_records cimport find_inner_base, parse_inner_message, parse_message
+from .output cimport Output, OutputChunk, ensure_room
+from .record_batch cimport check_count, check_record_headers, open_records, parse_record_v2, raise_batch
+from .record_view cimport RecordView
+from .segment_scan cimport BatchTable
+from .span cimport Span
+from .status cimport BAD_CRC, BAD_SIZE, NO_MEMORY, OFFSET_BACK, OFFSET_RANGE, OK, TRAILING_BYTES
+from .window cimport Window
+
+cdef enum:
+    # Answers beside the Status of the record parsers, which is 0 or below.
+    NEEDS_GIL = 1               # this batch, or the open one, goes through a codec
+    NEEDS_CLOSE = 2             # what comes next does not fit the open batch: end it, then ask again
+
+    # How far CRCs are checked before the same bytes are converted: they shall still be in the cache.
+    CRCS_AHEAD = 64
+    CRC_BYTES_AHEAD = 64 << 10
+
+    # A chunk that once grew beyond this is not kept for the next one.
+    SPARE_BYTES = 32 << 20
+
+
+# The batch being written, at the end of the output.
+cdef struct Pack:
+    BatchHeader header          # attributes without codec
+    int codec
+    bint is_open
+    bint has_time
+
+
+# The records of one batch being read.
+cdef struct Source:
+    const BatchHeader* row
+    const uint8_t* raw              # the batch's own bytes
+    Span records                    # still to come
+    const uint8_t* readable_end     # of the memory they lie in
+    int64_t left                    # how many
+    int64_t inner_base              # of a wrapper
+    bint has_null_value             # among all of them
+
+
+cdef inline int codec_of(const BatchHeader* row) noexcept nogil:
+    return row.attributes & CODEC_MASK
+
+
+cdef inline int16_t shared_attributes(const BatchHeader* row) noexcept nogil:
+    """What the attributes of a v2 batch say of records that may share it."""
+    if row.magic == 2:
+        return <int16_t>(row.attributes & (TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | DELETE_HORIZON_BIT))
+    return <int16_t>(row.attributes & TIMESTAMP_TYPE_BIT) if row.magic == 1 else 0
+
+
+cdef inline int parse_next(Source* source, RecordView* record) noexcept nogil:
+    cdef int8_t magic = 0
+    cdef uint8_t attributes = 0
+    if source.row.magic == 2:
+        return parse_record_v2(&source.records, source.row, record)
+    if codec_of(source.row) == CODEC_NONE:
+        return parse_message(&source.records, record, &magic, &attributes)
+    return parse_inner_message(&source.records, source.row, source.inner_base, record)
+
+
+cdef int inspect(Source* source) noexcept nogil:
+    """Parse all that is to be converted before any of it is: a batch goes out whole or not at all."""
+    cdef const BatchHeader* row = source.row
+    cdef Source ahead
+    cdef RecordView record
+    cdef int64_t previous = 0
+    cdef int64_t i
+    cdef int status
+    if row.magic == 2:
+        status = check_count(row, &source.records)
+        source.left = row.count
+    elif codec_of(row) == CODEC_NONE:
+        status = OK
+        source.left = 1
+    else:
+        status = find_inner_base(&source.records, row, &source.inner_base, &source.left)
+    if status != OK:
+        return status
+    source.has_null_value = False
+    ahead = source[0]
+    for i in range(source.left):
+        status = parse_next(&ahead, &record)
+        if status != OK:
+            return status
+        if i > 0 and record.offset <= previous:
+            return OFFSET_BACK
+        if row.magic == 2:
+            if record.offset < row.base_offset or record.offset > row.last_offset:
+                return OFFSET_RANGE
+            if record.header_count and check_record_headers(&record) != OK:
+                return check_record_headers(&record)
+        previous = record.offset
+        source.has_null_value |= record.value_size < 0
+    return OK if ahead.records.p == ahead.records.end else TRAILING_BYTES
+
+
+cdef Py_ssize_t count_whole(const uint8_t* bytes, const BatchHeader* rows, Py_ssize_t n) noexcept nogil:
+    """How many of these batches have the CRC they should before one has not. Stops early at large ones."""
+    cdef Py_ssize_t i
+    cdef int64_t size = 0
+    for i in range(n):
+        if not crc_matches(bytes, &rows[i]):
+            return i
+        size += rows[i].size_bytes
+        if size > CRC_BYTES_AHEAD:
+            return i + 1
+    return n
+
+
+@cython.final
+cdef class BatchPacker:
+    """Takes batches of a BatchTable, gives v2 batches. One thread at a time.
+
+    repack_bytes: gather records into batches of up to so many bytes before compression (0: do not).
+    codec: recompress everything but control batches with this codec (-1: keep each batch's own).
+    decompress: Callable[[codec, magic, memoryview], bytes-like]; None: the table's.
+    compress: Callable[[codec, payload], bytes-like].
+    delete_horizon_ms: the flag of the cleaner's (-1: leave as is). Not together with repack_bytes.
+    check_crc: refuse a batch whose checksum does not fit.
+
+    Runs that need no codec convert without the GIL, from message to batch in one pass.
+    """
+    cdef OutputChunk chunk          # being written
+    cdef OutputChunk spare          # handed out before; written again once nobody looks at it
+    cdef Pack pack
+    cdef int64_t crcs_stored_to     # ended batches from here on lack theirs
+    cdef int crcs_lacking
+    cdef bint is_busy
+    cdef bint is_broken
+    cdef bytes lone                 # the open batch as it was read, as long as it has no more than
+    cdef int32_t lone_count         # so many records
+    cdef object decompress
+    cdef object compress
+    cdef readonly int64_t repack_bytes
+    cdef readonly int64_t delete_horizon_ms
+    cdef readonly int codec
+    cdef readonly bint check_crc
+
+    def __cinit__(
+        self,
+        *,
+        int64_t repack_bytes=0,
+        int codec=-1,
+        decompress=None,
+        compress=None,
+        int64_t delete_horizon_ms=-1,
+        bint check_crc=True,
+    ):
+        if codec < -1 or codec > CODEC_ZSTD:
+            raise InvalidArgumentError(f"codec {codec}; there are 0 (none) to {CODEC_ZSTD} (zstd)")
+        if repack_bytes < 0 or repack_bytes > INT32_MAX:
+            raise InvalidArgumentError(f"batches of {repack_bytes} bytes")
+        if repack_bytes and delete_horizon_ms >= 0:
+            raise InvalidArgumentError("a delete horizon is for the batches that are there: it excludes repack_bytes")
+        self.repack_bytes = repack_bytes
+        self.codec = codec
+        self.decompress = decompress
+        self.compress = compress
+        self.delete_horizon_ms = delete_horizon_ms
+        self.check_crc = check_crc
+        self.chunk = OutputChunk()
+
+    def add(self, BatchTable table not None, Py_ssize_t first, Py_ssize_t last):
+        """Convert the batches [first, last) of a table. Batches that are done wait for `take`.
+
+        Raises CorruptRecordError (position, offset) for a batch that is damaged, and what `decompress`
+        raises: nothing of that batch is converted then, all before it is. RecordTooLargeError: a batch
+        would pass 2 GiB. What `compress` raises leaves the packer unusable.
+        """
+        cdef Py_ssize_t i = first
+        cdef int status = OK
+        if first < 0 or last > table.n or first > last:
+            raise InvalidArgumentError(f"batches [{first}, {last}) of a table of {table.n}")
+        self.enter()
+        try:
+            while i < last:
+                with nogil:
+                    status = self.add_plain(table, &i, last)
+                if status == OK:
+                    break
+                if status != NEEDS_GIL:
+                    self.raise_status_of(status, table, &table.rows[i])
+                self.add_with_codec(table, &table.rows[i])
+                i += 1
+        finally:
+            self.is_busy = False
+
+    def finish(self):
+        """End the open batch. `take` then gives the last of it."""
+        self.enter()
+        try:
+            self.close()
+        finally:
+            self.is_busy = False
+
+    @property
+    def ready_bytes(self):
+        """How much `take` would give: take before it grows beyond what memory should hold."""
+        return self.closed_end()
+
+    def take(self):
+        """The ended batches since the last call, as a read-only memoryview of consecutive v2 batches.
+
+        The view stays valid as long as it lives. Release it before the next call: its memory is then
+        used again, which spares most of the cost of writing to memory.
+        """
+        cdef OutputChunk full = self.chunk
+        cdef OutputChunk fresh
+        cdef int64_t end
+        cdef int64_t rest
+        self.enter()
+        try:
+            end = self.closed_end()
+            rest = full.out.size - end
+            self.store_crcs()
+            fresh = self.spare if self.spare is not None and self.spare.exports == 0 else OutputChunk()
+            fresh.out.size = 0
+            if ensure_room(&fresh.out, rest) != OK:
+                raise MemoryError
+            if rest:
+                memcpy(fresh.out.first, full.out.first + end, rest)
+            fresh.out.size = rest
+            full.out.size = end
+            self.pack.header.position = 0
+            self.crcs_stored_to = 0
+            self.chunk = fresh
+            self.spare = full if full.out.capacity <= SPARE_BYTES else None
+            return PyMemoryView_FromObject(full)
+        finally:
+            self.is_busy = False
+
+    # --- without the GIL ---------------------------------------------------------------------
+
+    cdef int add_plain(self, BatchTable table, Py_ssize_t* i, Py_ssize_t last) noexcept nogil:
+        """Convert from row i[0] on, and count it up. NEEDS_GIL: that row is whole, but needs a codec."""
+        cdef const uint8_t* bytes = table.window.base
+        cdef const uint8_t* end = bytes + table.window.size
+        cdef const BatchHeader* row
+        cdef Py_ssize_t checked = i[0]
+        cdef int status
+        while i[0] < last:
+            row = &table.rows[i[0]]
+            if self.check_crc and i[0] >= checked:
+                # Some ahead: the processor then works on several small messages' CRCs at a time.
+                checked = i[0] + count_whole(bytes, row, min(last - i[0], CRCS_AHEAD))
+                if checked == i[0]:
+                    return BAD_CRC
+            if self.pack.is_open and self.pack.codec != CODEC_NONE:
+                return NEEDS_GIL
+            if self.is_copied(row):
+                status = self.close_plain()
+                if status == OK:
+                    status = self.copy(bytes + row.position, row.size_bytes)
+            elif codec_of(row) != CODEC_NONE or self.codec > CODEC_NONE:
+                return NEEDS_GIL
+            elif row.magic == 2:
+                status = self.add_plain_batch(bytes, end, row)
+            else:
+                status = self.add_plain_message(bytes, end, row)
+            if status != OK:
+                return status
+            i[0] += 1
+        return OK
+
+    cdef int add_plain_message(self, const uint8_t* bytes, const uint8_t* end, const BatchHeader* row) noexcept nogil:
+        cdef Span span
+        cdef RecordView record
+        cdef int8_t magic = 0
+        cdef uint8_t attributes = 0
+        cdef bint sets_horizon
+        cdef int status
+        span.p = bytes + row.position
+        span.end = span.p + row.size_bytes
+        status = parse_message(&span, &record, &magic, &attributes)
+        if status != OK:
+            return status
+        sets_horizon = self.sets_horizon(row, record.value_size < 0)
+        status = self.put_record(row, &record, end, CODEC_NONE, sets_horizon)
+        if status == NEEDS_CLOSE:
+            status = self.close_plain()
+            if status == OK:
+                status = self.put_record(row, &record, end, CODEC_NONE, sets_horizon)
+        if status == OK and self.repack_bytes == 0:
+            status = self.close_plain()
+        return status
+
+    cdef int add_plain_batch(self, const uint8_t* bytes, const uint8_t* end, const BatchHeader* row) noexcept nogil:
+        cdef Source source
+        cdef int status
+        source.row = row
+        source.raw = bytes + row.position
+        source.records.p = source.raw + V2_HEADER_SIZE
+        source.records.end = source.raw + row.size_bytes
+        source.readable_end = end
+        status = inspect(&source)
+        if status != OK:
+            return status
+        if self.repack_bytes == 0 and not self.sets_horizon(row, source.has_null_value):
+            return self.copy(source.raw, row.size_bytes)
+        status = self.put_source(&source)
+        if status == NEEDS_CLOSE:
+            status = self.close_plain()
+            if status == OK:
+                status = self.put_source(&source)
+        if status == OK and self.repack_bytes == 0:
+            status = self.close_plain()
+        return status
+
+    cdef bint is_copied(self, const BatchHeader* row) noexcept nogil:
+        """Does this batch go out as it stands?"""
+        if row.magic < 2:
+            return False
+        if row.attributes & CONTROL_BIT or row.count == 0:
+            return True
+        if self.codec >= 0 and codec_of(row) != self.codec:
+            return False
+        if self.repack_bytes:
+            return row.size_bytes >= self.repack_bytes
+        # Only its records tell whether the cleaner would set its delete horizon.
+        return self.delete_horizon_ms < 0 or (row.attributes & DELETE_HORIZON_BIT) != 0
+
+    cdef inline int codec_for(self, const BatchHeader* row) noexcept nogil:
+        return codec_of(row) if self.codec < 0 else self.codec
+
+    cdef inline bint sets_horizon(self, const BatchHeader* row, bint has_null_value) noexcept nogil:
+        return self.delete_horizon_ms >= 0 and has_null_value and not (
+            row.magic == 2 and row.attributes & DELETE_HORIZON_BIT
+        )
+
+    # --- into the open batch -----------------------------------------------------------------
+
+    cdef int put_source(self, Source* source) noexcept nogil:
+        """Write the records that are left. NEEDS_CLOSE: of a v2 batch none, of a wrapper some are written."""
+        cdef const BatchHeader* row = source.row
+        cdef int codec = self.codec_for(row)
+        cdef bint sets_horizon = self.sets_horizon(row, source.has_null_value)
+        cdef RecordView record
+        cdef Source ahead = source[0]
+        cdef int status
+        if row.magic == 2:
+            return self.put_batch(source, codec, sets_horizon)
+        while source.left:
+            status = parse_next(&ahead, &record)
+            if status == OK:
+                status = self.put_record(row, &record, source.readable_end, codec, sets_horizon)
+            if status != OK:
+                return status
+            source.records = ahead.records
+            source.left -= 1
+        return OK
+
+    cdef inline int put_record(
+        self, const BatchHeader* row, const RecordView* record, const uint8_t* readable_end, int codec,
+        bint sets_horizon,
+    ) noexcept nogil:
+        """Write one record of format v0 or v1."""
+        cdef Pack* pack = &self.pack
+        cdef int64_t size = self.chunk.out.size
+        cdef int64_t last_offset = pack.header.last_offset
+        cdef int64_t max_timestamp = pack.header.max_timestamp
+        cdef int status
+        if not pack.is_open:
+            status = self.begin(row, record, codec, sets_horizon)
+            if status == OK:
+                status = append_record(&self.chunk.out, &pack.header, record, readable_end)
+                if status != OK:
+                    self.undo_begin(size)
+            return status
+        if not self.joins(row, record.offset, record.offset, record.timestamp != -1, codec):
+            return NEEDS_CLOSE
+        status = append_record(&self.chunk.out, &pack.header, record, readable_end)
+        if status == OK and self.repack_bytes and self.chunk.out.size - pack.header.position > self.repack_bytes:
+            self.chunk.out.size = size
+            pack.header.count -= 1
+            pack.header.last_offset = last_offset
+            pack.header.max_timestamp = max_timestamp
+            return NEEDS_CLOSE
+        return status
+
+    cdef int put_batch(self, Source* source, int codec, bint sets_horizon) noexcept nogil:
+        """Write all records of a v2 batch into one batch."""
+        cdef const BatchHeader* row = source.row
+        cdef Output* out = &self.chunk.out
+        cdef Pack before = self.pack
+        cdef int64_t size = out.size
+        cdef Source ahead = source[0]
+        cdef RecordView record
+        cdef int status = OK
+        if not before.is_open and not sets_horizon:
+            status = self.begin_whole(source, codec)
+            ahead.left = 0
+        elif before.is_open and not self.joins(
+            row, row.base_offset, row.last_offset, row.max_timestamp != -1, codec
+        ):
+            return NEEDS_CLOSE
+        while status == OK and ahead.left > 0:
+            status = parse_next(&ahead, &record)
+            if status == OK and not self.pack.is_open:
+                status = self.begin(row, &record, codec, sets_horizon)
+            if status == OK:
+                status = append_record(out, &self.pack.header, &record, source.readable_end)
+            ahead.left -= 1
+        # Too large: alone, and as it was where nothing else asks for a change.
+        if status == OK and self.repack_bytes and out.size - self.pack.header.position > self.repack_bytes:
+            if before.is_open:
+                status = NEEDS_CLOSE
+            elif codec == codec_of(row):
+                out.size = size
+                self.pack = before
+                return self.copy(source.raw, row.size_bytes)
+        if status != OK:
+            out.size = size
+            self.pack = before
+            return status
+        # Offsets that compaction emptied at the end of the batch stay covered.
+        self.pack.header.last_offset = row.last_offset
+        return OK
+
+    cdef int begin_whole(self, Source* source, int codec) noexcept nogil:
+        """Open a batch with the header and the records of a v2 batch. If nothing joins, only the codec changes."""
+        cdef Output* out = &self.chunk.out
+        cdef BatchHeader* header = &self.pack.header
+        cdef int64_t size = source.records.end - source.records.p
+        header[0] = source.row[0]
+        header.attributes = <int16_t>(header.attributes & ~CODEC_MASK)
+        if ensure_room(out, V2_HEADER_SIZE + size) != OK or begin_batch(out, header) != OK:
+            return NO_MEMORY
+        memcpy(out.first + out.size, source.records.p, size)
+        out.size += size
+        header.count = source.row.count
+        header.last_offset = source.row.last_offset
+        self.pack.codec = codec
+        self.pack.has_time = source.row.max_timestamp != -1
+        self.pack.is_open = True
+        return OK
+
+    cdef int begin(self, const BatchHeader* row, const RecordView* first, int codec, bint sets_horizon) noexcept nogil:
+        cdef Pack* pack = &self.pack
+        cdef BatchHeader* header = &pack.header
+        header.attributes = shared_attributes(row)
+        header.base_offset = row.base_offset if row.magic == 2 else first.offset
+        header.base_timestamp = first.timestamp
+        if sets_horizon:
+            header.attributes = <int16_t>(header.attributes | DELETE_HORIZON_BIT)
+            header.base_timestamp = self.delete_horizon_ms
+        header.max_timestamp = row.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else -1
+        header.leader_epoch = row.leader_epoch
+        header.producer_id = row.producer_id
+        header.producer_epoch = row.producer_epoch
+        header.base_sequence = row.base_sequence
+        pack.codec = codec
+        pack.has_time = (row.max_timestamp if row.magic == 2 else first.timestamp) != -1
+        if begin_batch(&self.chunk.out, header) != OK:
+            return NO_MEMORY
+        pack.is_open = True
+        return OK
+
+    cdef inline void undo_begin(self, int64_t size) noexcept nogil:
+        self.pack.is_open = False
+        self.chunk.out.size = size
+
+    cdef inline bint joins(
+        self, const BatchHeader* row, int64_t first_offset, int64_t last_offset, bint has_time, int codec
+    ) noexcept nogil:
+        """May records of this row, at these offsets, go into the open batch? See the head of this file."""
+        cdef const BatchHeader* header = &self.pack.header
+        cdef int16_t shared = shared_attributes(row)
+        if first_offset <= header.last_offset or last_offset < first_offset:
+            return False
+        if <uint64_t>last_offset - <uint64_t>header.base_offset > INT32_MAX:
+            return False
+        if self.repack_bytes == 0:
+            return True         # of the same wrapper
+        if (
+            shared_attributes(header) != shared or self.pack.codec != codec or self.pack.has_time != has_time
+            or header.leader_epoch != row.leader_epoch
+            or header.producer_id != row.producer_id or header.producer_epoch != row.producer_epoch
+        ):
+            return False
+        if shared & TIMESTAMP_TYPE_BIT and header.max_timestamp != row.max_timestamp:
+            return False
+        if shared & DELETE_HORIZON_BIT and header.base_timestamp != row.base_timestamp:
+            return False
+        if header.base_sequence < 0 or row.base_sequence < 0:
+            return header.base_sequence == row.base_sequence and row.producer_id < 0
+        # A sequence number a offset, modulo 2^31 (DefaultRecordBatch.incrementSequence).
+        return first_offset == header.last_offset + 1 and row.base_sequence == (
+            (<uint64_t>header.base_sequence + <uint64_t>first_offset - <uint64_t>header.base_offset) & INT32_MAX
+        )
+
+    # --- ended batches -----------------------------------------------------------------------
+
+    cdef int64_t closed_end(self) noexcept nogil:
+        return self.pack.header.position if self.pack.is_open else self.chunk.out.size
+
+    cdef int close_plain(self) noexcept nogil:
+        """End the open batch, if there is one, as it stands."""
+        cdef int status
+        if not self.pack.is_open:
+            return OK
+        status = end_batch(&self.chunk.out, &self.pack.header)
+        if status != OK:
+            return status
+        self.pack.is_open = False
+        self.crcs_lacking += 1
+        if self.crcs_lacking >= DEFERRED_CRCS:
+            self.store_crcs()
+        return OK
+
+    cdef void store_crcs(self) noexcept nogil:
+        cdef int64_t end = self.closed_end()
+        if self.crcs_stored_to < end:
+            store_batch_crcs(&self.chunk.out, self.crcs_stored_to, end)
+        self.crcs_stored_to = end
+        self.crcs_lacking = 0
+
+    cdef int copy(self, const uint8_t* raw, int64_t size) noexcept nogil:
+        """Take a v2 batch over as it stands, its CRC included. No batch is open."""
+        self.store_crcs()
+        if ensure_room(&self.chunk.out, size) != OK:
+            return NO_MEMORY
+        memcpy(self.chunk.out.first + self.chunk.out.size, raw, size)
+        self.chunk.out.size += size
+        self.crcs_stored_to = self.chunk.out.size
+        return OK
+
+    # --- with codecs, and the GIL ------------------------------------------------------------
+
+    cdef int add_with_codec(self, BatchTable table, const BatchHeader* row) except -1:
+        """Convert a row whose CRC add_plain has checked."""
+        cdef Source source
+        cdef Window opened
+        cdef int status
+        source.row = row
+        source.raw = table.window.base + row.position
+        if self.is_copied(row):
+            self.close()
+            with nogil:
+                status = self.copy(source.raw, row.size_bytes)
+            return self.raise_status_of(status, table, row)
+        opened = open_records(
+            table.window, row, table.decompress if self.decompress is None else self.decompress, &source.records
+        )
+        source.readable_end = opened.base + opened.size
+        with nogil:
+            status = inspect(&source)
+        self.raise_status_of(status, table, row)
+        if row.magic == 2 and codec_of(row) == self.codec_for(row) and self.repack_bytes == 0:
+            if not self.sets_horizon(row, source.has_null_value):
+                with nogil:
+                    status = self.copy(source.raw, row.size_bytes)
+                return self.raise_status_of(status, table, row)
+        while True:
+            with nogil:
+                status = self.put_source(&source)
+            if status != NEEDS_CLOSE:
+                break
+            self.close()
+        self.raise_status_of(status, table, row)
+        if self.repack_bytes == 0:
+            self.close()
+        elif row.magic == 2 and self.pack.is_open and self.pack.header.count == row.count:
+            if codec_of(row) == self.codec_for(row):
+                # If nothing joins it, there is no need to compress it again.
+                self.lone = PyBytes_FromStringAndSize(<const char*>source.raw, row.size_bytes)
+                self.lone_count = row.count
+        return 0
+
+    cdef int close(self) except -1:
+        """End the open batch, if there is one, through its codec."""
+        cdef Output* out = &self.chunk.out
+        cdef Window compressed
+        cdef int64_t payload
+        cdef bytes lone = self.lone
+        if not self.pack.is_open:
+            return 0
+        self.lone = None
+        if lone is not None and self.pack.header.count == self.lone_count:
+            out.size = self.pack.header.position
+            self.pack.is_open = False
+            if self.copy(<const uint8_t*>lone, len(lone)) != OK:
+                raise MemoryError
+            return 0
+        if self.pack.codec != CODEC_NONE:
+            self.is_broken = True       # until the codec has answered
+            if self.compress is None:
+                raise InvalidArgumentError(
+                    f"codec {self.pack.codec} and no compressor was given",
+                    offset=self.pack.header.base_offset,
+                    hint="BatchPacker(compress=...)",
+                )
+            payload = self.pack.header.position + V2_HEADER_SIZE
+            compressed = Window(self.compress(
+                self.pack.codec,
+                PyBytes_FromStringAndSize(<const char*>out.first + payload, out.size - payload),
+            ))
+            out.size = payload
+            if ensure_room(out, compressed.size) != OK:
+                raise MemoryError
+            if compressed.size:
+                memcpy(out.first + payload, compressed.base, compressed.size)
+            out.size += compressed.size
+            self.is_broken = False
+            self.pack.header.attributes = <int16_t>(self.pack.header.attributes | self.pack.codec)
+        if self.close_plain() != OK:
+            self.is_broken = True
+            raise RecordTooLargeError(
+                "a batch is larger than its 32-bit size can say", offset=self.pack.header.base_offset
+            )
+        return 0
+
+    # --- guards ------------------------------------------------------------------------------
+
+    cdef int enter(self) except -1:
+        if self.is_busy:
+            raise InvalidArgumentError("a BatchPacker serves one thread at a time")
+        if self.is_broken:
+            raise InvalidArgumentError("an earlier error while compressing left this BatchPacker with half a batch")
+        self.is_busy = True
+        return 0
+
+    cdef int raise_status_of(self, int status, BatchTable table, const BatchHeader* row) except -1:
+        if status == OK:
+            return 0
+        if status == BAD_SIZE and row.size_bytes >= INT32_MAX // 2:
+            raise RecordTooLargeError(
+                "a record or batch is larger than the 32-bit sizes of v2 can say",
+                file=table.window.name, position=row.position, offset=row.base_offset,
+            )
+        return raise_batch(status, table.window, row)
