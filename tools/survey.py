@@ -174,6 +174,8 @@ class Survey:
         if magic < 2 and codec == 0:
             # A bare message: its header tells all.
             use.records += 1
+            use.stored_bytes += size
+            use.bare_bytes += size
             self.records += 1
             self.timestamps.see(batch.max_timestamp, batch.last_offset)
             self.timestamps.log_append_time += batch.timestamp_type == 1

@@ -111,8 +111,7 @@ def _by_index_rule(partition: Partition) -> Iterator[Reason]:
         yield Reason("index entries with the last offset: since KAFKA-6264 (2.0)", since="2.0.0")
     if "beyond" in seen:
         yield Reason(
-            "index entries whose offset lies behind their batch, the last of an append of several batches: "
-            "one decision an append, before 3.9.1 and 4.0.1", until="4.0.0",
+            "index entries with an offset behind their batch: one an append, before 3.9.1 and 4.0.1", until="4.0.0",
         )
 
 
