@@ -161,8 +161,17 @@ cdef class RecordBatch:
 
 
 cdef class Record:
-    cdef Window window          # keeps the bytes of `view` alive
-    cdef RecordView view
+    # 80 bytes with the object's head, and no more: gcc clears that much of a new object in five
+    # stores, and anything larger by `rep stos`, which costs more than all the rest of a record.
+    cdef Window window              # keeps the bytes alive
+    cdef int64_t offset_
+    cdef int64_t timestamp_
+    cdef const uint8_t* key_
+    cdef const uint8_t* value_
+    cdef int32_t key_size           # -1: null
+    cdef int32_t value_size         # -1: null
+    cdef int32_t tail_size          # what follows the value: v2's header count and headers
+    cdef int32_t size_bytes_
     cdef int32_t sequence_
     cdef int8_t timestamp_type_
 
@@ -182,6 +191,8 @@ cdef class RecordIterator:
     cdef int64_t first_offset       # records below are passed over,
     cdef int64_t last_offset        # and the first one above ends the iteration
     cdef bint with_control
+    cdef Record given_last          # the record given last, and the one before it
+    cdef Record given_before
 
     cdef int parse_next(self, RecordView* out) noexcept
     cdef bint open_next(self) except -1

@@ -444,3 +444,20 @@ def test_iterators_are_independent():
     next(first)
     assert [r.offset for r in second] == list(range(50))
     assert [r.offset for r in first] == list(range(1, 50))
+
+
+@pytest.mark.parametrize("kept", [set(), {0}, {1, 2}, {3, 7, 8, 9}, set(range(20))])
+def test_a_kept_record_never_changes(kept):
+    """An iterator may give an object again that nobody has kept."""
+    batch = only_batch(plain.batch_v2(b"".join(plain.record_v2(n, value=b"%d" % n) for n in range(20)), count=20))
+    mine = [record for n, record in enumerate(batch) if n in kept]
+    assert [(r.offset, r.value) for r in mine] == [(n, b"%d" % n) for n in sorted(kept)]
+    assert len({id(r) for r in mine}) == len(kept)
+
+
+def test_a_record_kept_by_one_reference_in_a_container_never_changes():
+    records = iter(only_batch(plain.batch_v2(b"".join(plain.record_v2(n) for n in range(9)), count=9)))
+    slots = [None] * 9
+    for n in range(9):
+        slots[n] = next(records)
+    assert [r.offset for r in slots] == list(range(9))
