@@ -179,7 +179,8 @@ def scan(
     table.end = position
     table.size = size
     with nogil:
-        table.stop_ = fill(table, size, check_crc, max_batches, position + min(max_bytes, size) if max_bytes >= 0 else -1)
+        table.stop_ = fill(
+            table, size, check_crc, max_batches, position + min(max_bytes, size) if max_bytes >= 0 else -1)
     if table.stop_ == NO_MEMORY:
         raise_status(NO_MEMORY, -1, -1)
     return table
