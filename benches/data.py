@@ -1,4 +1,4 @@
-"""The messages and segments that the benchmarks read: made by aiokafka's builders, so that no contender reads its own writing."""
+"""Messages and segments to read: made by aiokafka's builders, so that we do not read our own writing."""
 import functools
 import random
 import struct
@@ -32,7 +32,7 @@ def messages(count: int, value_bytes: int = 100) -> tuple[list[bytes], list[byte
 
 @functools.cache
 def segment(magic: int, codec: str, batch_bytes: int, count: int, value_bytes: int = 100) -> bytes:
-    """The bytes of a .log: `count` records in batches of about `batch_bytes`, offsets from 0, as a broker numbers them."""
+    """The bytes of a .log: `count` records in batches of about `batch_bytes`, numbered from 0 as a broker does."""
     keys, values, timestamps = messages(count, value_bytes)
     out = bytearray()
     i = 0

@@ -114,7 +114,8 @@ class Bench:
         goal = "" if r.must is None else f"must {r.must:g}" + (f", stretch {r.stretch:g}" if r.stretch else "")
         print(f"{r.case:34} {r.ours:24} {r.ours_rate:10.2f} {r.unit:8} {r.peer:28} {r.peer_rate:9.2f}"
               f"  ratio {r.ratio:6.2f}  {goal:24} {r.verdict:8}"
-              f" cpu {r.ours_cpu_s:.3f}/{r.peer_cpu_s:.3f} s  wall {r.ours_wall_s:.3f}/{r.peer_wall_s:.3f} s", flush=True)
+              f" cpu {r.ours_cpu_s:.3f}/{r.peer_cpu_s:.3f} s"
+              f"  wall {r.ours_wall_s:.3f}/{r.peer_wall_s:.3f} s", flush=True)
 
     def write_json(self, path: str) -> None:
         with open(path, "w") as f:

@@ -3,9 +3,9 @@
 A v1 segment that is not compressed holds a batch a message; a Python object for each would cost
 more than converting it. Opens nothing, checks no CRC, raises only for slots outside the table.
 """
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
-from .batch_header cimport CODEC_MASK, CODEC_NONE, BatchHeader
+from .batch_header cimport CODEC_MASK, CODEC_NONE, TRANSACTIONAL_BIT, BatchHeader
 from .segment_scan cimport BatchTable
 
 cdef enum:
@@ -86,6 +86,93 @@ def first_of_later_epoch(BatchTable table not None, int epoch, Py_ssize_t first=
                 found = i
                 break
     return found
+
+
+def first_epoch_back(BatchTable table not None, int32_t epoch):
+    """The first slot whose leader epoch is below `epoch` or the one before it; -1 where none is. No epoch (-1) is none."""
+    cdef Py_ssize_t i
+    cdef Py_ssize_t found = -1
+    with nogil:
+        for i in range(table.n):
+            if table.rows[i].leader_epoch >= 0:
+                if table.rows[i].leader_epoch < epoch:
+                    found = i
+                    break
+                epoch = table.rows[i].leader_epoch
+    return found
+
+
+def next_epoch(BatchTable table not None, Py_ssize_t slot):
+    """The first slot behind `slot` with another leader epoch; the number of batches where there is none."""
+    cdef Py_ssize_t i
+    checked(table, slot, -1)
+    with nogil:
+        i = slot + 1
+        while i < table.n and table.rows[i].leader_epoch == table.rows[slot].leader_epoch:
+            i += 1
+    return min(i, table.n)
+
+
+def first_transactional(BatchTable table not None, Py_ssize_t first=0):
+    """The first slot from `first` on that is part of a transaction, its marker included; -1 where none is."""
+    cdef Py_ssize_t i
+    cdef Py_ssize_t found = -1
+    with nogil:
+        for i in range(max(first, 0), table.n):
+            if table.rows[i].magic == 2 and table.rows[i].attributes & TRANSACTIONAL_BIT:
+                found = i
+                break
+    return found
+
+
+def first_not_rising(const int64_t[::1] offsets not None, int64_t last):
+    """The first place in `offsets` that is not above the one before it (the first one: above `last`); -1: all rise."""
+    cdef Py_ssize_t i
+    cdef Py_ssize_t found = -1
+    with nogil:
+        for i in range(offsets.shape[0]):
+            if offsets[i] <= last:
+                found = i
+                break
+            last = offsets[i]
+    return found
+
+
+def first_beyond(BatchTable table not None, int64_t offset):
+    """The first slot whose last offset is above `offset`; -1 where none is."""
+    cdef Py_ssize_t i
+    cdef Py_ssize_t found = -1
+    with nogil:
+        for i in range(table.n):
+            if table.rows[i].last_offset > offset:
+                found = i
+                break
+    return found
+
+
+def find_position(BatchTable table not None, int64_t position):
+    """The slot of the batch that begins at `position`; -1 where none does."""
+    cdef Py_ssize_t low = 0
+    cdef Py_ssize_t high = table.n
+    cdef Py_ssize_t middle
+    while low < high:
+        middle = (low + high) >> 1
+        if table.rows[middle].position < position:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < table.n and table.rows[low].position == position else -1
+
+
+def largest_timestamp(BatchTable table not None, Py_ssize_t first=0, Py_ssize_t stop=-1):
+    """Of the slots [first, stop); -1 where none has one."""
+    cdef Py_ssize_t i
+    cdef int64_t largest = -1
+    stop = checked(table, first, stop)
+    with nogil:
+        for i in range(first, stop):
+            largest = max(largest, table.rows[i].max_timestamp)
+    return largest
 
 
 def first_larger(BatchTable table not None, int64_t size_bytes, Py_ssize_t first=0):

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from seglog._kernels.record_batch import Record, RecordBatch
     from seglog.log.partition import Partition, open_partition
     from seglog.segment.segment import LostRange, Segment, TimestampOffset
+    from seglog.upkeep.findings import Finding, Report
+    from seglog.upkeep.verify import verify
 
 __all__ = [
-    "open_partition",
-    "Columns", "LostRange", "Partition", "Record", "RecordBatch", "Segment", "TimestampOffset",
+    "open_partition", "verify",
+    "Columns", "Finding", "LostRange", "Partition", "Record", "RecordBatch", "Report", "Segment", "TimestampOffset",
     "SeglogError", "errors",
     "__version__",
 ]
@@ -32,12 +34,15 @@ __all__ = [
 _ROOM_OF = {
     "open_partition": "log.partition",
     "Columns": "_kernels.columns",
+    "Finding": "upkeep.findings",
     "LostRange": "segment.segment",
     "Partition": "log.partition",
     "Record": "_kernels.record_batch",
     "RecordBatch": "_kernels.record_batch",
+    "Report": "upkeep.findings",
     "Segment": "segment.segment",
     "TimestampOffset": "segment.segment",
+    "verify": "upkeep.verify",
 }
 
 

@@ -57,7 +57,7 @@ class IndexFile:
         return self._entries
 
     def __getitem__(self, slot: int) -> tuple[int, int]:
-        return self._search.entry(slot)
+        return self._search.entry(slot + self._entries if slot < 0 else slot)
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return (self._search.entry(slot) for slot in range(self._entries))

@@ -71,7 +71,7 @@ class Segment:
         self.path = path
         self.base_offset = names.parse_base_offset(path.name)
         self.is_last = is_last
-        self._decompress = decompress or decompressor()
+        self.decompress = decompress or decompressor()
         self._mapping: Mapping | None = None
         self._window: Window | None = None
         self._offset_index: OffsetIndex | None = None
@@ -145,7 +145,7 @@ class Segment:
         while position < size:
             table = scan(
                 window, position, check_crc=check_crc, max_batches=SCAN_BATCHES,
-                max_bytes=SCAN_BYTES if check_crc else -1, decompress=self._decompress,
+                max_bytes=SCAN_BYTES if check_crc else -1, decompress=self.decompress,
             )
             if len(table):
                 last_offset = table[-1].last_offset
@@ -176,7 +176,7 @@ class Segment:
             yield from table
 
     def _lost(self, position: int, end: int, last_offset: int, reason: str) -> LostRange:
-        following = next(iter(scan(self.window, end, max_batches=1, decompress=self._decompress)), None)
+        following = next(iter(scan(self.window, end, max_batches=1, decompress=self.decompress)), None)
         return LostRange(
             file=str(self.path),
             position=position,
@@ -235,7 +235,7 @@ class Segment:
             return True
         if not 0 < position < self.size_bytes:
             return False
-        table = scan(self.window, position, max_batches=1, check_crc=True, decompress=self._decompress)
+        table = scan(self.window, position, max_batches=1, check_crc=True, decompress=self.decompress)
         try:
             return len(table) == 1 and self.base_offset <= table[0].base_offset <= offset
         except CorruptRecordError:      # a wrapper that does not open
@@ -298,7 +298,7 @@ class Segment:
         if timestamp < 0:
             return None
         position = self._position_near(offset)
-        table = scan(self.window, position, max_bytes=SCAN_BYTES, decompress=self._decompress)
+        table = scan(self.window, position, max_bytes=SCAN_BYTES, decompress=self.decompress)
         found = table.find_offset(offset)
         if found < 0 or not table[found].crc_is_valid() or table[found].max_timestamp != timestamp:
             return None

@@ -1,0 +1,34 @@
+"""`python -m benches`: every ratio of docs/benchmarks.md in one run.
+
+    python -m benches [--records N] [--repetitions N] [--only TEXT] [--json FILE]
+
+CI runs it once with `--records 2000 --repetitions 1`, so that it cannot rot; figures want the defaults.
+"""
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from benches import reading
+from benches.runner import Bench
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benches", description=__doc__.split("\n")[0])
+    parser.add_argument("--records", type=int, default=1_000_000, help="in the uncompressed segments")
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--only", default="", help="cases whose name holds this")
+    parser.add_argument("--json", help="write a line a result to this file")
+    options = parser.parse_args()
+    bench = Bench(options.repetitions, options.only)
+    with tempfile.TemporaryDirectory() as directory:
+        reading.run(bench, Path(directory), options.records)
+    if options.json:
+        bench.write_json(options.json)
+    short = [r.case for r in bench.results if r.verdict == "SHORT"]
+    print(f"\n{len(bench.results)} figures, {len(short)} short of their goal", *short, sep="\n  ")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

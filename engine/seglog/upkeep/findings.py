@@ -1,0 +1,150 @@
+"""What `verify` can find: the codes, what each means, how grave it is, what to do. docs/findings.md is made from here.
+
+A finding is data. `error`: records are damaged or would be read wrongly. `warning`: no record is touched,
+but a broker would repair the file at its next unclean start, or trust it wrongly at a clean one. `note`:
+unusual and as some Kafka version writes it; a directory with notes alone is clean.
+"""
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+SCHEMA = 1
+
+
+class Severity(StrEnum):
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    severity: Severity
+    meaning: str
+    fix: str
+
+
+_RECOVER = "a broker's recovery cuts the log here; keep a copy first"
+_REBUILD = "seglog index rebuild"
+_E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
+
+KINDS = {
+    # the log
+    "crc_mismatch": Kind(_E, "a batch fails its checksum", _RECOVER),
+    "bad_batch": Kind(_E, "a batch header, size, magic or count that cannot be", _RECOVER),
+    "bad_records": Kind(_E, "the checksum fits and the records inside contradict the header or themselves", _RECOVER),
+    "garbage_tail": Kind(_E, "bytes behind the last batch that are no batch", _RECOVER),
+    "offset_back": Kind(_E, "a batch begins at or below the last offset before it; no checksum covers that field",
+                        "a broker refuses or cuts the log here; keep a copy first"),
+    "offset_below_base": Kind(_E, "a batch begins below its segment's base offset", _RECOVER),
+    "offset_span": Kind(_E, "an offset further than 2^31-1 from the segment's base: no index can name it",
+                        "a broker splits the segment when it loads it"),
+    "segment_overlap": Kind(_E, "a segment begins below the end of the one before it", _RECOVER),
+    "epoch_back": Kind(_E, "a leader epoch below an earlier one; no checksum covers that field",
+                       "compare with another replica"),
+    "torn_tail": Kind(_W, "the last batch is cut short: a write that did not finish",
+                      "nothing is lost but that write; a broker cuts it at the next start"),
+    "zero_tail": Kind(_W, "zeros behind the last batch: the file was preallocated and its broker crashed",
+                      "nothing is lost; a broker cuts them at the next start"),
+    "large_batch": Kind(_N, "a batch larger than max.message.bytes", "nothing, unless it has to be appended again"),
+    # offset and time index
+    "index_missing": Kind(_W, "a segment without its .index", _REBUILD),
+    "index_corrupt": Kind(_W, "an .index whose size or order cannot be", _REBUILD),
+    "index_empty": Kind(_W, "an .index without an entry beside a log that wants some", _REBUILD),
+    "index_misleads": Kind(_W, "an index entry that does not lead to a batch which begins at or before its offset",
+                           _REBUILD),
+    "index_zero_tail": Kind(_W, "preallocated zeros behind the entries: a clean start would take them for entries",
+                            _REBUILD),
+    "index_too_large": Kind(_W, "an index file larger than segment.index.bytes: a clean start fails on it", _REBUILD),
+    "timeindex_missing": Kind(_W, "a segment with timestamps without its .timeindex", _REBUILD),
+    "timeindex_corrupt": Kind(_W, "a .timeindex whose size or order cannot be", _REBUILD),
+    "timeindex_empty": Kind(_W, "a .timeindex without an entry beside records with timestamps", _REBUILD),
+    "timeindex_misleads": Kind(_W, "a time entry that hides a later timestamp, or names an offset past the end",
+                               _REBUILD),
+    "timeindex_behind": Kind(_W, "the last time entry of a closed segment is below its largest timestamp", _REBUILD),
+    "timeindex_loose": Kind(_N, "a time entry above every timestamp up to its offset, as after compaction",
+                            "nothing: searches read a little more"),
+    # transactions, producers, epochs, leftovers
+    "txnindex_corrupt": Kind(_W, "a .txnindex whose size or order cannot be", "remove it: a broker rebuilds it"),
+    "txnindex_misleads": Kind(_W, "an aborted transaction whose marker is not in the segment",
+                              "a broker rebuilds the file at an unclean start"),
+    "txnindex_incomplete": Kind(_E, "an abort marker that the .txnindex does not list: aborted data reads as committed",
+                                "a broker rebuilds the file at an unclean start"),
+    "snapshot_corrupt": Kind(_W, "a producer snapshot that fails its checksum",
+                             "remove it: a broker rebuilds producer state from the log"),
+    "epochs_corrupt": Kind(_W, "a leader-epoch-checkpoint that does not parse or goes back",
+                           "remove it: a broker rebuilds it from the batches"),
+    "epochs_missing": Kind(_W, "batches carry leader epochs and there is no leader-epoch-checkpoint",
+                           "a broker rebuilds it at an unclean start"),
+    "epochs_differ": Kind(_W, "a batch of an epoch that the leader-epoch-checkpoint does not have there",
+                          "a broker rebuilds it at an unclean start"),
+    "metadata_corrupt": Kind(_W, "a partition.metadata that does not parse: a broker refuses the directory",
+                             "write it anew with the topic's id"),
+    "leftover": Kind(_W, "a .cleaned, .swap or .deleted file: compaction or deletion was under way",
+                     "a broker completes or removes it at the next start"),
+    "orphan_index": Kind(_W, "an index file without its .log", "a broker removes it at the next start"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing found. position: byte in the file; offset: of the record; size_bytes: of the damage, where known."""
+
+    code: str
+    file: str
+    position: int | None = None
+    offset: int | None = None
+    size_bytes: int | None = None
+    found: str = ""
+    expected: str = ""
+    last_offset: int | None = None
+
+    @property
+    def severity(self) -> Severity:
+        return KINDS[self.code].severity
+
+    @property
+    def meaning(self) -> str:
+        return KINDS[self.code].meaning
+
+    @property
+    def fix(self) -> str:
+        return KINDS[self.code].fix
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON line of `seglog verify --json`; fields that are not known are left out."""
+        known = {name: value for name, value in asdict(self).items() if value not in (None, "")}
+        return {"type": "finding", "schema": SCHEMA, "severity": str(self.severity), **known, "fix": self.fix}
+
+
+@dataclass(slots=True)
+class Report:
+    """What `verify` looked at and what it found. `records` counts legacy records only at level "deep"."""
+
+    path: str
+    level: str
+    segments: int = 0
+    size_bytes: int = 0
+    batches: int = 0
+    records: int = 0
+    log_start_offset: int | None = None
+    log_end_offset: int | None = None
+    findings: list[Finding] = field(default_factory=list)
+
+    def count(self, severity: Severity) -> int:
+        return sum(f.severity == severity for f in self.findings)
+
+    @property
+    def ok(self) -> bool:
+        """No error and no warning."""
+        return all(f.severity == Severity.NOTE for f in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `summary` line of `seglog verify --json`."""
+        return {
+            "type": "summary", "schema": SCHEMA, "path": self.path, "level": self.level, "ok": self.ok,
+            "segments": self.segments, "size_bytes": self.size_bytes, "batches": self.batches,
+            "records": self.records, "log_start_offset": self.log_start_offset,
+            "log_end_offset": self.log_end_offset,
+            "errors": self.count(_E), "warnings": self.count(_W), "notes": self.count(_N),
+        }
