@@ -170,8 +170,8 @@ cdef class BatchPacker:
     cdef int crcs_lacking
     cdef bint is_busy
     cdef bint is_broken
-    cdef bytes lone                 # the open batch as it was read, as long as it has no more than
-    cdef int32_t lone_count         # so many records
+    cdef bytes lone                 # the open, compressed batch as it was read, while it has no more
+    cdef int32_t lone_count         # records than these
     cdef object decompress
     cdef object compress
     cdef readonly int64_t repack_bytes
@@ -290,7 +290,7 @@ cdef class BatchPacker:
                     return BAD_CRC
             if self.pack.is_open and self.pack.codec != CODEC_NONE:
                 return NEEDS_GIL
-            if self.is_copied(row):
+            if row.magic == 2 and self.is_copied(row):
                 status = self.close_plain()
                 if status == OK:
                     status = self.copy(bytes + row.position, row.size_bytes)
@@ -350,9 +350,7 @@ cdef class BatchPacker:
         return status
 
     cdef bint is_copied(self, const BatchHeader* row) noexcept nogil:
-        """Does this batch go out as it stands?"""
-        if row.magic < 2:
-            return False
+        """Does this v2 batch go out as it stands?"""
         if row.attributes & CONTROL_BIT or row.count == 0:
             return True
         if self.codec >= 0 and codec_of(row) != self.codec:
@@ -576,7 +574,7 @@ cdef class BatchPacker:
         cdef int status
         source.row = row
         source.raw = table.window.base + row.position
-        if self.is_copied(row):
+        if row.magic == 2 and self.is_copied(row):
             self.close()
             with nogil:
                 status = self.copy(source.raw, row.size_bytes)
@@ -603,7 +601,7 @@ cdef class BatchPacker:
         if self.repack_bytes == 0:
             self.close()
         elif row.magic == 2 and self.pack.is_open and self.pack.header.count == row.count:
-            if codec_of(row) == self.codec_for(row):
+            if codec_of(row) == self.pack.codec != CODEC_NONE:
                 # If nothing joins it, there is no need to compress it again.
                 self.lone = PyBytes_FromStringAndSize(<const char*>source.raw, row.size_bytes)
                 self.lone_count = row.count

@@ -300,6 +300,12 @@ def test_a_v2_batch_that_stays_alone_keeps_its_bytes(codec):
     assert pack(data, repack_bytes=10_000, codec=codec) == data
 
 
+def test_a_batch_that_ends_a_compressed_run_is_written_once():
+    old = message(BASE, magic=0) + wrapper([(BASE + 1, 0, None, None)], magic=0)
+    data = old + batch([(BASE + 2, 0, None, None, [("h", None)])]) + message(BASE + 3, magic=0)
+    assert records(pack(data, repack_bytes=10_000)) == records(data)
+
+
 def test_a_batch_keeps_the_range_of_offsets_that_compaction_left_it():
     data = batch(rows_of(BASE + 2, 1), base_offset=BASE, last_offset=BASE + 9)
     data += batch(rows_of(BASE + 12, 1), base_offset=BASE + 10, last_offset=BASE + 19)
