@@ -6,12 +6,36 @@ own, and a reference of its own to the owner of the bytes.
 """
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 
+from .column_decoder cimport seg_binary, seg_columns
 
-cdef extern from "seg_arrow.h":
+cdef extern from "seg_arrow.h" nogil:
     int ARROW_FLAG_NULLABLE
+
+    ctypedef struct ArrowSchema:
+        const char* format
+        const char* name
+        int64_t flags
+        int64_t n_children
+        ArrowSchema** children
+        void (*release)(ArrowSchema*) noexcept nogil
+        void* private_data
+
+    ctypedef struct ArrowArray:
+        int64_t length
+        int64_t null_count
+        int64_t n_buffers
+        int64_t n_children
+        const void** buffers
+        ArrowArray** children
+        void (*release)(ArrowArray*) noexcept nogil
+        void* private_data
+
+cdef enum:
+    MAX_BUFFERS = 3
+    MAX_CHILDREN = 5
 
 # What a node's private_data points to: it lives until the node's release.
 cdef struct SchemaBlock:
@@ -47,6 +71,7 @@ cdef void release_array(ArrowArray* array) noexcept nogil:
 
 
 cdef int fill_schema(ArrowSchema* out, const char* format, const char* name, bint nullable, int n_children) except -1:
+    """One column of a schema. `format` and `name` are literals: they are never freed."""
     cdef int i
     cdef SchemaBlock* block = <SchemaBlock*>calloc(1, sizeof(SchemaBlock))
     if block == NULL:
@@ -65,6 +90,7 @@ cdef int fill_schema(ArrowSchema* out, const char* format, const char* name, bin
 
 cdef int fill_array(ArrowArray* out, object owner, int64_t length, int64_t null_count,
                     int n_buffers, int n_children) except -1:
+    """One column of data; its buffers, memory of `owner`, are for the caller to set."""
     cdef int i
     cdef ArrayBlock* block = <ArrayBlock*>calloc(1, sizeof(ArrayBlock))
     if block == NULL:
@@ -118,3 +144,61 @@ cdef object schema_capsule(ArrowSchema* schema):
 
 cdef object array_capsule(ArrowArray* array):
     return PyCapsule_New(array, "arrow_array", drop_array)
+
+
+# --- the columns --------------------------------------------------------------------------
+
+cdef object export_schema():
+    cdef ArrowSchema* schema = new_schema()
+    cdef object capsule = schema_capsule(schema)    # from here on it frees what is filled
+    cdef ArrowSchema* item
+    fill_schema(schema, b"+s", b"", False, 5)
+    fill_schema(schema.children[0], b"l", b"offset", False, 0)
+    fill_schema(schema.children[1], b"tsm:UTC", b"timestamp", True, 0)
+    fill_schema(schema.children[2], b"z", b"key", True, 0)
+    fill_schema(schema.children[3], b"z", b"value", True, 0)
+    fill_schema(schema.children[4], b"+l", b"headers", False, 1)
+    item = schema.children[4].children[0]
+    fill_schema(item, b"+s", b"item", False, 2)
+    fill_schema(item.children[0], b"z", b"key", False, 0)
+    fill_schema(item.children[1], b"z", b"value", True, 0)
+    return capsule
+
+
+cdef object export_array(object owner, const seg_columns* c,
+                         const uint8_t* timestamp_validity, int64_t timestamp_nulls):
+    cdef ArrowArray* array = new_array()
+    cdef object capsule = array_capsule(array)
+    cdef ArrowArray* child
+    fill_array(array, owner, c.rows, 0, 1, 5)
+
+    child = array.children[0]
+    fill_array(child, owner, c.rows, 0, 2, 0)
+    child.buffers[1] = c.offset
+
+    child = array.children[1]
+    fill_array(child, owner, c.rows, timestamp_nulls, 2, 0)
+    if timestamp_nulls > 0:
+        child.buffers[0] = timestamp_validity
+    child.buffers[1] = c.timestamp
+
+    fill_binary(array.children[2], owner, &c.key, c.rows)
+    fill_binary(array.children[3], owner, &c.value, c.rows)
+
+    child = array.children[4]
+    fill_array(child, owner, c.rows, 0, 2, 1)
+    child.buffers[1] = c.header_start
+    child = child.children[0]
+    fill_array(child, owner, c.header_rows, 0, 1, 2)
+    fill_binary(child.children[0], owner, &c.header_key, c.header_rows)
+    fill_binary(child.children[1], owner, &c.header_value, c.header_rows)
+    return capsule
+
+
+cdef int fill_binary(ArrowArray* array, object owner, const seg_binary* column, int64_t rows) except -1:
+    fill_array(array, owner, rows, column.null_count, 3, 0)
+    if column.null_count > 0:
+        array.buffers[0] = column.validity
+    array.buffers[1] = column.offsets
+    array.buffers[2] = column.data
+    return 0

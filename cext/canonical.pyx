@@ -34,6 +34,8 @@ def canonical_bytes(Columns columns not None, int64_t first=0, int64_t last=-1):
         last = columns.c.rows
     if not 0 <= first <= last <= columns.c.rows:
         raise InvalidArgumentError(f"rows {first} to {last} of {columns.c.rows}")
+    if first == last:
+        return memoryview(b"")
     cdef int64_t size = seg_canonical_size(&columns.c, first, last - first)
     cdef Arena arena = columns.pool.acquire(size + SEG_SLACK)
     with nogil:

@@ -14,9 +14,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
 from .arena cimport Arena, ArenaPool, lend, seg_forbid
-from .arrow_c cimport (
-    ArrowArray, ArrowSchema, array_capsule, fill_array, fill_schema, new_array, new_schema, schema_capsule,
-)
+from .arrow_c cimport export_array, export_schema
 from .batch_header cimport CODEC_MASK, BatchHeader
 from .column_decoder cimport (
     MAX_CONTENT_BYTES, NEEDS_DECOMPRESSION, NEEDS_HEADER_SPACE, SEG_SLACK, Run, decode_run, seg_binary, seg_columns,
@@ -38,8 +36,7 @@ globals()["ArenaPool"] = seglog._kernels.arena.ArenaPool
 cdef enum:
     # Between two columns: a copy that overshoots its slack shows under AddressSanitizer.
     GAP = 64
-    # What is reserved at most beyond a need, as its multiple: see _reserve.
-    MAX_SPREAD = 4
+    MAX_SPREAD = 4              # see use_up
     FIRST_HEADERS = 1024
 
 
@@ -94,16 +91,38 @@ cdef int64_t lay_out_headers(uint8_t* base, int64_t rows, int64_t content_bytes,
     return cutter.used
 
 
+cdef void use_up(int64_t arena_size, int64_t size, int64_t* rows, int64_t* content_bytes) noexcept nogil:
+    """Where an arena is larger than the `size` of these rows and bytes, have more of both, in proportion.
+
+    Not all of it, where little is needed: columns far from each other would touch a huge page each.
+    """
+    cdef double spread = min((arena_size - 4096) / <double>size, MAX_SPREAD)
+    if spread > 1:
+        rows[0] = <int64_t>(rows[0] * spread)
+        content_bytes[0] = min(<int64_t>(content_bytes[0] * spread), MAX_CONTENT_BYTES)
+
+
 cdef void move_binary(seg_binary* to, const seg_binary* from_, int64_t rows, int64_t row_capacity) noexcept nogil:
-    """Copy what a column holds to its new place; NULL: it held nothing."""
-    memset(to.validity, 0xFF, (row_capacity + 7) // 8)
-    to.offsets[0] = 0
+    """Copy what a column holds to its new place."""
     to.bytes = from_.bytes
     to.null_count = from_.null_count
-    if from_.offsets != NULL:
-        memcpy(to.offsets, from_.offsets, 4 * (rows + 1))
-        memcpy(to.validity, from_.validity, (rows + 7) // 8)
-        memcpy(to.data, from_.data, from_.bytes)
+    memset(to.validity, 0xFF, (row_capacity + 7) // 8)
+    memcpy(to.validity, from_.validity, (rows + 7) // 8)
+    memcpy(to.offsets, from_.offsets, 4 * (rows + 1))
+    memcpy(to.data, from_.data, from_.bytes)
+
+
+# The memory of columns that have none yet: what every column of no rows has is one offset, 0.
+cdef int64_t nothing[1]
+nothing[0] = 0
+cdef seg_binary empty_binary
+hold_nothing(&empty_binary)
+
+
+cdef void hold_nothing(seg_binary* column) noexcept:
+    column.offsets = <int32_t*>nothing
+    column.data = column.validity = <uint8_t*>nothing
+    column.bytes = column.capacity = column.null_count = 0
 
 
 # --- the columns --------------------------------------------------------------------------
@@ -123,6 +142,15 @@ cdef class Columns:
     not utf8: a broker stores what a producer sent, nobody has checked that it is UTF-8, the proof
     digest wants the very bytes, and a type that depends on the data would be no schema.
     """
+
+    def __cinit__(self):
+        self.c.offset = self.c.timestamp = nothing
+        self.c.header_start = <int32_t*>nothing
+        self._timestamp_validity = <uint8_t*>nothing
+        hold_nothing(&self.c.key)
+        hold_nothing(&self.c.value)
+        hold_nothing(&self.c.header_key)
+        hold_nothing(&self.c.header_value)
 
     def __init__(self):
         raise TypeError("Columns come from decode() or chunks()")
@@ -189,7 +217,7 @@ cdef class Columns:
 
     def __arrow_c_array__(self, requested_schema=None):
         """A struct array: one field a column. `requested_schema` is not heeded, as the interface allows."""
-        return export_schema(), export_array(self)
+        return export_schema(), export_array(self, &self.c, self._timestamp_validity, self._timestamp_nulls)
 
     def to_arrow(self):
         """A pyarrow.RecordBatch on the same memory. ImportError where there is no pyarrow."""
@@ -215,6 +243,8 @@ cdef class Columns:
         cdef const BatchHeader* row
         cdef int status
         self._next_batch = first
+        if first == last:
+            return 0
         self._reserve_for(table, first, last, stop_bytes)
         run.c = &self.c
         run.rows = table.rows
@@ -244,7 +274,7 @@ cdef class Columns:
                         break
                     self._next_batch += 1
                 elif status == LIMIT:
-                    if self.c.rows == 0:
+                    if self._content_bytes == 0:
                         raise_too_large(table, row)
                     break
                 else:
@@ -263,7 +293,7 @@ cdef class Columns:
         cdef int64_t base = 0
         cdef int status
         if size > MAX_CONTENT_BYTES - self._content_bytes:
-            if self.c.rows == 0:
+            if self._content_bytes == 0:
                 raise_too_large(table, row)
             return False
         with nogil:
@@ -293,28 +323,29 @@ cdef class Columns:
     cdef int _reserve_for(self, BatchTable table, int64_t first, int64_t last, int64_t stop_bytes) except -1:
         """Reserve what the batches will need: exactly for plain ones, by a guess for compressed ones."""
         cdef int64_t rows = 0
-        cdef int64_t content_bytes = 0
-        cdef int64_t i, guess
+        cdef int64_t plain_bytes = 0
+        cdef int64_t packed_bytes = 0
+        cdef int64_t i, size
         with nogil:
             for i in range(first, last):
-                if content_bytes >= stop_bytes:
+                if plain_bytes + packed_bytes >= stop_bytes:
                     break
+                size = table.rows[i].size_bytes
                 if table.rows[i].attributes & CODEC_MASK:
-                    guess = 3 * table.rows[i].size_bytes
-                    content_bytes += guess
+                    packed_bytes += size
                     # A count in the header is a claim, until the body is there to bound it.
-                    rows += min(<int64_t>table.rows[i].count, guess // 8) if table.rows[i].magic >= 2 else guess // 64
+                    rows += min(<int64_t>table.rows[i].count, size // 2) if table.rows[i].magic >= 2 else size // 32
                 else:
-                    content_bytes += table.rows[i].size_bytes
+                    plain_bytes += size
                     rows += table.rows[i].count if table.rows[i].magic >= 2 else 1
-        return self._reserve(rows, min(content_bytes, MAX_CONTENT_BYTES))
+        return self._reserve(rows, min(
+            max(plain_bytes + packed_bytes, min(plain_bytes + 4 * packed_bytes, stop_bytes)), MAX_CONTENT_BYTES))
 
     cdef int _reserve(self, int64_t rows, int64_t content_bytes) except -1:
         """Make room for so much more. Columns that grow move to a larger arena."""
         cdef seg_columns c = self.c
         cdef uint8_t* timestamp_validity = NULL
         cdef Arena arena
-        cdef double spread
         cdef int64_t size
         if (self._arena is not None and rows <= c.row_capacity - c.rows
                 and content_bytes <= c.key.capacity - self._content_bytes):
@@ -323,20 +354,12 @@ cdef class Columns:
         content_bytes = min(grown(c.key.capacity, self._content_bytes + content_bytes), MAX_CONTENT_BYTES)
         size = lay_out(NULL, rows, content_bytes, &c, &timestamp_validity)
         arena = self.pool.acquire(max(size, self.pool.usual_size()))
-        # The arena is there anyway: give out more of it in the proportion of the need. Not all of it, where
-        # little is needed: columns far from each other would touch a huge page each.
-        spread = min((arena.size - 4096) / <double>size, MAX_SPREAD)
-        if spread > 1:
-            rows = <int64_t>(rows * spread)
-            content_bytes = min(<int64_t>(content_bytes * spread), MAX_CONTENT_BYTES)
+        use_up(arena.size, size, &rows, &content_bytes)
         lay_out(arena.base, rows, content_bytes, &c, &timestamp_validity)
         with nogil:
-            if self.c.offset != NULL:
-                memcpy(c.offset, self.c.offset, 8 * c.rows)
-                memcpy(c.timestamp, self.c.timestamp, 8 * c.rows)
-                memcpy(c.header_start, self.c.header_start, 4 * (c.rows + 1))
-            else:
-                c.header_start[0] = 0
+            memcpy(c.offset, self.c.offset, 8 * c.rows)
+            memcpy(c.timestamp, self.c.timestamp, 8 * c.rows)
+            memcpy(c.header_start, self.c.header_start, 4 * (c.rows + 1))
             move_binary(&c.key, &self.c.key, c.rows, rows)
             move_binary(&c.value, &self.c.value, c.rows, rows)
         self.c = c
@@ -349,15 +372,10 @@ cdef class Columns:
         cdef seg_columns c = self.c
         cdef Arena arena
         cdef int64_t rows = max(2 * c.header_capacity, FIRST_HEADERS)
-        cdef int64_t content_bytes = max(2 * c.header_key.capacity, 16 * FIRST_HEADERS)
-        cdef double spread
-        content_bytes = min(content_bytes, MAX_CONTENT_BYTES)
+        cdef int64_t content_bytes = min(max(2 * c.header_key.capacity, 16 * FIRST_HEADERS), MAX_CONTENT_BYTES)
         cdef int64_t size = lay_out_headers(NULL, rows, content_bytes, &c)
         arena = self.pool.acquire(size)
-        spread = min((arena.size - 4096) / <double>size, MAX_SPREAD)
-        if spread > 1:
-            rows = <int64_t>(rows * spread)
-            content_bytes = min(<int64_t>(content_bytes * spread), MAX_CONTENT_BYTES)
+        use_up(arena.size, size, &rows, &content_bytes)
         lay_out_headers(arena.base, rows, content_bytes, &c)
         with nogil:
             move_binary(&c.header_key, &self.c.header_key, c.header_rows, rows)
@@ -394,6 +412,9 @@ cdef class BinaryColumn:
     cdef const seg_binary* _column      # inside the owner
     cdef int64_t _rows
 
+    def __cinit__(self):
+        self._column = &empty_binary
+
     def __init__(self):
         raise TypeError("a BinaryColumn comes from Columns")
 
@@ -414,22 +435,16 @@ cdef class BinaryColumn:
     @property
     def offsets(self):
         """memoryview of int32, one more than rows: row i is data[offsets[i]:offsets[i + 1]]."""
-        if self._column.offsets == NULL:        # no headers, no memory of theirs
-            return memoryview(bytes(4)).cast("i")
         return lend(self._owner, self._column.offsets, self._rows + 1, 4, b"i")
 
     @property
     def data(self):
         """memoryview of bytes."""
-        if self._column.data == NULL:
-            return memoryview(b"")
         return lend(self._owner, self._column.data, self._column.bytes, 1, b"B")
 
     @property
     def validity(self):
         """memoryview of a bitmap, least significant bit first, set where not null."""
-        if self._column.validity == NULL:
-            return memoryview(b"")
         return lend(self._owner, self._column.validity, (self._rows + 7) // 8, 1, b"B")
 
 
@@ -446,65 +461,6 @@ cdef object bytes_at(const seg_binary* column, int64_t row):
     if not column.validity[row >> 3] >> (row & 7) & 1:
         return None
     return PyBytes_FromStringAndSize(<const char*>column.data + start, column.offsets[row + 1] - start)
-
-
-# --- Arrow --------------------------------------------------------------------------------
-
-cdef object export_schema():
-    cdef ArrowSchema* schema = new_schema()
-    cdef object capsule = schema_capsule(schema)    # from here on it frees what is filled
-    cdef ArrowSchema* item
-    fill_schema(schema, b"+s", b"", False, 5)
-    fill_schema(schema.children[0], b"l", b"offset", False, 0)
-    fill_schema(schema.children[1], b"tsm:UTC", b"timestamp", True, 0)
-    fill_schema(schema.children[2], b"z", b"key", True, 0)
-    fill_schema(schema.children[3], b"z", b"value", True, 0)
-    fill_schema(schema.children[4], b"+l", b"headers", False, 1)
-    item = schema.children[4].children[0]
-    fill_schema(item, b"+s", b"item", False, 2)
-    fill_schema(item.children[0], b"z", b"key", False, 0)
-    fill_schema(item.children[1], b"z", b"value", True, 0)
-    return capsule
-
-
-cdef object export_array(Columns columns):
-    cdef seg_columns* c = &columns.c
-    cdef ArrowArray* array = new_array()
-    cdef object capsule = array_capsule(array)
-    cdef ArrowArray* child
-    fill_array(array, columns, c.rows, 0, 1, 5)
-
-    child = array.children[0]
-    fill_array(child, columns, c.rows, 0, 2, 0)
-    child.buffers[1] = c.offset
-
-    child = array.children[1]
-    fill_array(child, columns, c.rows, columns._timestamp_nulls, 2, 0)
-    if columns._timestamp_nulls > 0:
-        child.buffers[0] = columns._timestamp_validity
-    child.buffers[1] = c.timestamp
-
-    fill_binary(array.children[2], columns, &c.key, c.rows)
-    fill_binary(array.children[3], columns, &c.value, c.rows)
-
-    child = array.children[4]
-    fill_array(child, columns, c.rows, 0, 2, 1)
-    child.buffers[1] = c.header_start
-    child = child.children[0]
-    fill_array(child, columns, c.header_rows, 0, 1, 2)
-    fill_binary(child.children[0], columns, &c.header_key, c.header_rows)
-    fill_binary(child.children[1], columns, &c.header_value, c.header_rows)
-    return capsule
-
-
-cdef int fill_binary(ArrowArray* array, Columns columns, const seg_binary* column, int64_t rows) except -1:
-    fill_array(array, columns, rows, column.null_count, 3, 0)
-    if column.null_count > 0:
-        array.buffers[0] = column.validity
-    # No headers, no memory of theirs: header_start of as many zeros serves as their one offset.
-    array.buffers[1] = column.offsets if column.offsets != NULL else columns.c.header_start
-    array.buffers[2] = column.data if column.data != NULL else columns.c.value.data
-    return 0
 
 
 # --- decoding -----------------------------------------------------------------------------
@@ -569,7 +525,7 @@ cdef class ColumnChunks:
     """An iterator of Columns; see chunks().
 
     An error comes after the chunk of what is whole before it, and leaves `next_batch` at the bad
-    batch: go on behind it by adding one, or get the same error again.
+    batch: go on behind it by adding one, or get the same error again. One thread at a time.
     """
     cdef BatchTable _table
     cdef ArenaPool _pool
@@ -587,6 +543,8 @@ cdef class ColumnChunks:
 
     def __next__(self):
         cdef Columns columns
+        if self.next_batch < 0:
+            raise InvalidArgumentError(f"next_batch is {self.next_batch}")
         while self.next_batch < self._last:
             columns = new_columns(self._pool)
             try:

@@ -6,6 +6,7 @@ import zlib
 import pytest
 
 from seglog._kernels.arena import ArenaPool
+from seglog._kernels.canonical import canonical_bytes
 from seglog._kernels.columns import BinaryColumn, ColumnChunks, Columns, chunks, decode
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
@@ -268,6 +269,25 @@ def test_rows_are_counted_from_the_end_too():
 def test_nobody_makes_columns_by_hand(made_up):
     with pytest.raises(TypeError, match="come"):
         made_up()
+
+
+def test_columns_that_nobody_filled_are_empty():
+    columns = Columns.__new__(Columns)
+    columns.to_arrow().validate(full=True)
+    assert (len(columns), columns.offset.tolist(), columns.header_key.offsets.tolist()) == (0, [], [0])
+    assert canonical_bytes(columns) == b""
+    column = BinaryColumn.__new__(BinaryColumn)
+    assert (len(column), column.offsets.tolist(), bytes(column.data), column.null_count) == (0, [0], b"", 0)
+    assert list(ColumnChunks.__new__(ColumnChunks)) == []
+
+
+def test_a_batch_before_the_first_is_refused():
+    it = chunks(table_of(TEN[0]), ArenaPool())
+    it.next_batch = -1
+    with pytest.raises(InvalidArgumentError, match="next_batch"):
+        next(it)
+    it.next_batch = 100
+    assert list(it) == []
 
 
 @pytest.mark.parametrize(("first", "last"), [(-1, 1), (2, 1), (0, 11)])
