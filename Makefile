@@ -20,7 +20,7 @@ ifneq ($(shell test -x $(PY) && cat .make/where 2>/dev/null),$(CURDIR))
 $(shell rm -rf .make)
 endif
 
-.PHONY: help build demo test lint torture oracle sanitize coverage bench dist clean
+.PHONY: help build demo test lint ruff cython-lint mypy stubtest torture oracle sanitize coverage bench dist clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -34,12 +34,7 @@ demo: build  ## show, verify and convert the sample directory of a real broker
 test: build .make/test  ## every test that needs no JVM
 	$(PY) -m pytest $(TESTS)
 
-lint: build .make/test .make/lint  ## ruff, cython-lint, mypy --strict, stubtest
-	$(PY) -m ruff check .
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cython-lint cext
-	$(PY) -m mypy
-	MYPYPATH=engine $(PY) -m mypy.stubtest seglog --concise --mypy-config-file pyproject.toml \
-		--allowlist .ci/stubtest-allowlist --ignore-unused-allowlist
+lint: ruff cython-lint mypy stubtest  ## ruff, cython-lint, mypy --strict, stubtest; all of them with make -k lint
 
 torture: build .make/test  ## the tests at full size: hours
 	SEGLOG_TORTURE=1 $(PY) -m pytest $(TESTS)
@@ -63,6 +58,21 @@ clean:  ## forget everything that was made here
 	rm -rf .make $(VENV) build dist engine/*.egg-info engine/seglog/_kernels/*.so .coverage* .mypy_cache .pytest_cache \
 		.ruff_cache .hypothesis tests/golden/unpacked
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- the parts of lint ------------------------------------------------------------------
+
+ruff: build .make/lint
+	$(PY) -m ruff check .
+
+cython-lint: build .make/lint
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cython-lint cext
+
+mypy: build .make/test .make/lint
+	$(PY) -m mypy
+
+stubtest: build .make/test .make/lint
+	MYPYPATH=engine $(PY) -m mypy.stubtest seglog --concise --mypy-config-file pyproject.toml \
+		--allowlist .ci/stubtest-allowlist --ignore-unused-allowlist
 
 # --- how the environment is made --------------------------------------------------------
 

@@ -89,7 +89,7 @@ def first_of_later_epoch(BatchTable table not None, int epoch, Py_ssize_t first=
 
 
 def first_epoch_back(BatchTable table not None, int32_t epoch):
-    """The first slot whose leader epoch is below `epoch` or the one before it; -1 where none is. No epoch (-1) is none."""
+    """The first slot whose leader epoch is below `epoch` or the one before it, -1 where none is. -1 is no epoch."""
     cdef Py_ssize_t i
     cdef Py_ssize_t found = -1
     with nogil:
