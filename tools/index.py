@@ -1,13 +1,17 @@
 """`seglog index check | rebuild`: the index files of a log, against it and from it."""
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
 
+from seglog.errors import CorruptIndexError, UnsupportedVersionError
+from seglog.format import names
+from seglog.segment.segment import Segment
+from seglog.upkeep.findings import Finding
 from seglog.upkeep.index_rebuild import RebuiltIndex, RefusedSegment, rebuild_indexes
 
-from . import report
+from . import report, verify
 from .cli import Command
 from .options import config_option, json_option, paths_argument, progress_option
 from .targets import Place, resolve
@@ -20,6 +24,93 @@ def command() -> None:
     An index is a function of its log. A missing, torn or misleading one costs a broker a rebuild at its next unclean
     start, and at a clean start it is trusted as it is.
     """
+
+
+# --- check -------------------------------------------------------------------------------
+
+_SUFFIXES = (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TRANSACTION_INDEX_SUFFIX)
+
+
+@command.command(cls=Command)
+@paths_argument
+@config_option
+@progress_option
+@json_option
+def check(paths: Sequence[Path], settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool) -> int:
+    """Does every index entry lead to its batch, and is every index whole? Changes nothing.
+
+    The part of `seglog verify` that looks at .index, .timeindex and .txnindex; of the log it reads batch headers only.
+    An entry may carry the first offset of its batch (Kafka to 1.1) or the last (since 2.0): both are right.
+    """
+    files = clean = 0
+    found: list[Finding] = []
+    for place in resolve(paths):
+        whole = verify.check(place, "headers", dict(settings), show_progress=not no_progress)
+        findings = [f for f in whole.findings if _is_index(f.file)]
+        found += findings
+        with place.open(dict(settings)) as partition:
+            indexes = [index for segment in partition.segments for index in _indexes_of(segment)]
+        files += len(indexes)
+        clean += sum(not _about(path, findings) for path, _, _ in indexes)
+        if as_json:
+            for path, entries, size in indexes:
+                codes = [f.code for f in _about(path, findings)]
+                report.print_json(
+                    "index", partition=place.name, file=path, entries=entries, size=size, ok=not codes, codes=codes
+                )
+            for finding in findings:
+                verify.print_finding(place, finding)
+        else:
+            print("\n".join(_check_text(place, indexes, findings)))
+    suggest = verify.fixes(found, paths)
+    if as_json:
+        report.print_json("summary", ok=not found, indexes=files, clean=clean, findings=len(found), suggest=suggest)
+    else:
+        print(f"{report.count_of(files, 'index file')}, {clean} clean, {report.count_of(len(found), 'finding')}")
+        for fix in suggest:
+            print(f"  try: {fix}")
+    return 1 if found else 0
+
+
+def _is_index(file: str) -> bool:
+    parsed = names.parse_file_name(os.path.basename(file))
+    return parsed is not None and not parsed.state and parsed.suffix in _SUFFIXES
+
+
+def _about(path: Path, findings: Iterable[Finding]) -> list[Finding]:
+    return [f for f in findings if f.file == os.fspath(path)]
+
+
+def _indexes_of(segment: Segment) -> Iterable[tuple[Path, int | None, int]]:
+    """(path, entries, size) of the index files of a segment; None entries where it does not parse."""
+    for suffix, read in zip(
+        _SUFFIXES, ("offset_index", "time_index", "transaction_index"), strict=True
+    ):
+        path = segment.path.with_suffix(suffix)
+        if path.exists():
+            try:
+                entries = len(getattr(segment, read))
+            except (CorruptIndexError, UnsupportedVersionError):
+                entries = None
+            yield path, entries, path.stat().st_size
+
+
+def _check_text(
+    place: Place, indexes: Iterable[tuple[Path, int | None, int]], findings: Sequence[Finding]
+) -> Iterable[str]:
+    rows = [
+        [
+            f"{place.directory.name or place.name}/{path.name}", "?" if entries is None else f"{entries:,}",
+            f"{size:,}", ", ".join(dict.fromkeys(f.code for f in _about(path, findings))) or "ok",
+        ]
+        for path, entries, size in indexes
+    ]
+    yield report.table(("index", "entries", "bytes", ""), rows, left=(0, 3))
+    for finding in findings:
+        yield from verify.finding_text(finding)
+
+
+# --- rebuild -----------------------------------------------------------------------------
 
 
 @command.command(cls=Command)

@@ -23,6 +23,43 @@ def partition(golden_kafka, tmp_path):
     return Path(shutil.copytree(partition_of(golden_kafka / "cases/v2-lz4-ct-k391"), tmp_path / "orders-0"))
 
 
+def test_check_tells_each_file_and_ends_clean(partition):
+    *files, summary = seglog_json("index", "check", partition)
+    assert {f["type"] for f in files} == {"index"}
+    names = {p.name for p in partition.iterdir() if p.suffix in (".index", ".timeindex", ".txnindex")}
+    assert {Path(f["file"]).name for f in files} == names
+    assert summary == {
+        "type": "summary", "schema": 1, "ok": True, "indexes": len(names), "clean": len(names), "findings": 0,
+        "suggest": [],
+    }
+    assert seglog("index", "check", partition).stdout.splitlines()[-1] == (
+        f"{len(names)} index files, {len(names)} clean, 0 findings"
+    )
+
+
+def test_check_finds_a_wrong_index_and_is_status_1(partition):
+    index = partition / "00000000000000000000.index"
+    data = bytearray(index.read_bytes())
+    data[7] ^= 1        # the position of the first entry
+    index.write_bytes(data)
+    lines = seglog_json("index", "check", partition, status=1)
+    wrong, = (line for line in lines if line["type"] == "index" and not line["ok"])
+    assert wrong["file"] == str(index)
+    finding = next(line for line in lines if line["type"] == "finding")
+    assert finding["code"] in wrong["codes"]
+    text = seglog("index", "check", partition, status=1).stdout
+    assert f"  try: seglog index rebuild {partition}" in text.splitlines()
+
+
+def test_check_leaves_damage_of_the_log_to_verify(partition):
+    log = partition / "00000000000000000000.log"
+    data = bytearray(log.read_bytes())
+    data[100] ^= 1
+    log.write_bytes(data)
+    seglog("index", "check", partition)
+    seglog("verify", partition, status=1)
+
+
 def test_rebuild_tells_each_file_and_sums_up(partition):
     *files, summary = seglog_json("index", "rebuild", partition, "--config", "index.interval.bytes=100")
     assert {f["type"] for f in files} == {"rebuilt_index"}

@@ -65,11 +65,11 @@ KINDS = {
     "timeindex_loose": Kind(_N, "a time entry above every timestamp up to its offset, as after compaction",
                             "nothing: searches read a little more"),
     # transactions, producers, epochs, leftovers
-    "txnindex_corrupt": Kind(_W, "a .txnindex whose size or order cannot be", "remove it: a broker rebuilds it"),
+    "txnindex_corrupt": Kind(_W, "a .txnindex whose size or order cannot be", _REBUILD),
     "txnindex_misleads": Kind(_W, "an aborted transaction whose marker is not in the segment",
                               "a broker rebuilds the file at an unclean start"),
     "txnindex_incomplete": Kind(_E, "an abort marker that the .txnindex does not list: aborted data reads as committed",
-                                "a broker rebuilds the file at an unclean start"),
+                                _REBUILD),
     "snapshot_corrupt": Kind(_W, "a producer snapshot that fails its checksum",
                              "remove it: a broker rebuilds producer state from the log"),
     "epochs_corrupt": Kind(_W, "a leader-epoch-checkpoint that does not parse or goes back",

@@ -1,0 +1,109 @@
+"""`seglog verify`: its lines, its status. What it finds is tests/upkeep/test_verify.py's matter."""
+import json
+import shutil
+
+import pytest
+
+from support.command import partition_of, seglog, seglog_json
+from support.golden import golden_cases, unpack
+
+FIELDS = {
+    "type", "schema", "code", "severity", "partition", "file", "position", "offset", "last_offset", "size", "meaning",
+    "found", "expected", "fix",
+}
+
+
+def settings_of(case):
+    config = json.loads((case / "case.json").read_text())["config"]
+    for key in ("segment.bytes", "index.interval.bytes", "segment.index.bytes"):
+        if key in config:
+            yield from ("--config", f"{key}={config[key]}")
+
+
+def damaged(name):
+    case = unpack("kafka") / "corrupt" / name
+    return case / f"{name}-0"
+
+
+def test_every_golden_case_is_clean_but_the_crashed_ones():
+    for case in golden_cases():
+        crashed = case.name.startswith("crash-")
+        *findings, summary = seglog_json("verify", partition_of(case), *settings_of(case), status=1 if crashed else 0)
+        assert summary["type"] == "summary"
+        assert summary["ok"] is not crashed, case.name
+        assert all(f["severity"] == "note" for f in findings) is not crashed
+
+
+@pytest.mark.parametrize("level", ["headers", "crc", "deep"])
+def test_every_level_ends_clean_on_a_clean_partition(golden_kafka, level):
+    case = golden_kafka / "cases/mixed-formats-k282"
+    summary, = seglog_json("verify", partition_of(case), "--level", level)
+    assert (summary["level"], summary["ok"], summary["errors"], summary["suggest"]) == (level, True, 0, [])
+    assert (summary["log_start_offset"], summary["log_end_offset"]) == (0, 101)
+    text = seglog("verify", partition_of(case), "--level", level).stdout
+    assert text.splitlines()[-1] == f"clean, checked to level {level}"
+
+
+def test_a_finding_has_every_field_and_the_status_is_1():
+    path = damaged("v1-none-ct-k391--flip-earlier-seg")
+    finding, summary = seglog_json("verify", path, status=1)
+    assert set(finding) == FIELDS
+    assert (finding["type"], finding["schema"]) == ("finding", 1)
+    assert (finding["code"], finding["severity"]) == ("crc_mismatch", "error")
+    assert (finding["file"], finding["position"], finding["offset"]) == (
+        str(path / "00000000000000000000.log"), 2288, 35
+    )
+    assert (summary["errors"], summary["warnings"], summary["ok"]) == (1, 0, False)
+    assert summary["suggest"] == [finding["fix"]]
+
+
+def test_headers_alone_do_not_see_a_flipped_bit_in_a_record():
+    path = damaged("v1-none-ct-k391--flip-earlier-seg")
+    summary, = seglog_json("verify", path, "--level", "headers")
+    assert summary["ok"]
+
+
+def test_text_says_where_what_and_what_to_do():
+    path = damaged("v2-lz4-ct-k391--index-swapped")
+    head, where, facts, counts, fix = seglog("verify", path, status=1).stdout.splitlines()
+    assert head.startswith(path.name)
+    assert where.startswith("! 00000000000000000000.index, byte 8: ")
+    assert where.endswith("[index_corrupt]")
+    assert facts.startswith("    found ")
+    assert counts == "1 warning"
+    assert fix == f"  try: seglog index rebuild {path}"
+
+
+def test_what_it_suggests_helps(tmp_path):
+    for kind in ("index-swapped", "index-zero-tail", "index-empty", "index-missing", "timeindex-missing",
+                 "index-odd-size", "timeindex-empty", "index-bad-last"):
+        source = damaged(f"v1-none-ct-k391--{kind}")
+        copy = shutil.copytree(source, tmp_path / kind / "orders-0")
+        settings = [*settings_of(source.parent)]
+        summary = seglog_json("verify", copy, *settings, status=1)[-1]
+        suggested = summary["suggest"][0].split()
+        assert suggested == ["seglog", "index", "rebuild", str(copy)], kind
+        seglog(*suggested[1:], *settings)
+        seglog("verify", copy, *settings)
+
+
+def test_of_one_segment_only_its_own_files_matter(tmp_path):
+    path = damaged("v1-none-ct-k391--flip-earlier-seg")
+    first, second = sorted(path.glob("*.log"))
+    seglog("verify", first, status=1)
+    seglog("verify", second)
+
+
+def test_a_log_dir_has_a_line_a_partition_and_one_summary(golden_kafka, tmp_path):
+    shutil.copytree(partition_of(golden_kafka / "cases/v2-none-ct-k411"), tmp_path / "whole-0")
+    shutil.copytree(damaged("v1-none-ct-k391--flip-earlier-seg"), tmp_path / "damaged-0")
+    lines = seglog_json("verify", tmp_path, status=1)
+    assert [(line["type"], line.get("partition"), line.get("ok")) for line in lines] == [
+        ("finding", "damaged-0", None), ("partition", "damaged-0", False), ("partition", "whole-0", True),
+        ("summary", None, False),
+    ]
+    assert lines[-1]["segments"] == lines[1]["segments"] + lines[2]["segments"]
+
+
+def test_an_unknown_level_is_status_2(golden_kafka):
+    seglog("verify", partition_of(golden_kafka / "cases/v2-none-ct-k411"), "--level", "quick", status=2)

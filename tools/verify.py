@@ -1,0 +1,148 @@
+"""`seglog verify`: is it whole? A line a finding, and what to do."""
+import os
+import shlex
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import cast
+
+import click
+
+from seglog.upkeep.findings import Finding, Report, Severity
+from seglog.upkeep.log_check import Level
+from seglog.upkeep.verify import LEVELS, verify_partition
+
+from . import report as say
+from .cli import Command
+from .options import config_option, json_option, paths_argument, progress_option
+from .targets import Place, resolve
+
+_MARKS = {Severity.ERROR: ("✗", "red"), Severity.WARNING: ("!", "yellow"), Severity.NOTE: ("·", "dim")}
+# Below this, how long it took says more about the start of Python than about the log.
+_WORTH_TIMING_S = 1.0
+
+
+@click.command(cls=Command)
+@paths_argument
+@click.option(
+    "--level", type=click.Choice(LEVELS), default="crc", show_default=True,
+    help="headers: batch headers only; crc: every checksum, too; deep: every record, opened.",
+)
+@config_option
+@progress_option
+@json_option
+def command(
+    paths: Sequence[Path], level: str, settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool
+) -> int:
+    """Check PATH against its checksums, its indexes, its checkpoints and itself. Changes nothing.
+
+    Also checks what no checksum covers: offsets, sizes, epochs, and that every index entry leads to its batch.
+    Status 0: clean, or notes only; 1: errors or warnings.
+    """
+    began = time.monotonic()
+    total = Report(path=", ".join(map(str, paths)), level=level)
+    places = resolve(paths)
+    for place in places:
+        report = check(place, level, dict(settings), show_progress=not no_progress)
+        total.segments += report.segments
+        total.size_bytes += report.size_bytes
+        total.batches += report.batches
+        total.records += report.records
+        total.findings += report.findings
+        if as_json:
+            for finding in report.findings:
+                print_finding(place, finding)
+            if len(places) > 1:
+                say.print_json("partition", partition=place.name, **_sums(report))
+        else:
+            print("\n".join(_text(place, report)))
+    if as_json:
+        start, end = (report.log_start_offset, report.log_end_offset) if len(places) == 1 else (None, None)
+        say.print_json(
+            "summary", level=level, partitions=len(places), **_sums(total), log_start_offset=start, log_end_offset=end,
+            suggest=fixes(total.findings, paths),
+        )
+    else:
+        print("\n".join(_verdict(total, paths, time.monotonic() - began)))
+    return 0 if total.ok else 1
+
+
+def check(place: Place, level: str, settings: dict[str, object], *, show_progress: bool) -> Report:
+    """The report on a place; of one segment only what concerns its own files."""
+    with (
+        place.open(settings) as partition,
+        say.Progress(f"verifying {place.name}", enabled=show_progress) as progress,
+    ):
+        report = verify_partition(partition, level=cast(Level, level), progress=progress)
+    if place.only is not None:
+        base = place.only.stem
+        report.findings[:] = [f for f in report.findings if os.path.basename(f.file).startswith(base)]
+    return report
+
+
+def print_finding(place: Place, finding: Finding) -> None:
+    say.print_json(
+        "finding", code=finding.code, severity=str(finding.severity), partition=place.name, file=finding.file,
+        position=finding.position, offset=finding.offset, last_offset=finding.last_offset, size=finding.size_bytes,
+        meaning=finding.meaning, found=finding.found or None, expected=finding.expected or None, fix=finding.fix,
+    )
+
+
+def _sums(report: Report) -> dict[str, object]:
+    return {
+        "ok": report.ok, "segments": report.segments, "bytes": report.size_bytes, "batches": report.batches,
+        "records": report.records, "errors": report.count(Severity.ERROR), "warnings": report.count(Severity.WARNING),
+        "notes": report.count(Severity.NOTE),
+    }
+
+
+def fixes(findings: Iterable[Finding], paths: Iterable[Path]) -> list[str]:
+    """What to do, each said once, for the worst first; a command with the paths that it is to work on."""
+    order = list(Severity)
+    said = dict.fromkeys(f.fix for f in sorted(findings, key=lambda f: order.index(f.severity)))
+    where = shlex.join(map(str, paths))
+    return [f"{fix} {where}" if fix.startswith("seglog ") else fix for fix in said]
+
+
+# --- text --------------------------------------------------------------------------------
+
+
+def _text(place: Place, report: Report) -> Iterable[str]:
+    start, end = report.log_start_offset or 0, report.log_end_offset or 0
+    offsets = f"offsets {start:,}…{end - 1:,}" if end > start else "no offsets"
+    yield say.paint(place.name, "bold") + "   " + "   ".join((
+        say.count_of(report.segments, "segment"), say.size(report.size_bytes),
+        say.count_of(report.batches, "batch", "batches"), offsets,
+    ))
+    for finding in report.findings:
+        yield from finding_text(finding)
+
+
+def finding_text(finding: Finding) -> Iterable[str]:
+    """Where and what, then what was found instead of what."""
+    mark, colour = _MARKS[finding.severity]
+    where = [os.path.basename(finding.file)]
+    if finding.position is not None:
+        where.append(f"byte {finding.position:,}" + (f" ({finding.size_bytes:,} B)" if finding.size_bytes else ""))
+    if finding.offset is not None:
+        last = finding.last_offset
+        many = last is not None and last > finding.offset
+        where.append(f"offset {finding.offset:,}" + (f"…{last:,}" if many else ""))
+    yield f"{say.paint(mark, colour)} {', '.join(where)}: {finding.meaning} [{finding.code}]"
+    facts = [f"{name} {text}" for name, text in (("found", finding.found), ("expected", finding.expected)) if text]
+    if facts:
+        yield f"    {', '.join(facts)}"
+
+
+def _verdict(total: Report, paths: Iterable[Path], seconds: float) -> Iterable[str]:
+    counts = [
+        say.count_of(total.count(severity), str(severity)) for severity in Severity if total.count(severity)
+    ]
+    took = f" in {say.duration(1000 * seconds)} ({say.size(total.size_bytes / seconds)}/s)"
+    timing = took if seconds > _WORTH_TIMING_S else ""
+    if not counts:
+        yield f"{say.paint('clean', 'green')}, checked to level {total.level}{timing}"
+        return
+    yield f"{', '.join(counts)}{timing}"
+    for fix in fixes(total.findings, paths):
+        yield f"  try: {fix}"
