@@ -22,7 +22,7 @@ def output_bound(frame: memoryview, max_window_bytes: int) -> int:
     -1 as well for a frame whose window is larger than `max_window_bytes`.
     """
     size = len(frame)
-    if size < 6 or frame[:4] != MAGIC:
+    if size < 6 or bytes(frame[:4]) != MAGIC:
         return _NO_BOUND
     descriptor = frame[4]
     if descriptor & 0x08:                       # a reserved bit
