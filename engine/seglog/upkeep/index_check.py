@@ -41,6 +41,7 @@ class IndexCheck:
         self._offset_slot = self._time_slot = 0
         self._last_offset = segment.base_offset - 1
         self._data_bytes = 0
+        self._last_position = 0         # where the last batch begins: the first one of a segment never gets an entry
         self._largest = -1
         self._misled: list[int] = []
         self._hidden: list[int] = []
@@ -72,6 +73,7 @@ class IndexCheck:
         self._see_times(table)
         self._last_offset = table[-1].last_offset
         self._data_bytes = table.end
+        self._last_position = table[-1].position
 
     def _see_offsets(self, table: BatchTable) -> None:
         while self._offset_slot < len(self._offsets):
@@ -125,7 +127,7 @@ class IndexCheck:
 
     def _find_missing(self) -> None:
         size, suffix = self._data_bytes, self._segment.path.with_suffix
-        wanted = size > EMPTY_INDEX_INTERVALS * self._config.index_interval_bytes
+        wanted = self._last_position > EMPTY_INDEX_INTERVALS * self._config.index_interval_bytes
         if not suffix(names.OFFSET_INDEX_SUFFIX).exists():
             if size:
                 self._find("index_missing", names.OFFSET_INDEX_SUFFIX)
