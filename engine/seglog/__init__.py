@@ -21,17 +21,19 @@ if TYPE_CHECKING:
     from seglog._kernels.record_batch import Record, RecordBatch
     from seglog.log.partition import Partition, open_partition
     from seglog.segment.segment import LostRange, Segment, TimestampOffset
+    from seglog.upkeep.directory_conversion import convert
     from seglog.upkeep.findings import Finding, Report
     from seglog.upkeep.verify import verify
 
 __all__ = [
-    "open_partition", "verify",
+    "convert", "open_partition", "verify",
     "Columns", "Finding", "LostRange", "Partition", "Record", "RecordBatch", "Report", "Segment", "TimestampOffset",
     "SeglogError", "errors",
     "__version__",
 ]
 
 _ROOM_OF = {
+    "convert": "upkeep.directory_conversion",
     "open_partition": "log.partition",
     "Columns": "_kernels.columns",
     "Finding": "upkeep.findings",

@@ -1,0 +1,280 @@
+"""What a conversion would do, found by reading the source only: `seglog.convert` without a target.
+
+A plan reads every batch header and tests every checksum and the order of offsets, so that a damaged
+source is refused before anything is made. With a target, `run` carries it out (directory_conversion).
+Without one it is a dry run and also forecasts the size.
+"""
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seglog._kernels.batch_survey import first_disorder, tally
+from seglog._kernels.segment_scan import BatchTable
+from seglog.config import LogConfig
+from seglog.errors import CorruptRecordError, UnfinishedChangeError
+from seglog.format import names
+from seglog.format.compression import Codec
+from seglog.fs.files import FileSystem
+from seglog.fs.refusals import refusals
+from seglog.log.partition import Partition
+from seglog.segment.segment import Segment
+from seglog.segment.writer import RELATIVE_OFFSET_MAX
+from seglog.upkeep.conversion_forecast import Forecast
+from seglog.upkeep.conversion_profile import Profile
+
+if TYPE_CHECKING:
+    from seglog.upkeep.directory_conversion import Result
+
+Progress = Callable[[int, int], None]
+"""Told (bytes of work done, bytes of work in all) now and then. An exception that it raises ends the work."""
+
+OFFSET_MAX = 2**63 - 1
+
+# What a segment has that is carried over or made anew.
+CARRIED = (
+    names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TRANSACTION_INDEX_SUFFIX,
+    names.SNAPSHOT_SUFFIX,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FormatCount:
+    """The batches of one format and codec in a segment. `records`: None where wrappers would have to be opened."""
+
+    magic: int
+    codec: str
+    batches: int
+    size_bytes: int
+    records: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Bytes behind the last whole batch of the last segment: a write that did not finish. They are not carried over."""
+
+    file: str
+    position: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPlan:
+    """One source segment. `size_bytes` counts whole batches only.
+
+    `forecast_bytes`: the size of what comes of it, None where that was not asked for. `parts`: into how many segments
+    that goes, as far as known.
+    """
+
+    file: str
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    formats: tuple[FormatCount, ...]
+    forecast_bytes: int | None
+    forecast_is_exact: bool
+    parts: int
+
+    @property
+    def legacy_bytes(self) -> int:
+        """Bytes in format v0 and v1."""
+        return sum(f.size_bytes for f in self.formats if f.magic < 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The conversion of the partition directory `source`. `target` None: a dry run.
+
+    `left_behind` names what lies in the source and is not carried over; `warnings` say what to know before.
+    """
+
+    source: Path
+    target: Path | None
+    to: int
+    profile: Profile
+    config: LogConfig
+    segments: tuple[SegmentPlan, ...]
+    tail: Tail | None
+    left_behind: tuple[str, ...]
+    warnings: tuple[str, ...]
+    fs: FileSystem = field(repr=False, compare=False)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of whole batches in the source."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def forecast_bytes(self) -> int | None:
+        """The size of all .log files of the result; None where no forecast was made."""
+        sizes = [segment.forecast_bytes for segment in self.segments if segment.forecast_bytes is not None]
+        return sum(sizes) if len(sizes) == len(self.segments) else None
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.segments[-1].next_offset
+
+    def run(self, progress: Progress | None = None) -> "Result":
+        """Convert, prove and put the target in place. See `seglog.convert`."""
+        from seglog.upkeep.directory_conversion import run  # it stands on this module
+
+        return run(self, progress)
+
+
+def make_plan(
+    source: Partition, target: Path | None, to: int, profile: Profile, fs: FileSystem, progress: Progress | None
+) -> Plan:
+    """Read the source and say what would be done. Raises as `seglog.convert`."""
+    names_found = _names_in(source)
+    forecast = Forecast(source, profile) if target is None else None
+    total = sum(segment.size_bytes for segment in source.segments)
+    done = 0
+
+    def report(size_bytes: int) -> None:
+        nonlocal done
+        done += size_bytes
+        if progress is not None:
+            progress(done, total)
+
+    segments = tuple(
+        _plan_segment(segment, end, source.config, forecast, report)
+        for segment, end in zip(source.segments, end_offsets(source), strict=True)
+    )
+    last = source.segments[-1]
+    tail_bytes = last.size_bytes - segments[-1].size_bytes
+    return Plan(
+        source=source.path,
+        target=target,
+        to=to,
+        profile=profile,
+        config=source.config,
+        segments=segments,
+        tail=Tail(last.path.name, segments[-1].size_bytes, tail_bytes) if tail_bytes else None,
+        left_behind=_left_behind(names_found, segments),
+        warnings=tuple(_warnings(source, target, profile, forecast)),
+        fs=fs,
+    )
+
+
+def _plan_segment(
+    segment: Segment,
+    end_offset: int,
+    config: LogConfig,
+    forecast: Forecast | None,
+    report: Callable[[int], None],
+) -> SegmentPlan:
+    formats: dict[tuple[int, int], list[int]] = {}
+    next_offset = segment.base_offset
+    if forecast is not None:
+        forecast.begin()
+    for table in tables_in_order(segment, end_offset):
+        for what, counts in tally(table).items():
+            before = formats.get(what, [0, 0, 0])
+            formats[what] = [a + b for a, b in zip(before, counts, strict=True)]
+        next_offset = table[-1].last_offset + 1
+        if forecast is not None:
+            forecast.add(table)
+        report(table.end - table[0].position)
+    size = None if forecast is None else forecast.end()
+    return SegmentPlan(
+        file=segment.path.name,
+        base_offset=segment.base_offset,
+        next_offset=next_offset,
+        size_bytes=sum(size_bytes for _, size_bytes, _ in formats.values()),
+        formats=tuple(
+            FormatCount(magic, Codec(codec).label, batches, size_bytes, None if magic < 2 and codec else records)
+            for (magic, codec), (batches, size_bytes, records) in sorted(formats.items())
+        ),
+        forecast_bytes=None if size is None else size.size_bytes,
+        forecast_is_exact=size is not None and size.is_exact,
+        parts=max(
+            1,
+            -(-(next_offset - segment.base_offset) // (RELATIVE_OFFSET_MAX + 1)),
+            0 if size is None else -(-size.size_bytes // config.segment_bytes),
+        ),
+    )
+
+
+def tables_in_order(segment: Segment, end_offset: int) -> Iterator[BatchTable]:
+    """The segment's tables, checksums tested, and no offset outside of [base offset, `end_offset`) or out of order.
+
+    The base offset of a v2 batch stands outside of its checksum (DefaultRecordBatch.java): the order is the test.
+    """
+    expected = segment.base_offset
+    for table in segment.tables():
+        slot = first_disorder(table, expected)
+        if slot >= 0:
+            batch, least = table[slot], expected if slot == 0 else table[slot - 1].last_offset + 1
+            raise CorruptRecordError(
+                f"a batch of offsets {batch.base_offset} to {batch.last_offset}, expected {least} or above",
+                file=segment.path, position=batch.position, offset=least,
+            )
+        expected = table[-1].last_offset + 1
+        if expected > end_offset:
+            batch = table[table.find_offset(end_offset)]
+            raise CorruptRecordError(
+                f"a batch up to offset {batch.last_offset}, but the next segment begins at {end_offset}",
+                file=segment.path, position=batch.position, offset=end_offset,
+            )
+        yield table
+
+
+def end_offsets(source: Partition) -> list[int]:
+    """For each segment the offset that its batches must stay below: the base of the next one."""
+    return [*(segment.base_offset for segment in source.segments[1:]), OFFSET_MAX]
+
+
+def _names_in(source: Partition) -> list[str]:
+    """What lies in the source directory.
+
+    Raises UnfinishedChangeError for a `.swap` file: then the log is not what lies under the usual names.
+    """
+    with refusals("list", source.path):
+        found = sorted(entry.name for entry in source.path.iterdir())
+    for name in found:
+        if name.endswith(names.SWAP_SUFFIX):
+            raise UnfinishedChangeError(
+                "a segment that a compaction was about to put in place", file=source.path / name
+            )
+    return found
+
+
+def _left_behind(found: list[str], segments: tuple[SegmentPlan, ...]) -> tuple[str, ...]:
+    """Names that are not carried over: what no segment owns, what is not Kafka's."""
+    carried = {
+        names.LEADER_EPOCH_CHECKPOINT,
+        names.PARTITION_METADATA,
+        names.file_name(segments[-1].next_offset, names.SNAPSHOT_SUFFIX),
+        *(names.file_name(s.base_offset, suffix) for s in segments for suffix in CARRIED),
+    }
+    return tuple(name for name in found if name not in carried)
+
+
+def _warnings(
+    source: Partition, target: Path | None, profile: Profile, forecast: Forecast | None
+) -> Iterator[str]:
+    if profile.repack_bytes:
+        yield (
+            "repacked batches end at other offsets than those of the other replicas:"
+            " convert one replica and replace all of them together"
+        )
+    first = source.segments[0].base_offset
+    if source.log_start_offset > first:
+        yield (
+            f"records below offset {source.log_start_offset} were deleted, which only the log dir's log-start-offset-"
+            f"checkpoint tells: without that line they are back, from offset {first} on"
+        )
+    if target is not None and (other := names.parse_partition_dir(target.name)) and other.topic != source.topic:
+        yield f"the target is of another topic than {source.topic}: partition.metadata is not carried over"
+    if forecast is not None and forecast.larger_batches:
+        yield larger_batches_warning(
+            forecast.larger_batches, source.config.max_message_bytes, at_least=not forecast.saw_all
+        )
+
+
+def larger_batches_warning(batches: int, max_message_bytes: int, *, at_least: bool = False) -> str:
+    count = f"{'at least ' if at_least else ''}{batches} batch{'es' if batches > 1 else ''}"
+    return (
+        f"{count} of the result {'are' if batches > 1 else 'is'} larger than max.message.bytes ({max_message_bytes}):"
+        " brokers serve them, a mirror that produces them again is refused"
+    )

@@ -1,0 +1,75 @@
+"""What becomes of the batches in a conversion to v2, and how much of them at a time."""
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from seglog._kernels.batch_survey import cut, tally
+from seglog._kernels.segment_scan import BatchTable
+from seglog._kernels.up_convert import BatchPacker
+from seglog.config import LogConfig
+from seglog.format.compression import Codec, compress
+from seglog.log.partition import Partition
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+# The result of so many bytes of source is held in memory at a time. A compressed batch may become a thousand times as
+# large, so that those go one by one.
+SLICE_BYTES = 4 << 20
+
+_OFFSET_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Kafka 4's treatment of data at rest (KAFKA-13093, MemoryRecords.filterTo), unless told otherwise.
+
+    One v2 batch for each compressed legacy batch, one for each legacy message that is not compressed, v2 batches as
+    they are. `repack_bytes` > 0 packs consecutive records into batches of about that size. `codec` recompresses.
+    `delete_horizon_ms` is stamped on batches that hold a tombstone, as Kafka's cleaner does (KIP-534).
+    """
+
+    repack_bytes: int = 0
+    codec: Codec | None = None
+    delete_horizon_ms: int | None = None
+
+    def packer(self, source: Partition) -> BatchPacker:
+        return BatchPacker(
+            repack_bytes=self.repack_bytes,
+            codec=-1 if self.codec is None else self.codec,
+            decompress=source.decompress,
+            compress=_compressor(source.config),
+            delete_horizon_ms=-1 if self.delete_horizon_ms is None else self.delete_horizon_ms,
+            check_crc=False,        # Segment.tables did
+        )
+
+    def compresses(self, table: BatchTable) -> bool:
+        """Whether a batch of the table will be compressed, so that only doing it tells the size of the result."""
+        codecs = tally(table)
+        if self.codec is not None:
+            return self.codec != Codec.NONE and any(codec != self.codec for _, codec in codecs)
+        rewrites_v2 = self.repack_bytes > 0 or self.delete_horizon_ms is not None
+        return any(codec != Codec.NONE and (magic < 2 or rewrites_v2) for magic, codec in codecs)
+
+
+def _compressor(config: LogConfig) -> "Callable[[int, bytes], Buffer]":
+    levels = {
+        Codec.GZIP: config.compression_gzip_level,
+        Codec.LZ4: config.compression_lz4_level,
+        Codec.ZSTD: config.compression_zstd_level,
+    }
+
+    def compress_v2(codec: int, payload: bytes) -> "Buffer":
+        return compress(codec, 2, payload, levels.get(Codec(codec)))
+
+    return compress_v2
+
+
+def slices(table: BatchTable) -> Iterator[tuple[int, int]]:
+    """The table as ranges of slots [first, stop) that are converted at a time."""
+    slice_bytes = 0 if any(codec != Codec.NONE for _, codec in tally(table)) else SLICE_BYTES
+    first = 0
+    while first < len(table):
+        stop = max(cut(table, first, slice_bytes, _OFFSET_MAX), first + 1)
+        yield first, stop
+        first = stop

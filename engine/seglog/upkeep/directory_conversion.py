@@ -1,0 +1,318 @@
+"""Convert a partition directory to record format v2: into a new directory, proven, put in place in one step.
+
+The source is read and never written. The target is built in a staging directory that a broker does
+not mind (fs.staging): segment for segment, with indexes, producer snapshots and leader epochs. Its files
+are then read again, and must hold the source's records (upkeep.proof) and the indexes that a rebuild
+would give. Only then it gets its name. A crash, ^C or an error before that leaves no target.
+
+Memory holds one slice of a segment and the columns of the proof, whatever the size of the log.
+"""
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from seglog._kernels.columns import ArenaPool
+from seglog._version import __version__
+from seglog.config import LogConfig
+from seglog.errors import InvalidArgumentError, LogLockedError, ProofMismatchError
+from seglog.format import names
+from seglog.format.compression import Codec
+from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.lock import LOG_DIR_LOCK, SHARED, holder, lock_log_dir
+from seglog.fs.refusals import refusals
+from seglog.fs.staging import Staging, remove_leftovers
+from seglog.log.partition import Partition
+from seglog.segment.segment import Segment
+from seglog.upkeep.conversion_plan import (
+    Plan,
+    Progress,
+    end_offsets,
+    larger_batches_warning,
+    make_plan,
+    tables_in_order,
+)
+from seglog.upkeep.conversion_profile import Profile, slices
+from seglog.upkeep.conversion_state import ConversionState, read
+from seglog.upkeep.index_rebuild import index_bytes
+from seglog.upkeep.proof import PROOF_FILE, Proof, SegmentProof, digest
+from seglog.upkeep.segment_parts import SegmentParts
+
+AnyPath = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSegment:
+    """A segment of the target: its .log, the source segment that it came of, its size."""
+
+    file: str
+    source: str
+    base_offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A conversion that was carried out. `notes` say what of the source was cut, computed anew or left behind."""
+
+    plan: Plan
+    target: Path
+    segments: tuple[TargetSegment, ...]
+    proof: Proof
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all .log files of the target."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+
+def convert(
+    src: AnyPath,
+    dst: AnyPath | None = None,
+    to: int = 2,
+    *,
+    repack_bytes: int = 0,
+    codec: str | Codec | None = None,
+    delete_horizon_ms: int | None = None,
+    config: Mapping[str, object] | LogConfig | None = None,
+    progress: Progress | None = None,
+    fs: FileSystem | None = None,
+) -> Plan:
+    """The plan to convert the partition directory `src` to record format v2 as `dst`; `plan.run()` carries it out.
+
+    Without `dst` it is a dry run: formats, sizes, a forecast. Records keep offset, timestamp, key, value and headers;
+    by default batches come out as Kafka 4 rewrites data at rest. `repack_bytes` packs consecutive records into larger
+    ones, `codec` ("none", "gzip", "snappy", "lz4", "zstd") recompresses. `config` gives the topic's `segment.bytes`,
+    `index.interval.bytes`, `segment.index.bytes`, which a directory does not tell. `delete_horizon_ms` stamps batches
+    with tombstones as a compaction would. `progress(done, total)` is called with bytes of work.
+
+    Raises NotALogError; CorruptRecordError for a damaged source (run `seglog verify`; a torn end of the last segment is
+    no damage); UnfinishedChangeError; InvalidArgumentError for a target that exists or cannot be meant; LogLockedError
+    where a broker or another writer holds the log dir of either; StorageError; InvalidConfigError; codec errors.
+    """
+    if to != 2:
+        raise InvalidArgumentError(f"conversion to v{to} is not there yet", hint="the one target is v2: --to 2")
+    if repack_bytes < 0 or repack_bytes > names.MAX_PARTITION:
+        raise InvalidArgumentError(f"batches of {repack_bytes} bytes: 0 keeps the batches, a size packs them")
+    if repack_bytes and delete_horizon_ms is not None:
+        raise InvalidArgumentError("a delete horizon belongs to batches that stay: not together with repacking")
+    profile = Profile(repack_bytes, None if codec is None else Codec.of(codec), delete_horizon_ms)
+    source_path = Path(os.path.abspath(src))
+    target = None if dst is None else _checked_target(source_path, Path(os.path.abspath(dst)))
+    if target is not None:
+        _refuse_locked(source_path)
+    with _opened(source_path, config) as source:
+        return make_plan(source, target, to, profile, fs or OsFileSystem(), progress)
+
+
+def run(plan: Plan, progress: Progress | None = None) -> Result:
+    """Carry out a plan with a target; see `convert`. An exception of `progress` ends the work, and nothing is left."""
+    if plan.target is None:
+        raise InvalidArgumentError("a dry run: the plan has no target", hint="give convert a second path")
+    log_dir = plan.target.parent
+    with _locked(plan.fs, plan.source, log_dir):
+        _checked_target(plan.source, plan.target)
+        # Whoever left one was killed: we hold the lock that it held.
+        remove_leftovers(plan.fs, log_dir)
+        with _opened(plan.source, plan.config) as source, Staging.of_partition(plan.fs, plan.target) as staging:
+            result = _Conversion(plan, source, plan.target, staging, progress).run()
+            staging.publish()
+            return result
+
+
+# --- what may be converted to where ----------------------------------------------------------------
+
+
+@contextmanager
+def _opened(path: Path, config: Mapping[str, object] | LogConfig | None) -> Iterator[Partition]:
+    with refusals("list", path):
+        source = Partition(path, config=config)
+    with source:
+        yield source
+
+
+def _checked_target(source: Path, target: Path) -> Path:
+    parsed = names.parse_partition_dir(target.name)
+    if parsed is None or parsed.mark:
+        raise InvalidArgumentError(
+            f"{target.name!r} is no name of a partition directory", file=target,
+            hint="name it <topic>-<partition>, such as orders-0: a broker refuses any other",
+        )
+    if not target.parent.is_dir():
+        raise InvalidArgumentError("the log dir for the target is not there", file=target.parent, hint="make it first")
+    real_source, real_target = Path(os.path.realpath(source)), Path(os.path.realpath(target))
+    if real_target == real_source or real_source in real_target.parents:
+        raise InvalidArgumentError("the target lies in the source", file=target, hint="choose another directory")
+    if os.path.lexists(target):
+        raise InvalidArgumentError(
+            "the target exists already", file=target, hint="choose another name, or move what is there away"
+        )
+    return target
+
+
+def _log_dir_of(source: Path) -> Path:
+    """The log dir in which the source lies, also where it was given by a link."""
+    return Path(os.path.realpath(source)).parent
+
+
+def _refuse_locked(source: Path) -> None:
+    who = holder(_log_dir_of(source))
+    if who is not None:
+        raise LogLockedError(
+            f"locked by {who}: a source that changes cannot be converted", file=_log_dir_of(source) / LOG_DIR_LOCK
+        )
+
+
+@contextmanager
+def _locked(fs: FileSystem, source: Path, target_log_dir: Path) -> Iterator[None]:
+    """No broker and no other writer in the log dir of the target, none that begins in that of the source."""
+    _refuse_locked(source)
+    source_log_dir = _log_dir_of(source)
+    with lock_log_dir(fs, target_log_dir):
+        if source_log_dir == Path(os.path.realpath(target_log_dir)) or not _lockable(source_log_dir):
+            yield
+            return
+        with lock_log_dir(fs, source_log_dir, SHARED):
+            yield
+
+
+def _lockable(log_dir: Path) -> bool:
+    """Whether there is a lock file that we may open: none is made, for the source stays as it is."""
+    return os.access(log_dir / LOG_DIR_LOCK, os.R_OK | os.W_OK)
+
+
+# --- the conversion ----------------------------------------------------------------------------
+
+
+class _Conversion:
+    """One run of a plan, from the first batch to a proven staging."""
+
+    def __init__(
+        self, plan: Plan, source: Partition, target: Path, staging: Staging, progress: Progress | None
+    ) -> None:
+        self._plan = plan
+        self._source = source
+        self._target = target
+        self._staging = staging
+        self._state = ConversionState(source, staging.write_file)
+        self._pool = ArenaPool()
+        self._larger_batches = 0
+        self._progress = progress
+        self._done = 0.0
+
+    def run(self) -> Result:
+        if [segment.path.name for segment in self._source.segments] != [s.file for s in self._plan.segments]:
+            raise _changed(self._source.path)
+        parts = [self._convert(segment, slot) for slot, segment in enumerate(self._source.segments)]
+        self._state.finish(self._plan.log_end_offset)
+        self._copy_metadata()
+        proof = self._prove(parts)
+        self._staging.write_file(PROOF_FILE, proof.to_json().encode())
+        warnings = [*self._plan.warnings]
+        if self._larger_batches:
+            warnings.append(larger_batches_warning(self._larger_batches, self._plan.config.max_message_bytes))
+        return Result(
+            plan=self._plan,
+            target=self._target,
+            segments=tuple(
+                TargetSegment(file.name, segment.path.name, names.parse_base_offset(file.name), file.stat().st_size)
+                for segment, files in zip(self._source.segments, parts, strict=True)
+                for file in files
+            ),
+            proof=proof,
+            warnings=tuple(warnings),
+            notes=tuple(self._state.notes),
+        )
+
+    def _convert(self, segment: Segment, slot: int) -> list[Path]:
+        """Write what comes of one source segment; its .log files in the staging."""
+        planned = self._plan.segments[slot]
+        self._state.begin_segment(segment, planned.next_offset)
+        packer = self._plan.profile.packer(self._source)
+        size_bytes = 0
+        with SegmentParts(
+            self._plan.fs, self._staging.path, self._plan.config, self._state,
+            base_offset=segment.base_offset, mtime_ns=segment.path.stat().st_mtime_ns,
+        ) as parts:
+            for table in tables_in_order(segment, end_offsets(self._source)[slot]):
+                for first, stop in slices(table):
+                    packer.add(table, first, stop)
+                    parts.append(packer.take())
+                    last = table[stop - 1]
+                    self._worked(last.position + last.size_bytes - table[first].position)
+                size_bytes = table.end
+            packer.finish()
+            parts.append(packer.take())
+            if size_bytes != planned.size_bytes:
+                raise _changed(segment.path)
+            parts.finish()
+        self._larger_batches += parts.larger_batches
+        return parts.files
+
+    def _copy_metadata(self) -> None:
+        """The topic id, unless the target is of another topic: a broker refuses a directory with a foreign one."""
+        path = self._source.path / names.PARTITION_METADATA
+        if not path.exists():
+            return
+        target = names.parse_partition_dir(self._target.name)
+        if target is not None and target.topic == self._source.topic:
+            self._staging.write_file(names.PARTITION_METADATA, read(path))
+
+    # --- the proof -------------------------------------------------------------------------------
+
+    def _prove(self, parts: list[list[Path]]) -> Proof:
+        """Read all files of both sides again. Raises ProofMismatchError."""
+        plan = self._plan
+        proof = Proof(
+            source=str(plan.source),
+            target=str(self._target),
+            seglog=__version__,
+            to=plan.to,
+            repack_bytes=plan.profile.repack_bytes,
+            codec=None if plan.profile.codec is None else plan.profile.codec.label,
+            segments=tuple(
+                self._prove_segment(segment, files)
+                for segment, files in zip(self._source.segments, parts, strict=True)
+            ),
+        )
+        proof.check()
+        return proof
+
+    def _prove_segment(self, source: Segment, files: list[Path]) -> SegmentProof:
+        with ExitStack() as closer:
+
+            def opened(path: Path, *, is_last: bool) -> Segment:
+                return closer.enter_context(closing(Segment(path, is_last=is_last, decompress=self._source.decompress)))
+
+            # A new look at the source, too: what is compared are two sets of files.
+            again = opened(source.path, is_last=source.is_last)
+            targets = [opened(file, is_last=False) for file in files]
+            for target in targets:
+                self._check_indexes(target)
+            weight = again.size_bytes / max(1, sum(target.size_bytes for target in targets))
+            return SegmentProof(
+                digest([again], self._pool, lambda size_bytes: self._worked(size_bytes / 2)),
+                digest(targets, self._pool, lambda size_bytes: self._worked(weight * size_bytes / 2)),
+            )
+
+    def _check_indexes(self, segment: Segment) -> None:
+        """The indexes on disk are those that the .log on disk gives. Raises ProofMismatchError."""
+        suffixes = names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX
+        for suffix, entries in zip(suffixes, index_bytes(segment, self._plan.config), strict=True):
+            path = segment.path.with_suffix(suffix)
+            if read(path) != entries:
+                raise ProofMismatchError("the index is not the one that its log gives", file=path)
+
+    def _worked(self, size_bytes: float) -> None:
+        """Each byte of the source counts once when it is converted and once when it is proven."""
+        self._done += size_bytes
+        if self._progress is not None:
+            total = 2 * self._plan.size_bytes
+            self._progress(min(round(self._done), total), total)
+
+
+def _changed(path: Path) -> InvalidArgumentError:
+    return InvalidArgumentError("the source changed since the plan was made", file=path, hint="make a new plan")

@@ -1,0 +1,126 @@
+"""The proof that a conversion changed no record: counts and digests of both sides, from their files.
+
+The digest of a range of records is SHA-256 over their canonical bytes (seglog._kernels.canonical):
+offset, timestamp, key, value and headers of each, in log order, transaction markers included. What
+a conversion may change is not in it: batch boundaries, codecs, format versions.
+
+Kept as JSON in the target (docs/formats/conversion_proof.md); nothing reads it to decide anything.
+"""
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from seglog._kernels.canonical import update_digest
+from seglog._kernels.columns import ArenaPool, chunks
+from seglog._kernels.crc import crc32c
+from seglog.errors import CorruptCheckpointError, ProofMismatchError, UnsupportedVersionError
+from seglog.segment.segment import Segment
+
+PROOF_FILE = "seglog-conversion.json"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsDigest:
+    """Of the records in `files` (names, in log order): how many, and SHA-256 over their canonical bytes, in hex."""
+
+    files: tuple[str, ...]
+    records: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentProof:
+    """One source segment, and the target segments that came of it."""
+
+    source: RecordsDigest
+    target: RecordsDigest
+
+    @property
+    def holds(self) -> bool:
+        return (self.source.records, self.source.sha256) == (self.target.records, self.target.sha256)
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """`holds`: each source segment has in the target the same records in the same order."""
+
+    source: str
+    target: str
+    seglog: str
+    to: int
+    repack_bytes: int
+    codec: str | None
+    segments: tuple[SegmentProof, ...]
+
+    @property
+    def holds(self) -> bool:
+        return all(segment.holds for segment in self.segments)
+
+    @property
+    def records(self) -> int:
+        return sum(segment.source.records for segment in self.segments)
+
+    def check(self) -> None:
+        """Raises ProofMismatchError for the first segment whose sides differ."""
+        for segment in self.segments:
+            if not segment.holds:
+                before, after = segment.source, segment.target
+                raise ProofMismatchError(
+                    f"the proof failed: {before.records} records with digest {before.sha256[:16]} became"
+                    f" {after.records} with {after.sha256[:16]} in {', '.join(after.files)}",
+                    file=Path(self.source) / before.files[0],
+                )
+
+    def to_json(self) -> str:
+        """One JSON object; `crc32c` covers the text of the same object without it, keys sorted, without spaces."""
+        body = {"format": "seglog-conversion-proof", "version": VERSION, **asdict(self)}
+        return json.dumps({**body, "crc32c": _crc(body)}, indent=1, sort_keys=True) + "\n"
+
+    @classmethod
+    def read(cls, path: Path) -> "Proof":
+        """Raises CorruptCheckpointError where the file contradicts itself, UnsupportedVersionError for a newer one."""
+        try:
+            body = json.loads(path.read_bytes())
+            crc, version = body.pop("crc32c"), body.pop("version")
+            if version > VERSION:
+                raise UnsupportedVersionError(f"version {version} of a conversion proof, expected {VERSION}", file=path)
+            if crc != _crc({**body, "version": version}) or body.pop("format") != "seglog-conversion-proof":
+                raise ValueError("the checksum does not match")
+            segments = tuple(
+                SegmentProof(*(
+                    RecordsDigest(tuple(side["files"]), side["records"], side["sha256"])
+                    for side in (segment["source"], segment["target"])
+                ))
+                for segment in body.pop("segments")
+            )
+            return cls(segments=segments, **body)
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            raise CorruptCheckpointError(f"not a conversion proof: {e}", file=path) from e
+
+
+def _crc(body: dict[str, object]) -> int:
+    return crc32c(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
+
+
+def digest(
+    segments: Iterable[Segment], pool: ArenaPool, on_bytes: Callable[[int], None] = lambda _: None
+) -> RecordsDigest:
+    """The digest of all records in `segments`, read from their files; each batch's checksum is tested on the way.
+
+    `on_bytes` is told how many bytes of .log were read since the last time. Raises CorruptRecordError.
+    """
+    sha256 = hashlib.sha256()
+    files = []
+    records = 0
+    for segment in segments:
+        files.append(segment.path.name)
+        for table in segment.tables():
+            position = table[0].position
+            for columns in chunks(table, pool, check_crc=False):
+                update_digest(columns, sha256)
+                records += len(columns)
+            on_bytes(table.end - position)
+    return RecordsDigest(tuple(files), records, sha256.hexdigest())
