@@ -14,7 +14,7 @@ from .batch_header cimport (
     CODEC_MASK, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, MIN_V2_RECORD_SIZE,
     TRANSACTIONAL_BIT, V2_HEADER_SIZE, crc_matches,
 )
-from .legacy_records cimport find_inner_base, parse_inner_message, parse_message
+from .legacy_records cimport find_inner_base, message_crc_matches, parse_inner_message, parse_message
 from .status cimport BAD_CODEC, BAD_COUNT, TRAILING_BYTES, raise_status
 
 from seglog.errors import InvalidArgumentError, SeglogError
@@ -219,6 +219,33 @@ cdef class RecordBatch:
             with nogil:
                 valid = crc_matches(self.window.base, &self.header)
         return valid
+
+    def find_bad_message(self):
+        """The slot of the first message in a wrapper whose own CRC does not fit; -1: all fit, or it is no wrapper.
+
+        The wrapper's CRC covers the compressed bytes only. Kafka's consumer checks both, its broker the outer one.
+        Raises what iterating raises.
+        """
+        cdef Span records
+        cdef Window _opened         # keeps the bytes of `records`
+        cdef RecordView message
+        cdef const uint8_t* start
+        cdef int64_t base = 0
+        cdef int64_t count = 0
+        cdef int64_t slot
+        cdef int status
+        if self.window is None or self.header.magic == 2 or self.header.attributes & CODEC_MASK == CODEC_NONE:
+            return -1
+        _opened = open_records(self.window, &self.header, self.decompress, &records)
+        status = find_inner_base(&records, &self.header, &base, &count)
+        if status != OK:
+            raise_batch(status, self.window, &self.header)
+        for slot in range(count):
+            start = records.p
+            status = parse_inner_message(&records, &self.header, base, &message)
+            if status != OK or not message_crc_matches(start, &message):
+                return slot
+        return -1
 
     def raw(self):
         """The whole batch as it lies in the file."""

@@ -95,6 +95,7 @@ def test_every_golden_batch_and_record_reads_as_kafka_read_it(golden_kafka):
             assert [r.offset for r in table.records()] == [r.offset for batch in table for r in batch]
             for batch in table:
                 seen_batches.append(batch_line(log, batch))
+                assert batch.find_bad_message() == -1
                 seen_records += [record_line(log, batch, i, r) for i, r in enumerate(batch)]
         assert seen_batches == expected_batches, partition
         assert seen_records == expected_records, partition

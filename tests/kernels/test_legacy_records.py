@@ -150,6 +150,24 @@ def test_offsets_that_overflow_wrap_as_in_java():
     assert offsets_of(data) == [2**62 - 1, 2**63 - 1]
 
 
+def test_a_message_with_a_wrong_checksum_is_found_inside_a_wrapper():
+    """The wrapper's own checksum is right: it was made over the damage."""
+    for damaged in range(3):
+        messages = [bytearray(m) for m in inner(0, 1, 2, value=b"value")]
+        messages[damaged][-1] ^= 1
+        batch = only_batch(wrapper(*map(bytes, messages), offset=2))
+        assert batch.crc_is_valid()
+        assert batch.find_bad_message() == damaged
+        assert len(list(batch)) == 3
+
+
+def test_no_bad_message_is_found_where_there_is_none():
+    for data in (
+        wrapper(*inner(0, 1), offset=1), plain.message(0, b"k", b"v"), plain.batch_v2(plain.record_v2()),
+    ):  # fmt: skip
+        assert only_batch(data).find_bad_message() == -1
+
+
 # --- Tests of all the error paths follow: one for each return that is not OK -------------------------
 
 
@@ -200,6 +218,8 @@ def test_a_v2_batch_inside_a_wrapper_is_refused():
 
 def test_a_last_inner_offset_beyond_the_wrappers_is_refused():
     refused(wrapper(*inner(0, 1, 8), offset=7), "an offset outside its batch")
+    with pytest.raises(CorruptRecordError, match="an offset outside"):
+        only_batch(wrapper(*inner(0, 1, 8), offset=7)).find_bad_message()
 
 
 @pytest.mark.parametrize("kept", range(1, 34))

@@ -52,6 +52,7 @@ def read_with_everything(data):
         assert read_batch(batch) == twin_of(raw)
         try:
             batch.payload()
+            batch.find_bad_message()
             assert isinstance(batch.base_offset, int)
         except SeglogError:
             pass
