@@ -9,6 +9,7 @@ from typing import Literal
 
 from seglog._kernels import batch_survey as survey
 from seglog._kernels.columns import ArenaPool, chunks
+from seglog._kernels.crc import crc32, crc32c
 from seglog._kernels.record_batch import RecordBatch
 from seglog._kernels.segment_scan import BatchTable, find_batch, scan
 from seglog._kernels.status import Status, words
@@ -21,6 +22,8 @@ from seglog.upkeep.findings import Finding
 Level = Literal["headers", "crc", "deep"]
 
 MAGIC_END = 17                  # a header that long names its magic
+LEGACY_CRC_START = 16           # from the magic on; v2: from the attributes on
+V2_CRC_START = 21
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
@@ -166,8 +169,9 @@ class LogWalk:
         if resume >= 0:
             following = scan(segment.window, resume, max_batches=1, decompress=segment.decompress)[0]
             last = max(_first_offset(following) - 1, self.next_offset)
+        found, expected = _checksums(segment, position) if status == Status.BAD_CRC else (words(status), "")
         self._find(code, file, position, self.next_offset, size_bytes=end - position,
-                   found=words(status), last_offset=last)
+                   found=found, expected=expected, last_offset=last)
         return end
 
     def _is_tail(self, segment: Segment, position: int, status: Status) -> bool:
@@ -192,6 +196,14 @@ class LogWalk:
         finding = Finding(code, file, position, offset, size_bytes, found, expected, last_offset)
         self.findings.append(finding)
         return finding
+
+
+def _checksums(segment: Segment, position: int) -> tuple[str, str]:
+    """What the batch at `position` stores, and what its bytes give."""
+    batch = scan(segment.window, position, max_batches=1)[0]
+    raw = batch.raw()
+    computed = crc32c(raw[V2_CRC_START:]) if batch.magic == 2 else crc32(raw[LEGACY_CRC_START:])
+    return f"checksum {batch.crc:08x}", f"{computed:08x}, of the bytes as they are"
 
 
 def _first_offset(batch: RecordBatch) -> int:
