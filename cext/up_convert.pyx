@@ -39,13 +39,15 @@ from .batch_header cimport (
     CODEC_MASK, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT,
     V2_HEADER_SIZE, BatchHeader, crc_matches,
 )
-from .legacy_records cimport find_inner_base, parse_inner_message, parse_message
+from .batch_source cimport Source, codec_of, inspect, parse_next
+from .legacy_records cimport parse_message
+from .message_run cimport append_run
 from .output cimport Output, OutputChunk, ensure_room
-from .record_batch cimport check_count, check_record_headers, open_records, parse_record_v2, raise_batch
+from .record_batch cimport open_records, raise_batch
 from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
 from .span cimport Span
-from .status cimport BAD_CRC, BAD_SIZE, NO_MEMORY, OFFSET_BACK, OFFSET_RANGE, OK, TRAILING_BYTES
+from .status cimport BAD_CRC, BAD_SIZE, NO_MEMORY, OK
 from .window cimport Window
 
 cdef enum:
@@ -69,72 +71,11 @@ cdef struct Pack:
     bint has_time
 
 
-# The records of one batch being read.
-cdef struct Source:
-    const BatchHeader* row
-    const uint8_t* raw              # the batch's own bytes
-    Span records                    # still to come
-    const uint8_t* readable_end     # of the memory they lie in
-    int64_t left                    # how many
-    int64_t inner_base              # of a wrapper
-    bint has_null_value             # among all of them
-
-
-cdef inline int codec_of(const BatchHeader* row) noexcept nogil:
-    return row.attributes & CODEC_MASK
-
-
 cdef inline int16_t shared_attributes(const BatchHeader* row) noexcept nogil:
     """What the attributes of a v2 batch say of records that may share it."""
     if row.magic == 2:
         return <int16_t>(row.attributes & (TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | DELETE_HORIZON_BIT))
     return <int16_t>(row.attributes & TIMESTAMP_TYPE_BIT) if row.magic == 1 else 0
-
-
-cdef inline int parse_next(Source* source, RecordView* record) noexcept nogil:
-    cdef int8_t magic = 0
-    cdef uint8_t attributes = 0
-    if source.row.magic == 2:
-        return parse_record_v2(&source.records, source.row, record)
-    if codec_of(source.row) == CODEC_NONE:
-        return parse_message(&source.records, record, &magic, &attributes)
-    return parse_inner_message(&source.records, source.row, source.inner_base, record)
-
-
-cdef int inspect(Source* source) noexcept nogil:
-    """Parse all that is to be converted before any of it is: a batch goes out whole or not at all."""
-    cdef const BatchHeader* row = source.row
-    cdef Source ahead
-    cdef RecordView record
-    cdef int64_t previous = 0
-    cdef int64_t i
-    cdef int status
-    if row.magic == 2:
-        status = check_count(row, &source.records)
-        source.left = row.count
-    elif codec_of(row) == CODEC_NONE:
-        status = OK
-        source.left = 1
-    else:
-        status = find_inner_base(&source.records, row, &source.inner_base, &source.left)
-    if status != OK:
-        return status
-    source.has_null_value = False
-    ahead = source[0]
-    for i in range(source.left):
-        status = parse_next(&ahead, &record)
-        if status != OK:
-            return status
-        if i > 0 and record.offset <= previous:
-            return OFFSET_BACK
-        if row.magic == 2:
-            if record.offset < row.base_offset or record.offset > row.last_offset:
-                return OFFSET_RANGE
-            if record.header_count and check_record_headers(&record) != OK:
-                return check_record_headers(&record)
-        previous = record.offset
-        source.has_null_value |= record.value_size < 0
-    return OK if ahead.records.p == ahead.records.end else TRAILING_BYTES
 
 
 cdef Py_ssize_t count_whole(const uint8_t* bytes, const BatchHeader* rows, Py_ssize_t n) noexcept nogil:
@@ -280,6 +221,7 @@ cdef class BatchPacker:
         cdef const uint8_t* end = bytes + table.window.size
         cdef const BatchHeader* row
         cdef Py_ssize_t checked = i[0]
+        cdef Py_ssize_t run
         cdef int status
         while i[0] < last:
             row = &table.rows[i[0]]
@@ -298,12 +240,32 @@ cdef class BatchPacker:
                 return NEEDS_GIL
             elif row.magic == 2:
                 status = self.add_plain_batch(bytes, end, row)
+            elif self.goes_on_with(row):
+                # Fast path: as many as go into the open batch without a second look.
+                run = append_run(
+                    &self.chunk.out, &self.pack.header, self.repack_bytes, self.pack.has_time,
+                    bytes, end, row, (checked if self.check_crc else last) - i[0],
+                )
+                i[0] += run
+                if run > 0:
+                    continue
+                status = self.add_plain_message(bytes, end, row)
             else:
+                # Slow path: a message that opens a batch, or ends one, or is wrong.
                 status = self.add_plain_message(bytes, end, row)
             if status != OK:
                 return status
             i[0] += 1
         return OK
+
+    cdef inline bint goes_on_with(self, const BatchHeader* row) noexcept nogil:
+        """May a run of messages like this one go into the open batch?"""
+        cdef const BatchHeader* header = &self.pack.header
+        return (
+            self.repack_bytes > 0 and self.pack.is_open and header.attributes == shared_attributes(row)
+            and header.leader_epoch == -1 and header.producer_id == -1 and header.producer_epoch == -1
+            and header.base_sequence == -1
+        )
 
     cdef int add_plain_message(self, const uint8_t* bytes, const uint8_t* end, const BatchHeader* row) noexcept nogil:
         cdef Span span

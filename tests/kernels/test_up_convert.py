@@ -275,6 +275,26 @@ def test_no_batch_of_several_records_is_larger_than_asked():
             assert b.size_bytes + first.size_bytes + 2 > repack_bytes
 
 
+def test_a_run_of_messages_is_packed_however_large_a_batch_may_become():
+    data = b"".join(message(BASE + i, 1000 - i, *fields) for i, fields in enumerate([
+        (b"k", b"v" * 70), (None, None), (b"", b""), (b"k" * 100, None), (b"k", b"v" * 300_000), (b"k", b"v"),
+    ] * 20))  # fmt: skip
+    for repack_bytes in (300, 70_000, 2**31 - 1):
+        assert records(pack(data, repack_bytes=repack_bytes)) == records(data)
+    assert spans(data, repack_bytes=2**31 - 1) == [(BASE, BASE + 119)]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_run_ends_at_a_message_that_is_wrong(magic):
+    before = b"".join(message(BASE + i, magic=magic) for i in range(5))
+    last = bytearray(message(BASE + 5, magic=magic))
+    for size in (-5, 2, 100, 2**31 - 1):  # of its key
+        at = 26 if magic else 18
+        last[at : at + 4] = size.to_bytes(4, "big", signed=True)
+        last[12:16] = crc32(bytes(last[16:])).to_bytes(4, "big")
+        assert refused(before + bytes(last), kept=before, repack_bytes=10_000).position == len(before)
+
+
 def test_a_v2_batch_joins_whole_or_not_at_all():
     one, other = batch(rows_of(BASE, 5)), batch(rows_of(BASE + 5, 5))
     both = len(one) + len(other) - HEADER_SIZE
