@@ -1,6 +1,8 @@
 """What every command has in common: loading, help, errors in three lines, exit statuses."""
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -201,3 +203,89 @@ def test_sizes(bytes_, text):
 )
 def test_moments(ms, text):
     assert report.moment(ms) == text
+
+
+# --- every command -----------------------------------------------------------------------
+
+
+def leaves():
+    for name in cli.COMMANDS:
+        command = cli.cli.get_command(click.Context(cli.cli), name)
+        if isinstance(command, click.Group):
+            yield from ((name, inner) for inner in command.list_commands(click.Context(command)))
+        else:
+            yield (name,)
+
+
+def test_every_command_explains_itself():
+    for words in [*leaves(), ("index",)]:
+        result = CliRunner().invoke(cli.cli, [*words, "--help"])
+        assert result.exit_code == 0
+        assert result.stdout.startswith("Usage: ")
+        assert len(result.stdout.splitlines()) > 5
+        assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+# What each command is given, with "{}" for the partition directory.
+ARGUMENTS = {
+    ("ls",): ["{}"], ("dump",): ["{}"], ("verify",): ["{}"], ("seek",): ["{}", "--offset", "3"], ("convert",): ["{}"],
+    ("index", "check"): ["{}"], ("index", "rebuild"): ["{}"], ("stats",): ["{}"],
+}
+
+
+def test_json_of_every_command_is_lines_with_type_and_schema(golden_kafka, tmp_path):
+    sample = golden_kafka / "cases/mixed-formats-k391/mixed-formats-k391-0"
+    assert {*leaves()} == {*ARGUMENTS, ("demo",)}
+    for words, arguments in ARGUMENTS.items():
+        copy = shutil.copytree(sample, tmp_path / "-".join(words) / "orders-0")
+        result = CliRunner().invoke(cli.cli, [*words, *(a.format(copy) for a in arguments), "--json"])
+        assert result.exit_code == 0, (words, result.output)
+        assert result.stderr == ""
+        lines = [json.loads(line) for line in result.stdout.splitlines()]
+        assert lines
+        for line in lines:
+            if words != ("dump",):      # whose lines are the record's fields alone
+                assert [*line][:2] == ["type", "schema"]
+                assert line["schema"] == 1
+
+
+@pytest.mark.parametrize("words", [w for w in ARGUMENTS if w != ("convert",)], ids="-".join)
+def test_a_log_dir_and_a_single_log_will_do_for_every_command(golden_kafka, tmp_path, words):
+    sample = golden_kafka / "cases/mixed-formats-k391/mixed-formats-k391-0"
+    copy = shutil.copytree(sample, tmp_path / "orders-0")
+    for path in (copy, tmp_path, copy / "00000000000000000000.log"):
+        result = CliRunner().invoke(cli.cli, [*words, *(a.format(path) for a in ARGUMENTS[words])])
+        assert result.exit_code == 0, (words, path, result.output)
+        assert result.stdout
+
+
+@pytest.mark.parametrize("words", ARGUMENTS, ids="-".join)
+def test_what_is_no_log_is_status_4_for_every_command_and_what_is_not_there_3(tmp_path, words):
+    (tmp_path / "empty-0").mkdir()
+    for name, status in (("empty-0", 4), ("none-0", 3)):
+        arguments = [a.format(tmp_path / name) for a in ARGUMENTS[words]]
+        result = CliRunner().invoke(cli.cli, [*words, *arguments])
+        assert result.exit_code == status, (words, result.output)
+        three_lines(result)
+
+
+def test_a_codec_that_is_not_installed_is_status_6_and_headers_need_none(golden_kafka):
+    path = str(golden_kafka / "cases/v2-snappy-ct-k391/v2-snappy-ct-k391-0")
+    code = "import sys; sys.modules['cramjam'] = None; from seglog.tools.cli import main; main()"
+    for arguments, status in ((["dump"], 6), (["dump", "--batches"], 0), (["verify"], 0), (["ls"], 0)):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments, path], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == status, done.stderr
+        assert ("[missing_codec]" in done.stderr) == (status == 6)
+
+
+def test_an_interrupt_of_a_real_process_is_status_130(golden_kafka):
+    """^C while it writes to a pipe that nobody reads: it cannot have ended before."""
+    path = golden_kafka / "cases/big-v2-none-k411/big-v2-none-k411-0"
+    command = [sys.executable, "-m", "seglog.tools", "dump", *[str(path)] * 20]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.read(10)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        assert process.returncode == 130

@@ -1,0 +1,107 @@
+"""docs/cli.md: its examples are what the commands print, its option tables what they take.
+
+    SEGLOG_UPDATE_DOCS=1 python -m pytest tests/docs     # writes them anew
+"""
+import os
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from seglog.tools.cli import COMMANDS, cli
+from support.command import golden_lines
+from support.golden import golden_cases
+
+TOP = Path(__file__).parents[2]
+PAGE = TOP / "docs/cli.md"
+SAMPLE = TOP / "tools/sample/orders-0"
+BLOCK = re.compile(r"<!-- (?P<what>seglog|options of) (?P<words>.*) -->\n(?P<body>(?:(?!<!--).*\n)*)<!-- end -->\n")
+CUT = "cut-0"       # the sample with a torn .timeindex
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    return tmp_path_factory.mktemp("page")
+
+
+def example(arguments, workplace):
+    """The command and what it prints; each begins with the sample as it was shipped."""
+    shutil.rmtree(workplace / "kafka-logs", ignore_errors=True)
+    shutil.rmtree(workplace / "new-logs", ignore_errors=True)
+    shutil.copytree(SAMPLE, workplace / "kafka-logs/orders-0")
+    if f"kafka-logs/{CUT}" in arguments:
+        shutil.copytree(SAMPLE, workplace / "kafka-logs" / CUT)
+        index = workplace / "kafka-logs" / CUT / "00000000000000000000.timeindex"
+        index.write_bytes(index.read_bytes()[:-1])
+    (workplace / "new-logs").mkdir()
+    here = os.getcwd()
+    os.chdir(workplace)
+    try:
+        out = CliRunner().invoke(cli, arguments).stdout
+    finally:
+        os.chdir(here)
+    out = out.replace(f"{workplace}/", "")
+    return "```\n" + f"$ seglog {shlex.join(arguments)}\n{out}" + "```\n"
+
+
+def command_of(words):
+    command = cli
+    for word in words:
+        command = command.get_command(click.Context(command), word)
+    return command
+
+
+def options(words):
+    lines = ["| option | what it does |", "|---|---|"]
+    for parameter in command_of(words).params:
+        if isinstance(parameter, click.Option):
+            name = ", ".join(parameter.opts)
+            if not parameter.is_flag:
+                name += f" {parameter.make_metavar(click.Context(cli))}".replace("|", " or ")
+            lines.append(f"| `{name}` | {parameter.help} |")
+    return "\n".join(lines) + "\n"
+
+
+def test_the_page_shows_what_the_commands_print_and_take(workplace):
+    page = PAGE.read_text()
+
+    def made(match):
+        words = shlex.split(match["words"])
+        body = example(words, workplace) if match["what"] == "seglog" else options(words)
+        return f"<!-- {match['what']} {match['words']} -->\n{body}<!-- end -->\n"
+
+    now = BLOCK.sub(made, page)
+    if os.environ.get("SEGLOG_UPDATE_DOCS"):
+        PAGE.write_text(now)
+        page = now
+    assert page == now, "run the test once with SEGLOG_UPDATE_DOCS=1"
+
+
+def leaves():
+    """Every command that can be called, as words."""
+    for name in COMMANDS:
+        command = command_of([name])
+        if isinstance(command, click.Group):
+            yield from ([name, inner] for inner in command.list_commands(click.Context(command)))
+        else:
+            yield [name]
+
+
+def test_every_command_has_a_section_an_example_and_its_options():
+    page = PAGE.read_text()
+    for words in leaves():
+        assert f"\n## {words[0]}\n" in page
+        assert f"<!-- seglog {shlex.join(words)}" in page or words == ["demo"]
+        assert f"<!-- options of {shlex.join(words)} -->" in page, words
+
+
+def test_every_field_of_records_and_batches_is_on_the_page():
+    page = PAGE.read_text()
+    for case in golden_cases():
+        for name in ("expected", "batches"):
+            for field in {field for line in golden_lines(case, name) for field in line}:
+                assert f"`{field}`" in page, field

@@ -1,0 +1,147 @@
+"""`seglog convert`: what it says of a plan and of a result, and how it ends."""
+import fcntl
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from seglog.tools import report
+from support.command import golden_lines, partition_of, seglog, seglog_json
+
+SAME = ("offset", "timestamp", "key", "value", "headers")
+
+
+@pytest.fixture
+def case(golden_kafka):
+    return golden_kafka / "cases/mixed-formats-k282"
+
+
+@pytest.fixture
+def source(case, tmp_path):
+    return Path(shutil.copytree(partition_of(case), tmp_path / "old/orders-0"))
+
+
+@pytest.fixture
+def target(tmp_path):
+    (tmp_path / "new").mkdir()
+    return tmp_path / "new/orders-0"
+
+
+def contents(directory):
+    return {p.name: p.read_bytes() for p in directory.iterdir()}
+
+
+def of_type(lines, name):
+    return [line for line in lines if line["type"] == name]
+
+
+def test_without_a_target_it_is_a_dry_run(source, tmp_path):
+    before = contents(source)
+    *segments, plan = seglog_json("convert", source)
+    assert {line["type"] for line in segments} == {"plan_segment"}
+    assert (plan["type"], plan["target"], plan["to"]) == ("plan", None, 2)
+    assert plan["forecast_bytes"] == sum(s["forecast_bytes"] for s in segments) > 0
+    assert plan["bytes"] == sum(f["bytes"] for s in segments for f in s["formats"])
+    assert "a dry run, nothing was written" in seglog("convert", source).stdout
+    assert contents(source) == before
+    assert sorted(p.name for p in source.parent.iterdir()) == ["orders-0"]
+
+
+def test_with_a_target_every_record_is_the_same_in_v2(case, source, target):
+    before = contents(source)
+    lines = seglog_json("convert", source, target, "--to", 2)
+    summary, = of_type(lines, "summary")
+    records = golden_lines(case, "expected")
+    assert (summary["proven"], summary["records"]) == (True, len(records))
+    got = seglog_json("dump", target)
+    assert [[r[f] for f in SAME] for r in got] == [[r[f] for f in SAME] for r in records]
+    assert {r["magic"] for r in got} == {2}
+    assert contents(source) == before
+
+
+def test_the_proof_is_printed_and_kept(source, target, tmp_path):
+    lines = seglog_json("convert", source, target, "--proof", tmp_path / "proof.json")
+    proofs = of_type(lines, "proof")
+    assert all(p["holds"] and p["source_sha256"] == p["target_sha256"] for p in proofs)
+    kept = json.loads((tmp_path / "proof.json").read_text())
+    assert kept == json.loads(Path(of_type(lines, "summary")[0]["proof_file"]).read_text())
+    assert [s["source"]["sha256"] for s in kept["segments"]] == [p["source_sha256"] for p in proofs]
+
+
+def test_text_shows_the_proof(source, target):
+    text = seglog("convert", source, target).stdout
+    assert "digest" in text
+    assert text.count("  same\n") == 2
+    assert "101 records: offset, timestamp, key, value and headers are the same in both" in text
+
+
+def test_repack_packs_and_warns_of_the_other_replicas(source, target):
+    lines = seglog_json("convert", source, target, "--repack", "16k", "--codec", "zstd")
+    assert any("replicas" in w for w in of_type(lines, "summary")[0]["warnings"])
+    batches = seglog_json("dump", "--batches", target)
+    assert len(batches) < 10
+    assert {b["codec"] for b in batches} == {"zstd"}
+
+
+def test_settings_reach_the_target(source, target):
+    seglog("convert", source, target, "--config", "segment.bytes=1k", "--config", "index.interval.bytes=100")
+    assert len(list(target.glob("*.log"))) > 2
+    assert seglog_json("dump", target / "00000000000000000000.index")
+
+
+def test_a_target_that_exists_is_status_2(source, target):
+    target.mkdir()
+    assert "[invalid_argument]" in seglog("convert", source, target, status=2).stderr
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--to", "1"], ["--to", "x"], ["--codec", "brotli"], ["--repack", "-1"], ["--proof", "p.json"]]
+)
+def test_what_cannot_be_meant_is_status_2(source, wrong):
+    assert len(seglog("convert", source, *wrong, status=2).stderr.splitlines()) == 3
+
+
+def test_one_log_file_is_no_partition(source):
+    assert "[not_a_log]" in seglog("convert", source / "00000000000000000000.log", status=4).stderr
+
+
+def test_a_damaged_source_is_status_1_and_leaves_nothing(source, target):
+    log = source / "00000000000000000000.log"
+    data = bytearray(log.read_bytes())
+    data[350] ^= 1
+    log.write_bytes(data)
+    result = seglog("convert", source, target, status=1)
+    assert "[corrupt_record]" in result.stderr
+    assert len(result.stderr.splitlines()) == 3
+    assert not [p for p in target.parent.iterdir() if p.name != ".lock"]
+
+
+@pytest.mark.parametrize("side", ["old", "new"])
+def test_beside_a_broker_is_status_5_and_leaves_nothing(source, target, tmp_path, side):
+    hold = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(1, flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, str(tmp_path / side / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        holder.stdout.readline()
+        assert "[locked]" in seglog("convert", source, target, status=5).stderr
+        holder.stdin.close()
+        holder.wait()
+    assert not target.exists()
+    with open(tmp_path / "new/.lock", "a") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_an_interrupt_is_status_130_and_leaves_nothing(source, target, monkeypatch):
+    class Interrupting(report.Progress):
+        def __call__(self, done, total):
+            if self.label.startswith("converting"):
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(report, "Progress", Interrupting)
+    assert seglog("convert", source, target, status=130).stderr == "interrupted\n"
+    assert not [p for p in target.parent.iterdir() if p.name != ".lock"]
+
+

@@ -1,0 +1,94 @@
+"""`seglog demo`: the main job, by the real commands, on a partition that a real broker wrote.
+
+Copies the sample that is shipped with the package (tools/sample/README.md), shows it, verifies it,
+seeks in it, converts it to v2, verifies the result, and compares the two record by record in a way that
+owes nothing to the proof of `convert`.
+"""
+import contextlib
+import hashlib
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import click
+
+from seglog.errors import InvalidArgumentError
+from seglog.log.partition import open_partition
+
+from . import report
+from .cli import Command, cli
+
+# The sample's own setting, of its broker: a directory does not tell it.
+_INTERVAL = "index.interval.bytes=256"
+OLD, NEW = "old-log-dir/orders-0", "new-log-dir/orders-0"
+STEPS = (
+    ("What is here: two segments, written while the message format went from v0 by v1 to v2.",
+     ["ls", OLD]),
+    ("Some records of it, across the border from v0 to v1.",
+     ["dump", OLD, "--from-offset", "38", "--to-offset", "46"]),
+    ("Is it whole?",
+     ["verify", OLD, "--config", _INTERVAL]),
+    ("The first record at or after a time, and how it was found.",
+     ["seek", OLD, "--time", "2023-11-14T22:16:20Z"]),
+    ("Everything to v2, in a new directory. The old one is only read.",
+     ["convert", OLD, NEW, "--config", _INTERVAL]),
+    ("Is the result whole, with the indexes that its log gives?",
+     ["verify", NEW, "--config", _INTERVAL]),
+    ("And it is v2 through and through.",
+     ["ls", NEW]),
+)
+
+
+@click.command(cls=Command)
+@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+def command(directory: Path | None) -> int:
+    """Show, verify, seek and convert the sample that comes with seglog, by the real commands.
+
+    Works in DIR, a new directory, and leaves it there to look at; without DIR in a temporary one that goes away.
+    """
+    with _workplace(directory) as workplace, contextlib.chdir(workplace):
+        print(f"$ cd {workplace}")
+        with as_file(files(__package__) / "sample") as sample:
+            shutil.copytree(sample / "orders-0", OLD)
+        Path(NEW).parent.mkdir()
+        for remark, arguments in STEPS:
+            print(f"\n# {remark}\n{report.paint(f'$ seglog {shlex.join(arguments)}', 'bold')}", flush=True)
+            status = cli(arguments, standalone_mode=False)
+            sys.stdout.flush()
+            if status:
+                return int(status)
+        return _compare()
+
+
+@contextlib.contextmanager
+def _workplace(directory: Path | None) -> Iterator[Path]:
+    if directory is None:
+        with tempfile.TemporaryDirectory(prefix="seglog-demo-") as temporary:
+            yield Path(temporary)
+        return
+    if directory.exists() and any(directory.iterdir()):
+        raise InvalidArgumentError("the directory is not empty", file=directory, hint="name a new one, or none")
+    directory.mkdir(parents=True, exist_ok=True)
+    yield directory
+
+
+def _compare() -> int:
+    """Read both sides record by record in Python, and say whether they are the same."""
+    print("\n# Did a record change? Both sides, read once more: offset, timestamp, key, value, headers.")
+    digests = {}
+    for path in (OLD, NEW):
+        digest, count = hashlib.sha256(), 0
+        with open_partition(path) as partition:
+            for r in partition.records(control=True):
+                digest.update(repr((r.offset, r.timestamp, r.key, r.value, r.headers)).encode())
+                count += 1
+            formats = sorted({f"v{batch.magic}" for batch in partition.batches()})
+        digests[path] = (count, digest.hexdigest())
+        print(f"{path}  {', '.join(formats):10}  {count} records  sha256 {digest.hexdigest()[:32]}…")
+    same = digests[OLD] == digests[NEW]
+    print("The same records: none was changed, lost or added." if same else "THE RECORDS DIFFER.")
+    return 0 if same else 1
