@@ -1,0 +1,24 @@
+"""What pyproject.toml says twice agrees, and what it must not say is not there."""
+import tomllib
+from pathlib import Path
+
+PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+
+
+def names(requirements):
+    return {requirement.split(";")[0].split(">")[0].split("<")[0].strip() for requirement in requirements}
+
+
+def test_the_environment_builds_with_what_an_isolated_build_gets():
+    assert PROJECT["dependency-groups"]["build"] == PROJECT["build-system"]["requires"]
+
+
+def test_the_base_install_is_codecs_and_the_command_line():
+    assert names(PROJECT["project"]["dependencies"]) == {"backports.zstd", "click", "cramjam", "lz4"}
+
+
+def test_witnesses_stay_in_the_tests():
+    required = names(PROJECT["project"]["dependencies"]).union(
+        *(names(extra) for extra in PROJECT["project"]["optional-dependencies"].values())
+    )
+    assert not required & {"aiokafka", "kafka-python", "crc32c", "hypothesis", "pytest"}
