@@ -1,6 +1,5 @@
 """`seglog convert`: a partition of old formats as v2, in a new directory, with a proof."""
 import os
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,8 +68,10 @@ def command(
             write_atomically(OsFileSystem(), proof_file, result.proof.to_json().encode())
     if as_json:
         _print_json(plan, result)
+    elif result is None or dst is None:
+        print("\n".join(_plan_text(plan, src)))
     else:
-        sys.stdout.writelines(f"{line}\n" for line in (_plan_text(plan) if result is None else _result_text(result)))
+        print("\n".join(_result_text(result, src, dst)))
     return 0
 
 
@@ -120,7 +121,7 @@ def _format_fields(f: FormatCount) -> dict[str, Any]:
 # --- text --------------------------------------------------------------------------------
 
 
-def _plan_text(plan: Plan) -> Iterable[str]:
+def _plan_text(plan: Plan, src: Path) -> Iterable[str]:
     yield report.paint(f"{plan.source.name} to v{plan.to}", "bold") + f"  {_profile_text(plan)}"
     rows = []
     for s in plan.segments:
@@ -133,12 +134,12 @@ def _plan_text(plan: Plan) -> Iterable[str]:
                  report.size(plan.size_bytes), forecast])
     yield report.table(("segment", "offsets", "formats", "bytes", "as v2"), rows, left=(0, 1, 2), total=True)
     yield from _remarks(plan, plan.warnings, ())
-    yield f"a dry run, nothing was written: seglog convert {plan.source} DST carries it out"
+    yield f"a dry run, nothing was written: seglog convert {src} DST carries it out"
 
 
-def _result_text(result: Result) -> Iterable[str]:
+def _result_text(result: Result, src: Path, dst: Path) -> Iterable[str]:
     plan = result.plan
-    yield report.paint(f"{plan.source} → {result.target}", "bold") + f"  {_profile_text(plan)}"
+    yield report.paint(f"{src} → {dst}", "bold") + f"  {_profile_text(plan)}"
     sizes = {target.file: target.size_bytes for target in result.segments}
     source_sizes = {segment.file: segment.size_bytes for segment in plan.segments}
     rows = [

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -21,6 +22,7 @@ from seglog.log.partition import open_partition
 
 from . import report
 from .cli import Command, cli
+from .options import json_option
 
 # The sample's own setting, of its broker: a directory does not tell it.
 _INTERVAL = "index.interval.bytes=256"
@@ -38,30 +40,35 @@ STEPS = (
      ["convert", OLD, NEW, "--config", _INTERVAL]),
     ("Is the result whole, with the indexes that its log gives?",
      ["verify", NEW, "--config", _INTERVAL]),
-    ("And it is v2 through and through.",
+    ("And it is v2 through and through. (Times are what batch headers tell; a v1 wrapper tells only its latest.)",
      ["ls", NEW]),
 )
 
 
 @click.command(cls=Command)
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
-def command(directory: Path | None) -> int:
+@json_option
+def command(directory: Path | None, as_json: bool) -> int:
     """Show, verify, seek and convert the sample that comes with seglog, by the real commands.
 
     Works in DIR, a new directory, and leaves it there to look at; without DIR in a temporary one that goes away.
     """
     with _workplace(directory) as workplace, contextlib.chdir(workplace):
-        print(f"$ cd {workplace}")
+        if not as_json:
+            print(f"$ cd {workplace}")
         with as_file(files(__package__) / "sample") as sample:
             shutil.copytree(sample / "orders-0", OLD)
         Path(NEW).parent.mkdir()
         for remark, arguments in STEPS:
-            print(f"\n# {remark}\n{report.paint(f'$ seglog {shlex.join(arguments)}', 'bold')}", flush=True)
-            status = cli(arguments, standalone_mode=False)
+            if as_json:
+                report.print_json("command", directory=workplace, arguments=arguments, remark=remark)
+            else:
+                print(f"\n# {remark}\n{report.paint(f'$ seglog {shlex.join(arguments)}', 'bold')}", flush=True)
+            status = cli([*arguments, *["--json"] * as_json], standalone_mode=False)
             sys.stdout.flush()
             if status:
                 return int(status)
-        return _compare()
+        return _compare(as_json)
 
 
 @contextlib.contextmanager
@@ -76,10 +83,9 @@ def _workplace(directory: Path | None) -> Iterator[Path]:
     yield directory
 
 
-def _compare() -> int:
+def _compare(as_json: bool) -> int:
     """Read both sides record by record in Python, and say whether they are the same."""
-    print("\n# Did a record change? Both sides, read once more: offset, timestamp, key, value, headers.")
-    digests = {}
+    sides: list[dict[str, Any]] = []
     for path in (OLD, NEW):
         digest, count = hashlib.sha256(), 0
         with open_partition(path) as partition:
@@ -87,8 +93,13 @@ def _compare() -> int:
                 digest.update(repr((r.offset, r.timestamp, r.key, r.value, r.headers)).encode())
                 count += 1
             formats = sorted({f"v{batch.magic}" for batch in partition.batches()})
-        digests[path] = (count, digest.hexdigest())
-        print(f"{path}  {', '.join(formats):10}  {count} records  sha256 {digest.hexdigest()[:32]}…")
-    same = digests[OLD] == digests[NEW]
-    print("The same records: none was changed, lost or added." if same else "THE RECORDS DIFFER.")
+        sides.append({"path": path, "formats": formats, "records": count, "sha256": digest.hexdigest()})
+    same = len({(side["records"], side["sha256"]) for side in sides}) == 1
+    if as_json:
+        report.print_json("comparison", same=same, sides=sides)
+    else:
+        print("\n# Did a record change? Both sides, read once more: offset, timestamp, key, value, headers.")
+        for side in sides:
+            print(f"{side['path']}  {', '.join(side['formats']):10}  {side['records']} records  sha256 {side['sha256']}")
+        print("The same records: none was changed, lost or added." if same else "THE RECORDS DIFFER.")
     return 0 if same else 1

@@ -42,8 +42,8 @@ class Selection:
 @paths_argument
 @click.option("--batches", "what", flag_value="batches", help="Batch headers instead of records.")
 @click.option("--control", "what", flag_value="control", help="Control records only (transaction markers), decoded.")
-@click.option("--from-offset", "start", type=click.IntRange(0), help="The first offset wanted.")
-@click.option("--to-offset", "stop", type=click.IntRange(0), help="Stop before this offset.")
+@click.option("--from-offset", "start", metavar="OFFSET", type=click.IntRange(0), help="The first offset wanted.")
+@click.option("--to-offset", "stop", metavar="OFFSET", type=click.IntRange(0), help="Stop before this offset.")
 @click.option("--since", type=TimeType(), help="Timestamps at or after: ISO 8601, milliseconds, or -2h.")
 @click.option("--until", type=TimeType(), help="Timestamps before.")
 @click.option("--max-bytes", type=SizeType(), help="Stop when batches of so many bytes were read, of each partition.")

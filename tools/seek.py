@@ -36,7 +36,7 @@ class Found:
 
 @click.command(cls=Command)
 @paths_argument
-@click.option("--offset", type=int, help="A record's number.")
+@click.option("--offset", metavar="OFFSET", type=int, help="A record's number.")
 @click.option(
     "--time", "time_ms", type=TimeType(SPECIAL_TIMES),
     help="ISO 8601, milliseconds, -2h; or latest (-1), earliest (-2), max-timestamp (-3), as Kafka has them.",

@@ -24,6 +24,14 @@ def test_the_demo_shows_verifies_seeks_converts_and_proves(tmp_path):
     assert {b["magic"] for b in seglog_json("dump", "--batches", new)} == {2}
 
 
+def test_the_demo_in_json_is_the_commands_own_lines():
+    lines = seglog_json("demo")
+    commands = [line["arguments"][0] for line in lines if line.get("type") == "command"]
+    assert commands == ["ls", "dump", "verify", "seek", "convert", "verify", "ls"]
+    assert (lines[-1]["type"], lines[-1]["same"]) == ("comparison", True)
+    assert sum("type" not in line for line in lines) == 8       # the records that it dumps
+
+
 def test_the_demo_is_safe_to_repeat(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
