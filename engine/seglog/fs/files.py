@@ -164,7 +164,8 @@ class _Poisoning:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, StorageError):
-            self._file._failure = error
+            # A copy: the error itself holds this frame, whose file and buffers would then hold each other.
+            self._file._failure = StorageError(error.what, file=error.file, hint=error.hint, errno=error.errno)
             self._file._unsynced = True
 
 
