@@ -63,7 +63,7 @@ class SegmentPlan:
     """One source segment. `size_bytes` counts whole batches only.
 
     `forecast_bytes`: the size of what comes of it, None where that was not asked for. `parts`: into how many segments
-    that goes, as far as known.
+    that goes, at least.
     """
 
     file: str
