@@ -1,4 +1,5 @@
 """`verify` beside the real recovery: silent where a broker changes nothing, and a finding wherever it repairs."""
+import gzip
 import json
 import shutil
 import struct
@@ -210,6 +211,21 @@ def test_records_that_contradict_their_header_are_found_at_the_deep_level_only(c
     assert verify(directory, config=SMALL).ok
     report = verify(directory, config=SMALL, level="deep")
     assert [(f.code, f.position) for f in report.findings] == [("bad_records", 0)]
+
+
+def test_a_message_inside_a_wrapper_that_fails_its_own_checksum_is_found_at_the_deep_level(tmp_path):
+    from support import plain_format as plain
+
+    inner = bytearray(b"".join(plain.message(i, b"k", b"value", magic=1, timestamp=5) for i in range(3)))
+    inner[-1] ^= 1                                      # of the last message's value
+    wrapper = plain.message(2, None, gzip.compress(bytes(inner)), magic=1, timestamp=5, attributes=plain.GZIP)
+    directory = tmp_path / "orders-0"
+    directory.mkdir()
+    (directory / "00000000000000000000.log").write_bytes(wrapper)
+    (finding,) = [f for f in verify(directory, level="deep").findings if f.severity == Severity.ERROR]
+    assert (finding.code, finding.position) == ("bad_records", 0)
+    assert finding.found == "message 2 inside the wrapper fails its own checksum"
+    assert "bad_records" not in codes(verify(directory))
 
 
 # --- the report ------------------------------------------------------------------------------

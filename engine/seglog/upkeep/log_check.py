@@ -132,7 +132,11 @@ class LogWalk:
                     raise CorruptRecordError("offsets that do not rise")
                 before = offsets[-1] if len(columns) else before
                 self.records += len(columns)
+            is_bad = any(magic < 2 and codec for magic, codec in survey.tally(table)) and any(
+                batch.find_bad_message() >= 0 for batch in table)
         except (CorruptRecordError, RecordTooLargeError, UnsupportedCompressionTypeError):
+            is_bad = True
+        if is_bad:
             self._find_bad_records(segment, table)
 
     def _find_bad_records(self, segment: Segment, table: BatchTable) -> None:
@@ -146,6 +150,9 @@ class LogWalk:
                         what = f"offset {record.offset} after {before}"
                         break
                     before = record.offset
+                bad = batch.find_bad_message()
+                if not what and bad >= 0:
+                    what = f"message {bad} inside the wrapper fails its own checksum"
             except (CorruptRecordError, RecordTooLargeError, UnsupportedCompressionTypeError) as e:
                 what = e.what
             if what:
