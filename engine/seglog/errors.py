@@ -80,6 +80,14 @@ class CorruptSnapshotError(SeglogError):
     hint = "remove the file: a broker rebuilds producer state from the log"
 
 
+class CorruptDelayedIndexError(SeglogError):
+    """A snapshot of a bucket of delayed messages contradicts itself. The messages are in the log: clear the
+    snapshots, and they are indexed again."""
+
+    code = "corrupt_delayed_index"
+    hint = "clear the delayed bucket snapshots: the messages are in the log and are indexed again"
+
+
 class CorruptCheckpointError(SeglogError):
     """A checkpoint or metadata text file of a log dir does not parse."""
 

@@ -1,0 +1,449 @@
+"""Rows of delayed messages: sorted, cut into snapshot segments, encoded and decoded.
+
+A DueRows owns its rows and is used by one thread at a time. What takes long (sorting, encoding, decoding) runs
+without the GIL, since it is background work beside a thread that adds messages.
+
+The bytes of a segment are Pulsar's SnapshotSegment, docs/formats/delayed_index_snapshot.md:
+
+    segment := (0x0a size index)*
+    index   := 0x08 timestamp 0x10 ledger_id 0x18 entry_id       every number a protobuf varint
+
+Encoding writes just that; decoding takes fields in any order and skips unknown ones, as protobuf does.
+"""
+cimport cython
+from array import array
+
+from cpython cimport array as c_array
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+from seglog.errors import CorruptDelayedIndexError, InvalidArgumentError
+
+from .span cimport Span
+from .status cimport BAD_SIZE, BAD_VARINT, NO_MEMORY, OFFSET_RANGE, OK, SHORT
+from .window cimport Window
+
+from .status import words
+
+cdef enum:
+    # Below so many rows shifting them into place beats counting digits.
+    FEW_ROWS = 24
+    # A digit of 11 bits: three passes sort delays of a day in ms, and 2048 counters stay in the first-level cache.
+    DIGIT_BITS = 11
+    DIGITS = 1 << DIGIT_BITS
+    # Tag and size of an index, three tags and three varints: no index takes more.
+    MAX_INDEX_BYTES = 2 + 3 * 11
+
+
+# --- sorting -----------------------------------------------------------------------------
+
+cdef void insertion_sort(DueRow* rows, int64_t n) noexcept nogil:
+    cdef int64_t i, j
+    cdef DueRow row
+    for i in range(1, n):
+        row = rows[i]
+        j = i
+        while j > 0 and row_below(&row, &rows[j - 1]):
+            rows[j] = rows[j - 1]
+            j -= 1
+        rows[j] = row
+
+
+cdef inline uint64_t field_of(const DueRow* row, int field) noexcept nogil:
+    return <uint64_t>(<const int64_t*>row)[field]
+
+
+cdef bint in_order(const DueRow* rows, int64_t n) noexcept nogil:
+    cdef int64_t i
+    for i in range(1, n):
+        if row_below(&rows[i], &rows[i - 1]):
+            return False
+    return True
+
+
+cdef bint positions_rise(const DueRow* rows, int64_t n) noexcept nogil:
+    cdef int64_t i
+    for i in range(1, n):
+        if rows[i].ledger_id < rows[i - 1].ledger_id or (
+            rows[i].ledger_id == rows[i - 1].ledger_id and rows[i].entry_id < rows[i - 1].entry_id
+        ):
+            return False
+    return True
+
+
+cdef int sort_rows(DueRow* rows, int64_t n) noexcept nogil:
+    """Radix sort from the least digit up, of those digits in which rows differ at all.
+
+    Each pass is stable, so rows that came in the order of their positions, as a log gives them, are only
+    sorted by time: with the spread of a day's delays in three passes.
+    """
+    cdef uint64_t differ[3]
+    cdef int64_t* counts
+    cdef DueRow* scratch
+    cdef DueRow* source = rows
+    cdef DueRow* target
+    cdef DueRow* swap
+    cdef int64_t i, place, held
+    cdef int field, shift, step
+    cdef uint64_t digit
+    if n <= FEW_ROWS:
+        insertion_sort(rows, n)
+        return OK
+    if in_order(rows, n):
+        return OK
+    scratch = <DueRow*>malloc(n * sizeof(DueRow))
+    counts = <int64_t*>malloc(DIGITS * sizeof(int64_t))
+    if scratch == NULL or counts == NULL:
+        free(scratch)
+        free(counts)
+        return NO_MEMORY
+    memset(differ, 0, sizeof(differ))
+    for i in range(1, n):
+        differ[0] |= field_of(&rows[i], 0) ^ field_of(rows, 0)
+        differ[1] |= field_of(&rows[i], 1) ^ field_of(rows, 1)
+        differ[2] |= field_of(&rows[i], 2) ^ field_of(rows, 2)
+    if positions_rise(rows, n):
+        differ[1] = differ[2] = 0
+    target = scratch
+    for step in range(3):
+        field = 2 - step
+        shift = 0
+        while shift < 64 and (differ[field] >> shift) != 0:
+            if (differ[field] >> shift) & (DIGITS - 1):
+                memset(counts, 0, DIGITS * sizeof(int64_t))
+                for i in range(n):
+                    counts[(field_of(&source[i], field) >> shift) & (DIGITS - 1)] += 1
+                place = 0
+                for i in range(DIGITS):
+                    held = counts[i]
+                    counts[i] = place
+                    place += held
+                for i in range(n):
+                    digit = (field_of(&source[i], field) >> shift) & (DIGITS - 1)
+                    target[counts[digit]] = source[i]
+                    counts[digit] += 1
+                swap = source
+                source = target
+                target = swap
+            shift += DIGIT_BITS
+    if source != rows:
+        memcpy(rows, source, n * sizeof(DueRow))
+    free(scratch)
+    free(counts)
+    return OK
+
+
+cdef int64_t first_after(const DueRow* rows, int64_t n, int64_t deliver_at) noexcept nogil:
+    cdef int64_t low = 0
+    cdef int64_t half
+    while n > 0:
+        half = n >> 1
+        if rows[low + half].deliver_at <= deliver_at:
+            low += half + 1
+            n -= half + 1
+        else:
+            n = half
+    return low
+
+
+# --- protobuf ----------------------------------------------------------------------------
+
+cdef inline uint8_t* store_varint(uint8_t* p, uint64_t v) noexcept nogil:
+    while v >= 0x80:
+        p[0] = <uint8_t>(v | 0x80)
+        p += 1
+        v >>= 7
+    p[0] = <uint8_t>v
+    return p + 1
+
+
+cdef inline int span_uvarint(Span* s, uint64_t* out) noexcept nogil:
+    """A protobuf varint: at most ten bytes, bounded by the span as well."""
+    cdef const uint8_t* p = s.p
+    cdef uint64_t raw = 0
+    cdef uint8_t byte
+    cdef int shift = 0
+    while True:
+        if p == s.end:
+            return SHORT
+        if shift > 63:
+            return BAD_VARINT
+        byte = p[0]
+        p += 1
+        raw |= <uint64_t>(byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    out[0] = raw
+    s.p = p
+    return OK
+
+
+cdef inline int span_bytes(Span* s, Span* inner) noexcept nogil:
+    """A length-delimited field's bytes."""
+    cdef uint64_t size
+    cdef Span ahead = s[0]
+    cdef int rc = span_uvarint(&ahead, &size)
+    if rc != OK:
+        return rc
+    if size > <uint64_t>(ahead.end - ahead.p):
+        return SHORT
+    inner.p = ahead.p
+    inner.end = ahead.p + size
+    s.p = inner.end
+    return OK
+
+
+cdef int skip_field(Span* s, int wire_type) noexcept nogil:
+    cdef uint64_t ignored
+    cdef Span inner
+    if wire_type == 0:
+        return span_uvarint(s, &ignored)
+    if wire_type == 2:
+        return span_bytes(s, &inner)
+    if wire_type == 1 or wire_type == 5:
+        if s.end - s.p < (8 if wire_type == 1 else 4):
+            return SHORT
+        s.p += 8 if wire_type == 1 else 4
+        return OK
+    return BAD_SIZE             # groups, which nothing here has
+
+
+cdef int parse_index(Span* s, DueRow* row) noexcept nogil:
+    cdef uint64_t tag, value
+    cdef uint64_t fields[4]
+    cdef int seen = 0
+    cdef int rc
+    while s.p != s.end:
+        rc = span_uvarint(s, &tag)
+        if rc != OK:
+            return rc
+        if tag == 0x08 or tag == 0x10 or tag == 0x18:
+            rc = span_uvarint(s, &value)
+            fields[tag >> 3] = value
+            seen |= 1 << <int>(tag >> 3)
+        else:
+            rc = skip_field(s, tag & 7)
+        if rc != OK:
+            return rc
+    if seen != 0b1110:
+        return SHORT
+    if fields[1] > INT64_MAX or fields[2] > INT64_MAX or fields[3] > MAX_ENTRY_ID:
+        return OFFSET_RANGE
+    row.deliver_at = <int64_t>fields[1]
+    row.ledger_id = <int64_t>fields[2]
+    row.entry_id = <int64_t>fields[3]
+    return OK
+
+
+cdef int64_t encode_rows(const DueRow* rows, int64_t n, uint8_t* out) noexcept nogil:
+    cdef uint8_t* p = out
+    cdef uint8_t* body
+    cdef int64_t i
+    for i in range(n):
+        # An index takes less than 128 bytes, so its size is one byte, known when it is written.
+        body = p + 2
+        p[0] = 0x0A
+        body[0] = 0x08
+        body = store_varint(body + 1, <uint64_t>rows[i].deliver_at)
+        body[0] = 0x10
+        body = store_varint(body + 1, <uint64_t>rows[i].ledger_id)
+        body[0] = 0x18
+        body = store_varint(body + 1, <uint64_t>rows[i].entry_id)
+        p[1] = <uint8_t>(body - p - 2)
+        p = body
+    return p - out
+
+
+@cython.final
+cdef class DueRows:
+    """Rows (deliver_at, ledger_id, entry_id), in the order in which they were appended until `sort`."""
+
+    def __dealloc__(self):
+        free(self.rows)
+
+    cdef int reserve(self, int64_t more) except -1:
+        cdef int64_t capacity = self.capacity
+        cdef DueRow* rows
+        if more <= capacity - self.count:
+            return 0
+        capacity = max(self.count + more, capacity + capacity // 2)
+        rows = <DueRow*>realloc(self.rows, capacity * sizeof(DueRow))
+        if rows == NULL:
+            raise MemoryError
+        self.rows = rows
+        self.capacity = capacity
+        return 0
+
+    cdef DueRow* give_away(self) noexcept:
+        """The rows, which from now on belong to the caller; this object is empty then."""
+        cdef DueRow* rows = self.rows
+        self.rows = NULL
+        self.count = self.capacity = 0
+        return rows
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, int64_t slot):
+        if not 0 <= slot < self.count:
+            raise IndexError(f"row {slot} of {self.count}")
+        return (self.rows[slot].deliver_at, self.rows[slot].ledger_id, self.rows[slot].entry_id)
+
+    def append(self, int64_t deliver_at, int64_t ledger_id, int64_t entry_id):
+        """Add a row. Raises InvalidArgumentError where one of the numbers cannot be."""
+        check_row(deliver_at, ledger_id, entry_id)
+        self.reserve(1)
+        self.rows[self.count] = DueRow(deliver_at, ledger_id, entry_id)
+        self.count += 1
+
+    def sort(self):
+        """By deliver_at, ledger_id, entry_id."""
+        cdef int rc
+        with nogil:
+            rc = sort_rows(self.rows, self.count)
+        if rc != OK:
+            raise MemoryError
+
+    def keep_after(self, int64_t deliver_at):
+        """Let go of the rows, sorted before, that are due at `deliver_at`."""
+        cdef int64_t due = first_after(self.rows, self.count, deliver_at)
+        cdef int64_t i
+        if due:
+            for i in range(due, self.count):
+                self.rows[i - due] = self.rows[i]
+            self.count -= due
+
+    def extend(self, DueRows other not None):
+        """Append the rows of another."""
+        self.reserve(other.count)
+        memcpy(self.rows + self.count, other.rows, other.count * sizeof(DueRow))
+        self.count += other.count
+
+    def segment_end(self, int64_t first, int64_t time_step_ms, int64_t max_indexes):
+        """Where the snapshot segment that begins at row `first` of sorted rows ends: its last row and one.
+
+        A segment spans less than `time_step_ms` and holds at most `max_indexes` rows, -1: any number
+        (MutableBucket.createImmutableBucketAndAsyncPersistent of Pulsar 4.2.4).
+        """
+        cdef int64_t last_at, end
+        if not 0 <= first < self.count:
+            raise IndexError(f"row {first} of {self.count}")
+        last_at = self.rows[first].deliver_at
+        last_at = last_at + time_step_ms - 1 if last_at <= INT64_MAX - time_step_ms else INT64_MAX
+        # A step of 0 or 1 still takes what is due at the very time.
+        last_at = max(last_at, self.rows[first].deliver_at)
+        end = first + first_after(self.rows + first, self.count - first, last_at)
+        if max_indexes >= 0 and end - first > max_indexes:
+            end = first + max(max_indexes, 1)
+        return end
+
+    def encode(self, int64_t first, int64_t end):
+        """The bytes of a SnapshotSegment that holds rows [first, end)."""
+        cdef uint8_t* scratch
+        cdef int64_t size
+        self.check_range(first, end)
+        scratch = <uint8_t*>malloc((end - first) * MAX_INDEX_BYTES + 1)
+        if scratch == NULL:
+            raise MemoryError
+        try:
+            with nogil:
+                size = encode_rows(self.rows + first, end - first, scratch)
+            return PyBytes_FromStringAndSize(<char*>scratch, size)
+        finally:
+            free(scratch)
+
+    def entries_by_ledger(self, int64_t first, int64_t end):
+        """[(ledger_id, sorted array of entry ids), …] of rows [first, end), ledgers in the order of their first row."""
+        cdef DueRow* rows
+        cdef int64_t n = end - first
+        cdef int64_t i, j, begin
+        cdef int rc
+        cdef c_array.array entries
+        self.check_range(first, end)
+        rows = <DueRow*>malloc(max(n, 1) * sizeof(DueRow))
+        if rows == NULL:
+            raise MemoryError
+        found = []
+        try:
+            with nogil:
+                # Sorted by position, each with the number of its row in place of the time.
+                for i in range(n):
+                    rows[i].deliver_at = 0
+                    rows[i].ledger_id = self.rows[first + i].ledger_id
+                    rows[i].entry_id = (self.rows[first + i].entry_id << 31) | i
+                rc = sort_rows(rows, n)
+            if rc != OK:
+                raise MemoryError
+            begin = 0
+            while begin < n:
+                i = begin
+                j = INT64_MAX
+                while i < n and rows[i].ledger_id == rows[begin].ledger_id:
+                    j = min(j, rows[i].entry_id & 0x7FFFFFFF)
+                    i += 1
+                entries = c_array.clone(ENTRY_IDS, i - begin, False)
+                for i in range(begin, i):
+                    entries.data.as_uints[i - begin] = <uint32_t>(rows[i].entry_id >> 31)
+                found.append((j, rows[begin].ledger_id, entries))
+                begin += len(entries)
+        finally:
+            free(rows)
+        found.sort()            # by first row, which no two ledgers share
+        return [(ledger_id, entries) for _, ledger_id, entries in found]
+
+    cdef int check_range(self, int64_t first, int64_t end) except -1:
+        if not 0 <= first <= end <= self.count or end - first > 0x7FFFFFFF:
+            raise IndexError(f"rows {first} to {end} of {self.count}")
+        return 0
+
+
+cdef c_array.array ENTRY_IDS = array("I")
+
+
+cdef int check_row(int64_t deliver_at, int64_t ledger_id, int64_t entry_id) except -1:
+    if deliver_at < 0 or ledger_id < 0 or not 0 <= entry_id <= MAX_ENTRY_ID:
+        raise InvalidArgumentError(
+            f"times and ledger ids are 0 or more, entry ids 0 to {<int64_t>MAX_ENTRY_ID}; "
+            f"found deliver_at {deliver_at}, ledger_id {ledger_id}, entry_id {entry_id}"
+        )
+    return 0
+
+
+def decode_segment(Window window not None):
+    """The rows of a SnapshotSegment, sorted. Raises CorruptDelayedIndexError."""
+    cdef DueRows found = DueRows()
+    cdef Span s
+    cdef Span inner
+    cdef uint64_t tag
+    cdef int rc = OK
+    cdef int64_t n = 0
+    # Tag, size and three fields of two bytes: no index is smaller.
+    cdef int64_t room = window.size // 8 + 1
+    s.p = window.base
+    s.end = window.base + window.size
+    found.reserve(room)
+    with nogil:
+        while s.p != s.end:
+            rc = span_uvarint(&s, &tag)
+            if rc == OK and tag == 0x0A:
+                rc = span_bytes(&s, &inner)
+                if rc == OK:
+                    rc = parse_index(&inner, &found.rows[n])
+                    n += 1
+            elif rc == OK:
+                rc = skip_field(&s, tag & 7)
+            if rc != OK:
+                break
+        if rc == OK:
+            found.count = n
+            rc = sort_rows(found.rows, n)
+    if rc == NO_MEMORY:
+        raise MemoryError
+    if rc != OK:
+        raise CorruptDelayedIndexError(
+            f"index {n} of a snapshot segment: {words(rc)}", file=window.name, position=s.p - window.base
+        )
+    return found

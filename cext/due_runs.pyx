@@ -1,0 +1,569 @@
+"""Which delayed messages are due: rows pushed at random, popped in order.
+
+A heap of all messages costs a cache miss or two for each level at each pop. So rows are appended to a tail
+and nothing else is done to them until something in the tail is due; then the tail is sorted into a run, at a
+tenth of a heap's price, and read in sequence. Only the heads of the runs are in a heap. Runs that came from
+the tail are merged when the last one has grown as large as the one before it, so there are never more than
+a logarithm of them. Runs that were sorted elsewhere (segments of snapshots) stay as they are.
+
+Every row has an owner, a number of the caller's: the rows of one owner can be copied, handed to another
+owner or dropped. What a row's owner has promised is in a PendingSet; a row without its bit there is stale and
+vanishes when its turn comes. This class decides nothing else. One thread at a time.
+"""
+cimport cython
+from libc.stdint cimport INT64_MAX, int64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+from .due_rows cimport DueRow, DueRows, check_row, first_after, row_below, sort_rows
+from .pending_set cimport PendingSet
+from .status cimport NO_MEMORY, OK
+
+cdef enum:
+    # A tail begins small, for the many trackers that hold next to nothing, and grows by chunks of at most 192 KiB.
+    FIRST_CHUNK_ROWS = 64
+    MAX_CHUNK_ROWS = 8192
+
+
+cdef int64_t chunk_rows(int64_t chunk) noexcept nogil:
+    return MAX_CHUNK_ROWS if chunk > 7 else FIRST_CHUNK_ROWS << chunk
+
+
+cdef void forget_tail(Tail* tail) noexcept nogil:
+    cdef int64_t i
+    for i in range(tail.n_chunks):
+        free(tail.chunks[i])
+    free(tail.chunks)
+    tail.chunks = NULL
+    tail.n_chunks = tail.room = tail.n = 0
+    tail.min_at = INT64_MAX
+
+
+cdef int grow_tail(Tail* tail) noexcept nogil:
+    cdef DueRow** chunks = <DueRow**>realloc(tail.chunks, (tail.n_chunks + 1) * sizeof(DueRow*))
+    cdef DueRow* chunk
+    if chunks == NULL:
+        return NO_MEMORY
+    tail.chunks = chunks
+    chunk = <DueRow*>malloc(chunk_rows(tail.n_chunks) * sizeof(DueRow))
+    if chunk == NULL:
+        return NO_MEMORY
+    chunks[tail.n_chunks] = chunk
+    tail.room = chunk_rows(tail.n_chunks)
+    tail.n_chunks += 1
+    return OK
+
+
+cdef inline int push_row(Tail* tail, int64_t deliver_at, int64_t ledger_id, int64_t entry_id) noexcept nogil:
+    cdef DueRow* row
+    if tail.room == 0 and grow_tail(tail) != OK:
+        return NO_MEMORY
+    row = tail.chunks[tail.n_chunks - 1] + (chunk_rows(tail.n_chunks - 1) - tail.room)
+    row.deliver_at = deliver_at
+    row.ledger_id = ledger_id
+    row.entry_id = entry_id
+    tail.room -= 1
+    tail.n += 1
+    if deliver_at < tail.min_at:
+        tail.min_at = deliver_at
+    return OK
+
+
+cdef void copy_tail(const Tail* tail, DueRow* to) noexcept nogil:
+    cdef int64_t i, n
+    for i in range(tail.n_chunks):
+        n = chunk_rows(i) - (tail.room if i == tail.n_chunks - 1 else 0)
+        memcpy(to, tail.chunks[i], n * sizeof(DueRow))
+        to += n
+
+
+cdef inline bint head_below(const Run* a, const Run* b) noexcept nogil:
+    return row_below(&a.rows[a.pos], &b.rows[b.pos])
+
+
+cdef void sift_down(Run* heap, int64_t slot, int64_t n) noexcept nogil:
+    cdef Run run = heap[slot]
+    cdef int64_t child
+    while True:
+        child = 2 * slot + 1
+        if child >= n:
+            break
+        if child + 1 < n and head_below(&heap[child + 1], &heap[child]):
+            child += 1
+        if not head_below(&heap[child], &run):
+            break
+        heap[slot] = heap[child]
+        slot = child
+    heap[slot] = run
+
+
+cdef void sift_up(Run* heap, int64_t slot) noexcept nogil:
+    cdef Run run = heap[slot]
+    cdef int64_t parent
+    while slot > 0:
+        parent = (slot - 1) >> 1
+        if not head_below(&run, &heap[parent]):
+            break
+        heap[slot] = heap[parent]
+        slot = parent
+    heap[slot] = run
+
+
+cdef int merge_rows(const Run* a, const Run* b, Run* into) noexcept nogil:
+    cdef int64_t i = a.pos
+    cdef int64_t j = b.pos
+    cdef int64_t n = 0
+    cdef DueRow* rows = <DueRow*>malloc(((a.n - i) + (b.n - j)) * sizeof(DueRow))
+    if rows == NULL:
+        return NO_MEMORY
+    while i < a.n and j < b.n:
+        if row_below(&b.rows[j], &a.rows[i]):
+            rows[n] = b.rows[j]
+            j += 1
+        else:
+            rows[n] = a.rows[i]
+            i += 1
+        n += 1
+    memcpy(rows + n, a.rows + i, (a.n - i) * sizeof(DueRow))
+    n += a.n - i
+    memcpy(rows + n, b.rows + j, (b.n - j) * sizeof(DueRow))
+    n += b.n - j
+    into.rows = rows
+    into.pos = 0
+    into.n = n
+    into.owner = a.owner
+    into.pushed = True
+    return OK
+
+
+@cython.final
+cdef class DueRuns:
+    """Rows (deliver_at, ledger_id, entry_id), each with an owner; `owner` is that of rows pushed one by one.
+
+    len(): rows held, stale ones included.
+    """
+    cdef Tail* tails            # the first takes what is pushed; the others were handed over, unsorted
+    cdef int64_t n_tails
+    cdef Run* heap
+    cdef int64_t n_runs
+    cdef int64_t room           # for runs
+    cdef int64_t held
+    cdef int64_t capacity_rows  # of runs, for memory_bytes
+
+    def __cinit__(self, int64_t owner=0):
+        self.tails = <Tail*>malloc(sizeof(Tail))
+        if self.tails == NULL:
+            raise MemoryError
+        memset(self.tails, 0, sizeof(Tail))
+        self.tails[0].min_at = INT64_MAX
+        self.tails[0].owner = owner
+        self.n_tails = 1
+
+    def __dealloc__(self):
+        self.forget_all()
+        free(self.tails)
+        free(self.heap)
+
+    cdef void forget_all(self) noexcept:
+        cdef int64_t i
+        for i in range(self.n_tails):
+            forget_tail(&self.tails[i])
+        for i in range(self.n_runs):
+            free(self.heap[i].rows)
+        if self.tails != NULL:
+            self.n_tails = 1
+        self.n_runs = self.held = self.capacity_rows = 0
+
+    def __len__(self):
+        return self.held
+
+    @property
+    def memory_bytes(self):
+        """Bytes that the rows take, consumed heads of runs included."""
+        cdef int64_t rows = self.capacity_rows
+        cdef int64_t i, chunk
+        for i in range(self.n_tails):
+            for chunk in range(self.tails[i].n_chunks):
+                rows += chunk_rows(chunk)
+        return rows * <int64_t>sizeof(DueRow)
+
+    @property
+    def runs(self):
+        """How many sorted runs there are."""
+        return self.n_runs
+
+    def clear(self):
+        """Drop every row."""
+        self.forget_all()
+
+    # --- in -----------------------------------------------------------------------------
+
+    def push(self, int64_t deliver_at, int64_t ledger_id, int64_t entry_id):
+        """Add a row. Raises InvalidArgumentError where one of the numbers cannot be."""
+        check_row(deliver_at, ledger_id, entry_id)
+        if push_row(&self.tails[0], deliver_at, ledger_id, entry_id) != OK:
+            raise MemoryError
+        self.held += 1
+
+    def push_new(
+        self, int64_t deliver_at, int64_t ledger_id, int64_t entry_id, PendingSet pending not None
+    ):
+        """Add a row whose position is not in `pending` yet, there too. Whether it was new."""
+        check_row(deliver_at, ledger_id, entry_id)
+        if not pending.put(ledger_id, entry_id):
+            return False
+        if push_row(&self.tails[0], deliver_at, ledger_id, entry_id) != OK:
+            pending.take(ledger_id, entry_id)
+            raise MemoryError
+        self.held += 1
+        return True
+
+    def push_range(
+        self,
+        const int64_t[::1] deliver_at not None,
+        const int64_t[::1] ledger_id not None,
+        const int64_t[::1] entry_id not None,
+        int64_t first,
+        int64_t end,
+    ):
+        """Add rows [first, end) of three columns, which the caller has checked: no negative number, no entry id that
+        does not fit 32 bits."""
+        cdef Tail* tail = &self.tails[0]
+        cdef int64_t i
+        cdef int rc = OK
+        if not 0 <= first <= end <= min(deliver_at.shape[0], ledger_id.shape[0], entry_id.shape[0]):
+            raise IndexError(f"rows {first} to {end} of columns of {deliver_at.shape[0]}")
+        with nogil:
+            for i in range(first, end):
+                rc = push_row(tail, deliver_at[i], ledger_id[i], entry_id[i])
+                if rc != OK:
+                    end = i
+                    break
+        self.held += end - first
+        if rc != OK:
+            raise MemoryError
+
+    def add_run(self, int64_t owner, DueRows rows not None):
+        """Add sorted rows as a run of its own; `rows` is empty afterwards."""
+        cdef Run run
+        run.pos = 0
+        run.n = rows.count
+        run.owner = owner
+        run.pushed = False
+        if run.n:
+            self.make_room()
+            run.rows = rows.give_away()
+            self.put_run(&run)
+            self.held += run.n
+
+    cdef int make_room(self) except -1:
+        cdef Run* heap
+        if self.n_runs < self.room:
+            return 0
+        heap = <Run*>realloc(self.heap, (2 * self.room + 8) * sizeof(Run))
+        if heap == NULL:
+            raise MemoryError
+        self.heap = heap
+        self.room = 2 * self.room + 8
+        return 0
+
+    cdef void put_run(self, const Run* run) noexcept:
+        self.heap[self.n_runs] = run[0]
+        self.n_runs += 1
+        self.capacity_rows += run.n
+        sift_up(self.heap, self.n_runs - 1)
+
+    cdef void remove_run(self, int64_t slot) noexcept:
+        """Take a run out of the heap; its rows are the caller's to free."""
+        self.capacity_rows -= self.heap[slot].n
+        self.n_runs -= 1
+        if slot < self.n_runs:
+            self.heap[slot] = self.heap[self.n_runs]
+            sift_down(self.heap, slot, self.n_runs)
+            sift_up(self.heap, slot)
+
+    # --- tails become runs -------------------------------------------------------------------
+
+    cdef int sort_due_tails(self, int64_t cutoff) except -1:
+        """Make runs of those tails that hold something due."""
+        cdef int64_t i = self.n_tails
+        while i > 0:
+            i -= 1
+            if self.tails[i].min_at <= cutoff:
+                self.sort_tail(i)
+        return 0
+
+    cdef int sort_tail(self, int64_t slot) except -1:
+        cdef Tail* tail = &self.tails[slot]
+        cdef Run run
+        cdef int rc
+        self.make_room()
+        run.rows = <DueRow*>malloc(tail.n * sizeof(DueRow))
+        if run.rows == NULL:
+            raise MemoryError
+        run.pos = 0
+        run.n = tail.n
+        run.owner = tail.owner
+        run.pushed = True
+        with nogil:
+            copy_tail(tail, run.rows)
+            rc = sort_rows(run.rows, run.n)
+        if rc != OK:
+            free(run.rows)
+            raise MemoryError
+        forget_tail(tail)
+        if slot > 0:
+            self.n_tails -= 1
+            self.tails[slot] = self.tails[self.n_tails]
+        self.put_run(&run)
+        self.merge_like_runs(run.owner)
+        return 0
+
+    cdef int merge_like_runs(self, int64_t owner) except -1:
+        """While two runs from tails of `owner` are of about one size: make one of them, the smallest two first.
+
+        So a row is copied as often as its run doubles, and of 2^n rows there are about n runs.
+        """
+        cdef int64_t i, j, a, b, one, other, least
+        cdef Run merged
+        cdef Run old[2]
+        cdef int rc
+        while True:
+            a = b = -1
+            least = INT64_MAX
+            for i in range(self.n_runs):
+                if not self.heap[i].pushed or self.heap[i].owner != owner:
+                    continue
+                one = self.heap[i].n - self.heap[i].pos
+                for j in range(i + 1, self.n_runs):
+                    if not self.heap[j].pushed or self.heap[j].owner != owner:
+                        continue
+                    other = self.heap[j].n - self.heap[j].pos
+                    if max(one, other) <= 2 * min(one, other) and one + other < least:
+                        a = i
+                        b = j
+                        least = one + other
+            if a < 0:
+                return 0
+            old[0] = self.heap[a]
+            old[1] = self.heap[b]
+            with nogil:
+                rc = merge_rows(&old[0], &old[1], &merged)
+            if rc != OK:
+                raise MemoryError
+            self.remove_run(b)
+            self.remove_run(self.slot_of(old[0].rows))     # the heap has moved
+            free(old[0].rows)
+            free(old[1].rows)
+            self.put_run(&merged)
+
+    cdef int64_t slot_of(self, const DueRow* rows) noexcept:
+        cdef int64_t i = 0
+        while self.heap[i].rows != rows:
+            i += 1
+        return i
+
+    # --- out ----------------------------------------------------------------------------
+
+    def next_at(self):
+        """The earliest time of any row, or -1: no row. A stale row counts until it is dropped."""
+        cdef int64_t first = INT64_MAX
+        cdef int64_t i
+        for i in range(self.n_tails):
+            first = min(first, self.tails[i].min_at)
+        if self.n_runs and self.heap[0].rows[self.heap[0].pos].deliver_at < first:
+            first = self.heap[0].rows[self.heap[0].pos].deliver_at
+        return -1 if self.held == 0 else first
+
+    def drop_stale_heads(self, dict pending not None, dict moved not None):
+        """Drop stale rows from the front, so that `next_at` is the time of a pending message.
+
+        Rows in a tail are not looked at: what was taken back there may wake a reader early, once.
+        """
+        while self.n_runs and not self.head_is_pending(pending, moved):
+            self.drop_head()
+
+    cdef bint head_is_pending(self, dict pending, dict moved) except -1:
+        cdef Run* run = &self.heap[0]
+        cdef DueRow row = run.rows[run.pos]
+        cdef PendingSet promised = <PendingSet?>pending[run.owner]
+        return promised.has(row.ledger_id, row.entry_id) and (
+            not moved or moved.get((row.ledger_id, row.entry_id), row.deliver_at) == row.deliver_at
+        )
+
+    cdef void drop_head(self) noexcept:
+        cdef Run* run = &self.heap[0]
+        cdef DueRow* rows = run.rows
+        run.pos += 1
+        self.held -= 1
+        if run.pos < run.n:
+            sift_down(self.heap, 0, self.n_runs)
+        else:
+            self.remove_run(0)
+            free(rows)
+
+    def pop(self, int64_t cutoff, int64_t limit, dict pending not None, dict moved not None):
+        """[(ledger_id, entry_id), …]: at most `limit` pending messages with deliver_at <= cutoff, taken from here and
+        out of the PendingSet of their owner, `pending[owner]`, in the order of (deliver_at, ledger_id, entry_id).
+
+        A row is stale when its bit is gone, or when `moved` holds another time for its position.
+        """
+        cdef DueRow row
+        cdef int64_t owner = -1
+        cdef PendingSet promised = None
+        cdef bint some_moved = len(moved) > 0
+        cdef list popped = []
+        self.sort_due_tails(cutoff)
+        while limit > 0 and self.n_runs:
+            row = self.heap[0].rows[self.heap[0].pos]
+            if row.deliver_at > cutoff:
+                break
+            if promised is None or self.heap[0].owner != owner:
+                owner = self.heap[0].owner
+                promised = <PendingSet?>pending[owner]
+            if some_moved:
+                position = (row.ledger_id, row.entry_id)
+                if moved.get(position, row.deliver_at) == row.deliver_at and promised.take(row.ledger_id, row.entry_id):
+                    popped.append(position)
+                    limit -= 1
+            elif promised.take(row.ledger_id, row.entry_id):
+                popped.append((row.ledger_id, row.entry_id))
+                limit -= 1
+            self.drop_head()
+        return popped
+
+    # --- by owner --------------------------------------------------------------------------
+
+    def rows_of(self, int64_t owner):
+        """A copy of the rows of an owner, unsorted."""
+        cdef DueRows found = DueRows()
+        cdef int64_t i
+        for i in range(self.n_tails):
+            if self.tails[i].owner == owner and self.tails[i].n:
+                found.reserve(self.tails[i].n)
+                copy_tail(&self.tails[i], found.rows + found.count)
+                found.count += self.tails[i].n
+        for i in range(self.n_runs):
+            if self.heap[i].owner == owner:
+                copy_run(&self.heap[i], self.heap[i].n, found)
+        return found
+
+    def rows_between(self, int64_t first_at, int64_t end_at, dict pending not None, dict moved not None):
+        """A copy of the rows with first_at <= deliver_at < end_at that are not stale, unsorted."""
+        cdef DueRows found = DueRows()
+        cdef DueRow row
+        cdef int64_t i, chunk, j, n, kept = 0
+        for i in range(self.n_tails):
+            for chunk in range(self.tails[i].n_chunks):
+                n = chunk_rows(chunk) - (self.tails[i].room if chunk == self.tails[i].n_chunks - 1 else 0)
+                found.reserve(n)
+                for j in range(n):
+                    row = self.tails[i].chunks[chunk][j]
+                    if first_at <= row.deliver_at < end_at and is_pending(&row, self.tails[i].owner, pending, moved):
+                        found.rows[found.count] = row
+                        found.count += 1
+        for i in range(self.n_runs):
+            j = self.heap[i].pos + first_after(
+                self.heap[i].rows + self.heap[i].pos, self.heap[i].n - self.heap[i].pos, first_at - 1
+            )
+            n = j + first_after(self.heap[i].rows + j, self.heap[i].n - j, end_at - 1)
+            found.reserve(n - j)
+            kept = found.count
+            for j in range(j, n):
+                if is_pending(&self.heap[i].rows[j], self.heap[i].owner, pending, moved):
+                    found.rows[kept] = self.heap[i].rows[j]
+                    kept += 1
+            found.count = kept
+        return found
+
+    def hand_over(self, int64_t owner, int64_t to):
+        """Give every row of an owner to another owner, however many there are, in no time.
+
+        Rows that were pushed and not sorted yet stay unsorted, beside the tail that takes new ones.
+        """
+        cdef Tail* tails
+        cdef int64_t i
+        for i in range(1, self.n_tails):
+            if self.tails[i].owner == owner:
+                self.tails[i].owner = to
+        if self.tails[0].owner == owner and self.tails[0].n:
+            tails = <Tail*>realloc(self.tails, (self.n_tails + 1) * sizeof(Tail))
+            if tails == NULL:
+                raise MemoryError
+            self.tails = tails
+            tails[self.n_tails] = tails[0]
+            tails[self.n_tails].owner = to
+            self.n_tails += 1
+            memset(tails, 0, sizeof(Tail))
+            tails[0].min_at = INT64_MAX
+            tails[0].owner = owner
+        for i in range(self.n_runs):
+            if self.heap[i].owner == owner:
+                self.heap[i].owner = to
+
+    def hand_over_due(self, int64_t owner, int64_t to, int64_t cutoff):
+        """Give those rows of an owner that are due at `cutoff` to another owner. How many."""
+        cdef DueRows due = DueRows()
+        cdef DueRow* rows
+        cdef int64_t i = 0
+        cdef int64_t end
+        self.sort_due_tails(cutoff)
+        while i < self.n_runs:
+            if self.heap[i].owner == owner and self.heap[i].rows[self.heap[i].pos].deliver_at <= cutoff:
+                end = self.heap[i].pos + first_after(
+                    self.heap[i].rows + self.heap[i].pos, self.heap[i].n - self.heap[i].pos, cutoff
+                )
+                copy_run(&self.heap[i], end, due)
+                self.held -= end - self.heap[i].pos
+                self.heap[i].pos = end
+                if end == self.heap[i].n:
+                    rows = self.heap[i].rows
+                    self.remove_run(i)
+                    free(rows)
+                else:
+                    sift_down(self.heap, i, self.n_runs)
+                i = 0           # the heap has moved
+            else:
+                i += 1
+        end = due.count
+        if end:
+            due.sort()
+            self.add_run(to, due)
+        return end
+
+    def drop_owner(self, int64_t owner):
+        """Drop every row of an owner."""
+        cdef DueRow* rows
+        cdef int64_t i = self.n_tails
+        while i > 0:
+            i -= 1
+            if self.tails[i].owner == owner:
+                self.held -= self.tails[i].n
+                forget_tail(&self.tails[i])
+                if i > 0:
+                    self.n_tails -= 1
+                    self.tails[i] = self.tails[self.n_tails]
+        i = 0
+        while i < self.n_runs:
+            if self.heap[i].owner == owner:
+                rows = self.heap[i].rows
+                self.held -= self.heap[i].n - self.heap[i].pos
+                self.remove_run(i)
+                free(rows)
+                i = 0
+            else:
+                i += 1
+
+
+cdef int copy_run(const Run* run, int64_t end, DueRows into) except -1:
+    into.reserve(end - run.pos)
+    memcpy(into.rows + into.count, run.rows + run.pos, (end - run.pos) * sizeof(DueRow))
+    into.count += end - run.pos
+    return 0
+
+
+cdef bint is_pending(const DueRow* row, int64_t owner, dict pending, dict moved) except -1:
+    cdef PendingSet promised = <PendingSet?>pending[owner]
+    return promised.has(row.ledger_id, row.entry_id) and (
+        not moved or moved.get((row.ledger_id, row.entry_id), row.deliver_at) == row.deliver_at
+    )

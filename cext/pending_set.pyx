@@ -1,0 +1,130 @@
+"""The positions that a tracker has promised to deliver: the one truth about a delayed message.
+
+Whatever else holds a position (a run of rows, a segment of a snapshot) may hold it too long or twice; a
+message is delivered when its bit could be taken out of here, once. `count` is the number of bits.
+
+Bitmaps are of the class given (pyroaring.BitMap): kernels import no library. One thread at a time.
+"""
+cimport cython
+from libc.stdint cimport int64_t
+
+from seglog.errors import InvalidArgumentError
+
+from .due_rows cimport MAX_ENTRY_ID
+
+
+@cython.final
+cdef class PendingSet:
+    """A set of (ledger_id, entry_id), one bitmap a ledger."""
+
+    def __cinit__(self, new_bitmap):
+        self.bitmaps = {}
+        self.new_bitmap = new_bitmap
+        self.last_ledger_id = -1
+
+    def __len__(self):
+        return self.count
+
+    cdef inline object bitmap_of(self, int64_t ledger_id):
+        if ledger_id != self.last_ledger_id:
+            self.last_bitmap = self.bitmaps.get(ledger_id)
+            self.last_ledger_id = ledger_id
+        return self.last_bitmap
+
+    cdef bint has(self, int64_t ledger_id, int64_t entry_id) except -1:
+        bitmap = self.bitmap_of(ledger_id)
+        return bitmap is not None and 0 <= entry_id <= MAX_ENTRY_ID and entry_id in bitmap
+
+    cdef bint put(self, int64_t ledger_id, int64_t entry_id) except -1:
+        bitmap = self.bitmap_of(ledger_id)
+        if bitmap is None:
+            if ledger_id < 0 or not 0 <= entry_id <= MAX_ENTRY_ID:
+                raise InvalidArgumentError(f"no position: ledger {ledger_id}, entry {entry_id}")
+            bitmap = self.bitmaps[ledger_id] = self.last_bitmap = self.new_bitmap()
+        number = <object>entry_id
+        if number in bitmap:
+            return False
+        bitmap.add(number)
+        self.count += 1
+        return True
+
+    cdef bint take(self, int64_t ledger_id, int64_t entry_id) except -1:
+        bitmap = self.bitmap_of(ledger_id)
+        if bitmap is None:
+            return False
+        number = <object>entry_id
+        if number not in bitmap:
+            return False
+        bitmap.discard(number)
+        self.count -= 1
+        return True
+
+    def contains(self, int64_t ledger_id, int64_t entry_id):
+        """Whether the position is pending."""
+        return self.has(ledger_id, entry_id)
+
+    def add(self, int64_t ledger_id, int64_t entry_id):
+        """Whether the position was not pending yet; it is now. Raises InvalidArgumentError for no position."""
+        if ledger_id < 0 or not 0 <= entry_id <= MAX_ENTRY_ID:
+            raise InvalidArgumentError(f"no position: ledger {ledger_id}, entry {entry_id}")
+        return self.put(ledger_id, entry_id)
+
+    def remove(self, int64_t ledger_id, int64_t entry_id):
+        """Whether the position was pending; it is no longer."""
+        return 0 <= entry_id <= MAX_ENTRY_ID and self.take(ledger_id, entry_id)
+
+    def ledger_ids(self):
+        """Ledgers that have a bitmap, sorted; the bitmap may have become empty."""
+        return sorted(self.bitmaps)
+
+    def bitmap(self, int64_t ledger_id):
+        """The bitmap of a ledger, or None. Borrowed: it is not for changing."""
+        return self.bitmaps.get(ledger_id)
+
+    def merge(self, int64_t ledger_id, bitmap):
+        """Add a ledger's bitmap of entry ids."""
+        mine = self.bitmaps.get(ledger_id)
+        if mine is None:
+            mine = self.new_bitmap()
+            self.bitmaps[ledger_id] = mine
+            self.last_ledger_id = -1
+        self.count -= len(mine)
+        mine |= bitmap
+        self.count += len(mine)
+
+    def hand_over(self, int64_t ledger_id, bitmap, PendingSet other not None):
+        """Move those of a ledger's `bitmap` that are pending here to another set."""
+        mine = self.bitmaps.get(ledger_id)
+        if mine is None:
+            return
+        moving = mine & bitmap
+        self.count -= len(moving)
+        mine -= moving
+        if not mine:
+            self.drop(ledger_id)
+        other.merge(ledger_id, moving)
+
+    def drop(self, int64_t ledger_id):
+        """Forget a ledger. How many were pending in it."""
+        cdef int64_t dropped
+        bitmap = self.bitmaps.pop(ledger_id, None)
+        self.last_ledger_id = -1
+        self.last_bitmap = None
+        dropped = 0 if bitmap is None else len(bitmap)
+        self.count -= dropped
+        return dropped
+
+    def clear(self):
+        """Forget everything."""
+        self.bitmaps.clear()
+        self.count = 0
+        self.last_ledger_id = -1
+        self.last_bitmap = None
+
+    def compact(self):
+        """Give back what removals left: bitmaps without a bit, and containers larger than their content."""
+        for ledger_id, bitmap in list(self.bitmaps.items()):
+            if bitmap:
+                bitmap.shrink_to_fit()
+            else:
+                self.drop(ledger_id)
