@@ -8,6 +8,8 @@ import pytest
 from seglog.errors import LogLockedError
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import EXCLUSIVE, SHARED, holder, is_locked, lock_log_dir
+from seglog.tools import report
+from support.command import partition_of, seglog
 
 pytestmark = [
     pytest.mark.oracle,
@@ -87,3 +89,64 @@ def test_a_jvm_that_is_killed_holds_nothing(tmp_path):
     jvm.process.wait()
     jvm.close()
     lock_log_dir(FS, tmp_path).release()
+
+
+# --- the command line ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def log_dirs(golden_kafka, tmp_path):
+    """Two log dirs; in the first one a partition."""
+    case = golden_kafka / "cases/mixed-formats-k282"
+    shutil.copytree(partition_of(case), tmp_path / "one/orders-0")
+    (tmp_path / "other").mkdir()
+    return tmp_path / "one", tmp_path / "other"
+
+
+def contents(log_dir):
+    return {p: p.read_bytes() for p in log_dir.rglob("*") if p.is_file() and p.name != ".lock"}
+
+
+def test_every_writing_command_ends_with_status_5_beside_a_jvm_and_changes_nothing(log_dirs, jvm):
+    one, other = log_dirs
+    source = one / "orders-0"
+    away, within = ("convert", source, other / "orders-0"), ("convert", source, one / "new-0")
+    for held, commands in ((one, [("index", "rebuild", source), away, within]), (other, [away])):
+        assert jvm("tryLock", held / ".lock") == "locked"
+        before = contents(one) | contents(other)
+        try:
+            for command in commands:
+                assert "[locked]" in seglog(*command, status=5).stderr
+        finally:
+            assert jvm("release") == "released"
+        assert contents(one) | contents(other) == before
+
+
+def test_every_reading_command_works_beside_a_jvm(log_dirs, jvm):
+    one, _ = log_dirs
+    assert jvm("tryLock", one / ".lock") == "locked"
+    try:
+        for command in (["ls"], ["dump"], ["verify"], ["seek", "--offset", 3], ["stats"], ["index", "check"]):
+            seglog(*command, one / "orders-0")
+        assert is_locked(one)       # none of them dropped it
+    finally:
+        assert jvm("release") == "released"
+
+
+def test_a_jvm_is_refused_while_a_command_writes(log_dirs, jvm):
+    one, other = log_dirs
+    answers = []
+
+    class Asking(report.Progress):
+        def __call__(self, done, total):
+            if not self.label.startswith("reading"):
+                answers.append(jvm("tryLock", other / ".lock"))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(report, "Progress", Asking)
+        seglog("convert", one / "orders-0", other / "orders-0")
+        seglog("index", "rebuild", other / "orders-0")
+    assert len(answers) > 2
+    assert set(answers) == {"refused"}
+    assert jvm("tryLock", other / ".lock") == "locked"
+    assert jvm("release") == "released"
