@@ -1,5 +1,6 @@
 """Records as columns: what each format's record becomes, and where a chunk ends."""
 import mmap
+import struct
 import tempfile
 import zlib
 
@@ -76,6 +77,7 @@ def test_headers_keep_order_and_repetition_and_nulls():
         (("b", b"1"), ("a", None), ("b", b""), ("", b"2")), (), (("b", b"1"),),
     ]  # fmt: skip
     assert list(columns.header_start) == [0, 4, 4, 5]
+    assert columns.nbytes == 3 * 28 + 12 + 2 + (6 * 8 + 2 + 4 + 3)
 
 
 def test_a_header_key_that_is_not_utf8_keeps_its_bytes():
@@ -430,3 +432,17 @@ def test_records_beyond_int32_offsets_are_refused():
         with pytest.raises(RecordTooLargeError):
             next(it)
         del it, table, caught
+
+
+def test_a_plain_batch_beyond_int32_offsets_is_refused():
+    size = 2**31 - 1 + 12
+    with tempfile.TemporaryFile() as file:
+        file.write(struct.pack(">qiIbbqii", 7, size - 12, 0, 1, 0, 0, -1, size - 34))
+        file.truncate(size)
+        opened = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        table = scan(Window(opened))
+        assert len(table) == 1
+        with pytest.raises(RecordTooLargeError, match="int32") as caught:
+            decode(table, 0, 1, ArenaPool(), check_crc=False)
+        assert (caught.value.position, caught.value.offset) == (0, 7)
+        del table, caught
