@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benches import converting, reading
+from benches import converting, memory, reading
 from benches.runner import Bench
 
 
@@ -23,7 +23,9 @@ def main() -> int:
     bench = Bench(options.repetitions, options.only)
     with tempfile.TemporaryDirectory() as directory:
         reading.run(bench, Path(directory), options.records)
-    converting.run(bench, options.records)
+        converting.run(bench, options.records)
+        if sys.platform == "linux":
+            memory.run(bench, Path(directory), options.records * 1000)
     if options.json:
         bench.write_json(options.json)
     short = [r.case for r in bench.results if r.verdict == "SHORT"]
