@@ -120,7 +120,13 @@ static int always_supported(void) { return 1; }
 
 /* ---- level "sse42": CRC-32 by folding 128 bits, CRC-32C by its own instruction -------------- */
 
-#define SSE42 __attribute__((target("sse4.2,pclmul")))
+#if defined(__clang__)
+#define CRC32_FEATURE ",crc32"      /* a feature of its own there, and not always implied by SSE4.2 */
+#else
+#define CRC32_FEATURE ""
+#endif
+
+#define SSE42 __attribute__((target("sse4.2,pclmul" CRC32_FEATURE)))
 
 SSE42 static inline __m128i load_128(const void *p) { return _mm_loadu_si128((const __m128i *)p); }
 
@@ -273,7 +279,7 @@ static int sse42_supported(void) {
 
 /* ---- level "avx512": both by folding 512 bits (VPCLMULQDQ) ---------------------------------- */
 
-#define AVX512 __attribute__((target("avx512f,avx512vl,avx512bw,avx512dq,vpclmulqdq,pclmul,sse4.2")))
+#define AVX512 __attribute__((target("avx512f,avx512vl,avx512bw,avx512dq,vpclmulqdq,pclmul,sse4.2" CRC32_FEATURE)))
 
 AVX512 static inline __m512i fold_512_bits(__m512i x, __m512i constants, __m512i onto) {
     __m512i first = _mm512_clmulepi64_epi128(x, constants, 0x00);
