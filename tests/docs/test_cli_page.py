@@ -1,4 +1,4 @@
-"""docs/cli.md: its examples are what the commands print, its option tables what they take.
+"""docs/cli.md and README.md: their examples are what the commands print, their option tables what they take.
 
     SEGLOG_UPDATE_DOCS=1 python -m pytest tests/docs     # writes them anew
 """
@@ -18,6 +18,7 @@ from support.golden import golden_cases
 
 TOP = Path(__file__).parents[2]
 PAGE = TOP / "docs/cli.md"
+README = TOP / "README.md"
 SAMPLE = TOP / "tools/sample/orders-0"
 BLOCK = re.compile(r"<!-- (?P<what>seglog|options of) (?P<words>.*) -->\n(?P<body>(?:(?!<!--).*\n)*)<!-- end -->\n")
 CUT = "cut-0"       # the sample with a torn .timeindex
@@ -66,8 +67,10 @@ def options(words):
     return "\n".join(lines) + "\n"
 
 
-def test_the_page_shows_what_the_commands_print_and_take(workplace):
-    page = PAGE.read_text()
+@pytest.mark.parametrize("file", [PAGE, README], ids=["cli.md", "README.md"])
+def test_a_page_shows_what_the_commands_print_and_take(file, workplace):
+    page = file.read_text()
+    assert BLOCK.search(page)
 
     def made(match):
         words = shlex.split(match["words"])
@@ -76,7 +79,7 @@ def test_the_page_shows_what_the_commands_print_and_take(workplace):
 
     now = BLOCK.sub(made, page)
     if os.environ.get("SEGLOG_UPDATE_DOCS"):
-        PAGE.write_text(now)
+        file.write_text(now)
         page = now
     assert page == now, "run the test once with SEGLOG_UPDATE_DOCS=1"
 
@@ -105,3 +108,15 @@ def test_every_field_of_records_and_batches_is_on_the_page():
         for name in ("expected", "batches"):
             for field in {field for line in golden_lines(case, name) for field in line}:
                 assert f"`{field}`" in page, field
+
+
+def test_the_python_of_the_readme_runs(workplace, monkeypatch, capsys):
+    (code,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    assert len(code.splitlines()) <= 8
+    shutil.rmtree(workplace / "kafka-logs", ignore_errors=True)
+    shutil.copytree(SAMPLE, workplace / "kafka-logs/orders-0")
+    monkeypatch.chdir(workplace)
+    exec(compile(code, README.name, "exec"), {})
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("42 1700000173104 b'k-47' None")
+    assert printed[-1] == "clean"
