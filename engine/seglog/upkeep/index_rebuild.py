@@ -24,6 +24,7 @@ from seglog.errors import (
     CorruptRecordError,
     CorruptSnapshotError,
     SeglogError,
+    UnsupportedCompressionTypeError,
     UnsupportedVersionError,
 )
 from seglog.format import names
@@ -154,8 +155,9 @@ def _transaction_indexes(partition: Partition) -> Iterator[tuple[Segment, bytes]
                 for batch in table:
                     if batch.producer_id >= 0 and (transaction := state.add(batch)):
                         aborted.append(transaction)
-        except CorruptRecordError:
-            return      # reported already, with its segment; what follows cannot be known
+        except (CorruptRecordError, UnsupportedCompressionTypeError):
+            # Damage that is reported already, with its segment, or a marker that does not open.
+            return
         listed = _listed(segment)
         if listed is None or not listed.issuperset((a.producer_id, a.last_offset) for a in aborted):
             yield segment, transaction_index.encode(aborted)
