@@ -19,6 +19,7 @@ def main() -> int:
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--only", default="", help="cases whose name holds this")
     parser.add_argument("--json", help="write a line a result to this file")
+    parser.add_argument("--markdown", help="write the table of docs/benchmarks.md to this file")
     options = parser.parse_args()
     bench = Bench(options.repetitions, options.only)
     with tempfile.TemporaryDirectory() as directory:
@@ -28,6 +29,8 @@ def main() -> int:
             memory.run(bench, Path(directory), options.records * 1000)
     if options.json:
         bench.write_json(options.json)
+    if options.markdown:
+        bench.write_markdown(options.markdown)
     short = [r.case for r in bench.results if r.verdict == "SHORT"]
     print(f"\n{len(bench.results)} figures, {len(short)} short of their goal", *short, sep="\n  ")
     return 0

@@ -117,6 +117,17 @@ class Bench:
               f" cpu {r.ours_cpu_s:.3f}/{r.peer_cpu_s:.3f} s"
               f"  wall {r.ours_wall_s:.3f}/{r.peer_wall_s:.3f} s", flush=True)
 
+    def write_markdown(self, path: str) -> None:
+        """A table row a result, as in docs/benchmarks.md."""
+        rows = ["| case | ours | peer | ratio | must | stretch | |", "|---|---|---|---|---|---|---|"]
+        for r in self.results:
+            peer = r.peer if r.peer.startswith("bound") else f"{r.peer} {r.peer_rate:.2f}"
+            rows.append(
+                f"| {r.case} | {r.ours_rate:.2f} {r.unit} | {peer} | {r.ratio:.2f} | {r.must or '':g}"
+                f" | {f'{r.stretch:g}' if r.stretch else ''} | {r.verdict} |")
+        with open(path, "w") as f:
+            f.write("\n".join(rows) + "\n")
+
     def write_json(self, path: str) -> None:
         with open(path, "w") as f:
             for r in self.results:

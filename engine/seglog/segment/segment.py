@@ -26,7 +26,7 @@ from seglog.segment.transaction_index import TransactionIndex
 # What one scan looks at before it returns to Python: enough to make the call free, little enough that
 # what it brought into the cache is still there when records are read. Of headers alone, more.
 SCAN_BYTES = 1 << 20
-SCAN_BATCHES = 32768
+SCAN_BATCHES = 8192
 
 
 @dataclass(frozen=True, slots=True)
