@@ -100,7 +100,7 @@ def _compare(as_json: bool) -> int:
     else:
         print("\n# Did a record change? Both sides, read once more: offset, timestamp, key, value, headers.")
         for side in sides:
-            formats = ", ".join(side["formats"])
-            print(f"{side['path']}  {formats:10}  {side['records']} records  sha256 {side['sha256']}")
+            versions = ", ".join(side["formats"])
+            print(f"{side['path']}  {versions:10}  {side['records']} records  sha256 {side['sha256']}")
         print("The same records: none was changed, lost or added." if same else "THE RECORDS DIFFER.")
     return 0 if same else 1
