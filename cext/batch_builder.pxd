@@ -38,7 +38,8 @@ cdef inline int begin_batch(Output* out, BatchHeader* batch) noexcept nogil:
 
 # Append a record whose fields are readable up to `readable_end`. Keeps count, last offset and, under
 # CreateTime, the max timestamp. On another status than OK, nothing has changed.
-# OFFSET_RANGE: its offset is below the batch's or more than 31 bits above. BAD_SIZE: too large for its length.
+# OFFSET_RANGE: its offset is below the batch's or more than 31 bits above. BAD_SIZE: the batch would be
+# too large for its length field.
 cdef inline int append_record(
     Output* out, BatchHeader* batch, const RecordView* record, const uint8_t* readable_end
 ) noexcept nogil:
@@ -51,7 +52,7 @@ cdef inline int append_record(
     cdef uint8_t* p
     if record.offset < batch.base_offset or offset_delta > INT32_MAX:
         return OFFSET_RANGE
-    if size > INT32_MAX - MAX_RECORD_OVERHEAD or batch.count == INT32_MAX:
+    if size + MAX_RECORD_OVERHEAD > INT32_MAX - (out.size - batch.position):
         return BAD_SIZE
     if ensure_room(out, size + MAX_RECORD_OVERHEAD) != OK:
         return NO_MEMORY

@@ -487,7 +487,7 @@ cdef class BatchPacker:
         if header.base_sequence < 0 or row.base_sequence < 0:
             return header.base_sequence == row.base_sequence and row.producer_id < 0
         # A sequence number a offset, modulo 2^31 (DefaultRecordBatch.incrementSequence).
-        return first_offset == header.last_offset + 1 and row.base_sequence == (
+        return first_offset == header.last_offset + 1 and <uint64_t>row.base_sequence == (
             (<uint64_t>header.base_sequence + <uint64_t>first_offset - <uint64_t>header.base_offset) & INT32_MAX
         )
 

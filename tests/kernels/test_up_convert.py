@@ -1,5 +1,6 @@
 """Conversion to v2 in memory: what Kafka 4.1.1 makes of old data at rest, and what --repack makes of it."""
 import json
+import mmap
 import os
 from array import array
 from itertools import pairwise
@@ -635,6 +636,21 @@ def test_codecs_that_do_not_exist_are_refused():
     data[17] = ZSTD
     data[12:16] = crc32(bytes(data[16:])).to_bytes(4, "big")
     refused(bytes(data), UnsupportedCompressionTypeError)
+
+
+@pytest.mark.parametrize("options", [{}, {"repack_bytes": 1000}])
+def test_a_message_too_large_for_a_v2_batch_is_refused_before_a_byte_is_copied(options):
+    size = 2**31 - 1
+    untouched = mmap.mmap(-1, 12 + size)
+    head = message(0, value=None)[:-4]
+    untouched[: len(head) + 4] = head + (12 + size - len(head) - 4).to_bytes(4, "big")
+    untouched[8:12] = size.to_bytes(4, "big")
+    packer = BatchPacker(check_crc=False, **options)
+    with pytest.raises(RecordTooLargeError, match="32-bit"):
+        packer.add(scan(Window(untouched)), 0, 1)
+    packer.add(table_of(message(1)), 0, 1)
+    packer.finish()
+    assert [record[0] for record in records(packer.take())] == [1]
 
 
 @pytest.mark.parametrize(
