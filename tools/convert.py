@@ -10,8 +10,8 @@ from seglog.errors import NotALogError
 from seglog.format.compression import Codec
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import OsFileSystem
-from seglog.upkeep.conversion_plan import FormatCount, Plan
-from seglog.upkeep.directory_conversion import Result, convert
+from seglog.upkeep.conversion_plan import FormatCount, Plan, Result
+from seglog.upkeep.directory_conversion import convert
 from seglog.upkeep.proof import PROOF_FILE
 
 from . import report

@@ -190,7 +190,7 @@ def test_damage_can_be_skipped_and_is_told(damaged):
 
 def test_a_reader_that_goes_away_is_no_error(golden_kafka):
     path = partition_of(golden_kafka / "cases/big-v2-none-k411")
-    command = [sys.executable, "-m", "seglog.tools", "dump", "--json", str(path)]
+    command = [sys.executable, "-m", "seglog.tools", "dump", "--json", *[str(path)] * 5]     # more than a pipe holds
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.readline()
         process.stdout.close()

@@ -7,7 +7,6 @@ Without one it is a dry run and also forecasts the size.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from seglog._kernels.batch_survey import first_disorder, tally
 from seglog._kernels.segment_scan import BatchTable
@@ -22,9 +21,7 @@ from seglog.segment.segment import Segment
 from seglog.segment.writer import RELATIVE_OFFSET_MAX
 from seglog.upkeep.conversion_forecast import Forecast
 from seglog.upkeep.conversion_profile import Profile
-
-if TYPE_CHECKING:
-    from seglog.upkeep.directory_conversion import Result
+from seglog.upkeep.proof import Proof
 
 Progress = Callable[[int, int], None]
 """Told (bytes of work done, bytes of work in all) now and then. An exception that it raises ends the work."""
@@ -98,6 +95,7 @@ class Plan:
     left_behind: tuple[str, ...]
     warnings: tuple[str, ...]
     fs: FileSystem = field(repr=False, compare=False)
+    carry_out: "Callable[[Plan, Progress | None], Result]" = field(repr=False, compare=False)
 
     @property
     def size_bytes(self) -> int:
@@ -116,15 +114,46 @@ class Plan:
 
     def run(self, progress: Progress | None = None) -> "Result":
         """Convert, prove and put the target in place. See `seglog.convert`."""
-        from seglog.upkeep.directory_conversion import run  # it stands on this module
+        return self.carry_out(self, progress)
 
-        return run(self, progress)
+
+@dataclass(frozen=True, slots=True)
+class TargetSegment:
+    """A segment of the target: its .log, the source segment that it came of, its size."""
+
+    file: str
+    source: str
+    base_offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A conversion that was carried out. `notes` say what of the source was cut, computed anew or left behind."""
+
+    plan: Plan
+    target: Path
+    segments: tuple[TargetSegment, ...]
+    proof: Proof
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all .log files of the target."""
+        return sum(segment.size_bytes for segment in self.segments)
 
 
 def make_plan(
-    source: Partition, target: Path | None, to: int, profile: Profile, fs: FileSystem, progress: Progress | None
+    source: Partition,
+    target: Path | None,
+    to: int,
+    profile: Profile,
+    fs: FileSystem,
+    carry_out: Callable[[Plan, Progress | None], Result],
+    progress: Progress | None,
 ) -> Plan:
-    """Read the source and say what would be done. Raises as `seglog.convert`."""
+    """Read the source and say what `carry_out` would do. Raises as `seglog.convert`."""
     names_found = _names_in(source)
     forecast = Forecast(source, profile) if target is None else None
     total = sum(segment.size_bytes for segment in source.segments)
@@ -153,6 +182,7 @@ def make_plan(
         left_behind=_left_behind(names_found, segments),
         warnings=tuple(_warnings(source, target, profile, forecast)),
         fs=fs,
+        carry_out=carry_out,
     )
 
 

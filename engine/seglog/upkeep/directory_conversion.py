@@ -10,7 +10,6 @@ Memory holds one slice of a segment and the columns of the proof, whatever the s
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from seglog._kernels.columns import ArenaPool
@@ -28,6 +27,8 @@ from seglog.segment.segment import Segment
 from seglog.upkeep.conversion_plan import (
     Plan,
     Progress,
+    Result,
+    TargetSegment,
     end_offsets,
     larger_batches_warning,
     make_plan,
@@ -40,33 +41,6 @@ from seglog.upkeep.proof import PROOF_FILE, Proof, SegmentProof, digest
 from seglog.upkeep.segment_parts import SegmentParts
 
 AnyPath = str | os.PathLike[str]
-
-
-@dataclass(frozen=True, slots=True)
-class TargetSegment:
-    """A segment of the target: its .log, the source segment that it came of, its size."""
-
-    file: str
-    source: str
-    base_offset: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """A conversion that was carried out. `notes` say what of the source was cut, computed anew or left behind."""
-
-    plan: Plan
-    target: Path
-    segments: tuple[TargetSegment, ...]
-    proof: Proof
-    warnings: tuple[str, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all .log files of the target."""
-        return sum(segment.size_bytes for segment in self.segments)
 
 
 def convert(
@@ -105,7 +79,7 @@ def convert(
     if target is not None:
         _refuse_locked(source_path)
     with _opened(source_path, config) as source:
-        return make_plan(source, target, to, profile, fs or OsFileSystem(), progress)
+        return make_plan(source, target, to, profile, fs or OsFileSystem(), run, progress)
 
 
 def run(plan: Plan, progress: Progress | None = None) -> Result:
