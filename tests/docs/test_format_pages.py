@@ -4,9 +4,11 @@
 
 The walks below decode with struct alone: a page and our readers cannot be wrong together unseen.
 """
+import json
 import os
 import re
 import struct
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from seglog.log.producer_snapshot import ProducerSnapshot
 from seglog.segment.offset_index import OffsetIndex
 from seglog.segment.time_index import TimeIndex
 from seglog.segment.transaction_index import TransactionIndex
+from seglog.upkeep.directory_conversion import convert
 from support.golden import unpack
 from support.hexwalk import HexWalk, readable
 from support.plain_format import split_batches
@@ -307,6 +310,20 @@ def partition_metadata():
     return block(source, text_lines(raw))
 
 
+def conversion_proof():
+    name = "mixed-formats-k282"
+    source = unpack("kafka") / "cases" / name / f"{name}-0"
+    with tempfile.TemporaryDirectory() as log_dir:
+        target = Path(log_dir) / "orders-0"
+        text = convert(source, target).run().proof.to_json()
+    proof = json.loads(text)
+    # What differs from machine to machine and from release to release.
+    text = text.replace(proof["source"], "/data/old/orders-0").replace(proof["target"], "/data/new/orders-0")
+    text = text.replace(f'"seglog": "{proof["seglog"]}"', '"seglog": "0.1"')
+    text = text.replace(f'"crc32c": {proof["crc32c"]}', '"crc32c": 1234567890')
+    return block(f"kafka.tar.gz: cases/{name}/{name}-0", text.splitlines(), "converted; paths and checksum are made up")
+
+
 def checkpoint():
     source, raw = log_dir("recovery-point-offset-checkpoint")
     return block(source, text_lines(raw))
@@ -382,6 +399,7 @@ EXAMPLES = {
     "producer_snapshot.md": {"producer-snapshot": producer_snapshot},
     "leader_epoch_checkpoint.md": {"leader-epochs": leader_epochs},
     "partition_metadata.md": {"partition-metadata": partition_metadata},
+    "conversion_proof.md": {"conversion-proof": conversion_proof},
     "checkpoints.md": {"recovery-points": checkpoint, "log-dir": log_dir_marks},
 }
 
