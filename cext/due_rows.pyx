@@ -292,6 +292,11 @@ cdef class DueRows:
             raise IndexError(f"row {slot} of {self.count}")
         return (self.rows[slot].deliver_at, self.rows[slot].ledger_id, self.rows[slot].entry_id)
 
+    def __iter__(self):
+        cdef int64_t slot
+        for slot in range(self.count):
+            yield self[slot]
+
     def append(self, int64_t deliver_at, int64_t ledger_id, int64_t entry_id):
         """Add a row. Raises InvalidArgumentError where one of the numbers cannot be."""
         check_row(deliver_at, ledger_id, entry_id)
@@ -315,6 +320,10 @@ cdef class DueRows:
             for i in range(due, self.count):
                 self.rows[i - due] = self.rows[i]
             self.count -= due
+
+    def keep_before(self, int64_t deliver_at):
+        """Let go of the rows, sorted before, that are due at `deliver_at` or later."""
+        self.count = first_after(self.rows, self.count, deliver_at - 1)
 
     def extend(self, DueRows other not None):
         """Append the rows of another."""

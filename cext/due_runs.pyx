@@ -15,7 +15,7 @@ from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
-from .due_rows cimport DueRow, DueRows, check_row, first_after, row_below, sort_rows
+from .due_rows cimport MAX_ENTRY_ID, DueRow, DueRows, check_row, first_after, row_below, sort_rows
 from .pending_set cimport PendingSet
 from .status cimport NO_MEMORY, OK
 
@@ -23,6 +23,8 @@ cdef enum:
     # A tail begins small, for the many trackers that hold next to nothing, and grows by chunks of at most 192 KiB.
     FIRST_CHUNK_ROWS = 64
     MAX_CHUNK_ROWS = 8192
+    # The tails that take what is pushed stand first: of the owner, and of the owner of what comes late.
+    STANDING_TAILS = 2
 
 
 cdef int64_t chunk_rows(int64_t chunk) noexcept nogil:
@@ -138,11 +140,12 @@ cdef int merge_rows(const Run* a, const Run* b, Run* into) noexcept nogil:
 
 @cython.final
 cdef class DueRuns:
-    """Rows (deliver_at, ledger_id, entry_id), each with an owner; `owner` is that of rows pushed one by one.
+    """Rows (deliver_at, ledger_id, entry_id), each with an owner; `owner` is that of rows pushed one by one, and
+    `late_owner` of those pushed as late.
 
     len(): rows held, stale ones included.
     """
-    cdef Tail* tails            # the first takes what is pushed; the others were handed over, unsorted
+    cdef Tail* tails            # after the standing ones those that were handed over unsorted
     cdef int64_t n_tails
     cdef Run* heap
     cdef int64_t n_runs
@@ -150,14 +153,15 @@ cdef class DueRuns:
     cdef int64_t held
     cdef int64_t capacity_rows  # of runs, for memory_bytes
 
-    def __cinit__(self, int64_t owner=0):
-        self.tails = <Tail*>malloc(sizeof(Tail))
+    def __cinit__(self, int64_t owner=0, int64_t late_owner=1):
+        self.tails = <Tail*>malloc(STANDING_TAILS * sizeof(Tail))
         if self.tails == NULL:
             raise MemoryError
-        memset(self.tails, 0, sizeof(Tail))
-        self.tails[0].min_at = INT64_MAX
+        memset(self.tails, 0, STANDING_TAILS * sizeof(Tail))
+        self.tails[0].min_at = self.tails[1].min_at = INT64_MAX
         self.tails[0].owner = owner
-        self.n_tails = 1
+        self.tails[1].owner = late_owner
+        self.n_tails = STANDING_TAILS
 
     def __dealloc__(self):
         self.forget_all()
@@ -171,7 +175,7 @@ cdef class DueRuns:
         for i in range(self.n_runs):
             free(self.heap[i].rows)
         if self.tails != NULL:
-            self.n_tails = 1
+            self.n_tails = STANDING_TAILS
         self.n_runs = self.held = self.capacity_rows = 0
 
     def __len__(self):
@@ -206,13 +210,13 @@ cdef class DueRuns:
         self.held += 1
 
     def push_new(
-        self, int64_t deliver_at, int64_t ledger_id, int64_t entry_id, PendingSet pending not None
+        self, int64_t deliver_at, int64_t ledger_id, int64_t entry_id, PendingSet pending not None, bint late=False
     ):
         """Add a row whose position is not in `pending` yet, there too. Whether it was new."""
         check_row(deliver_at, ledger_id, entry_id)
         if not pending.put(ledger_id, entry_id):
             return False
-        if push_row(&self.tails[0], deliver_at, ledger_id, entry_id) != OK:
+        if push_row(&self.tails[1 if late else 0], deliver_at, ledger_id, entry_id) != OK:
             pending.take(ledger_id, entry_id)
             raise MemoryError
         self.held += 1
@@ -242,6 +246,59 @@ cdef class DueRuns:
         self.held += end - first
         if rc != OK:
             raise MemoryError
+
+    def push_neighbours(
+        self,
+        const int64_t[::1] deliver_at not None,
+        const int64_t[::1] ledger_id not None,
+        const int64_t[::1] entry_id not None,
+        int64_t first,
+        int64_t cutoff,
+        int64_t limit,
+        PendingSet pending not None,
+    ):
+        """Add rows of three columns from `first` on, where they are neighbours: of one ledger, entry ids rising, each
+        due after `cutoff`, at most `limit` of them. (where that ends, how many of them were new in `pending`).
+        """
+        cdef int64_t end = first
+        cdef int64_t n = min(deliver_at.shape[0], ledger_id.shape[0], entry_id.shape[0])
+        cdef int64_t ledger, i, added
+        cdef bint adjacent = True
+        if first < 0 or first >= n:
+            raise IndexError(f"row {first} of columns of {n}")
+        ledger = ledger_id[first]
+        limit = min(limit, n - first)
+        if ledger < 0:
+            return first, 0
+        with nogil:
+            while end - first < limit and ledger_id[end] == ledger and deliver_at[end] > cutoff:
+                if deliver_at[end] < 0 or entry_id[end] < 0 or entry_id[end] > MAX_ENTRY_ID:
+                    break
+                if end > first:
+                    if entry_id[end] <= entry_id[end - 1]:
+                        break
+                    adjacent &= entry_id[end] == entry_id[end - 1] + 1
+                end += 1
+        if end == first:
+            return first, 0
+        if pending.put_many(ledger, &entry_id[first], end - first, adjacent):
+            try:
+                self.push_range(deliver_at, ledger_id, entry_id, first, end)
+            except MemoryError:
+                for i in range(first, end):
+                    pending.take(ledger, entry_id[i])
+                raise
+            return end, end - first
+        # Some are known already, so one is asked after the other.
+        added = 0
+        for i in range(first, end):
+            if pending.put(ledger, entry_id[i]):
+                if push_row(&self.tails[0], deliver_at[i], ledger, entry_id[i]) != OK:
+                    pending.take(ledger, entry_id[i])
+                    raise MemoryError
+                self.held += 1
+                added += 1
+        return end, added
 
     def add_run(self, int64_t owner, DueRows rows not None):
         """Add sorted rows as a run of its own; `rows` is empty afterwards."""
@@ -312,7 +369,7 @@ cdef class DueRuns:
             free(run.rows)
             raise MemoryError
         forget_tail(tail)
-        if slot > 0:
+        if slot >= STANDING_TAILS:
             self.n_tails -= 1
             self.tails[slot] = self.tails[self.n_tails]
         self.put_run(&run)
@@ -483,7 +540,7 @@ cdef class DueRuns:
         """
         cdef Tail* tails
         cdef int64_t i
-        for i in range(1, self.n_tails):
+        for i in range(STANDING_TAILS, self.n_tails):
             if self.tails[i].owner == owner:
                 self.tails[i].owner = to
         if self.tails[0].owner == owner and self.tails[0].n:
@@ -501,8 +558,10 @@ cdef class DueRuns:
             if self.heap[i].owner == owner:
                 self.heap[i].owner = to
 
-    def hand_over_due(self, int64_t owner, int64_t to, int64_t cutoff):
-        """Give those rows of an owner that are due at `cutoff` to another owner. How many."""
+    def hand_over_due(self, int64_t owner, int64_t to, int64_t cutoff, dict pending not None):
+        """Give those rows of an owner that are due at `cutoff`, and their promises, to another owner. How many."""
+        cdef PendingSet here = <PendingSet?>pending[owner]
+        cdef PendingSet there = <PendingSet?>pending[to]
         cdef DueRows due = DueRows()
         cdef DueRow* rows
         cdef int64_t i = 0
@@ -528,6 +587,10 @@ cdef class DueRuns:
         end = due.count
         if end:
             due.sort()
+            if here is not there:
+                for i in range(end):
+                    if here.take(due.rows[i].ledger_id, due.rows[i].entry_id):
+                        there.put(due.rows[i].ledger_id, due.rows[i].entry_id)
             self.add_run(to, due)
         return end
 
@@ -540,7 +603,7 @@ cdef class DueRuns:
             if self.tails[i].owner == owner:
                 self.held -= self.tails[i].n
                 forget_tail(&self.tails[i])
-                if i > 0:
+                if i >= STANDING_TAILS:
                     self.n_tails -= 1
                     self.tails[i] = self.tails[self.n_tails]
         i = 0

@@ -6,11 +6,17 @@ message is delivered when its bit could be taken out of here, once. `count` is t
 Bitmaps are of the class given (pyroaring.BitMap): kernels import no library. One thread at a time.
 """
 cimport cython
-from libc.stdint cimport int64_t
+from array import array
+
+from cpython cimport array as c_array
+from libc.stdint cimport int64_t, uint32_t
 
 from seglog.errors import InvalidArgumentError
 
-from .due_rows cimport MAX_ENTRY_ID
+from .due_rows cimport MAX_ENTRY_ID, DueRow, DueRows, first_after
+
+
+cdef c_array.array ENTRY_IDS = array("I")
 
 
 @cython.final
@@ -59,6 +65,27 @@ cdef class PendingSet:
         self.count -= 1
         return True
 
+    cdef bint put_many(self, int64_t ledger_id, const int64_t* entry_ids, int64_t n, bint adjacent) except -1:
+        cdef c_array.array numbers
+        cdef int64_t i
+        bitmap = self.bitmap_of(ledger_id)
+        if bitmap is None:
+            bitmap = self.bitmaps[ledger_id] = self.last_bitmap = self.new_bitmap()
+        if adjacent:
+            if bitmap.range_cardinality(entry_ids[0], entry_ids[n - 1] + 1):
+                return False
+            bitmap.add_range(entry_ids[0], entry_ids[n - 1] + 1)
+        else:
+            numbers = c_array.clone(ENTRY_IDS, n, False)
+            for i in range(n):
+                numbers.data.as_uints[i] = <uint32_t>entry_ids[i]
+            new = self.new_bitmap(numbers)
+            if not bitmap.isdisjoint(new):
+                return False
+            bitmap |= new
+        self.count += n
+        return True
+
     def contains(self, int64_t ledger_id, int64_t entry_id):
         """Whether the position is pending."""
         return self.has(ledger_id, entry_id)
@@ -72,6 +99,27 @@ cdef class PendingSet:
     def remove(self, int64_t ledger_id, int64_t entry_id):
         """Whether the position was pending; it is no longer."""
         return 0 <= entry_id <= MAX_ENTRY_ID and self.take(ledger_id, entry_id)
+
+    def keep_pending(self, DueRows rows not None, dict moved not None):
+        """Let go of those rows whose position is not pending here, or for which `moved` holds another time."""
+        cdef int64_t i, kept = 0
+        cdef DueRow row
+        for i in range(rows.count):
+            row = rows.rows[i]
+            if self.has(row.ledger_id, row.entry_id) and (
+                not moved or moved.get((row.ledger_id, row.entry_id), row.deliver_at) == row.deliver_at
+            ):
+                rows.rows[kept] = row
+                kept += 1
+        rows.count = kept
+
+    def remove_due(self, DueRows rows not None, int64_t cutoff):
+        """Remove the positions of those rows that are due at `cutoff`, rows and all."""
+        cdef int64_t due = first_after(rows.rows, rows.count, cutoff)
+        cdef int64_t i
+        for i in range(due):
+            self.take(rows.rows[i].ledger_id, rows.rows[i].entry_id)
+        rows.keep_after(cutoff)
 
     def ledger_ids(self):
         """Ledgers that have a bitmap, sorted; the bitmap may have become empty."""

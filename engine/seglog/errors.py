@@ -88,6 +88,13 @@ class CorruptDelayedIndexError(SeglogError):
     hint = "clear the delayed bucket snapshots: the messages are in the log and are indexed again"
 
 
+class SnapshotMissingError(SeglogError):
+    """No snapshot of delayed messages of this id: a crash came between its deletion and that of its pointer."""
+
+    code = "snapshot_missing"
+    hint = "none needed: the messages are in the log and are indexed again"
+
+
 class CorruptCheckpointError(SeglogError):
     """A checkpoint or metadata text file of a log dir does not parse."""
 
@@ -236,3 +243,11 @@ class RecordTooLargeError(SeglogError):
 
     code = "record_too_large"
     hint = "raise the limit that the message names if the data is trusted"
+
+
+class TooManyDelayedError(SeglogError):
+    """As many messages are delayed as may be. The message is in the log: stop reading on, and go on from it when
+    some of the delayed ones were delivered."""
+
+    code = "too_many_delayed"
+    hint = "read on when delayed messages were delivered, or raise delayedDeliveryMaxDelayedMessages"

@@ -122,10 +122,10 @@ def test_an_owners_rows_are_handed_over_sorted_or_not():
 def test_due_rows_of_an_owner_are_handed_over():
     runs, pending = pushed([(n, 1, n) for n in range(10)])
     pending[1] = pending[0]
-    assert runs.hand_over_due(0, 1, 3) == 4
+    assert runs.hand_over_due(0, 1, 3, pending) == 4
     assert sorted(runs.rows_of(1)) == [(n, 1, n) for n in range(4)]
     assert sorted(runs.rows_of(0)) == [(n, 1, n) for n in range(4, 10)]
-    assert runs.hand_over_due(0, 1, 3) == 0
+    assert runs.hand_over_due(0, 1, 3, pending) == 0
     assert drain(runs, pending) == [(1, n) for n in range(10)]
 
 
@@ -254,26 +254,25 @@ class DueRunsAreASortedList(RuleBasedStateMachine):
 
     @rule(cutoff=st.integers(0, 100), to=st.integers(1, 2))
     def hand_over_due(self, cutoff, to):
-        self.runs.hand_over_due(0, to, cutoff)
-        self._promises_follow(to, lambda at: at <= cutoff)
+        self.runs.hand_over_due(0, to, cutoff, self.pending)
+        for position, (at, owner) in self.model.items():
+            if owner == 0 and at <= cutoff:
+                self.model[position] = (at, to)
 
     @rule(to=st.integers(1, 2))
     def hand_over(self, to):
         self.runs.hand_over(0, to)
-        self._promises_follow(to, lambda at: True)
+        for position, (at, owner) in self.model.items():
+            if owner == 0:
+                self.pending[0].remove(*position)
+                self.pending[to].add(*position)
+                self.model[position] = (at, to)
 
     @rule(owner=st.integers(0, 2))
     def drop(self, owner):
         self.runs.drop_owner(owner)
         self.pending[owner].clear()
         self.model = {position: held for position, held in self.model.items() if held[1] != owner}
-
-    def _promises_follow(self, to, moved):
-        for position, (at, owner) in self.model.items():
-            if owner == 0 and moved(at):
-                self.pending[0].remove(*position)
-                self.pending[to].add(*position)
-                self.model[position] = (at, to)
 
     @invariant()
     def the_counts_are_those_of_the_model(self):
@@ -285,3 +284,21 @@ class DueRunsAreASortedList(RuleBasedStateMachine):
 
 
 TestDueRunsAreASortedList = DueRunsAreASortedList.TestCase
+
+
+def test_late_rows_have_an_owner_of_their_own():
+    runs, pending = pushed([(5, 9, 0)])
+    pending[1] = pending[0]
+    assert runs.push_new(4, 1, 0, pending[0], late=True)
+    runs.hand_over(0, 7)
+    pending[7] = pending[0]
+    assert sorted(runs.rows_of(1)) == [(4, 1, 0)]
+    assert drain(runs, pending) == [(1, 0), (9, 0)]
+
+
+def test_rows_are_kept_that_are_pending_at_their_time():
+    pending = PendingSet(BitMap)
+    pending.merge(1, BitMap([1, 2]))
+    rows = rows_of([(5, 1, 0), (5, 1, 1), (6, 1, 2)])
+    pending.keep_pending(rows, {(1, 2): 7})
+    assert list(rows) == [(5, 1, 1)]

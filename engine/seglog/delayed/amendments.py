@@ -1,0 +1,93 @@
+"""What was decided about single messages after they were added: cancelled, or moved to another time.
+
+The log, which is read again after a restart, does not know of it, and snapshots never change. So these decisions are
+kept beside both, until the cursor has passed the message. Each ledger has a property of its own, so that a decision
+writes no more than its ledger's:
+
+    #seglog.delayed.cancelled_<ledger id>  = base64 of a roaring bitmap of entry ids
+    #seglog.delayed.moved_<ledger id>      = base64 of (entry id uint32, deliver_at uint64)*, big-endian, by entry id
+"""
+import struct
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Any
+
+from seglog.errors import CorruptDelayedIndexError
+
+CANCELLED = "#seglog.delayed.cancelled_"
+MOVED = "#seglog.delayed.moved_"
+_MOVED_ENTRY = struct.Struct(">IQ")
+
+
+class Amendments:
+    """Cancelled positions and moved ones. Guarded by the tracker's lock."""
+
+    def __init__(self) -> None:
+        self._cancelled: dict[int, Any] = {}  # ledger id -> BitMap
+        self.moved: dict[tuple[int, int], int] = {}
+        """position -> deliver_at. Kernels look into it."""
+
+    def __bool__(self) -> bool:
+        return bool(self.moved or self._cancelled)
+
+    def cancel(self, ledger_id: int, entry_id: int) -> None:
+        from pyroaring import BitMap
+
+        self._cancelled.setdefault(ledger_id, BitMap()).add(entry_id)
+        self.moved.pop((ledger_id, entry_id), None)
+
+    def take_back_cancel(self, ledger_id: int, entry_id: int) -> None:
+        """As if it had never been cancelled: the decision could not be stored."""
+        self._cancelled[ledger_id].discard(entry_id)
+        if not self._cancelled[ledger_id]:
+            del self._cancelled[ledger_id]
+
+    def is_cancelled(self, ledger_id: int, entry_id: int) -> bool:
+        return ledger_id in self._cancelled and entry_id in self._cancelled[ledger_id]
+
+    def cancelled_in(self, ledger_id: int) -> Any:
+        """The bitmap of a ledger's cancelled entries, or None."""
+        return self._cancelled.get(ledger_id)
+
+    def trim(self, ledger_id: int) -> dict[str, None]:
+        """Forget what concerns ledgers below `ledger_id`; the properties to remove."""
+        gone = {f"{CANCELLED}{ledger}" for ledger in self._cancelled if ledger < ledger_id}
+        gone |= {f"{MOVED}{ledger}" for ledger, _ in self.moved if ledger < ledger_id}
+        self._cancelled = {ledger: bitmap for ledger, bitmap in self._cancelled.items() if ledger >= ledger_id}
+        # The same dict goes on: the kernels' caller holds it.
+        for position in [position for position in self.moved if position[0] < ledger_id]:
+            del self.moved[position]
+        return dict.fromkeys(gone)
+
+    def clear(self) -> None:
+        self._cancelled.clear()
+        self.moved.clear()
+
+    def properties_of(self, ledger_id: int) -> dict[str, str | None]:
+        """The properties of a ledger as they should be; None: removed."""
+        cancelled = self._cancelled.get(ledger_id)
+        moved = sorted((entry, at) for (ledger, entry), at in self.moved.items() if ledger == ledger_id)
+        return {
+            f"{CANCELLED}{ledger_id}": _text(cancelled.serialize() if cancelled else b""),
+            f"{MOVED}{ledger_id}": _text(b"".join(_MOVED_ENTRY.pack(*m) for m in moved)),
+        }
+
+    def read(self, properties: Mapping[str, str]) -> None:
+        """Take over what `properties_of` gave once. Raises CorruptDelayedIndexError."""
+        from pyroaring import BitMap
+
+        for name, value in properties.items():
+            try:
+                if name.startswith(CANCELLED):
+                    bitmap = BitMap.deserialize(b64decode(value, validate=True))
+                    self._cancelled[int(name.removeprefix(CANCELLED))] = bitmap
+                elif name.startswith(MOVED):
+                    ledger_id = int(name.removeprefix(MOVED))
+                    for entry_id, deliver_at in _MOVED_ENTRY.iter_unpack(b64decode(value, validate=True)):
+                        self.moved[ledger_id, entry_id] = deliver_at
+            except (ValueError, struct.error) as e:
+                raise CorruptDelayedIndexError(f"property {name} does not hold what it should: {e}") from None
+
+
+def _text(value: bytes) -> str | None:
+    return b64encode(value).decode() if value else None

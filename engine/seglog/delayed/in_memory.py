@@ -1,0 +1,279 @@
+"""The tracker that keeps every delayed message in memory."""
+import threading
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from seglog._kernels.due_rows import DueRows
+from seglog._kernels.due_runs import DueRuns
+from seglog._kernels.pending_set import PendingSet
+from seglog.clock import Clock, SystemClock
+from seglog.delayed.amendments import Amendments
+from seglog.delayed.config import DelayedDeliveryConfig
+from seglog.delayed.tracker import Counts, DelayedDeliveryTracker, DelayedMessage, Messages, Positions
+from seglog.errors import InvalidArgumentError, TooManyDelayedError
+
+# Owners of rows, for DueRuns. Rows that came as they should; rows that no bucket will ever hold (of ledgers whose
+# bucket is sealed, rescheduled ones, due ones); buckets are numbered after them.
+PUSHED, LATE, FIRST_BUCKET = 0, 1, 2
+
+MAX_TIME = 2**63 - 1
+
+Column = memoryview
+
+
+class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
+    """Delayed messages, all of them in memory: 24 bytes each, and a bit in a bitmap of their ledger.
+
+    Nothing is stored. After a restart the log is read again; what was cancelled or rescheduled is then forgotten.
+    """
+
+    def __init__(self, config: DelayedDeliveryConfig | None = None, *, clock: Clock | None = None) -> None:
+        from pyroaring import BitMap
+
+        self._config = config or DelayedDeliveryConfig()
+        self._clock = clock or SystemClock()
+        self._now_ms = self._clock.now_ms
+        # Guards everything below. Re-entered where background work runs in the caller's thread.
+        self._lock = threading.RLock()
+        self._runs = DueRuns(PUSHED, LATE)
+        self._new_bitmap: Any = BitMap
+        # The positions that are pending: of rows that came as they should, and of the others. One set here, two where
+        # the first are sealed into buckets.
+        self._pushed = self._unsealed = PendingSet(BitMap)
+        # Owner of rows -> the set that says which of them are still pending.
+        self._promises: dict[int, PendingSet] = {PUSHED: self._pushed, LATE: self._unsealed}
+        self._amendments = Amendments()
+        self._delayed = 0
+        self._closed = False
+        self._apply_config()
+
+    def _apply_config(self) -> None:
+        self._early_ms = 0 if self._config.strict else self._config.tick_time_ms
+        self._most = MAX_TIME if self._config.max_delayed < 0 else self._config.max_delayed
+
+    @property
+    def config(self) -> DelayedDeliveryConfig:
+        return self._config
+
+    def reconfigure(self, config: DelayedDeliveryConfig) -> None:
+        """Go on under another configuration. What concerns sealing counts from the next seal on."""
+        with self._lock:
+            self._config = config
+            self._apply_config()
+
+    # --- adding ------------------------------------------------------------------------------
+
+    def add_message(self, ledger_id: int, entry_id: int, deliver_at: int) -> bool:
+        with self._lock:
+            if self._amendments:
+                if self._amendments.is_cancelled(ledger_id, entry_id):
+                    return True
+                deliver_at = self._amendments.moved.get((ledger_id, entry_id), deliver_at)
+            if deliver_at <= self._now_ms() + self._early_ms or deliver_at < 0:
+                self._hand_to_reader(ledger_id, entry_id)
+                return False
+            if self._delayed >= self._most and not self._is_pending(ledger_id, entry_id):
+                raise TooManyDelayedError(f"{self._delayed} messages are delayed, the limit is {self._most}")
+            if self._track(ledger_id, entry_id, deliver_at):
+                self._delayed += 1
+            return True
+
+    def _track(self, ledger_id: int, entry_id: int, deliver_at: int) -> bool:
+        """Whether the position was not pending; it is now."""
+        return self._runs.push_new(deliver_at, ledger_id, entry_id, self._pushed)
+
+    def _hand_to_reader(self, ledger_id: int, entry_id: int) -> None:
+        """The reader dispatches this message itself: if it is pending here, it must not be delivered a second time."""
+        if self._delayed and self._take(ledger_id, entry_id):
+            self._delayed -= 1
+
+    def add_messages(self, ledger_ids: Any, entry_ids: Any, deliver_ats: Any) -> bytes:
+        ledgers, entries, ats = (_int64(column) for column in (ledger_ids, entry_ids, deliver_ats))
+        if not len(ledgers) == len(entries) == len(ats):
+            raise InvalidArgumentError(f"columns of {len(ledgers)}, {len(entries)} and {len(ats)} messages")
+        answers = bytearray(len(ats))
+        first = 0
+        while first < len(ats):
+            first = self._add_neighbours(ledgers, entries, ats, first, answers)
+        return bytes(answers)
+
+    def _add_neighbours(self, ledgers: Column, entries: Column, ats: Column, first: int, answers: bytearray) -> int:
+        """Add messages from `first` on, all at once where they are new neighbours of one ledger; where it stopped."""
+        with self._lock:
+            ledger_id = ledgers[first]
+            if not self._amendments and self._takes_in_bulk(ledger_id):
+                cutoff = max(self._now_ms() + self._early_ms, -1)
+                end, added = self._runs.push_neighbours(
+                    ats, ledgers, entries, first, cutoff, self._most - self._delayed, self._pushed
+                )
+                if end > first:
+                    self._delayed += added
+                    answers[first:end] = b"\1" * (end - first)
+                    return end
+            answers[first] = self.add_message(ledger_id, entries[first], ats[first])
+            return first + 1
+
+    def _takes_in_bulk(self, ledger_id: int) -> bool:
+        """Whether a message of this ledger needs no other care than `DueRuns.push_new`."""
+        return True
+
+    # --- delivering ----------------------------------------------------------------------------
+
+    def _cutoff(self) -> int:
+        return self._now_ms() + self._early_ms
+
+    def get_scheduled_messages(self, max_messages: int) -> Positions:
+        with self._lock:
+            popped = self._pop(self._cutoff(), max_messages)
+            self._delayed -= len(popped)
+            return popped
+
+    def _pop(self, cutoff: int, limit: int) -> Positions:
+        return self._runs.pop(cutoff, limit, self._promises, self._amendments.moved)
+
+    def has_message_available(self) -> bool:
+        with self._lock:
+            next_at = self.next_delivery_time()
+            return next_at is not None and next_at <= self._cutoff()
+
+    def next_delivery_time(self) -> int | None:
+        with self._lock:
+            if self._delayed == 0:
+                return None
+            self._runs.drop_stale_heads(self._promises, self._amendments.moved)
+            next_at = self._runs.next_at()
+            return None if next_at < 0 else next_at
+
+    # --- what is pending ---------------------------------------------------------------------
+
+    def _is_pending(self, ledger_id: int, entry_id: int) -> bool:
+        return self._unsealed.contains(ledger_id, entry_id)
+
+    def _take(self, ledger_id: int, entry_id: int) -> bool:
+        """Whether the position was pending; it is no longer."""
+        return self._unsealed.remove(ledger_id, entry_id)
+
+    def contains_message(self, ledger_id: int, entry_id: int) -> bool:
+        with self._lock:
+            return self._is_pending(ledger_id, entry_id)
+
+    @property
+    def number_of_delayed_messages(self) -> int:
+        return self._delayed
+
+    @property
+    def memory_usage(self) -> int:
+        """Bytes that rows of messages take; bitmaps are left out."""
+        return self._runs.memory_bytes
+
+    # --- decisions about single messages -----------------------------------------------------
+
+    def cancel(self, ledger_id: int, entry_id: int) -> bool:
+        with self._lock:
+            if not self._is_pending(ledger_id, entry_id):
+                return False
+            moved_to = self._amendments.moved.get((ledger_id, entry_id))
+            self._amendments.cancel(ledger_id, entry_id)
+            try:
+                self._store_amendments(ledger_id)
+            except BaseException:
+                # Nobody knows whether it was stored; in this process the message stays what it was.
+                self._amendments.take_back_cancel(ledger_id, entry_id)
+                if moved_to is not None:
+                    self._amendments.moved[ledger_id, entry_id] = moved_to
+                raise
+            self._take(ledger_id, entry_id)
+            self._delayed -= 1
+            return True
+
+    def reschedule(self, ledger_id: int, entry_id: int, deliver_at: int) -> bool:
+        if deliver_at < 0:
+            raise InvalidArgumentError(f"a message cannot be delivered at {deliver_at}")
+        with self._lock:
+            if not self._is_pending(ledger_id, entry_id):
+                return False
+            self._check_delay(deliver_at)
+            moved = self._amendments.moved
+            moved_to = moved.get((ledger_id, entry_id))
+            moved[ledger_id, entry_id] = deliver_at
+            try:
+                self._store_amendments(ledger_id)
+            except BaseException:
+                if moved_to is None:
+                    del moved[ledger_id, entry_id]
+                else:
+                    moved[ledger_id, entry_id] = moved_to
+                raise
+            # Its promise goes to where its new row is; rows of another time are stale from now on.
+            self._take(ledger_id, entry_id)
+            self._runs.push_new(deliver_at, ledger_id, entry_id, self._unsealed, late=True)
+            return True
+
+    def deliver_now(self, ledger_id: int, entry_id: int) -> bool:
+        return self.reschedule(ledger_id, entry_id, max(self._now_ms(), 0))
+
+    def _check_delay(self, deliver_at: int) -> None:
+        longest = self._config.max_delay_ms
+        if longest and deliver_at - self._now_ms() > longest:
+            raise InvalidArgumentError(
+                f"a delay of {deliver_at - self._now_ms()} ms; delayedDeliveryMaxDelayInMillis is {longest}"
+            )
+
+    def _store_amendments(self, ledger_id: int) -> None:
+        """Make durable what was decided about messages of a ledger, where anything is."""
+
+    # --- looking --------------------------------------------------------------------------------
+
+    def _rows_between(self, first_at: int, end_at: int) -> DueRows:
+        """The pending rows of these times; unsorted, and a row may be there twice."""
+        with self._lock:
+            return self._runs.rows_between(first_at, end_at, self._promises, self._amendments.moved)
+
+    def list(self, first_at: int, end_at: int) -> Messages:
+        # A set: after the clock stepped back a message may have been added again beside its old row.
+        return [DelayedMessage(*row) for row in sorted(set(self._rows_between(max(first_at, 0), end_at)))]
+
+    def count(self, first_at: int, end_at: int) -> int:
+        return len(set(self._rows_between(max(first_at, 0), end_at)))
+
+    def histogram(self, edges: Sequence[int]) -> Counts:
+        return [self.count(first, end) for first, end in pairwise(edges)]
+
+    # --- forgetting -----------------------------------------------------------------------------
+
+    def trim(self, ledger_id: int) -> int:
+        with self._lock:
+            dropped = self._trim(ledger_id)
+            self._delayed -= dropped
+            return dropped
+
+    def _trim(self, ledger_id: int) -> int:
+        self._amendments.trim(ledger_id)
+        return sum(drop_below(promised, ledger_id) for promised in set(self._promises.values()))
+
+    def clear(self) -> None:
+        with self._lock:
+            self._runs.clear()
+            self._pushed.clear()
+            self._unsealed.clear()
+            self._amendments.clear()
+            self._delayed = 0
+
+    def close(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._runs.clear()
+                self._pushed.clear()
+                self._unsealed.clear()
+                self._delayed = 0
+
+
+def drop_below(pending: PendingSet, ledger_id: int) -> int:
+    """Forget ledgers below this one; how many messages were pending in them."""
+    return sum(pending.drop(ledger) for ledger in pending.ledger_ids() if ledger < ledger_id)
+
+
+def _int64(column: Any) -> Column:
+    return memoryview(column).cast("B").cast("q")

@@ -1,0 +1,36 @@
+"""What a bucket tracker counts: Pulsar's names, and those of PIP-195 that Pulsar has not.
+
+Reading is O(1) and takes no lock; formatting is not done here.
+"""
+from seglog.counters import Counter, Histogram, Metric
+
+OPERATIONS = ("create", "load", "merge", "delete")
+STATES = ("all", "succeed", "failed")
+
+_INDEX = "pulsar_delayed_message_index"
+METRICS = (
+    Metric(f"{_INDEX}_bucket_total", "gauge", (), "buckets, the last mutable one included"),
+    Metric(f"{_INDEX}_loaded", "gauge", (), "messages of which a row is in memory, outside the last mutable bucket"),
+    Metric(f"{_INDEX}_bucket_snapshot_size_bytes", "gauge", (), "bytes of all stored snapshots"),
+    Metric(f"{_INDEX}_bucket_op_count", "counter", ("state", "type"), "operations on buckets, begun and ended"),
+    Metric(f"{_INDEX}_bucket_op_latency_ms", "histogram", ("type",), "how long operations took that succeeded"),
+    Metric(f"{_INDEX}_bucket_op_failed_count", "counter", ("type",), "operations that failed; each is tried again"),
+    Metric("pulsar_delayed_delivery_tracker_memory_usage", "gauge", (), "bytes of rows in memory"),
+    Metric("pulsar_delayed_delivery_tracker_bucket_merge_count", "counter", (), "merges of buckets"),
+    Metric("pulsar_delayed_delivery_tracker_bucket_delete_count", "counter", (), "snapshots deleted"),
+    Metric("pulsar_subscription_delayed", "gauge", (), "messages that are delayed"),
+    Metric("pulsar_subscription_delayed_in_memory", "gauge", (), "messages of which a row is in memory"),
+    Metric("pulsar_subscription_delayed_in_last_mutable_queue", "gauge", (), "messages in the last mutable bucket"),
+)
+# Those of BucketDelayedMessageIndexStats, Pulsar 4.2.4.
+LATENCY_BOUNDS_MS = (50, 100, 500, 1_000, 5_000, 30_000, 60_000)
+
+
+class BucketStats:
+    """Counters of operations. The worker's thread alone adds, and loading under the tracker's lock."""
+
+    def __init__(self) -> None:
+        self.counts = {(kind, state): Counter() for kind in OPERATIONS for state in STATES}
+        self.latency_ms = {kind: Histogram(LATENCY_BOUNDS_MS) for kind in OPERATIONS}
+        self.merged = Counter()
+        self.deleted = Counter()

@@ -1,0 +1,109 @@
+"""What a tracker of delayed messages answers, whichever way it keeps them."""
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+Position = tuple[int, int]
+"""(ledger_id, entry_id)"""
+
+
+class DelayedMessage(NamedTuple):
+    """A message that is delayed; sorts in the order of delivery."""
+
+    deliver_at: int
+    """ms since 1970"""
+    ledger_id: int
+    entry_id: int
+
+
+# `list` is a method below.
+Positions = list[Position]
+Messages = list[DelayedMessage]
+Counts = list[int]
+
+
+class DelayedDeliveryTracker(ABC):
+    """Which messages of a subscription are delayed, and which of them are due.
+
+    A message is tracked once, by its position. What is pending will be delivered: `get_scheduled_messages` gives every
+    pending message once, at or after its time, however the clock steps, in the order of (deliver_at, ledger_id,
+    entry_id). The cutoff of "due" is now, and one tick later where delivery is not strict (Pulsar's
+    AbstractDelayedDeliveryTracker.getCutoffTime).
+
+    The log is the source of truth. After a restart it is read again from the mark-delete position, and what a tracker
+    does not know any more is added again. A position's deliver_at does not change in the log; `reschedule` does that.
+
+    Thread-safe. Entry ids are at most 4294967295, the limit of the bitmaps in Pulsar's snapshots.
+    """
+
+    @abstractmethod
+    def add_message(self, ledger_id: int, entry_id: int, deliver_at: int) -> bool:
+        """Whether the tracker answers for the message from now on; `deliver_at` is ms since 1970.
+
+        False: it is due (or deliver_at is negative, not delayed), so the caller dispatches it now, and the tracker will
+        not deliver it, even if it knew it before. True: it will be delivered, or was cancelled; not to be dispatched.
+
+        Raises TooManyDelayedError, InvalidArgumentError for a position that cannot be.
+        """
+
+    @abstractmethod
+    def add_messages(self, ledger_ids: Any, entry_ids: Any, deliver_ats: Any) -> bytes:
+        """`add_message` for columns: buffers of int64 of one length. One byte a message, 1 for True."""
+
+    @abstractmethod
+    def get_scheduled_messages(self, max_messages: int) -> Positions:
+        """At most so many messages that are due, in the order of delivery; they are not pending afterwards."""
+
+    @abstractmethod
+    def has_message_available(self) -> bool:
+        """Whether a message is due."""
+
+    @abstractmethod
+    def contains_message(self, ledger_id: int, entry_id: int) -> bool:
+        """Whether the message is pending here: readers skip it (existDelayedMessage of PIP-195)."""
+
+    @abstractmethod
+    def next_delivery_time(self) -> int | None:
+        """When the next message is due, ms since 1970; None where none is pending. May be early, never late: where a
+        cancelled message was the next."""
+
+    @property
+    @abstractmethod
+    def number_of_delayed_messages(self) -> int:
+        """How many are pending. O(1), without a lock."""
+
+    @abstractmethod
+    def cancel(self, ledger_id: int, entry_id: int) -> bool:
+        """Whether the message was pending and will now never be delivered. Durable where the tracker is."""
+
+    @abstractmethod
+    def reschedule(self, ledger_id: int, entry_id: int, deliver_at: int) -> bool:
+        """Whether the message was pending and is now due at `deliver_at` instead. Durable where the tracker is."""
+
+    @abstractmethod
+    def deliver_now(self, ledger_id: int, entry_id: int) -> bool:
+        """Whether the message was pending and is now due."""
+
+    @abstractmethod
+    def list(self, first_at: int, end_at: int) -> Messages:
+        """The pending messages with first_at <= deliver_at < end_at, in the order of delivery."""
+
+    @abstractmethod
+    def count(self, first_at: int, end_at: int) -> int:
+        """How many `list(first_at, end_at)` gives."""
+
+    @abstractmethod
+    def histogram(self, edges: Sequence[int]) -> Counts:
+        """How many are pending between each edge (ms since 1970, rising) and the next; one number less than edges."""
+
+    @abstractmethod
+    def trim(self, ledger_id: int) -> int:
+        """Forget what is in ledgers below this one, which the cursor has passed. How many were pending there."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget everything, here and in storage."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of memory, threads and storage. A second call does nothing."""
