@@ -4,11 +4,11 @@ Borrows the bytes, keeps nothing, trusts no field: a header that parses OK lies 
 with everything that its size claims. What it says may still be wrong: only the CRC tells, and
 that leaves base offset, size, leader epoch and magic of a v2 batch uncovered.
 """
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 
 from .crc cimport update_crc32, update_crc32c
 from .span cimport load_i16, load_i32, load_i64, load_u32
-from .status cimport BAD_COUNT, BAD_MAGIC, BAD_SIZE, OK, SHORT, ZEROS
+from .status cimport BAD_COUNT, BAD_MAGIC, BAD_SIZE, OFFSET_RANGE, OK, SHORT, ZEROS
 
 cdef enum:
     V2_CRC_FROM = 21            # attributes to the end
@@ -50,6 +50,11 @@ cdef int parse_header(const uint8_t* bytes, int64_t size, int64_t position, Batc
     return BAD_MAGIC
 
 
+cdef inline int check_last_offset(const BatchHeader* header) noexcept nogil:
+    """Behind the largest int64 no log goes on: every reader may count on one past the last offset being a number."""
+    return OFFSET_RANGE if header.last_offset == INT64_MAX else OK
+
+
 cdef inline int parse_v2_header(const uint8_t* p, BatchHeader* out) noexcept nogil:
     if out.size_bytes < V2_HEADER_SIZE:
         return BAD_SIZE
@@ -69,7 +74,7 @@ cdef inline int parse_v2_header(const uint8_t* p, BatchHeader* out) noexcept nog
     if out.attributes & CODEC_MASK == CODEC_NONE:
         if out.count > (out.size_bytes - V2_HEADER_SIZE) // MIN_V2_RECORD_SIZE:
             return BAD_COUNT
-    return OK
+    return check_last_offset(out)
 
 
 cdef inline int parse_message_header(const uint8_t* p, BatchHeader* out) noexcept nogil:
@@ -85,7 +90,7 @@ cdef inline int parse_message_header(const uint8_t* p, BatchHeader* out) noexcep
     out.leader_epoch = -1
     out.base_sequence = -1
     out.count = -1
-    return OK
+    return check_last_offset(out)
 
 
 cdef uint32_t compute_crc(const uint8_t* bytes, const BatchHeader* header) noexcept nogil:

@@ -15,7 +15,7 @@ from .record_batch cimport batch_of, iterate
 from .record_view cimport RecordView
 from .span cimport Span, load_i16, load_i32
 from .status cimport (
-    BAD_COUNT, BAD_CRC, BAD_MAGIC, BAD_SIZE, LIMIT, NO_MEMORY, OK, SHORT, ZEROS, raise_status,
+    BAD_COUNT, BAD_CRC, BAD_MAGIC, BAD_SIZE, LIMIT, NO_MEMORY, OFFSET_RANGE, OK, SHORT, ZEROS, raise_status,
 )
 
 from seglog._kernels.status import Status
@@ -230,6 +230,8 @@ cdef object describe(const uint8_t* p, int64_t rest, int status):
         most = (load_i32(p + 8) + LOG_OVERHEAD - V2_HEADER_SIZE) // MIN_V2_RECORD_SIZE
         most = f" to {most}" if load_i16(p + 21) & CODEC_MASK == 0 else " or more"
         return f"{load_i32(p + 57)} records", f"0{most}"
+    if status == OFFSET_RANGE:
+        return f"last offset {INT64_MAX}", f"at most {INT64_MAX - 1}"
     if status == BAD_CRC and parse_header(p, rest, 0, &row) == OK:
         return f"checksum {row.crc:#010x}", f"{compute_crc(p, &row):#010x}"
     raise RuntimeError(f"no header check gives status {status}")

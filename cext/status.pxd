@@ -17,7 +17,7 @@ cpdef enum Status:
     BAD_NESTING = -11       # a compressed message inside a wrapper, or another magic inside it
     TRAILING_BYTES = -12    # bytes left over after the last record of a batch
     OFFSET_BACK = -13       # an offset at or below the one before it
-    OFFSET_RANGE = -14      # a record's offset outside its batch, or a delta beyond int32
+    OFFSET_RANGE = -14      # a record's offset outside its batch, a delta beyond int32, the last int64
     NOT_SORTED = -15        # an index entry smaller than the one before it
     NO_SPACE = -16          # the output buffer is full
     NO_MEMORY = -17

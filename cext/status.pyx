@@ -15,7 +15,7 @@ _WORDS = {
     BAD_NESTING: "a wrapper holds what it must not (another wrapper, or another format version)",
     TRAILING_BYTES: "bytes left over after the last record",
     OFFSET_BACK: "an offset at or below the one before it",
-    OFFSET_RANGE: "an offset outside its batch",
+    OFFSET_RANGE: "an offset out of range",
     NOT_SORTED: "entries are not sorted",
     NO_SPACE: "the output buffer is full",
     ZEROS: "zero bytes where a batch should begin",

@@ -232,6 +232,11 @@ def split_batches(data):
             count, = struct.unpack_from(">i", batch, 57)
             if count < 0 or (attributes & 7 == 0 and count > (len(batch) - 61) // 7):
                 return
+            last_offset_delta, = struct.unpack_from(">i", batch, 23)
+        else:
+            last_offset_delta = 0
+        if signed64(struct.unpack_from(">q", batch)[0] + last_offset_delta) == 2**63 - 1:
+            return
         yield batch
         at += 12 + size
 

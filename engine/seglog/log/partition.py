@@ -21,7 +21,7 @@ from seglog.format.compression import decompressor
 from seglog.log.checkpoints import read_offset_checkpoint
 from seglog.log.leader_epochs import LeaderEpochs
 from seglog.log.times import to_timestamp_ms
-from seglog.segment.segment import BatchPosition, LostRange, Segment, TimestampOffset
+from seglog.segment.segment import BatchPosition, LostRange, Segment, TimestampOffset, within_int64
 
 # ListOffsetsRequest's special timestamps (KIP-79, KIP-734).
 LATEST_TIMESTAMP = -1
@@ -173,8 +173,8 @@ class Partition:
     def _records(
         self, start: int | None, stop: int | None, control: bool, on_lost: Callable[[LostRange], None] | None
     ) -> Iterator[Record]:
-        first = self.log_start_offset if start is None else start
-        last = 2**63 - 1 if stop is None else stop
+        first = self.log_start_offset if start is None else within_int64(start)
+        last = 2**63 - 1 if stop is None else within_int64(stop)
         if on_lost is None:
             # Fast path: no Python between two records.
             return chain.from_iterable(

@@ -207,6 +207,7 @@ class Segment:
 
         Kafka's LogSegment.translateOffset. The batch may begin above the target (a hole left by compaction).
         """
+        target = within_int64(target)
         for table in self.tables(self._position_near(target)):
             found = table.find_offset(target)
             if found >= 0:
@@ -248,6 +249,8 @@ class Segment:
 
         Kafka's LogSegment.findOffsetByTimestamp. The time index, where it holds true, says where to begin.
         """
+        if target != within_int64(target):
+            return None if target > 0 else self.find_timestamp(within_int64(target), start_offset)
         for table in self.tables(self._position_before_time(target)):
             found = table.find_timestamp(target)
             while found >= 0:
@@ -278,7 +281,7 @@ class Segment:
         return TimestampOffset(-1, first.base_offset, _known_epoch(first))
 
     def _position_before_time(self, target: int) -> int:
-        entry = self._trusted_time_entry(target - 1)
+        entry = self._trusted_time_entry(within_int64(target - 1))
         return 0 if entry is None else entry[2]
 
     def _trusted_time_entry(self, target: int) -> tuple[int, int, int] | None:
@@ -303,6 +306,11 @@ class Segment:
         if found < 0 or not table[found].crc_is_valid() or table[found].max_timestamp != timestamp:
             return None
         return timestamp, offset, table[found].position
+
+
+def within_int64(n: int) -> int:
+    """The number nearest to `n` that an offset or a timestamp can be compared with: no batch ends at the last one."""
+    return min(max(n, -(2**63)), 2**63 - 1)
 
 
 def _known_epoch(batch: RecordBatch) -> int | None:

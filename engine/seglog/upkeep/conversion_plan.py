@@ -212,7 +212,7 @@ def _plan_segment(
         next_offset=next_offset,
         size_bytes=sum(size_bytes for _, size_bytes, _ in formats.values()),
         formats=tuple(
-            FormatCount(magic, Codec(codec).label, batches, size_bytes, None if magic < 2 and codec else records)
+            FormatCount(magic, Codec.of(codec).label, batches, size_bytes, None if magic < 2 and codec else records)
             for (magic, codec), (batches, size_bytes, records) in sorted(formats.items())
         ),
         forecast_bytes=None if size is None else size.size_bytes,

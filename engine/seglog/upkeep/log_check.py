@@ -16,7 +16,7 @@ from seglog._kernels.status import Status, words
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError, RecordTooLargeError, UnsupportedCompressionTypeError
 from seglog.log.leader_epochs import LeaderEpochs
-from seglog.segment.segment import SCAN_BATCHES, SCAN_BYTES, Segment
+from seglog.segment.segment import SCAN_BATCHES, SCAN_BYTES, Segment, within_int64
 from seglog.upkeep.findings import Finding
 
 Level = Literal["headers", "crc", "deep"]
@@ -25,6 +25,9 @@ MAGIC_END = 17                  # a header that long names its magic
 LEGACY_CRC_START = 16           # from the magic on; v2: from the attributes on
 V2_CRC_START = 21
 MAX_RELATIVE_OFFSET = 2**31 - 1
+
+# What a batch answers that does not give its records: a finding for a walk. (A codec that is not installed is none.)
+UNREADABLE = (CorruptRecordError, RecordTooLargeError, UnsupportedCompressionTypeError)
 
 
 @dataclass(slots=True)
@@ -72,7 +75,7 @@ class LogWalk:
         if survey.first_disorder(table, self.next_offset) >= 0:
             self._find_disorder(segment, table)
         self.next_offset = max(self.next_offset, table[-1].last_offset + 1)
-        beyond = survey.first_beyond(table, segment.base_offset + MAX_RELATIVE_OFFSET)
+        beyond = survey.first_beyond(table, within_int64(segment.base_offset + MAX_RELATIVE_OFFSET))
         if beyond >= 0:
             self._find("offset_span", file, table[beyond].position, table[beyond].last_offset,
                        expected=f"at most {segment.base_offset + MAX_RELATIVE_OFFSET}")
@@ -134,7 +137,7 @@ class LogWalk:
                 self.records += len(columns)
             is_bad = any(magic < 2 and codec for magic, codec in survey.tally(table)) and any(
                 batch.find_bad_message() >= 0 for batch in table)
-        except (CorruptRecordError, RecordTooLargeError, UnsupportedCompressionTypeError):
+        except UNREADABLE:
             is_bad = True
         if is_bad:
             self._find_bad_records(segment, table)
@@ -153,7 +156,7 @@ class LogWalk:
                 bad = batch.find_bad_message()
                 if not what and bad >= 0:
                     what = f"message {bad} inside the wrapper fails its own checksum"
-            except (CorruptRecordError, RecordTooLargeError, UnsupportedCompressionTypeError) as e:
+            except UNREADABLE as e:
                 what = e.what
             if what:
                 self._find("bad_records", str(segment.path), batch.position, batch.last_offset,
@@ -216,5 +219,5 @@ def _checksums(segment: Segment, position: int) -> tuple[str, str]:
 def _first_offset(batch: RecordBatch) -> int:
     try:
         return batch.base_offset
-    except CorruptRecordError:              # a wrapper that does not open
+    except UNREADABLE:              # a wrapper that does not open
         return batch.last_offset

@@ -14,7 +14,6 @@ from seglog.config import LogConfig
 from seglog.errors import (
     CorruptCheckpointError,
     CorruptIndexError,
-    CorruptRecordError,
     CorruptSnapshotError,
     InvalidArgumentError,
     UnsupportedVersionError,
@@ -29,7 +28,7 @@ from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction
 from seglog.upkeep.findings import Finding, Report
 from seglog.upkeep.index_check import IndexCheck
-from seglog.upkeep.log_check import Level, LogWalk
+from seglog.upkeep.log_check import UNREADABLE, Level, LogWalk
 
 LEVELS = ("headers", "crc", "deep")
 ABORT_MARKER = struct.pack(">hh", 0, 0)     # a control record's key: version 0, type ABORT
@@ -160,7 +159,7 @@ class _TransactionCheck:
         first = self._open.pop(batch.producer_id, None)
         try:
             aborted = any(record.key == ABORT_MARKER for record in batch)
-        except CorruptRecordError:      # the walk tells
+        except UNREADABLE:      # the walk tells
             return
         if not aborted:
             return

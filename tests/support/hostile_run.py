@@ -1,0 +1,88 @@
+"""Starts children over ranges of hostile cases; says which case ended one, and how to run it again."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from support.hostile_child import describe
+from support.hostile_readers import SHM
+
+PROCESSES = 2
+TESTS = Path(__file__).parent.parent
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the children did, added up; `failures` are texts for a person."""
+
+    cases: int = 0
+    cpu_seconds: float = 0.0
+    slowest: tuple[float, int] = (0.0, -1)
+    grown_bytes: int = 0
+    refusals: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, told: dict) -> None:
+        self.cases += told["cases"]
+        self.cpu_seconds += told["cpu_seconds"]
+        self.slowest = max(self.slowest, tuple(told["slowest"]))
+        self.grown_bytes = max(self.grown_bytes, told["grown_bytes"])
+        self.refusals += sum(told["refused"].values())
+
+    def __str__(self) -> str:
+        seconds, number = self.slowest
+        cpu_ms = 1000 * self.cpu_seconds / max(self.cases, 1)
+        return (
+            f"{self.cases} cases, {self.refusals} refusals, {cpu_ms:.1f} ms CPU each, "
+            f"slowest {1000 * seconds:.0f} ms (case {number}), memory grew by {self.grown_bytes >> 20} MiB"
+        )
+
+
+def run(kind: str, first: int, stop: int) -> Outcome:
+    """The cases [first, stop), each half in a process."""
+    outcome = Outcome()
+    size = -(-(stop - first) // PROCESSES)
+    with tempfile.TemporaryDirectory(prefix="seglog-hostile-", dir=SHM if SHM.is_dir() else None) as root:
+        children = [
+            _Child(kind, begin, min(begin + size, stop), Path(root, str(begin))) for begin in range(first, stop, size)
+        ]
+        for child in children:
+            child.wait(outcome)
+    return outcome
+
+
+class _Child:
+    def __init__(self, kind: str, first: int, stop: int, place: Path) -> None:
+        place.mkdir()
+        self.kind, self.place = kind, place
+        self.stdout, self.stderr = (place / "stdout").open("w+"), (place / "stderr").open("w+")
+        path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH", "")]))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "support.hostile_child", kind, str(first), str(stop), str(place)],
+            stdout=self.stdout, stderr=self.stderr, env={**os.environ, "PYTHONPATH": path},
+        )
+
+    def wait(self, outcome: Outcome) -> None:
+        status = self.process.wait()
+        with self.stdout, self.stderr:
+            self.stdout.seek(0)
+            self.stderr.seek(0)
+            if status == 0:
+                told = json.loads(self.stdout.read())
+                outcome.add(told)
+                outcome.failures += [self._story(number, trace) for number, trace in told["failures"]]
+                return
+            now = self.place / "now"
+            number = int(now.read_text()) if now.exists() else -1
+            what = f"its process ended with status {status}\n{self.stderr.read()[-6000:]}"
+            outcome.failures.append(self._story(number, what))
+
+    def _story(self, number: int, what: str) -> str:
+        return (
+            f"{describe(self.kind, number)}\n"
+            f"    again, alone: SEGLOG_HOSTILE={self.kind}:{number} make test TESTS=tests/hostile  (or make sanitize)\n"
+            f"{what}"
+        )
