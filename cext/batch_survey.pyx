@@ -203,6 +203,22 @@ def cut(BatchTable table not None, Py_ssize_t first, int64_t max_bytes, int64_t 
     return i
 
 
+def cut_plain(BatchTable table not None, Py_ssize_t first, int64_t max_bytes):
+    """As `cut`, and stops before the first batch that is compressed: `first` itself where that is."""
+    cdef Py_ssize_t i
+    cdef int64_t left = max_bytes
+    checked(table, first, -1)
+    with nogil:
+        i = first
+        while (
+            i < table.n and table.rows[i].size_bytes <= left
+            and table.rows[i].attributes & CODEC_MASK == CODEC_NONE
+        ):
+            left -= table.rows[i].size_bytes
+            i += 1
+    return i
+
+
 cdef Py_ssize_t checked(BatchTable table, Py_ssize_t first, Py_ssize_t stop) except -1:
     if stop < 0:
         stop = table.n

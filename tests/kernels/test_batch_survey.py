@@ -98,3 +98,14 @@ def test_cut_stops_before_the_batch_that_passes_a_limit(tables):
     assert batch_survey.cut(table, 0, sum(sizes), MAX_OFFSET) == len(table)
     assert batch_survey.cut(table, 0, sum(sizes), table[4].last_offset) == 5
     assert batch_survey.cut(table, len(table), 0, MAX_OFFSET) == len(table)
+
+
+def test_cut_plain_stops_before_a_compressed_batch_too(tables):
+    for table in tables:
+        codecs = [batch.codec for batch in table]
+        whole = sum(batch.size_bytes for batch in table)
+        first_compressed = next((slot for slot, codec in enumerate(codecs) if codec), len(table))
+        assert batch_survey.cut_plain(table, 0, whole) == first_compressed
+        assert batch_survey.cut_plain(table, 0, 0) == 0
+        if first_compressed:
+            assert batch_survey.cut_plain(table, 0, table[0].size_bytes) == 1

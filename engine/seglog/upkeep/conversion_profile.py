@@ -3,7 +3,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from seglog._kernels.batch_survey import cut, tally
+from seglog._kernels.batch_survey import cut_plain, tally
 from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.up_convert import BatchPacker
 from seglog.config import LogConfig
@@ -13,11 +13,9 @@ from seglog.log.partition import Partition
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-# The result of so many bytes of source is held in memory at a time. A compressed batch may become a thousand times as
+# So many bytes of source, or of result, are held in memory at a time. A compressed batch may become a thousand times as
 # large, so that those go one by one.
 SLICE_BYTES = 4 << 20
-
-_OFFSET_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +65,8 @@ def _compressor(config: LogConfig) -> "Callable[[int, bytes], Buffer]":
 
 def slices(table: BatchTable) -> Iterator[tuple[int, int]]:
     """The table as ranges of slots [first, stop) that are converted at a time."""
-    slice_bytes = 0 if any(codec != Codec.NONE for _, codec in tally(table)) else SLICE_BYTES
     first = 0
     while first < len(table):
-        stop = max(cut(table, first, slice_bytes, _OFFSET_MAX), first + 1)
+        stop = max(cut_plain(table, first, SLICE_BYTES), first + 1)
         yield first, stop
         first = stop

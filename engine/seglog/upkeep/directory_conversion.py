@@ -34,7 +34,7 @@ from seglog.upkeep.conversion_plan import (
     make_plan,
     tables_in_order,
 )
-from seglog.upkeep.conversion_profile import Profile, slices
+from seglog.upkeep.conversion_profile import SLICE_BYTES, Profile, slices
 from seglog.upkeep.conversion_state import ConversionState, read
 from seglog.upkeep.index_rebuild import index_bytes
 from seglog.upkeep.proof import PROOF_FILE, Proof, SegmentProof, digest
@@ -214,7 +214,8 @@ class _Conversion:
             for table in tables_in_order(segment, end_offsets(self._source)[slot]):
                 for first, stop in slices(table):
                     packer.add(table, first, stop)
-                    parts.append(packer.take())
+                    if packer.ready_bytes >= SLICE_BYTES:
+                        parts.append(packer.take())
                     last = table[stop - 1]
                     self._worked(last.position + last.size_bytes - table[first].position)
                 size_bytes = table.end
