@@ -8,6 +8,7 @@ from pathlib import Path
 from seglog.errors import NotALogError
 from seglog.format import names
 from seglog.fs.mapping import Mapping as FileMapping
+from seglog.fs.mapping import read_file
 from seglog.log.checkpoints import read_offset_checkpoint
 from seglog.log.leader_epochs import LeaderEpochs
 from seglog.log.partition_metadata import VERSION, PartitionMetadata, format_topic_id
@@ -92,7 +93,7 @@ def _transaction_index(path: Path) -> Iterable[Entry]:
             "entry": n, "version": a.version, "producer_id": a.producer_id, "first_offset": a.first_offset,
             "last_offset": a.last_offset, "last_stable_offset": a.last_stable_offset,
         }
-        for n, a in enumerate(TransactionIndex(path.read_bytes(), path=path))
+        for n, a in enumerate(TransactionIndex(read_file(path), path=path))
     ]
 
 

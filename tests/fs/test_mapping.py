@@ -10,7 +10,7 @@ import pytest
 from seglog._kernels.mapping import FileMap
 from seglog._kernels.window import Window
 from seglog.errors import StorageError
-from seglog.fs.mapping import Advice, Mapping
+from seglog.fs.mapping import Advice, Mapping, read_file
 
 CONTENT = bytes(range(256)) * 64     # four pages
 
@@ -271,3 +271,13 @@ def test_a_negative_size_is_refused(path):
 def test_a_descriptor_that_is_none_is_an_os_error(copy):
     with pytest.raises(OSError, match="Bad file descriptor"):
         FileMap(1 << 20, 10, copy=copy)
+
+
+def test_a_small_file_is_read_whole_and_a_pipe_is_not_waited_for(path, tmp_path):
+    assert read_file(path) == CONTENT
+    with pytest.raises(FileNotFoundError) as missing:
+        read_file(tmp_path / "none")
+    assert missing.value.filename == str(tmp_path / "none")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StorageError, match="no regular file"):
+        read_file(tmp_path / "pipe")

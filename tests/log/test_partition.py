@@ -2,11 +2,13 @@
 import datetime as dt
 import gzip
 import json
+import os
 import shutil
+import struct
 
 import pytest
 
-from seglog.errors import CorruptRecordError, InvalidArgumentError, NotALogError
+from seglog.errors import CorruptRecordError, InvalidArgumentError, NotALogError, StorageError
 from seglog.log.checkpoints import format_offset_checkpoint
 from seglog.log.partition import open_partition
 from seglog.log.times import to_timestamp_ms
@@ -135,12 +137,47 @@ def test_an_index_that_misleads_costs_time_and_nothing_else(golden_kafka, source
             assert p.offsets_for_time(r["timestamp"]) == q.offsets_for_time(r["timestamp"])
 
 
+@pytest.mark.parametrize("source", ["v1-none-ct-k391", "v2-lz4-ct-k391"])
+def test_a_time_entry_that_forgets_an_earlier_record_is_not_believed(copy, golden_kafka, source):
+    """Each entry leads to a batch with just that largest timestamp; batches before may have later ones."""
+    path = copy(f"cases/{source}")
+    rows = expected(golden_kafka / "cases" / source)
+    targets = {r["timestamp"] + more for r in rows for more in (0, 1)}
+    answers = {t: next((r["offset"] for r in rows if r["timestamp"] >= t), None) for t in targets}
+    index = min(path.glob("*.timeindex"))
+    with open_partition(path) as p:
+        batches = [(b.max_timestamp, b.last_offset) for b in p.batches() if b.last_offset < p.segments[1].base_offset]
+    assert batches != sorted(batches)
+    for entry in batches:
+        index.write_bytes(struct.pack(">qi", *entry))
+        with open_partition(path) as p:
+            found = {t: p.offsets_for_time(t) for t in targets}
+        assert {t: f and f.offset for t, f in found.items()} == answers
+
+
 # --- opening and closing ---------------------------------------------------------------------
 
 
 def test_a_directory_without_a_segment_is_not_a_log(tmp_path):
     with pytest.raises(NotALogError):
         open_partition(tmp_path)
+
+
+def test_whatever_cannot_be_opened_is_an_error_of_ours(golden_kafka, tmp_path):
+    log = min((golden_kafka / "cases/v2-none-ct-k391/v2-none-ct-k391-0").glob("*.log"))
+    with pytest.raises(NotALogError):
+        open_partition(log)
+    with pytest.raises(StorageError):
+        open_partition(tmp_path / "nowhere-0")
+
+
+@pytest.mark.parametrize("name", ["leader-epoch-checkpoint", "00000000000000000000.txnindex"])
+def test_a_pipe_in_a_file_s_place_is_not_waited_for(copy, name):
+    path = copy("cases/v2-none-ct-k391")
+    (path / name).unlink(missing_ok=True)
+    os.mkfifo(path / name)
+    with open_partition(path) as p, pytest.raises(StorageError, match="no regular file"):
+        print(p.leader_epochs, p.segments[0].transaction_index)
 
 
 def test_records_outlive_their_partition(golden_kafka):

@@ -14,6 +14,7 @@ cut files: its indexes when a segment rolls, and a follower's log. Pass `copy=Tr
 a directory that a live broker may own.
 """
 import enum
+import errno
 import mmap
 import os
 import stat
@@ -82,3 +83,17 @@ class Mapping(FileMap):
 
     def __repr__(self) -> str:
         return f"<Mapping {self.path} {len(self)} bytes{' closed' if self.closed else ''}>"
+
+
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """A small file whole.
+
+    Raises FileNotFoundError where there is none, StorageError for any other refusal, also of what is no regular
+    file: `Path.read_bytes` waits for ever for somebody who writes into a FIFO.
+    """
+    try:
+        return bytes(Mapping(path, copy=True))
+    except StorageError as error:
+        if error.errno == errno.ENOENT:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path)) from error
+        raise

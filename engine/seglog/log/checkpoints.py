@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from seglog.errors import CorruptCheckpointError
+from seglog.fs.mapping import read_file
 from seglog.log.text_files import decode, format_checkpoint, parse_checkpoint, parse_int
 
 TopicPartition = tuple[str, int]
@@ -34,7 +35,7 @@ def parse_offset_checkpoint(
 
 def read_offset_checkpoint(path: Path) -> dict[TopicPartition, int]:
     """Raises FileNotFoundError where there is none, and what `parse_offset_checkpoint` raises."""
-    return parse_offset_checkpoint(path.read_bytes(), file=path)
+    return parse_offset_checkpoint(read_file(path), file=path)
 
 
 def format_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from seglog.errors import CorruptCheckpointError
+from seglog.fs.mapping import read_file
 from seglog.log.text_files import decode, format_checkpoint, parse_checkpoint, parse_int
 
 
@@ -46,7 +47,7 @@ class LeaderEpochs:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        return cls.parse(path.read_bytes(), file=path)
+        return cls.parse(read_file(path), file=path)
 
     @classmethod
     def of_batches(cls, batches: Iterable[tuple[int, int]]) -> Self:

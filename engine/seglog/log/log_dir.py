@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from seglog.errors import CorruptCheckpointError
+from seglog.fs.mapping import read_file
 from seglog.log.text_files import parse_int
 
 # --- meta.properties -------------------------------------------------------------------------
@@ -51,7 +52,7 @@ class MetaProperties:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        return cls.parse(path.read_bytes(), file=path)
+        return cls.parse(read_file(path), file=path)
 
 
 _PROPERTY = re.compile(
@@ -102,7 +103,7 @@ class CleanShutdown:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Raises FileNotFoundError: the shutdown was not clean."""
-        return cls.parse(path.read_bytes())
+        return cls.parse(read_file(path))
 
     def to_bytes(self) -> bytes:
         """The bytes of the file: as 3.7 and newer write it, or empty."""

@@ -18,6 +18,7 @@ from seglog.config import LogConfig
 from seglog.errors import CorruptCheckpointError, CorruptRecordError, InvalidArgumentError, NotALogError
 from seglog.format import names
 from seglog.format.compression import decompressor
+from seglog.fs.refusals import refusals
 from seglog.log.checkpoints import read_offset_checkpoint
 from seglog.log.leader_epochs import LeaderEpochs
 from seglog.log.times import to_timestamp_ms
@@ -47,7 +48,10 @@ class Partition:
         self.topic = parsed.topic if parsed else self.path.name
         self.partition = parsed.partition if parsed else -1
         self.decompress = decompressor(self.config.max_decompressed_message_bytes)
-        logs = names.log_files(self.path)
+        if self.path.is_file():
+            raise NotALogError("a file, not a partition directory", file=self.path)
+        with refusals("list", self.path):
+            logs = names.log_files(self.path)
         if not logs:
             raise NotALogError("no segment file (<20 digits>.log) in the directory", file=self.path)
         self.segments: Sequence[Segment] = [
@@ -297,6 +301,7 @@ def open_partition(
 ) -> Partition:
     """Open a partition directory such as `kafka-logs/orders-0` to read it; no broker, no lock.
 
-    Raises NotALogError where there is no segment in it, InvalidConfigError for an unknown key.
+    Raises NotALogError where there is no segment in it, StorageError where it is not there or may not be read,
+    InvalidConfigError for an unknown key.
     """
     return Partition(path, config=config)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from seglog.errors import CorruptCheckpointError
+from seglog.fs.mapping import read_file
 from seglog.log.text_files import decode, parse_int
 
 VERSION = 0
@@ -46,7 +47,7 @@ class PartitionMetadata:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        return cls.parse(path.read_bytes(), file=path)
+        return cls.parse(read_file(path), file=path)
 
     def to_bytes(self) -> bytes:
         return f"version: {VERSION}\ntopic_id: {format_topic_id(self.topic_id)}".encode()

@@ -11,6 +11,7 @@ from typing import Self
 
 from seglog._kernels.crc import crc32c
 from seglog.errors import CorruptSnapshotError
+from seglog.fs.mapping import read_file
 
 VERSION = 1
 _HEADER = struct.Struct(">hIi")         # version, CRC-32C of what follows it, count
@@ -66,7 +67,7 @@ class ProducerSnapshot:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        return cls.parse(path.read_bytes(), file=path)
+        return cls.parse(read_file(path), file=path)
 
     def to_bytes(self) -> bytes:
         body = struct.pack(">i", len(self.producers)) + b"".join(

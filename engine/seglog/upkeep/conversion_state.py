@@ -11,6 +11,7 @@ from seglog._kernels.batch_survey import first_of_later_epoch, first_with_produc
 from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import CorruptCheckpointError, CorruptIndexError, CorruptSnapshotError, UnsupportedVersionError
 from seglog.format import names
+from seglog.fs.mapping import read_file
 from seglog.fs.refusals import refusals
 from seglog.log.leader_epochs import EpochStart, LeaderEpochs
 from seglog.log.partition import Partition
@@ -150,4 +151,4 @@ class ConversionState:
 def read(path: Path) -> bytes:
     """A small file whole. Raises StorageError."""
     with refusals("read", path):
-        return path.read_bytes()
+        return read_file(path)

@@ -20,7 +20,6 @@ from seglog.format import names
 from seglog.format.compression import Codec
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import LOG_DIR_LOCK, SHARED, holder, lock_log_dir
-from seglog.fs.refusals import refusals
 from seglog.fs.staging import Staging, remove_leftovers
 from seglog.log.partition import Partition
 from seglog.segment.segment import Segment
@@ -78,7 +77,7 @@ def convert(
     target = None if dst is None else _checked_target(source_path, Path(os.path.abspath(dst)))
     if target is not None:
         _refuse_locked(source_path)
-    with _opened(source_path, config) as source:
+    with Partition(source_path, config=config) as source:
         return make_plan(source, target, to, profile, fs or OsFileSystem(), run, progress)
 
 
@@ -91,21 +90,13 @@ def run(plan: Plan, progress: Progress | None = None) -> Result:
         _checked_target(plan.source, plan.target)
         # Whoever left one was killed: we hold the lock that it held.
         remove_leftovers(plan.fs, log_dir)
-        with _opened(plan.source, plan.config) as source, Staging.of_partition(plan.fs, plan.target) as staging:
+        with Partition(plan.source, config=plan.config) as source, Staging.of_partition(plan.fs, plan.target) as staging:
             result = _Conversion(plan, source, plan.target, staging, progress).run()
             staging.publish()
             return result
 
 
 # --- what may be converted to where ----------------------------------------------------------------
-
-
-@contextmanager
-def _opened(path: Path, config: Mapping[str, object] | LogConfig | None) -> Iterator[Partition]:
-    with refusals("list", path):
-        source = Partition(path, config=config)
-    with source:
-        yield source
 
 
 def _checked_target(source: Path, target: Path) -> Path:

@@ -31,6 +31,7 @@ from seglog.format import names
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import lock_log_dir
+from seglog.fs.mapping import read_file
 from seglog.log.partition import Partition
 from seglog.log.producer_snapshot import ProducerEntry, ProducerSnapshot
 from seglog.log.producer_state import ProducerState
@@ -132,7 +133,7 @@ def _shifted(progress: Progress | None, done: int, total: int) -> Callable[[int]
 
 def _put(fs: FileSystem, path: Path, raw: bytes, entry_size: int) -> RebuiltIndex:
     """Let the file hold `raw`, unless it does."""
-    before = path.read_bytes() if path.exists() else None
+    before = read_file(path) if path.exists() else None
     backup = None
     if before != raw:
         backup = None if before is None else os.fspath(path) + names.BACKUP_SUFFIX
