@@ -124,17 +124,24 @@ def test_a_golden_case_in_another_codec(case, codec, tmp_path):
     assert {names[b.codec] for b in batches(result.target) if not b.is_control and b.count} <= {codec}
 
 
-@pytest.mark.parametrize("case", SUBSET)
-def test_times_are_found_as_before(case, tmp_path):
-    result = converted(source_of(case), tmp_path / "logs" / source_of(case).name, config=config_of(case))
+@pytest.mark.parametrize("options", [{}, {"repack_bytes": 16384}], ids=["default", "repacked"])
+@pytest.mark.parametrize("case", CASES)
+def test_offsets_and_times_are_found_as_before(case, options, tmp_path):
+    config = config_of(case, "segment.bytes")
+    result = converted(source_of(case), tmp_path / "logs" / source_of(case).name, config=config, **options)
     with gzip.open(case / "lookups.json.gz", "rt") as f:
         targets = [lookup["target"] for lookup in json.load(f)["whole_log_by_timestamp"]]
     with Partition(source_of(case)) as before, Partition(result.target) as after:
+        has_time = any(record.timestamp >= 0 for record in before.records())
         for target in targets:
-            if target == MAX_TIMESTAMP and not any(record.timestamp >= 0 for record in before.records()):
+            if target == MAX_TIMESTAMP and not has_time:
                 continue    # v0 has no time; v2 has one that is not known, and Kafka answers with it
             old, new = before.offsets_for_time(target), after.offsets_for_time(target)
             assert (old and (old.timestamp, old.offset)) == (new and (new.timestamp, new.offset)), target
+        offsets = [row["offset"] for row in expected(case)]
+        for offset in {*offsets[::7], offsets[-1], offsets[0] - 1, offsets[-1] + 1, *(o + 1 for o in offsets[::11])}:
+            old, new = (next(p.records(offset, control=True), None) for p in (before, after))
+            assert (old and old.offset) == (new and new.offset), offset
 
 
 @pytest.mark.parametrize("case", AT_REST)
