@@ -103,6 +103,9 @@ class LazyGroup(click.Group):
             return super().main(given, prog_name, complete_var, standalone_mode=False, **extra)
         try:
             status = super().main(given, prog_name, complete_var, standalone_mode=False, **extra)
+        except click.exceptions.NoArgsIsHelpError as e:     # `seglog`, `seglog index`
+            sys.stderr.write(f"{e.format_message()}\n")
+            status = e.exit_code
         except click.UsageError as e:
             path = e.ctx.command_path if e.ctx else "seglog"
             error = SeglogError(e.format_message().rstrip("."), hint=f"{path} --help")

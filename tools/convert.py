@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from seglog.errors import NotALogError
+from seglog.format import names
 from seglog.format.compression import Codec
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import OsFileSystem
@@ -16,18 +17,18 @@ from seglog.upkeep.proof import PROOF_FILE
 
 from . import report
 from .cli import Command
-from .options import SizeType, config_option, json_option, progress_option
+from .options import PATH, SizeType, config_option, json_option, progress_option
 
 
 @click.command(cls=Command)
-@click.argument("src", metavar="SRC", type=click.Path(path_type=Path))
-@click.argument("dst", metavar="[DST]", required=False, type=click.Path(path_type=Path))
+@click.argument("src", metavar="SRC", type=PATH)
+@click.argument("dst", metavar="[DST]", required=False, type=PATH)
 @click.option("--to", metavar="VERSION", default="2", show_default=True, help="The format to convert to: 2.")
 @click.option("--repack", "repack_bytes", metavar="BYTES", type=SizeType(), default=0,
               help="Pack consecutive records into batches of about BYTES, such as 16k. All replicas must then be "
               "replaced together.")
 @click.option("--codec", type=click.Choice([codec.label for codec in Codec]), help="Recompress every batch.")
-@click.option("--proof", "proof_file", metavar="FILE", type=click.Path(path_type=Path),
+@click.option("--proof", "proof_file", metavar="FILE", type=PATH,
               help=f"Write the proof to FILE too. It always stands in DST/{PROOF_FILE}.")
 @config_option
 @progress_option
@@ -56,6 +57,11 @@ def command(
         raise click.BadParameter(f"{to!r} is no format version", param_hint="--to")
     if src.is_file():
         raise NotALogError("not a partition directory", file=src, hint="convert takes a whole one, such as orders-0")
+    if src.is_dir() and not names.log_files(src):
+        raise NotALogError(
+            "no segment file (<20 digits>.log) in the directory", file=src,
+            hint="convert takes one partition directory, such as orders-0; of a log dir, each by itself",
+        )
     with report.Progress(f"reading {src.name}", enabled=not no_progress) as progress:
         plan = convert(
             src, dst, int(version), repack_bytes=repack_bytes, codec=codec, config=dict(settings), progress=progress
@@ -134,7 +140,7 @@ def _plan_text(plan: Plan, src: Path) -> Iterable[str]:
                  report.size(plan.size_bytes), forecast])
     yield report.table(("segment", "offsets", "formats", "bytes", "as v2"), rows, left=(0, 1, 2), total=True)
     yield from _remarks(plan, plan.warnings, ())
-    yield f"a dry run, nothing was written: seglog convert {src} DST carries it out"
+    yield f"a dry run, nothing was written: seglog convert {report.printable(str(src))} DST carries it out"
 
 
 def _result_text(result: Result, src: Path, dst: Path) -> Iterable[str]:
@@ -169,7 +175,7 @@ def _remarks(plan: Plan, warnings: Iterable[str], notes: Iterable[str]) -> Itera
             f"from byte {plan.tail.position:,} on: a write that did not finish"
         )
     if plan.left_behind:
-        yield f"not carried over: {', '.join(plan.left_behind)}"
+        yield f"not carried over: {', '.join(map(report.printable, plan.left_behind))}"
     for note in notes:
         yield f"note: {note}"
 

@@ -58,9 +58,12 @@ class ConfigType(click.ParamType):   # type: ignore[type-arg]    # generic only 
         return key.strip(), setting.strip()
 
 
+# Click's own look at the permission would call a refusal of the system a wrong use.
+PATH = click.Path(path_type=Path, readable=False)
+
+
 def paths_argument(function: F) -> F:
-    kind = click.Path(path_type=Path)
-    return click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=kind)(function)
+    return click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=PATH)(function)
 
 
 def json_option(function: F) -> F:

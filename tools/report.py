@@ -120,7 +120,7 @@ def table(
 
     `total`: the last row is one, and a rule goes above it.
     """
-    lines = [list(head), *(list(row) for row in rows)]
+    lines = [list(head), *(list(map(printable, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     left = set(left)
     text = [
@@ -136,13 +136,21 @@ def table(
     return "\n".join(text)
 
 
+def printable(text: str) -> str:
+    """With escapes for what would not show, or would command the terminal: names and topics come from disks, too."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 # --- colour ------------------------------------------------------------------------------
 
 _SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
 
 def paint(text: str, *styles: str, err: bool = False) -> str:
-    """The text in colour on a terminal, unless NO_COLOR says no (no-color.org)."""
+    """The text, made printable, in colour on a terminal, unless NO_COLOR says no (no-color.org)."""
+    text = printable(text)
     stream = sys.stderr if err else sys.stdout
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty():
         return text
@@ -206,11 +214,11 @@ def show_interrupt() -> int:
 def note(text: str) -> None:
     """A remark beside the result."""
     sys.stdout.flush()
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{printable(text)}\n")
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.splitlines())
+    return printable(" ".join(text.splitlines()))
 
 
 # --- progress ----------------------------------------------------------------------------

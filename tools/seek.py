@@ -162,7 +162,7 @@ def _print_text(
     write = sys.stdout.write
     write(report.paint(f"{place.name}: {asked}", "bold") + "\n")
     if found is None:
-        write("  nothing there: " + ("out of range" if offset is not None else "every record is older") + "\n")
+        write("  nothing there: " + _why_nothing(offset, time_ms) + "\n")
         return
     segment, batch, record = found.segment, found.batch, found.record
     if segment is None or batch is None:
@@ -189,6 +189,12 @@ def _print_text(
             if record.headers:
                 write(f"  headers   {lines.headers_shown(record.headers)}\n")
     write(f"  found by  {_how_text(_how(found, time_ms))}\n")
+
+
+def _why_nothing(offset: int | None, time_ms: int | None) -> str:
+    if offset is not None:
+        return "out of range"
+    return "no record has a timestamp" if time_ms == MAX_TIMESTAMP else "every record is older"
 
 
 def _asked_time(time_ms: int | None) -> str:

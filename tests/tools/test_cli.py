@@ -289,3 +289,46 @@ def test_an_interrupt_of_a_real_process_is_status_130(golden_kafka):
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
         assert process.returncode == 130
+
+
+@pytest.mark.parametrize("words", [[], ["index"]], ids=["seglog", "index"])
+def test_a_group_without_a_command_shows_its_help_and_is_a_wrong_use(words):
+    result = CliRunner().invoke(cli.cli, words)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Usage: ")
+    assert "\n  check " in result.stderr or "\n  verify " in result.stderr
+
+
+@pytest.mark.parametrize("option", ["--since", "--until"])
+@pytest.mark.parametrize("time", ["99999999999999999999", "-9999999999999999999w", "9" * 5000])
+def test_a_time_that_no_timestamp_holds_is_a_wrong_use(golden_kafka, option, time):
+    path = golden_kafka / "cases/v2-none-ct-k391/v2-none-ct-k391-0"
+    result = CliRunner().invoke(cli.cli, ["dump", option, time, str(path)])
+    assert result.exit_code == 2
+    three_lines(result)
+
+
+def test_names_from_a_disk_do_not_command_the_terminal(golden_kafka, tmp_path):
+    source = golden_kafka / "cases/v2-none-ct-k391/v2-none-ct-k391-0"
+    path = tmp_path / "log" / "evil\x1b[31m-0"
+    shutil.copytree(source, path)
+    (path / "\x1b]0;title\x07").touch()
+    checkpoint = path.parent / "recovery-point-offset-checkpoint"
+    checkpoint.write_text("0\n1\n\x1b[2J 0 5\n")
+    commands = [
+        *(["ls"], ["verify"], ["stats"], ["index", "check"], ["seek", "--offset", "1"], ["dump", "--max-bytes", "1"]),
+        *(["convert"], ["dump", str(checkpoint)], ["dump", f"{path}/none"]),
+    ]
+    for words in commands:
+        target = [] if len(words) == 2 and words[0] == "dump" else [str(path)]
+        result = CliRunner().invoke(cli.cli, [*words, *target])
+        assert "\\x1b" in result.output, words
+        assert not {"\x1b", "\x07"} & set(result.output), words
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_path_that_may_not_be_read_is_the_systems_refusal(tmp_path):
+    (tmp_path / "orders-0").mkdir(mode=0)
+    result = CliRunner().invoke(cli.cli, ["ls", str(tmp_path / "orders-0")])
+    assert result.exit_code == 3
+    three_lines(result)

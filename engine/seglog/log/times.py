@@ -6,7 +6,7 @@ import time
 from seglog.errors import InvalidArgumentError
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_AGO = re.compile(r"-(\d+)(ms|s|m|h|d|w)")
+_AGO = re.compile(r"-([0-9]{1,19})(ms|s|m|h|d|w)")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -20,7 +20,7 @@ def to_timestamp_ms(when: int | dt.datetime | str, *, now_ms: int | None = None)
     if isinstance(when, bool):
         raise InvalidArgumentError(f"not a time: {when!r}", hint="give milliseconds, ISO 8601, or -2h")
     if isinstance(when, int):
-        return when
+        return _checked(when, when)
     if isinstance(when, dt.datetime):
         if when.tzinfo is None:
             raise InvalidArgumentError(
@@ -28,11 +28,11 @@ def to_timestamp_ms(when: int | dt.datetime | str, *, now_ms: int | None = None)
             )
         return (when - _EPOCH) // dt.timedelta(milliseconds=1)
     text = when.strip()
-    if re.fullmatch(r"-?\d+", text):
-        return int(text)
+    if re.fullmatch(r"-?[0-9]{1,19}", text):
+        return _checked(int(text), when)
     if ago := _AGO.fullmatch(text):
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-        return now - int(ago[1]) * _UNITS_MS[ago[2]]
+        return _checked(now - int(ago[1]) * _UNITS_MS[ago[2]], when)
     try:
         parsed = dt.datetime.fromisoformat(text)
     except ValueError:
@@ -40,3 +40,9 @@ def to_timestamp_ms(when: int | dt.datetime | str, *, now_ms: int | None = None)
             f"not a time: {when!r}", hint="give milliseconds since 1970, ISO 8601 (2026-11-01T12:00:00Z), or -2h"
         ) from None
     return to_timestamp_ms(parsed if parsed.tzinfo else parsed.replace(tzinfo=dt.UTC))
+
+
+def _checked(timestamp_ms: int, when: object) -> int:
+    if not -(1 << 63) <= timestamp_ms < 1 << 63:
+        raise InvalidArgumentError(f"not a time: {when!r}", hint="a timestamp has 64 bits: milliseconds since 1970")
+    return timestamp_ms

@@ -294,7 +294,8 @@ def _warnings(
             f"records below offset {source.log_start_offset} were deleted, which only the log dir's log-start-offset-"
             f"checkpoint tells: without that line they are back, from offset {first} on"
         )
-    if target is not None and (other := names.parse_partition_dir(target.name)) and other.topic != source.topic:
+    other = None if target is None else names.parse_partition_dir(target.name)
+    if other and other.topic != source.topic and (source.path / names.PARTITION_METADATA).exists():
         yield f"the target is of another topic than {source.topic}: partition.metadata is not carried over"
     if forecast is not None and forecast.larger_batches:
         yield larger_batches_warning(

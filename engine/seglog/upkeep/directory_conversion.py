@@ -90,7 +90,10 @@ def run(plan: Plan, progress: Progress | None = None) -> Result:
         _checked_target(plan.source, plan.target)
         # Whoever left one was killed: we hold the lock that it held.
         remove_leftovers(plan.fs, log_dir)
-        with Partition(plan.source, config=plan.config) as source, Staging.of_partition(plan.fs, plan.target) as staging:
+        with (
+            Partition(plan.source, config=plan.config) as source,
+            Staging.of_partition(plan.fs, plan.target) as staging,
+        ):
             result = _Conversion(plan, source, plan.target, staging, progress).run()
             staging.publish()
             return result
