@@ -19,6 +19,8 @@ from seglog.errors import SeglogError
 if TYPE_CHECKING:
     from seglog._kernels.columns import Columns
     from seglog._kernels.record_batch import Record, RecordBatch
+    from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
+    from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
     from seglog.log.partition import Partition, open_partition
     from seglog.segment.segment import LostRange, Segment, TimestampOffset
     from seglog.upkeep.directory_conversion import convert
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "convert", "open_partition", "verify",
     "Columns", "Finding", "LostRange", "Partition", "Record", "RecordBatch", "Report", "Segment", "TimestampOffset",
+    "BucketDelayedDeliveryTracker", "InMemoryDelayedDeliveryTracker",
     "SeglogError", "errors",
     "__version__",
 ]
@@ -35,8 +38,10 @@ __all__ = [
 _ROOM_OF = {
     "convert": "upkeep.directory_conversion",
     "open_partition": "log.partition",
+    "BucketDelayedDeliveryTracker": "delayed.bucket_tracker",
     "Columns": "_kernels.columns",
     "Finding": "upkeep.findings",
+    "InMemoryDelayedDeliveryTracker": "delayed.in_memory",
     "LostRange": "segment.segment",
     "Partition": "log.partition",
     "Record": "_kernels.record_batch",

@@ -11,6 +11,7 @@ from seglog._kernels.due_rows import DueRows
 from seglog.delayed.java_order import JavaHashMapOrder
 from seglog.delayed.snapshot import (
     SegmentMetadata,
+    bitmaps_of,
     decode_metadata,
     decode_rows,
     encode_metadata,
@@ -208,6 +209,12 @@ def test_a_broken_segment_is_refused(entry, words):
 def test_broken_metadata_is_refused():
     with pytest.raises(CorruptDelayedIndexError, match="is no metadata"):
         decode_metadata([b"\x0a\x05\x08\x01"])
+
+
+@pytest.mark.parametrize("bitmap", [b"", b"abc", b":0\0\0\1\0\0\0\0\0\0\xff\x10\0\0\0\x18\0"])
+def test_a_broken_bitmap_is_refused(bitmap):
+    with pytest.raises(CorruptDelayedIndexError, match="the bitmap of ledger 7"):
+        bitmaps_of([SegmentMetadata(1, 5, {7: bitmap})])
 
 
 def test_segments_that_overlap_in_time_are_refused():

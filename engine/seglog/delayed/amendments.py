@@ -85,7 +85,7 @@ class Amendments:
                     ledger_id = int(name.removeprefix(MOVED))
                     for entry_id, deliver_at in _MOVED_ENTRY.iter_unpack(b64decode(value, validate=True)):
                         self.moved[ledger_id, entry_id] = deliver_at
-            except (ValueError, struct.error) as e:
+            except (ValueError, IndexError, struct.error) as e:
                 raise CorruptDelayedIndexError(f"property {name} does not hold what it should: {e}") from None
 
 

@@ -24,7 +24,7 @@ from seglog.delayed.bucket import BUCKET_PROPERTY, Bucket, bucket_of, select_for
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.in_memory import FIRST_BUCKET, LATE, PUSHED, InMemoryDelayedDeliveryTracker
 from seglog.delayed.metrics import OPERATIONS, STATES, BucketStats
-from seglog.delayed.snapshot import EncodedSnapshot, decode_metadata, decode_rows, encode_snapshot
+from seglog.delayed.snapshot import EncodedSnapshot, bitmaps_of, decode_metadata, decode_rows, encode_snapshot
 from seglog.delayed.storage import BucketSnapshotStorage
 from seglog.delayed.tracker import Positions
 from seglog.delayed.worker import BackgroundWorker, Worker
@@ -73,6 +73,8 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
         self._unloaded: list[tuple[int, int, Bucket]] = []
         self._doomed: list[int] = []  # snapshots that no property lists any more
         self._doomed_retry_ns = 0
+        self._unstored: dict[str, str | None] = {}  # properties that storage should have, and may have not
+        self._unstored_retry_ns = 0
         self._merge_retry_ns = 0
         self._mutable_start = self._mutable_end = -1
         self._sealed_end = -1
@@ -123,8 +125,6 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
                 self._delayed += 1
 
     def _recover_bucket(self, start: int, end: int, snapshot_id: int, cutoff: int) -> None:
-        from pyroaring import BitMap
-
         described = decode_metadata(self._attempt(lambda: self._storage.get_metadata(snapshot_id)))
         size = self._attempt(lambda: self._storage.get_length(snapshot_id))
         bucket = self._new_bucket(start, end)
@@ -133,14 +133,9 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
         while bucket.loaded < len(described) and described[bucket.loaded].max_schedule_timestamp <= cutoff:
             bucket.loaded += 1
         pending = PendingSet(self._new_bitmap)
-        for segment in described[bucket.loaded :]:
-            for ledger_id, serialised in segment.bitmaps.items():
-                try:
-                    bitmap = BitMap.deserialize(serialised)
-                except ValueError as e:
-                    raise CorruptDelayedIndexError(f"the bitmap of ledger {ledger_id} cannot be read: {e}") from None
-                cancelled = self._amendments.cancelled_in(ledger_id)
-                pending.merge(ledger_id, bitmap - cancelled if cancelled else bitmap)
+        for ledger_id, bitmap in bitmaps_of(described[bucket.loaded :]).items():
+            cancelled = self._amendments.cancelled_in(ledger_id)
+            pending.merge(ledger_id, bitmap - cancelled if cancelled else bitmap)
         for position in self._amendments.moved:
             pending.remove(*position)
         if bucket.next_at is not None and bucket.next_at <= cutoff:
@@ -312,13 +307,17 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
         return bucket is not None and bucket.pending is not None and bucket.pending.remove(ledger_id, entry_id)
 
     def _store_amendments(self, ledger_id: int) -> None:
-        self._storage.update_properties(self._amendments.properties_of(ledger_id))
+        self._storage.update_properties(self._unstored | self._amendments.properties_of(ledger_id))
+        self._unstored.clear()
+
+    def _amendments_in_doubt(self, ledger_id: int) -> None:
+        self._unstored.update(self._amendments.properties_of(ledger_id))
 
     def _rows_between(self, first_at: int, end_at: int) -> DueRows:
         with self._lock:
             found = super()._rows_between(first_at, end_at)
             for bucket in self._buckets:
-                if bucket.snapshot_id is None or bucket.pending is None:
+                if bucket.snapshot_id is None or bucket.pending is None or bucket.remaining == 0:
                     continue
                 for slot in range(bucket.loaded, len(bucket.segments)):
                     first, last = bucket.segments[slot]
@@ -334,9 +333,7 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
     # --- forgetting ------------------------------------------------------------------------------
 
     def _trim(self, ledger_id: int) -> int:
-        gone = self._amendments.trim(ledger_id)
-        if gone:
-            self._storage.update_properties(gone)
+        self._unstored.update(self._amendments.trim(ledger_id))
         dropped = super()._trim(ledger_id)
         self._wake()
         return dropped
@@ -345,6 +342,7 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
         with self._lock:
             self._cleared += 1
             self._amendments.clear()
+            self._unstored.clear()
             # First nothing is listed any more, at once; then the snapshots go, now or when the next open finds orphans.
             self._storage.update_properties(dict.fromkeys(self._storage.properties()))
             self._doomed += [bucket.snapshot_id for bucket in self._buckets if bucket.snapshot_id is not None]
@@ -395,6 +393,8 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
                 return lambda bucket=bucket: self._delete(bucket)  # type: ignore[misc]
         if self._doomed and self._doomed_retry_ns <= now_ns:
             return self._delete_doomed
+        if self._unstored and self._unstored_retry_ns <= now_ns:
+            return self._store_properties
         stored = [bucket for bucket in self._buckets if bucket.snapshot_id is not None]
         if 0 < self._config.max_buckets < len(stored) and self._merge_retry_ns <= now_ns:
             group = list(select_for_merge(stored, self._config.merge_fan_in))
@@ -440,6 +440,7 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
             snapshot_id = self._storage.create_snapshot(encoded.metadata, encoded.segments)
             self._storage.update_properties({bucket.property_name: str(snapshot_id)})
             first_rows = decode_rows(encoded.segments[0]) if encoded.segments else DueRows()
+            bitmaps = bitmaps_of(encoded.described, self._pause)
         except FAILURES as e:
             self._failed("create", bucket, e)
             if snapshot_id is not None:
@@ -450,7 +451,7 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
                 self._undo_listing(bucket, snapshot_id)
                 return
             pending = PendingSet(self._new_bitmap)
-            for ledger_id, bitmap in _bitmaps_of(encoded).items():
+            for ledger_id, bitmap in bitmaps.items():
                 self._unsealed.hand_over(ledger_id, bitmap, pending)
             for position in self._amendments.moved:
                 # It is due at another time, in a row that the bucket does not own.
@@ -521,6 +522,8 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
     def _read_pending(self, bucket: Bucket, into: DueRows) -> None:
         """Every message of a stored bucket that is still pending, whether its segment was loaded or not."""
         assert bucket.snapshot_id is not None
+        if bucket.remaining == 0:
+            return  # its snapshot may be deleted already
         for slot in range(len(bucket.segments)):
             (entry,) = self._storage.get_segments(bucket.snapshot_id, slot, slot + 1)
             rows = decode_rows(entry, bucket.property_name)
@@ -575,6 +578,16 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
             self._doomed.remove(snapshot_id)
             self.stats.deleted.add()
             self._succeeded("delete", began)
+
+    def _store_properties(self) -> None:
+        with self._lock:
+            try:
+                self._storage.update_properties(self._unstored)
+            except FAILURES as e:
+                self._note_failure("delete", e)
+                self._unstored_retry_ns = self._clock.monotonic_ns() + RETRY_NS
+                return
+            self._unstored.clear()
 
     # --- numbers -------------------------------------------------------------------------------
 
@@ -636,18 +649,3 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
                 Sample("pulsar_delayed_message_index_bucket_op_latency_ms", of_kind, stats.latency_ms[kind])
             )
         return values
-
-
-def _bitmaps_of(encoded: EncodedSnapshot) -> dict[int, Any]:
-    """Ledger id -> bitmap of all segments."""
-    from pyroaring import BitMap
-
-    found: dict[int, Any] = {}
-    for segment in encoded.described:
-        for ledger_id, serialised in segment.bitmaps.items():
-            bitmap = BitMap.deserialize(serialised)
-            if ledger_id in found:
-                found[ledger_id] |= bitmap
-            else:
-                found[ledger_id] = bitmap
-    return found

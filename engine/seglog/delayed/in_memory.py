@@ -182,6 +182,7 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
                 self._amendments.take_back_cancel(ledger_id, entry_id)
                 if moved_to is not None:
                     self._amendments.moved[ledger_id, entry_id] = moved_to
+                self._amendments_in_doubt(ledger_id)
                 raise
             self._take(ledger_id, entry_id)
             self._delayed -= 1
@@ -204,6 +205,7 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
                     del moved[ledger_id, entry_id]
                 else:
                     moved[ledger_id, entry_id] = moved_to
+                self._amendments_in_doubt(ledger_id)
                 raise
             # Its promise goes to where its new row is; rows of another time are stale from now on.
             self._take(ledger_id, entry_id)
@@ -222,6 +224,9 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
 
     def _store_amendments(self, ledger_id: int) -> None:
         """Make durable what was decided about messages of a ledger, where anything is."""
+
+    def _amendments_in_doubt(self, ledger_id: int) -> None:
+        """`_store_amendments` failed: what is stored may be other than what holds here."""
 
     # --- looking --------------------------------------------------------------------------------
 

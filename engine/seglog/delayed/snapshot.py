@@ -6,6 +6,7 @@ docs/formats/delayed_index_snapshot.md. Rows go through the kernel; metadata is 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from seglog._kernels.due_rows import DueRows, decode_segment
 from seglog._kernels.window import Window
@@ -153,6 +154,22 @@ def decode_metadata(entries: Sequence[bytes]) -> list[SegmentMetadata]:
                 f"before the one before it ends, {before.max_schedule_timestamp}"
             )
     return found
+
+
+def bitmaps_of(described: Iterable[SegmentMetadata], pause: Callable[[], None] = no_pause) -> dict[int, Any]:
+    """Ledger id -> BitMap of its entries in all of these segments. Raises CorruptDelayedIndexError."""
+    from pyroaring import BitMap
+
+    found: dict[int, list[Any]] = {}
+    for segment in described:
+        for ledger_id, serialised in segment.bitmaps.items():
+            try:
+                bitmap = BitMap.deserialize(serialised)
+            except (ValueError, IndexError) as e:
+                raise CorruptDelayedIndexError(f"the bitmap of ledger {ledger_id} cannot be read: {e}") from None
+            found.setdefault(ledger_id, []).append(bitmap)
+        pause()
+    return {ledger_id: BitMap.union(*bitmaps) for ledger_id, bitmaps in found.items()}
 
 
 def decode_rows(entry: bytes, name: str | None = None) -> DueRows:
