@@ -166,6 +166,7 @@ class _Conversion:
         self._target = target
         self._staging = staging
         self._state = ConversionState(source, staging.write_file)
+        self._end_offsets = end_offsets(source)
         self._pool = ArenaPool()
         self._larger_batches = 0
         self._progress = progress
@@ -205,7 +206,7 @@ class _Conversion:
             self._plan.fs, self._staging.path, self._plan.config, self._state,
             base_offset=segment.base_offset, mtime_ns=segment.path.stat().st_mtime_ns,
         ) as parts:
-            for table in tables_in_order(segment, end_offsets(self._source)[slot]):
+            for table in tables_in_order(segment, self._end_offsets[slot]):
                 for first, stop in slices(table):
                     packer.add(table, first, stop)
                     if packer.ready_bytes >= SLICE_BYTES:
@@ -218,6 +219,7 @@ class _Conversion:
             if size_bytes != planned.size_bytes:
                 raise _changed(segment.path)
             parts.finish()
+        segment.close()     # a log of ten thousand segments need not be mapped as a whole
         self._larger_batches += parts.larger_batches
         return parts.files
 
