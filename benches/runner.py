@@ -27,9 +27,9 @@ class Timing:
 
 @dataclass(frozen=True)
 class Goal:
-    """Ours must take at most 1/must of the peer's CPU time; `stretch` is the figure to hope for."""
+    """Ours must take at most 1/must of the peer's CPU time; `stretch` is the figure to hope for. None: for information."""
 
-    must: float
+    must: float | None = None
     stretch: float | None = None
 
 
@@ -121,9 +121,9 @@ class Bench:
         """A table row a result, as in docs/benchmarks.md."""
         rows = ["| case | ours | peer | ratio | must | stretch | |", "|---|---|---|---|---|---|---|"]
         for r in self.results:
-            peer = r.peer if r.peer.startswith("bound") else f"{r.peer} {r.peer_rate:.2f}"
+            peer = r.peer if r.peer.startswith("bound") else f"{r.peer}: {r.peer_rate:.2f}"
             rows.append(
-                f"| {r.case} | {r.ours_rate:.2f} {r.unit} | {peer} | {r.ratio:.2f} | {r.must or '':g}"
+                f"| {r.case} | {r.ours_rate:.2f} {r.unit} | {peer} | {r.ratio:.2f} | {f'{r.must:g}' if r.must else ''}"
                 f" | {f'{r.stretch:g}' if r.stretch else ''} | {r.verdict} |")
         with open(path, "w") as f:
             f.write("\n".join(rows) + "\n")
