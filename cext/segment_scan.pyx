@@ -32,7 +32,7 @@ cdef extern from *:
 
 cdef enum:
     FIRST_CAPACITY = 64
-    # find_batch spends at most so much CRC work on headers that look right and are not: 64 MiB and
+    # A walk spends at most so much CRC work on headers that look right and are not: 64 MiB and
     # eight times the bytes searched. Only bytes made on purpose need more.
     SEARCH_CRC_BYTES = 64 << 20
     SEARCH_CRC_PASSES = 8
@@ -104,10 +104,10 @@ cdef class BatchTable:
             self, self.window, self.decompress, self.rows, self.rows + self.n,
             first_offset, last_offset, include_control)
 
-    def find_offset(self, int64_t offset):
-        """The first batch whose last offset is at or above `offset`; -1 where there is none."""
+    def find_offset(self, int64_t offset, Py_ssize_t first=0):
+        """The first batch from `first` on whose last offset is at or above `offset`; -1 where there is none."""
         cdef Py_ssize_t i
-        for i in range(self.n):
+        for i in range(max(first, 0), self.n):
             if self.rows[i].last_offset >= offset:
                 return i
         return -1
@@ -245,26 +245,50 @@ def find_batch(Window window not None, int64_t position, int64_t min_offset=-1):
     Whole: its header is plausible beyond what parsing asks, its CRC is right, and its last offset
     is at or above `min_offset`. What lies between is lost, or never was a batch.
     """
-    cdef int64_t found
-    with nogil:
-        found = search(window.base, window.size, max(position, 0), min_offset)
-    return found
+    return BatchFinder(window).find(position, min_offset)
 
 
-cdef int64_t search(const uint8_t* bytes, int64_t size, int64_t position, int64_t min_offset) noexcept nogil:
-    cdef BatchHeader row
+@cython.final
+cdef class BatchFinder:
+    """BatchFinder(window): find_batch again and again, for a walk that meets damage more than once.
+
+    All its searches share one budget of CRC work. Bytes made on purpose may hold a header that claims all
+    that follows before every small batch: a budget for each search would be spent as often as there are batches.
+    Once it is used up, nothing more is found.
+    """
+    cdef Window window
     cdef int64_t budget
-    if position >= size:
+
+    def __cinit__(self, Window window not None):
+        self.window = window
+        self.budget = SEARCH_CRC_BYTES + SEARCH_CRC_PASSES * window.size
+
+    def find(self, int64_t position, int64_t min_offset=-1):
+        """As find_batch."""
+        cdef int64_t found
+        with nogil:
+            found = self.search(max(position, 0), min_offset)
+        return found
+
+    def behind(self, BatchTable table not None, int64_t min_offset=-1):
+        """The same behind what ended the table's scan; a checksum that did not fit has cost its batch's bytes."""
+        cdef BatchHeader row
+        if table.stop_ == BAD_CRC and parse_header(self.window.base, self.window.size, table.end, &row) == OK:
+            self.budget -= row.size_bytes
+        return self.find(table.end + 1, min_offset)
+
+    cdef int64_t search(self, int64_t position, int64_t min_offset) noexcept nogil:
+        cdef const uint8_t* bytes = self.window.base
+        cdef int64_t size = self.window.size
+        cdef BatchHeader row
+        while size - position >= MIN_V0_SIZE:
+            if bytes[position + MAGIC_POS] <= 2 and parse_header(bytes, size, position, &row) == OK:
+                if row.last_offset >= min_offset and is_plausible(bytes, &row) and row.size_bytes <= self.budget:
+                    if crc_matches(bytes, &row):
+                        return position
+                    self.budget -= row.size_bytes
+            position += 1
         return -1
-    budget = SEARCH_CRC_BYTES + SEARCH_CRC_PASSES * (size - position)
-    while size - position >= MIN_V0_SIZE:
-        if bytes[position + MAGIC_POS] <= 2 and parse_header(bytes, size, position, &row) == OK:
-            if row.last_offset >= min_offset and is_plausible(bytes, &row) and row.size_bytes <= budget:
-                if crc_matches(bytes, &row):
-                    return position
-                budget -= row.size_bytes
-        position += 1
-    return -1
 
 
 cdef bint is_plausible(const uint8_t* bytes, const BatchHeader* row) noexcept nogil:

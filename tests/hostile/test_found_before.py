@@ -1,5 +1,6 @@
 """What hostile bytes once broke, each made as small as it goes."""
 import struct
+import time
 
 import pytest
 
@@ -50,7 +51,7 @@ def test_a_batch_that_ends_at_the_last_int64_is_damage(version):
 
 @pytest.mark.parametrize("version", BATCHES)
 @pytest.mark.parametrize("offset", [LAST_INT64, LAST_INT64 - 1])
-@pytest.mark.parametrize("behind", [b"", b"\1" * 70, BATCHES["v2"], 20_000 * BATCHES["v1"]], ids=len)
+@pytest.mark.parametrize("behind", [b"", b"\1" * 70, BATCHES["v2"], bytes(9) + 2_000 * BATCHES["v1"]], ids=len)
 def test_the_largest_offsets_end_no_reader(workshop, version, offset, behind):
     data = at_offset(offset, BATCHES[version]) + behind
     directory, log = lay_out(workshop, {f"{0:020d}.log": data})
@@ -79,6 +80,66 @@ def test_a_target_beyond_int64_is_before_or_behind_everything(workshop, number):
         assert (segment.find_timestamp(number) is None) == (number > 0)
         assert len(list(partition.records(start=number))) == (number < 0)
         assert len(list(partition.records(stop=number))) == (number > 0)
+
+
+def test_headers_that_claim_all_that_follows_do_not_make_a_walk_quadratic(workshop):
+    # Before every small whole batch one that claims the rest of the file: a checksum over the rest for each, two
+    # minutes for these 16 MiB on any machine, and days for a segment of 1 GiB. (Bounded, it is a second.)
+    small = BATCHES["v0"]
+    header = plain.batch_v2(bytes(7))[:61]
+    unit = len(header) + len(small)
+    data = bytearray((header + small) * ((16 << 20) // unit))
+    for n, position in enumerate(range(0, len(data), unit)):
+        struct.pack_into(">qi", data, position, 2 * n, len(data) - position - 12)
+        struct.pack_into(">q", data, position + len(header), 2 * n + 1)
+    directory, _ = lay_out(workshop, {f"{0:020d}.log": bytes(data)})
+    began = time.process_time()
+    lost = []
+    with Partition(directory) as partition:
+        found = sum(1 for _ in partition.records(on_corrupt="skip", lost=lost))
+    # What it gave up is told.
+    assert 0 < found < len(data) // unit
+    assert sum(len(small) for _ in range(found)) + sum(r.size_bytes for r in lost) == len(data)
+    assert not verify(directory).ok
+    assert time.process_time() - began < 30
+
+
+def test_index_entries_into_much_damage_are_judged_in_order(workshop):
+    # Each of 64 Ki entries against each of 30 000 damaged places: minutes.
+    small = BATCHES["v2"]
+    data = bytearray()
+    entries = b""
+    for n in range(30_000):
+        data += at_offset(2 * n, small)
+        entries += struct.pack(">iiii", 4 * n + 1, len(data) + 1, 4 * n + 2, len(data) + 2)
+        data += b"\1" * 9
+    directory, _ = lay_out(workshop, {f"{0:020d}.log": bytes(data), f"{0:020d}.index": entries})
+    began = time.process_time()
+    codes = {f.code for f in verify(directory).findings}
+    assert "bad_batch" in codes
+    assert time.process_time() - began < 30
+
+
+def test_time_entries_of_one_batch_are_not_each_sought_from_the_start(workshop):
+    # 400 000 entries for the last of 8 000 batches.
+    count = 8_000
+    data = b"".join(at_offset(n, BATCHES["v2"]) for n in range(count))
+    entries = b"".join(struct.pack(">qi", n, count - 1) for n in range(400_000))
+    directory, _ = lay_out(workshop, {f"{0:020d}.log": data, f"{0:020d}.timeindex": entries})
+    began = time.process_time()
+    assert "timeindex_loose" in {f.code for f in verify(directory).findings}
+    assert time.process_time() - began < 30
+
+
+def test_a_wrapper_that_does_not_open_does_not_end_skipping(workshop):
+    # The lost range before it asked it for its first offset.
+    shut = plain.message(9, None, b"no gzip", attributes=plain.GZIP)
+    data = BATCHES["v2"] + b"\1" * 30 + shut + at_offset(10, BATCHES["v2"])
+    directory, _ = lay_out(workshop, {f"{0:020d}.log": data})
+    lost = []
+    with Partition(directory) as partition:
+        assert [r.offset for r in partition.records(on_corrupt="skip", lost=lost)] == [0, 10]
+    assert [(r.first_offset, r.last_offset) for r in lost] == [(1, 8), (9, 9)]
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -18,7 +18,7 @@ IS_FULL = bool(os.environ.get("SEGLOG_TORTURE") or os.environ.get("SEGLOG_SANITI
 FILES = 100_000 if IS_FULL else 5_000
 FLIPS = BITS if IS_FULL else BITS // 16
 # A part is a test: progress is seen, and a failure does not hide those behind it.
-PART = 10_000
+PART = 5_000
 
 ONE = os.environ.get("SEGLOG_HOSTILE", "")
 

@@ -22,7 +22,7 @@ from seglog.fs.refusals import refusals
 from seglog.log.checkpoints import read_offset_checkpoint
 from seglog.log.leader_epochs import LeaderEpochs
 from seglog.log.times import to_timestamp_ms
-from seglog.segment.segment import BatchPosition, LostRange, Segment, TimestampOffset, within_int64
+from seglog.segment.segment import BatchPosition, LostRange, Segment, TimestampOffset, first_offset_of, within_int64
 
 # ListOffsetsRequest's special timestamps (KIP-79, KIP-734).
 LATEST_TIMESTAMP = -1
@@ -120,7 +120,7 @@ class Partition:
             found = segment.find_offset(first) if on_lost is None and first > segment.base_offset else None
             position = found.position if found else 0
             for table in segment.tables(position, check_crc=check_crc, on_lost=on_lost):
-                if stop is not None and len(table) and table[0].base_offset >= stop:
+                if stop is not None and len(table) and first_offset_of(table[0]) >= stop:
                     return
                 if len(table) and table[-1].last_offset >= first:
                     yield segment, table
@@ -142,7 +142,7 @@ class Partition:
             for batch in table:
                 if batch.last_offset < first:
                     continue
-                if stop is not None and batch.base_offset >= stop:
+                if stop is not None and first_offset_of(batch) >= stop:
                     return
                 yield batch
 

@@ -13,10 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seglog._kernels.record_batch import RecordBatch
-from seglog._kernels.segment_scan import BatchTable, find_batch, scan
+from seglog._kernels.segment_scan import BatchFinder, BatchTable, scan
 from seglog._kernels.status import Status, words
 from seglog._kernels.window import Window
-from seglog.errors import CorruptIndexError, CorruptRecordError
+from seglog.errors import (
+    CorruptIndexError,
+    CorruptRecordError,
+    RecordTooLargeError,
+    UnsupportedCompressionTypeError,
+)
 from seglog.format import names
 from seglog.format.compression import Decompress, decompressor
 from seglog.fs.mapping import Mapping, read_file
@@ -30,6 +35,9 @@ SCAN_BYTES = 1 << 20
 SCAN_BATCHES = 8192
 # How far apart the places are at which a walk over headers keeps what it saw: what a later walk may repeat.
 WALK_BATCHES = 4096
+
+# What a batch answers that does not give its records. (A codec that is not installed is no fault of the batch.)
+UNREADABLE = (CorruptRecordError, RecordTooLargeError, UnsupportedCompressionTypeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +156,7 @@ class Segment:
         next whole batch with a good checksum and a later offset.
         """
         window, size = self.window, self.size_bytes
+        finder = BatchFinder(window)
         last_offset = self.base_offset - 1
         while position < size:
             table = scan(
@@ -160,7 +169,7 @@ class Segment:
             position = table.end
             if table.stop in (Status.OK, Status.LIMIT):
                 continue
-            resume = find_batch(window, position + 1, last_offset + 1)
+            resume = finder.behind(table, last_offset + 1)
             if resume < 0 and self.is_last and table.stop in (Status.SHORT, Status.ZEROS):
                 return      # the write that did not finish
             if on_lost is None:
@@ -189,7 +198,7 @@ class Segment:
             position=position,
             size_bytes=end - position,
             first_offset=last_offset + 1,
-            last_offset=-1 if following is None else following.base_offset - 1,
+            last_offset=-1 if following is None else first_offset_of(following) - 1,
             reason=reason,
         )
 
@@ -246,7 +255,7 @@ class Segment:
         table = scan(self.window, position, max_batches=1, check_crc=True, decompress=self.decompress)
         try:
             return len(table) == 1 and self.base_offset <= table[0].base_offset <= offset
-        except CorruptRecordError:      # a wrapper that does not open
+        except UNREADABLE:      # a wrapper that does not open
             return False
 
     # --- search by time ----------------------------------------------------------------------
@@ -335,6 +344,14 @@ class Segment:
         start, largest = walked[bisect_right(walked, position, key=lambda place: place[0]) - 1]
         rest = scan(self.window, start, position, decompress=self.decompress)
         return rest.end == position and max(largest, rest.max_timestamp) <= timestamp
+
+
+def first_offset_of(batch: RecordBatch) -> int:
+    """Where the batch begins; for a wrapper that does not open, where it ends: that, its header tells."""
+    try:
+        return batch.base_offset
+    except UNREADABLE:
+        return batch.last_offset
 
 
 def within_int64(n: int) -> int:

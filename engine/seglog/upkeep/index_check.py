@@ -4,6 +4,7 @@ Any entry that a Kafka version writes is accepted: its offset may be the first o
 the last of an append of several batches, and entries may be further apart than index.interval.bytes.
 What counts is whether a search could go wrong.
 """
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from seglog._kernels import batch_survey as survey
@@ -97,7 +98,8 @@ class IndexCheck:
         seen = 0
         while self._time_slot < len(self._times):
             timestamp, offset = self._times[self._time_slot]
-            batch_slot = table.find_offset(offset)
+            # (Offsets of entries do not fall: what lies below the last one's batch lies below this one's.)
+            batch_slot = table.find_offset(offset, max(seen - 1, 0))
             if batch_slot < 0:
                 break
             if batch_slot >= seen:
@@ -162,4 +164,6 @@ class IndexCheck:
 
 
 def _within(position: int, ranges: Sequence[tuple[int, int]]) -> bool:
-    return any(first <= position < end for first, end in ranges)
+    """In one of the ranges, which are in order and do not overlap?"""
+    slot = bisect_right(ranges, position, key=lambda r: r[0])
+    return slot > 0 and position < ranges[slot - 1][1]

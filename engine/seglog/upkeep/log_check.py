@@ -10,13 +10,12 @@ from typing import Literal
 from seglog._kernels import batch_survey as survey
 from seglog._kernels.columns import ArenaPool, chunks
 from seglog._kernels.crc import crc32, crc32c
-from seglog._kernels.record_batch import RecordBatch
-from seglog._kernels.segment_scan import BatchTable, find_batch, scan
+from seglog._kernels.segment_scan import BatchFinder, BatchTable, scan
 from seglog._kernels.status import Status, words
 from seglog.config import LogConfig
-from seglog.errors import CorruptRecordError, RecordTooLargeError, UnsupportedCompressionTypeError
+from seglog.errors import CorruptRecordError
 from seglog.log.leader_epochs import LeaderEpochs
-from seglog.segment.segment import SCAN_BATCHES, SCAN_BYTES, Segment, within_int64
+from seglog.segment.segment import SCAN_BATCHES, SCAN_BYTES, UNREADABLE, Segment, first_offset_of, within_int64
 from seglog.upkeep.findings import Finding
 
 Level = Literal["headers", "crc", "deep"]
@@ -25,9 +24,6 @@ MAGIC_END = 17                  # a header that long names its magic
 LEGACY_CRC_START = 16           # from the magic on; v2: from the attributes on
 V2_CRC_START = 21
 MAX_RELATIVE_OFFSET = 2**31 - 1
-
-# What a batch answers that does not give its records: a finding for a walk. (A codec that is not installed is none.)
-UNREADABLE = (CorruptRecordError, RecordTooLargeError, UnsupportedCompressionTypeError)
 
 
 @dataclass(slots=True)
@@ -54,6 +50,7 @@ class LogWalk:
             self._find("segment_overlap", file, found=f"base offset {segment.base_offset}",
                        expected=f"at least {self.next_offset}")
         self.next_offset = segment.base_offset
+        finder = BatchFinder(segment.window)
         position, size = 0, segment.size_bytes
         while position < size:
             table = scan(
@@ -65,7 +62,7 @@ class LogWalk:
                 yield table
             position = table.end
             if table.stop not in (Status.OK, Status.LIMIT):
-                position = self._damage(segment, position, table.stop)
+                position = self._damage(segment, table, finder)
 
     # --- batches -----------------------------------------------------------------------------
 
@@ -164,10 +161,10 @@ class LogWalk:
 
     # --- damage ------------------------------------------------------------------------------
 
-    def _damage(self, segment: Segment, position: int, status: Status) -> int:
-        """Tell what is wrong at `position`; the position of the next whole batch, or of the end."""
-        file, size = str(segment.path), segment.size_bytes
-        resume = find_batch(segment.window, position + 1, self.next_offset)
+    def _damage(self, segment: Segment, table: BatchTable, finder: BatchFinder) -> int:
+        """Tell what is wrong where the table ends; the position of the next whole batch, or of the end."""
+        file, size, position, status = str(segment.path), segment.size_bytes, table.end, table.stop
+        resume = finder.behind(table, self.next_offset)
         if resume < 0 and segment.is_last and self._is_tail(segment, position, status):
             return size
         end = size if resume < 0 else resume
@@ -178,7 +175,7 @@ class LogWalk:
         last = None
         if resume >= 0:
             following = scan(segment.window, resume, max_batches=1, decompress=segment.decompress)[0]
-            last = max(_first_offset(following) - 1, self.next_offset)
+            last = max(first_offset_of(following) - 1, self.next_offset)
         found, expected = _checksums(segment, position) if status == Status.BAD_CRC else (words(status), "")
         self._find(code, file, position, self.next_offset, size_bytes=end - position,
                    found=found, expected=expected, last_offset=last)
@@ -214,10 +211,3 @@ def _checksums(segment: Segment, position: int) -> tuple[str, str]:
     raw = batch.raw()
     computed = crc32c(raw[V2_CRC_START:]) if batch.magic == 2 else crc32(raw[LEGACY_CRC_START:])
     return f"checksum {batch.crc:08x}", f"{computed:08x}, of the bytes as they are"
-
-
-def _first_offset(batch: RecordBatch) -> int:
-    try:
-        return batch.base_offset
-    except UNREADABLE:              # a wrapper that does not open
-        return batch.last_offset

@@ -24,11 +24,11 @@ from seglog.log.leader_epochs import LeaderEpochs
 from seglog.log.partition import Partition
 from seglog.log.partition_metadata import PartitionMetadata
 from seglog.log.producer_snapshot import ProducerSnapshot
-from seglog.segment.segment import Segment
+from seglog.segment.segment import UNREADABLE, Segment
 from seglog.segment.transaction_index import AbortedTransaction
 from seglog.upkeep.findings import Finding, Report
 from seglog.upkeep.index_check import IndexCheck
-from seglog.upkeep.log_check import UNREADABLE, Level, LogWalk
+from seglog.upkeep.log_check import Level, LogWalk
 
 LEVELS = ("headers", "crc", "deep")
 ABORT_MARKER = struct.pack(">hh", 0, 0)     # a control record's key: version 0, type ABORT
