@@ -9,6 +9,7 @@ from seglog.clock import ManualClock
 from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
+from seglog.delayed.snapshot import decode_rows
 from seglog.delayed.storage import InMemoryBucketSnapshotStorage
 from seglog.delayed.worker import InlineWorker
 from support.delayed import WORKLOADS, operations, stream, workload
@@ -20,6 +21,11 @@ class RecordingStorage(InMemoryBucketSnapshotStorage):
     def __init__(self):
         super().__init__(first_id=1000)
         self.written = []
+        self.listed_as = {}  # id -> property
+
+    def update_properties(self, changes):
+        self.listed_as |= {int(value): name for name, value in changes.items() if value is not None}
+        super().update_properties(changes)
 
     def create_snapshot(self, metadata, segments):
         self.written.append([*metadata, *segments])
@@ -150,3 +156,17 @@ def test_snapshots_are_pulsars_until_the_first_merge(name):
     assert same >= 3 or name == "unlimited-seg"
     for number in range(same):
         assert replay.storage.written[number] == real[number], f"snapshot {number} of {same}"
+
+
+@pytest.mark.parametrize("name", ["clear", "merge", "restart-merge", "trim"])
+def test_the_first_merge_takes_the_buckets_that_pulsar_took(name):
+    replay = Replay(name).run()
+    first = 1000 + replay.at_merge
+    (real,) = (step["key"] for step in replay.steps if step["op"] == "snapshot_create" and step["id"] == first)
+    assert replay.storage.listed_as[first] == real
+    # Pulsar left out the loaded segments of its sources (#26251); ours holds what Pulsar's does, and those.
+    ours, pulsars = (
+        {row for entry in entries[1:] for row in decode_rows(entry)}
+        for entries in (replay.storage.written[replay.at_merge], golden_snapshots(name)[replay.at_merge])
+    )
+    assert ours > pulsars

@@ -253,9 +253,9 @@ def test_a_change_of_configuration_counts_from_the_next_seal_on():
 
 def test_two_neighbours_are_merged_where_the_fan_in_is_the_proposals():
     tracker, _ = make("bucket", max_buckets=3, merge_fan_in=2, min_index_count=1)
-    for ledger, count in [(1, 5), (2, 3), (3, 3), (4, 5), (5, 1)]:
+    for ledger, count, delay in [(1, 5, 30_000), (2, 3, 20_000), (3, 3, 10_000), (4, 5, 30_000), (5, 1, 30_000)]:
         for entry in range(count):
-            tracker.add_message(ledger, entry, NOW + 10**6 + entry)
+            tracker.add_message(ledger, entry, NOW + delay + entry)
     assert [(b.start, b.end) for b in tracker.buckets] == [(1, 1), (2, 3), (4, 4)]
 
 

@@ -59,22 +59,28 @@ def bucket_of(buckets: Sequence[Bucket], ledger_id: int) -> Bucket | None:
 def select_for_merge(buckets: Sequence[Bucket], fan_in: int) -> Sequence[Bucket]:
     """`fan_in` neighbours to be merged, else one less, down to two; empty where there is nothing to merge.
 
-    Of all neighbours those with the fewest remaining messages, of equals those whose next segment comes first, of
-    equals the oldest (BucketDelayedDeliveryTracker.selectMergedBuckets of Pulsar 4.2.4). Pulsar takes only buckets that
-    have a segment to load, because it loses the others' messages (#26251); here such buckets come first, and where
-    there are none, any.
+    Neighbours are looked at from the oldest on, and a later group is preferred when it has no more messages than any
+    group before it and its next segment is due before that of the preferred one. So says the code of Pulsar 4.2.4
+    (BucketDelayedDeliveryTracker.selectMergedBuckets) and so say its golden runs; its comment says "the fewest
+    messages". Pulsar takes only buckets that have a segment to load, because it loses the messages of the others
+    (#26251); here such buckets come first, and where there are none, any.
     """
     for only_unloaded in (True, False):
         for width in range(min(fan_in, len(buckets)), 1, -1):
-            best: tuple[int, int, int] | None = None
+            preferred: Sequence[Bucket] = ()
+            fewest = earliest = 2**63
             for slot in range(len(buckets) - width + 1):
                 group = buckets[slot : slot + width]
                 if any(b.merging or b.snapshot_id is None or (only_unloaded and b.next_at is None) for b in group):
                     continue
-                next_at = min((at for b in group if (at := b.next_at) is not None), default=2**63)
-                rank = (sum(b.remaining for b in group), next_at, slot)
-                if best is None or rank < best:
-                    best = rank
-            if best is not None:
-                return buckets[best[2] : best[2] + width]
+                remaining = sum(b.remaining for b in group)
+                if remaining > fewest:
+                    continue
+                fewest = remaining
+                next_at = min((at for b in group if (at := b.next_at) is not None), default=2**63 - 1)
+                if next_at < earliest:
+                    earliest = next_at
+                    preferred = group
+            if preferred:
+                return preferred
     return ()

@@ -279,6 +279,16 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
         self._expect(bucket)
         self._succeeded("load", began)
 
+    def has_message_available(self) -> bool:
+        with self._lock:
+            # A segment that begins with messages trimmed or cancelled seems due before one of its messages is.
+            while (next_at := self.next_delivery_time()) is not None and next_at <= self._cutoff():
+                bucket = self._first_unloaded()
+                if bucket is None or bucket.next_at != next_at:
+                    return True
+                self._load_next(bucket)
+            return False
+
     def next_delivery_time(self) -> int | None:
         with self._lock:
             next_at = super().next_delivery_time()
