@@ -27,7 +27,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Goal:
-    """Ours must take at most 1/must of the peer's CPU time; `stretch` is the figure to hope for. None: for information."""
+    """Ours must take at most 1/must of the peer's CPU time (None: no goal); `stretch` is the figure to hope for."""
 
     must: float | None = None
     stretch: float | None = None

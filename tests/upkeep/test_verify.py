@@ -16,6 +16,8 @@ CASES = [pytest.param(case, id=case.name) for case in golden_cases()]
 DAMAGED = sorted((unpack("kafka") / "corrupt").iterdir())
 CONFIG_KEYS = ("segment.bytes", "segment.index.bytes", "index.interval.bytes")
 
+SMALL = {"index.interval.bytes": 256, "segment.index.bytes": 8192}      # of most golden cases
+
 # The same bytes as the undamaged source: there was nothing to take away.
 UNDAMAGED = {"v1-none-ct-k391--epoch-missing", "v2-lz4-ct-k391--index-empty-active"}
 
@@ -68,6 +70,14 @@ def test_what_kafka_wrote_is_clean_but_for_a_crash(case, level):
         assert report.ok, report.findings
 
 
+def test_what_the_cleaner_retention_and_rolls_left_is_clean(golden_kafka):
+    """Before and after, by three versions; deep, since holes and horizons are what it leaves."""
+    directories = {log.parent for log in (golden_kafka / "pairs").rglob("*.log")}
+    found = [verify(d, config=SMALL, level="deep") for d in sorted(directories)]
+    assert len(found) == 249
+    assert [r.path for r in found if not r.ok] == []
+
+
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in DAMAGED if case.name not in UNDAMAGED])
 def test_what_recovery_repairs_is_found(case):
     report = verify(case / f"{case.name}-0", config=config(case))
@@ -100,9 +110,6 @@ def copy(golden_kafka, tmp_path):
     def make(case="v2-lz4-ct-k391"):
         return shutil.copytree(golden_kafka / "cases" / case / f"{case}-0", tmp_path / f"{case}-0")
     return make
-
-
-SMALL = {"index.interval.bytes": 256, "segment.index.bytes": 8192}
 
 
 def patch(path, position, raw):
