@@ -207,8 +207,7 @@ def _table_records(table) -> None:
 
 
 def touch(record) -> None:
-    numbers = record.offset, record.timestamp, record.size_bytes, record.sequence, record.timestamp_type
-    assert all(isinstance(n, int) for n in numbers)
+    assert len((record.offset, record.timestamp, record.size_bytes, record.sequence, record.timestamp_type)) == 5
     key, value = record.key, record.value
     assert (None if record.value_view is None else bytes(record.value_view)) == value
     assert (None if record.key_view is None else bytes(record.key_view)) == key

@@ -374,6 +374,7 @@ def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_CONTENT_SIZE_BIT = 0x08
 _LZ4_DICTIONARY_BIT = 0x01
+_LZ4_MOST_EXPANSION = 255   # a byte of a match's length stands for so many
 _LZ4_HC_SLOWEST = 12        # liblz4's highest level; lz4-java takes up to 17 and does the same
 _LZ4_HC_FASTEST = 3         # below this, liblz4's frames use the fast compressor
 
@@ -397,6 +398,8 @@ def _lz4(data: "Buffer", level: int, magic: int) -> "Buffer":
 def _un_lz4(payload: "Buffer", limit_bytes: int, magic: int) -> "Buffer":
     lz4 = _lz4_library()
     view = memoryview(payload)
+    # The library takes all the memory that a piece may need before it looks: no more than these bytes can give.
+    piece_bytes = min(PIECE_BYTES, _LZ4_MOST_EXPANSION * len(view))
     out = bytearray()
     pos = 0
     try:
@@ -410,9 +413,9 @@ def _un_lz4(payload: "Buffer", limit_bytes: int, magic: int) -> "Buffer":
                 pos += len(header)
             at_end = False
             while not at_end:
-                piece, read, at_end = lz4.decompress_chunk(context, view[pos:], max_length=PIECE_BYTES)
+                piece, read, at_end = lz4.decompress_chunk(context, view[pos:], max_length=piece_bytes)
                 pos += read
-                if not at_end and pos == len(view) and len(piece) < PIECE_BYTES:
+                if not at_end and pos == len(view) and len(piece) < piece_bytes:
                     raise _corrupt(Codec.LZ4, "it ends inside a frame")
                 if len(out) + len(piece) > limit_bytes:
                     raise _too_large(limit_bytes)
