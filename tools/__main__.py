@@ -1,4 +1,4 @@
 """`python -m seglog.tools`: the same as `seglog`, where the console script is not on the path."""
-from .cli import main
+from .start import main
 
 main()

@@ -10,12 +10,13 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import StringIO
 from typing import Any, NoReturn
 
 import click
 
 from seglog._version import __version__
-from seglog.errors import SeglogError
+from seglog.errors import SeglogError, StorageError
 
 from . import report
 
@@ -144,6 +145,11 @@ def cli() -> None:
 
 def main() -> None:
     """The console script."""
+    if sys.stderr is None:      # closed by the shell (2>&-): nobody listens
+        sys.stderr = StringIO()
+    if sys.stdout is None:
+        sys.stdout = StringIO()
+        sys.exit(report.show_error(StorageError("standard output is closed"), "seglog", as_json=False))
     for stream in (sys.stdout, sys.stderr):
         # A key or a file name may hold what the terminal's encoding cannot: show it, escaped.
         reconfigure = getattr(stream, "reconfigure", None)

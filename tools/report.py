@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from types import TracebackType
 from typing import Self
@@ -191,18 +192,20 @@ _OS_HINTS = {
 def show_error(error: SeglogError, command_path: str, *, as_json: bool) -> int:
     """Three lines on stderr, and with `--json` a line on stdout too. Returns the exit status."""
     where = error.where or command_path
-    sys.stdout.flush()
+    with suppress(OSError):     # it may be stdout itself that takes no more: a full disk
+        sys.stdout.flush()
     sys.stderr.write(
         f"{paint('error:', 'bold', 'red', err=True)} {_one_line(error.what)} [{error.code}]\n"
         f"  at: {_one_line(where)}\n"
         f"  try: {_one_line(error.hint)}\n"
     )
     if as_json:
-        print_json(
-            "error", code=error.code, what=error.what, file=error.file, position=error.position, offset=error.offset,
-            fix=error.hint, exit_status=error.exit_status,
-        )
-        sys.stdout.flush()
+        with suppress(OSError):
+            print_json(
+                "error", code=error.code, what=error.what, file=error.file, position=error.position,
+                offset=error.offset, fix=error.hint, exit_status=error.exit_status,
+            )
+            sys.stdout.flush()
     return error.exit_status
 
 

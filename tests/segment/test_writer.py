@@ -108,6 +108,14 @@ def test_offsets_go_up_to_31_bits_above_the_base(tmp_path, last, count):
     assert write(tmp_path, BASE, batch(BASE) + batch(last))[1] == count
 
 
+def test_a_segment_may_end_at_the_last_offset_there_is(tmp_path):
+    base = 2**63 - 5
+    batches = [batch(base), batch(base + 1)]
+    writer, count = write(tmp_path, base, b"".join(batches))
+    assert count == 2
+    assert writer.path.read_bytes() == b"".join(batches)
+
+
 def test_a_batch_that_no_index_entry_can_name_is_refused(tmp_path):
     window = Window(batch(BASE + 2**31))
     table = scan(window)

@@ -1,6 +1,7 @@
 """What every command has in common: loading, help, errors in three lines, exit statuses."""
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -332,3 +333,30 @@ def test_a_path_that_may_not_be_read_is_the_systems_refusal(tmp_path):
     result = CliRunner().invoke(cli.cli, ["ls", str(tmp_path / "orders-0")])
     assert result.exit_code == 3
     three_lines(result)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+@pytest.mark.parametrize("arguments", [["ls"], ["ls", "--json"], ["dump", "--json"]], ids=" ".join)
+def test_a_full_or_closed_standard_output_is_status_3(golden_kafka, arguments):
+    path = golden_kafka / "cases/v2-none-ct-k391/v2-none-ct-k391-0"
+    for redirection in (">/dev/full", ">&-"):
+        command = shlex.join([sys.executable, "-m", "seglog.tools", *arguments, str(path)])
+        done = subprocess.run(
+            f"{command} {redirection}", shell=True, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 3
+        assert len(done.stderr.splitlines()) == 3, done.stderr
+
+
+def test_an_interrupt_while_the_program_loads_ends_it_by_the_signal():
+    code = (
+        "import os, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'seglog.tools.cli': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from seglog.tools.start import main; main()\n"
+    )
+    done = run_python(code)
+    assert done.returncode == -signal.SIGINT
+    assert not done.stderr

@@ -78,7 +78,7 @@ class SegmentWriter:
         # Index entries lie more than index.interval.bytes apart, so that these bytes leave one of them free at
         # least. Nearer to the end of an index, batches go one by one: the one that fills it is the last.
         room = min(self._segment_bytes - self.size_bytes, (entries_left - 1) * self._index_interval_bytes)
-        stop = cut(table, first, room, self.base_offset + RELATIVE_OFFSET_MAX)
+        stop = cut(table, first, room, min(self.base_offset + RELATIVE_OFFSET_MAX, names.MAX_OFFSET))
         if stop == first < len(table) and self._takes(table, first, entries_left):
             return first + 1
         return stop
