@@ -23,7 +23,7 @@ Entries = IndexFile | tuple[()]
 # An empty .index is right for a segment that was written in one append, as 2.8's cleaner and followers
 # up to 4.0 write: beyond so many intervals it is more likely lost. (The time index is no witness: each
 # close of a log adds an entry to it without one here.)
-EMPTY_INDEX_INTERVALS = 16
+EMPTY_INDEX_INTERVALS = 12
 
 
 class IndexCheck:
