@@ -31,8 +31,10 @@ cdef enum:
     # Below so many rows shifting them into place beats counting digits.
     FEW_ROWS = 24
     # A digit of 11 bits: three passes sort delays of a day in ms, and 2048 counters stay in the first-level cache.
-    DIGIT_BITS = 11
-    DIGITS = 1 << DIGIT_BITS
+    # Fewer rows than so many are passed over quicker than so many counters: they get digits of 8 bits.
+    WIDE_DIGIT_BITS = 11
+    NARROW_DIGIT_BITS = 8
+    WIDE_FROM_ROWS = 4096
     # Tag and size of an index, three tags and three varints: no index takes more.
     MAX_INDEX_BYTES = 2 + 3 * 11
 
@@ -88,13 +90,16 @@ cdef int sort_rows(DueRow* rows, int64_t n) noexcept nogil:
     cdef int64_t i, place, held
     cdef int field, shift, step
     cdef uint64_t digit
+    cdef int bits = WIDE_DIGIT_BITS if n >= WIDE_FROM_ROWS else NARROW_DIGIT_BITS
+    cdef int64_t digits = 1 << bits
+    cdef uint64_t mask = <uint64_t>digits - 1
     if n <= FEW_ROWS:
         insertion_sort(rows, n)
         return OK
     if in_order(rows, n):
         return OK
     scratch = <DueRow*>malloc(n * sizeof(DueRow))
-    counts = <int64_t*>malloc(DIGITS * sizeof(int64_t))
+    counts = <int64_t*>malloc(digits * sizeof(int64_t))
     if scratch == NULL or counts == NULL:
         free(scratch)
         free(counts)
@@ -111,23 +116,23 @@ cdef int sort_rows(DueRow* rows, int64_t n) noexcept nogil:
         field = 2 - step
         shift = 0
         while shift < 64 and (differ[field] >> shift) != 0:
-            if (differ[field] >> shift) & (DIGITS - 1):
-                memset(counts, 0, DIGITS * sizeof(int64_t))
+            if (differ[field] >> shift) & mask:
+                memset(counts, 0, digits * sizeof(int64_t))
                 for i in range(n):
-                    counts[(field_of(&source[i], field) >> shift) & (DIGITS - 1)] += 1
+                    counts[(field_of(&source[i], field) >> shift) & mask] += 1
                 place = 0
-                for i in range(DIGITS):
+                for i in range(digits):
                     held = counts[i]
                     counts[i] = place
                     place += held
                 for i in range(n):
-                    digit = (field_of(&source[i], field) >> shift) & (DIGITS - 1)
+                    digit = (field_of(&source[i], field) >> shift) & mask
                     target[counts[digit]] = source[i]
                     counts[digit] += 1
                 swap = source
                 source = target
                 target = swap
-            shift += DIGIT_BITS
+            shift += bits
     if source != rows:
         memcpy(rows, source, n * sizeof(DueRow))
     free(scratch)
@@ -452,7 +457,8 @@ def decode_segment(Window window not None):
     if rc == NO_MEMORY:
         raise MemoryError
     if rc != OK:
+        what = "a number outside its range" if rc == OFFSET_RANGE else words(rc)
         raise CorruptDelayedIndexError(
-            f"index {n} of a snapshot segment: {words(rc)}", file=window.name, position=s.p - window.base
+            f"index {n} of a snapshot segment: {what}", file=window.name, position=s.p - window.base
         )
     return found

@@ -263,7 +263,6 @@ cdef class DueRuns:
         cdef int64_t end = first
         cdef int64_t n = min(deliver_at.shape[0], ledger_id.shape[0], entry_id.shape[0])
         cdef int64_t ledger, i, added
-        cdef bint adjacent = True
         if first < 0 or first >= n:
             raise IndexError(f"row {first} of columns of {n}")
         ledger = ledger_id[first]
@@ -274,14 +273,12 @@ cdef class DueRuns:
             while end - first < limit and ledger_id[end] == ledger and deliver_at[end] > cutoff:
                 if deliver_at[end] < 0 or entry_id[end] < 0 or entry_id[end] > MAX_ENTRY_ID:
                     break
-                if end > first:
-                    if entry_id[end] <= entry_id[end - 1]:
-                        break
-                    adjacent &= entry_id[end] == entry_id[end - 1] + 1
+                if end > first and entry_id[end] <= entry_id[end - 1]:
+                    break
                 end += 1
         if end == first:
             return first, 0
-        if pending.put_many(ledger, &entry_id[first], end - first, adjacent):
+        if pending.put_many(ledger, &entry_id[first], end - first):
             try:
                 self.push_range(deliver_at, ledger_id, entry_id, first, end)
             except MemoryError:

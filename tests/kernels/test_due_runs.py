@@ -211,6 +211,17 @@ def test_no_position_is_refused(position):
         PendingSet(BitMap).add(*position)
 
 
+@given(st.sets(st.integers(0, 2**32 - 1) | st.integers(60_000, 70_000), max_size=60), st.integers(0, 9000))
+def test_a_merged_bitmap_has_the_same_bits_and_no_runs(numbers, neighbours):
+    numbers |= set(range(10**6, 10**6 + neighbours))
+    pending = PendingSet(BitMap)
+    pending.merge(3, BitMap(numbers))
+    assert pending.count == len(numbers)
+    if numbers:
+        assert pending.bitmap(3) == BitMap(numbers)
+        assert pending.bitmap(3).get_statistics()["n_run_containers"] == 0
+
+
 # --- twins ---------------------------------------------------------------------------------
 
 
