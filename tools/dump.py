@@ -101,10 +101,12 @@ def _lost_sink(lost: list[LostRange], as_json: bool) -> Callable[[LostRange], No
                 first_offset=gone.first_offset, last_offset=gone.last_offset, reason=gone.reason,
             )
         else:
-            upto = "" if gone.last_offset < 0 else f"…{gone.last_offset}"
+            offsets = f"offsets {gone.first_offset}{'' if gone.last_offset < 0 else f'…{gone.last_offset}'}"
+            if 0 <= gone.last_offset < gone.first_offset:
+                offsets = "no offset is missing"
             report.note(
                 f"skipped {report.size(gone.size_bytes)} at {gone.file}, byte {gone.position} "
-                f"(offsets {gone.first_offset}{upto}): {gone.reason}"
+                f"({offsets}): {gone.reason}"
             )
 
     return sink
@@ -201,7 +203,7 @@ def _records_as_text(
     place: Place, partition: Partition, selection: Selection, on_lost: OnLost, max_value_bytes: int | None
 ) -> None:
     heading = _Heading(place)
-    offset_width = len(str(partition.log_end_offset))
+    offset_width = len(str(_end_of(partition)))
     key_width = 6
     for segment, batch, _, chosen in select_records(partition, selection, on_lost):
         heading(segment)
@@ -217,6 +219,14 @@ def _records_as_text(
                 f"{record.offset:>{offset_width}}  {report.moment(record.timestamp):<24}  {key:<{key_width}}  "
                 f"{rest}{headers}\n"
             )
+
+
+def _end_of(partition: Partition) -> int:
+    """About where the offsets end: for the width of a column, damage is no matter."""
+    try:
+        return partition.log_end_offset
+    except CorruptRecordError:
+        return partition.segments[-1].base_offset
 
 
 _BATCH_ROW = "{:>12} {:>10}  {:<2} {:<6} {:>12} {:>12} {:>6}  {:<15} {:<24} {:>5}  {}"

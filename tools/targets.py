@@ -29,8 +29,7 @@ class Place:
 
     def open(self, settings: Mapping[str, object] | None = None) -> Partition:
         """Opened to be read, narrowed to the one segment where one was asked for."""
-        directory = self.directory if self.directory.name else self.directory.resolve()
-        partition = Partition(directory, config=settings)
+        partition = Partition(self.directory, config=settings)
         if self.only is not None:
             partition.segments = [s for s in partition.segments if s.path.name == self.only.name]
         return partition

@@ -63,7 +63,7 @@ class CorruptRecordError(SeglogError):
     read on with `on_corrupt="skip"`, and let `seglog verify` list what is lost."""
 
     code = "corrupt_record"
-    hint = 'run `seglog verify` on the directory; read past it with on_corrupt="skip"'
+    hint = "run `seglog verify` on the directory; `seglog dump --on-corrupt skip` reads past it"
 
 
 class CorruptIndexError(SeglogError):

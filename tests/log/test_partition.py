@@ -8,6 +8,7 @@ import struct
 
 import pytest
 
+from seglog._kernels.crc import crc32c
 from seglog.errors import CorruptRecordError, InvalidArgumentError, NotALogError, StorageError
 from seglog.log.checkpoints import format_offset_checkpoint
 from seglog.log.partition import open_partition
@@ -103,6 +104,47 @@ def test_skipping_goes_on_after_the_damage_and_reports_what_is_lost(golden_kafka
     assert len(got) < len(whole)
 
 
+@pytest.mark.parametrize("source", ["v2-lz4-ct-k391", "v1-gzip-ct-k391"])
+def test_columns_skip_what_records_skip(copy, source):
+    path = copy(f"cases/{source}")
+    log = min(path.glob("*.log"))
+    with open_partition(path) as p:
+        batches = list(p.batches())
+    raw = bytearray(log.read_bytes())
+    raw[batches[1].position + batches[1].size_bytes - 1] ^= 1       # a checksum that does not fit
+    raw[batches[4].position + 8] ^= 1                               # a size that cannot be
+    log.write_bytes(raw)
+    lost, lost_of_columns = [], []
+    with open_partition(path) as p:
+        offsets = [r.offset for r in p.records(on_corrupt="skip", lost=lost)]
+        chunks = list(p.columns(on_corrupt="skip", lost=lost_of_columns))
+        with pytest.raises(CorruptRecordError):
+            list(p.columns())
+    assert [o for chunk in chunks for o in chunk.offset] == offsets
+    assert lost_of_columns == lost
+    assert len(lost) == 2
+
+
+def test_columns_skip_a_batch_that_does_not_open(copy):
+    """Its checksum is right: whoever wrote it wrote it so."""
+    path = copy("cases/v2-none-ct-k391")
+    log = min(path.glob("*.log"))
+    with open_partition(path) as p:
+        batch = list(p.batches())[2]
+    raw = bytearray(log.read_bytes())
+    start, end = batch.position, batch.position + batch.size_bytes
+    raw[start + 61] ^= 0x40                                         # the first record's length
+    struct.pack_into(">I", raw, start + 17, crc32c(bytes(raw[start + 21 : end])))
+    log.write_bytes(raw)
+    lost, lost_of_columns = [], []
+    with open_partition(path) as p:
+        offsets = [r.offset for r in p.records(on_corrupt="skip", lost=lost)]
+        chunks = list(p.columns(on_corrupt="skip", lost=lost_of_columns))
+    assert [o for chunk in chunks for o in chunk.offset] == offsets
+    assert [(gap.position, gap.size_bytes) for gap in lost_of_columns] == [(batch.position, batch.size_bytes)]
+    assert [gap.position for gap in lost] == [batch.position]
+
+
 @pytest.mark.parametrize("kind", ["tail-cut7", "tail-cut-17", "zero-tail"])
 @pytest.mark.parametrize("source", ["v1-none-ct-k391", "v2-lz4-ct-k391", "txn-v2-k391"])
 def test_a_write_that_did_not_finish_ends_the_data(golden_kafka, source, kind):
@@ -178,6 +220,23 @@ def test_a_pipe_in_a_file_s_place_is_not_waited_for(copy, name):
     os.mkfifo(path / name)
     with open_partition(path) as p, pytest.raises(StorageError, match="no regular file"):
         print(p.leader_epochs, p.segments[0].transaction_index)
+
+
+def test_the_directory_one_stands_in_has_its_name(copy, monkeypatch):
+    path = copy("cases/v2-lz4-ct-k391")
+    (path.parent / "log-start-offset-checkpoint").write_bytes(format_offset_checkpoint({("v2-lz4-ct-k391", 0): 30}))
+    (path / "below").mkdir()
+    for place, spelt in ((path, "."), (path / "below", "..")):
+        monkeypatch.chdir(place)
+        with open_partition(spelt) as p:
+            assert (p.topic, p.partition, p.log_start_offset) == ("v2-lz4-ct-k391", 0, 30)
+
+
+@pytest.mark.parametrize("time", [1.5, None, True, dt.date(2023, 11, 14), "yesterday", 2**63, "9" * 30])
+def test_what_is_no_time_is_refused(golden_kafka, time):
+    with open_partition(golden_kafka / "cases/v2-none-ct-k391/v2-none-ct-k391-0") as p, \
+            pytest.raises(InvalidArgumentError):
+        p.offsets_for_time(time)
 
 
 def test_records_outlive_their_partition(golden_kafka):

@@ -229,3 +229,9 @@ def test_text_shows_every_batch(golden_kafka):
     text = seglog("dump", "--batches", partition_of(case)).stdout
     batches = golden_lines(case, "batches")
     assert sum(" v2 " in line for line in text.splitlines()) == len(batches)
+
+
+def test_text_skips_damage_in_the_last_segment_too(golden_kafka):
+    path = golden_kafka / "corrupt/v2-lz4-ct-k391--size-tiny/v2-lz4-ct-k391--size-tiny-0"
+    result = seglog("dump", "--on-corrupt", "skip", path, status=7)
+    assert "skipped " in result.stderr

@@ -43,6 +43,8 @@ class Partition:
         self, path: str | Path, *, config: Mapping[str, object] | LogConfig | None = None
     ) -> None:
         self.path = Path(path)
+        if self.path.name in ("", ".."):     # the name says the topic, and the log dir is the directory above
+            self.path = self.path.resolve()
         self.config = config if isinstance(config, LogConfig) else LogConfig.of(config or {})
         parsed = names.parse_partition_dir(self.path.name)
         self.topic = parsed.topic if parsed else self.path.name
@@ -197,10 +199,7 @@ class Partition:
                     # The whole batch before its first record: a damaged one gives nothing, not a part.
                     records = list(batch)
                 except CorruptRecordError as e:
-                    on_lost(LostRange(
-                        str(segment.path), batch.position, batch.size_bytes,
-                        batch.last_offset - max(batch.last_offset_delta, 0), batch.last_offset, e.what,
-                    ))
+                    on_lost(_lost_batch(segment, batch, e))
                     continue
                 for record in records:
                     if record.offset >= stop:
@@ -215,16 +214,31 @@ class Partition:
         *,
         control: bool = False,
         chunk_bytes: int = 4 << 20,
+        on_corrupt: OnCorrupt = "raise",
+        lost: list[LostRange] | None = None,
     ) -> Iterator[Columns]:
         """The records as columns in Arrow's layout, in chunks of about `chunk_bytes` from reused memory.
 
         Whole batches: the first chunk may begin below `start`, the last may reach beyond `stop`.
-        Each chunk's memory returns to the pool when nothing refers to it any more.
+        Each chunk's memory returns to the pool when nothing refers to it any more. `on_corrupt="skip"` goes on
+        after damage; what was skipped is appended to `lost`.
         """
+        on_lost = _lost_sink(on_corrupt, lost)
         if self._pool is None:
             self._pool = ArenaPool(chunk_bytes)
-        for _, table in self.tables(start, stop, check_crc=False):
-            yield from chunks(table, self._pool, chunk_bytes=chunk_bytes, include_control=control)
+        for segment, table in self.tables(start, stop, check_crc=on_lost is not None, on_lost=on_lost):
+            walk = chunks(
+                table, self._pool, chunk_bytes=chunk_bytes, check_crc=on_lost is None, include_control=control
+            )
+            while True:
+                try:
+                    yield from walk
+                    break
+                except CorruptRecordError as e:
+                    if on_lost is None:
+                        raise
+                    on_lost(_lost_batch(segment, table[walk.next_batch], e))
+                    walk.next_batch += 1
 
     # --- seeking -----------------------------------------------------------------------------
 
@@ -286,6 +300,13 @@ class Partition:
     def _epoch_at(self, offset: int) -> int | None:
         epochs = self._epochs()
         return epochs.epoch_for_offset(offset) if epochs else None
+
+
+def _lost_batch(segment: Segment, batch: RecordBatch, error: CorruptRecordError) -> LostRange:
+    return LostRange(
+        str(segment.path), batch.position, batch.size_bytes,
+        batch.last_offset - max(batch.last_offset_delta, 0), batch.last_offset, error.what,
+    )
 
 
 def _lost_sink(on_corrupt: OnCorrupt, lost: list[LostRange] | None) -> Callable[[LostRange], None] | None:

@@ -27,6 +27,8 @@ def to_timestamp_ms(when: int | dt.datetime | str, *, now_ms: int | None = None)
                 f"a datetime without a time zone: {when!r}", hint="say which: datetime(..., tzinfo=UTC)"
             )
         return (when - _EPOCH) // dt.timedelta(milliseconds=1)
+    if not isinstance(when, str):
+        raise InvalidArgumentError(f"not a time: {when!r}", hint="give milliseconds, a datetime, ISO 8601, or -2h")
     text = when.strip()
     if re.fullmatch(r"-?[0-9]{1,19}", text):
         return _checked(int(text), when)

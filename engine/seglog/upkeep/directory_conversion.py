@@ -67,7 +67,7 @@ def convert(
     where a broker or another writer holds the log dir of either; StorageError; InvalidConfigError; codec errors.
     """
     if to != 2:
-        raise InvalidArgumentError(f"conversion to v{to} is not there yet", hint="the one target is v2: --to 2")
+        raise InvalidArgumentError(f"conversion to version {to!r} is not there yet", hint="the one target is 2")
     if repack_bytes < 0 or repack_bytes > names.MAX_PARTITION:
         raise InvalidArgumentError(f"batches of {repack_bytes} bytes: 0 keeps the batches, a size packs them")
     if repack_bytes and delete_horizon_ms is not None:
