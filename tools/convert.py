@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from seglog.errors import NotALogError
+from seglog.errors import InvalidArgumentError, NotALogError
 from seglog.format import names
 from seglog.format.compression import Codec
 from seglog.fs.aside import write_atomically
@@ -52,6 +52,8 @@ def command(
     """
     if dst is None and proof_file is not None:
         raise click.UsageError("--proof needs DST: a dry run proves nothing")
+    if proof_file is not None:
+        _check_proof_file(proof_file, src)
     version = to.lower().removeprefix("v")
     if not version.isdigit():
         raise click.BadParameter(f"{to!r} is no format version", param_hint="--to")
@@ -79,6 +81,20 @@ def command(
     else:
         print("\n".join(_result_text(result, src, dst)))
     return 0
+
+
+def _check_proof_file(proof_file: Path, src: Path) -> None:
+    """Before the work: a target that stands while its command failed would be taken for a failed conversion."""
+    directory = Path(os.path.realpath(proof_file.parent))
+    if not directory.is_dir():
+        raise InvalidArgumentError("the directory for the proof is not there", file=directory, hint="make it first")
+    if proof_file.is_dir():
+        raise InvalidArgumentError("a directory stands where the proof should", file=proof_file, hint="name a file")
+    source = Path(os.path.realpath(src))
+    if source in (directory, *directory.parents):
+        raise InvalidArgumentError(
+            "the proof would lie in the source, which is never changed", file=proof_file, hint="choose another place"
+        )
 
 
 # --- JSON --------------------------------------------------------------------------------

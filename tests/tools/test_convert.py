@@ -145,3 +145,12 @@ def test_an_interrupt_is_status_130_and_leaves_nothing(source, target, monkeypat
     assert not [p for p in target.parent.iterdir() if p.name != ".lock"]
 
 
+@pytest.mark.parametrize("place", ["nowhere/proof.json", "source-0/proof.json", "."])
+def test_a_proof_that_cannot_be_kept_there_is_refused_before_the_work(golden_kafka, tmp_path, place):
+    source = tmp_path / "source-0"
+    shutil.copytree(golden_kafka / "cases/v1-none-ct-k391/v1-none-ct-k391-0", source)
+    before = sorted(source.iterdir())
+    result = seglog("convert", source, tmp_path / "target-0", "--proof", tmp_path / place, status=2)
+    assert "[invalid_argument]" in result.stderr
+    assert not (tmp_path / "target-0").exists()
+    assert sorted(source.iterdir()) == before
