@@ -24,6 +24,7 @@ cpdef enum Status:
     ZEROS = -18             # zero bytes where a batch should begin: a preallocated tail
     LIMIT = -19             # the caller's limit was reached; no error
     BAD_COMPRESSED = -20    # the codec refused the payload
+    BAD_FIELD = -21         # a protobuf field that cannot be, or a required one that is missing
 
 from libc.stdint cimport int64_t
 

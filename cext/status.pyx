@@ -21,6 +21,7 @@ _WORDS = {
     ZEROS: "zero bytes where a batch should begin",
     LIMIT: "the limit was reached",
     BAD_COMPRESSED: "the codec refused the payload",
+    BAD_FIELD: "a protobuf field that cannot be, or a required one that is missing",
 }
 
 

@@ -22,5 +22,6 @@ class Status(IntEnum):
     ZEROS = -18
     LIMIT = -19
     BAD_COMPRESSED = -20
+    BAD_FIELD = -21
 
 def words(status: int) -> str: ...
