@@ -197,6 +197,14 @@ class UnsupportedForMessageFormatError(SeglogError):
     hint = "convert to v2 first, or leave out what the old format cannot hold"
 
 
+class EncryptedPayloadError(SeglogError):
+    """A Pulsar payload that its producer encrypted. Entries carry it; only who has the producer's key opens it."""
+
+    code = "encrypted_payload"
+    exit_status = 4
+    hint = "take the payload as it is stored, and decrypt it with a Pulsar client that has the key"
+
+
 # --- somebody else holds it: exit 5 ------------------------------------------------------
 
 

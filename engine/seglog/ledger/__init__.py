@@ -1,0 +1,1 @@
+"""Pulsar's half: entries, and the ledgers that hold them."""

@@ -1,0 +1,138 @@
+"""A batch as the payload of an entry: messages one after another, compressed as a whole.
+
+Read and written through protobuf; `entry.Entry.opened_payload` decompresses. Layout: docs/formats/pulsar_entry.md.
+"""
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from seglog.config import LogConfig
+from seglog.errors import CorruptRecordError, InvalidArgumentError
+from seglog.format.payload_compression import PayloadCodec, compress_payload
+from seglog.ledger.entry import Entry, build_entry, parse_message, wire
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from seglog.wire.entry_pb2 import MessageMetadata, SingleMessageMetadata
+
+_MAX_INT32 = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class BatchedMessage:
+    """`value`: a view of the opened batch. With metadata.compacted_out it is the placeholder of a removed message."""
+
+    metadata: "SingleMessageMetadata"
+    value: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class MessageBatch:
+    """`trailing_bytes`: those behind the last message. Pulsar passes over them."""
+
+    messages: list[BatchedMessage]
+    trailing_bytes: int
+
+
+def read_batch(opened: "Buffer", count: int) -> MessageBatch:
+    """The `count` messages (num_messages_in_batch) of an opened payload.
+
+    Raises CorruptRecordError where the bytes do not hold them; `position` is that in the opened payload, `offset` the
+    message's number in the batch.
+    """
+    if count < 1:
+        raise CorruptRecordError(f"a batch of {count} messages")
+    data = memoryview(opened).cast("B")
+    kind = wire().SingleMessageMetadata
+    messages: list[BatchedMessage] = []
+    pos = 0
+    while len(messages) < count:
+        size = int.from_bytes(data[pos : pos + 4], "big")
+        begin = pos + 4
+        if size > len(data) - begin:
+            raise _short(pos, len(messages), count, f"metadata of {size} bytes where {len(data) - begin} are left")
+        try:
+            metadata: SingleMessageMetadata = parse_message(kind, data[begin : begin + size])
+        except CorruptRecordError as e:
+            e.position, e.offset = begin, len(messages)
+            raise
+        begin += size
+        if not 0 <= metadata.payload_size <= len(data) - begin:
+            found = f"a value of {metadata.payload_size} bytes where {len(data) - begin} are left"
+            raise _short(pos, len(messages), count, found)
+        messages.append(BatchedMessage(metadata, data[begin : begin + metadata.payload_size]))
+        pos = begin + metadata.payload_size
+    return MessageBatch(messages, len(data) - pos)
+
+
+def _short(pos: int, number: int, count: int, found: str) -> CorruptRecordError:
+    return CorruptRecordError(f"message {number} of {count} in a batch: {found}", position=pos, offset=number)
+
+
+def batch_of(entry: Entry, limit_bytes: int = LogConfig().max_decompressed_message_bytes) -> MessageBatch:
+    """The messages of an entry whose payload is a batch.
+
+    Raises InvalidArgumentError where it is none, and what Entry.opened_payload and read_batch raise.
+    """
+    fields = entry.fields()
+    if not fields.is_batch:
+        raise InvalidArgumentError("the entry is one message and no batch: its value is opened_payload()")
+    return read_batch(entry.opened_payload(limit_bytes), fields.num_messages)
+
+
+def write_batch(messages: "Iterable[tuple[SingleMessageMetadata, Buffer]]") -> bytes:
+    """Messages as an opened payload. `payload_size` is set here, in a copy of each metadata."""
+    parts: list[Buffer] = []
+    for given, value in messages:
+        size = memoryview(value).nbytes
+        if size > _MAX_INT32:
+            raise InvalidArgumentError(f"a message's value has at most 2 ** 31 - 1 bytes, not {size}")
+        metadata = wire().SingleMessageMetadata()
+        metadata.CopyFrom(given)
+        metadata.payload_size = size
+        serialized = metadata.SerializeToString()
+        parts += (len(serialized).to_bytes(4, "big"), serialized, value)
+    return b"".join(parts)
+
+
+def build_batch_entry(
+    metadata: "MessageMetadata",
+    messages: "Iterable[tuple[SingleMessageMetadata, Buffer]]",
+    codec: int = PayloadCodec.NONE,
+    *,
+    checksum: bool = True,
+) -> bytes:
+    """The bytes of an entry of a batch. Set here, in a copy of `metadata`: num_messages_in_batch, uncompressed_size
+    and, where there is one, compression.
+
+    Raises InvalidArgumentError for a batch of no messages, and as build_entry does.
+    """
+    listed = list(messages)
+    if not listed:
+        raise InvalidArgumentError("a batch has one message at least")
+    opened = write_batch(listed)
+    whole = wire().MessageMetadata()
+    whole.CopyFrom(metadata)
+    whole.num_messages_in_batch = len(listed)
+    return _build(whole, opened, codec, checksum)
+
+
+def build_message_entry(
+    metadata: "MessageMetadata", value: "Buffer", codec: int = PayloadCodec.NONE, *, checksum: bool = True
+) -> bytes:
+    """The bytes of an entry of one message that is no batch; the rest as for build_batch_entry."""
+    if metadata.HasField("num_messages_in_batch"):
+        raise InvalidArgumentError("num_messages_in_batch makes it a batch: see build_batch_entry")
+    whole = wire().MessageMetadata()
+    whole.CopyFrom(metadata)
+    return _build(whole, value, codec, checksum)
+
+
+def _build(metadata: "MessageMetadata", opened: "Buffer", codec: int, checksum: bool) -> bytes:
+    codec = PayloadCodec.of(codec)
+    metadata.ClearField("compression")
+    if codec is not PayloadCodec.NONE:
+        metadata.compression = wire().CompressionType.Value(codec.name)
+    metadata.uncompressed_size = memoryview(opened).nbytes
+    return build_entry(metadata, compress_payload(codec, opened), checksum=checksum)
