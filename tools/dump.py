@@ -5,6 +5,7 @@ Reads batch by batch and keeps none: memory does not grow with the log.
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -12,7 +13,7 @@ import click
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog.errors import CorruptRecordError
 from seglog.log.partition import Partition
-from seglog.segment.segment import LostRange, Segment
+from seglog.segment.segment import LostRange, Segment, checked_records
 
 from . import records as lines
 from . import report, small_files
@@ -144,31 +145,33 @@ def select_batches(
 
 def select_records(
     partition: Partition, selection: Selection, on_lost: OnLost
-) -> Iterator[tuple[Segment, RecordBatch, int, list[tuple[int, Record]]]]:
-    """(segment, batch, base offset, [(index in the batch, record)]) of the batches with something selected."""
+) -> Iterator[tuple[Segment, RecordBatch, int, Iterator[tuple[int, Record]]]]:
+    """(segment, batch, base offset, (index in the batch, record) ...) of the batches with something selected."""
     first = partition.log_start_offset if selection.start is None else selection.start
     last = _FOREVER if selection.stop is None else selection.stop
     since = -_FOREVER if selection.since is None else selection.since
     until = _FOREVER if selection.until is None else selection.until
     for segment, batch in select_batches(partition, selection, on_lost):
         try:
-            records = list(batch)
+            records = checked_records(batch)
         except CorruptRecordError as e:
             if on_lost is None:
                 raise
             base = batch.last_offset if batch.magic < 2 else batch.base_offset
             on_lost(LostRange(str(segment.path), batch.position, batch.size_bytes, base, batch.last_offset, e.what))
             continue
-        if not records:
+        opening = next(iter(records), None)
+        if opening is None:
             continue
-        base = lines.base_offset_of(batch, records)
-        chosen = list(enumerate(records))
-        if records[0].offset < first or records[-1].offset >= last:
-            chosen = [(n, r) for n, r in chosen if first <= r.offset < last]
+        base = lines.base_offset_of(batch, [opening])
+        chosen: Iterator[tuple[int, Record]] = enumerate(records)
+        if opening.offset < first or batch.last_offset >= last:
+            chosen = ((n, r) for n, r in chosen if first <= r.offset < last)
         if selection.is_by_time:
-            chosen = [(n, r) for n, r in chosen if since <= r.timestamp < until]
-        if chosen:
-            yield segment, batch, base, chosen
+            chosen = ((n, r) for n, r in chosen if since <= r.timestamp < until)
+        one = next(chosen, None)
+        if one is not None:
+            yield segment, batch, base, chain([one], chosen)
 
 
 # --- printing ----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from seglog._kernels.record_batch import RecordBatch
 from seglog.errors import CorruptIndexError, CorruptRecordError, RecordTooLargeError
 from seglog.log.partition import Partition
-from seglog.segment.segment import LostRange, Segment
+from seglog.segment.segment import LostRange, Segment, checked_records
 
 from . import records as lines
 
@@ -182,27 +182,28 @@ class Survey:
             return
         self._opened = 0
         try:
-            records = list(batch)
+            records = checked_records(batch)
         except (CorruptRecordError, RecordTooLargeError) as e:
             first = batch.last_offset if magic < 2 else batch.base_offset
             self.lost.append(LostRange(str(segment.path), batch.position, size, first, batch.last_offset, e.what))
             return
         stored = len(batch.payload())
-        use.records += len(records)
         use.stored_bytes += stored
         use.bare_bytes += self._opened if codec and self._opened else stored
-        self.records += len(records)
+        count = 0
         if batch.is_control:
-            for record in records:
+            for count, record in enumerate(records, 1):     # noqa: B007
                 self._see_control(lines.control_type(record.key), batch.producer_id)
         else:
             see = self.timestamps.see
-            for record in records:
+            for count, record in enumerate(records, 1):     # noqa: B007
                 see(record.timestamp, record.offset)
             if batch.timestamp_type == 1:
-                self.timestamps.log_append_time += len(records)
+                self.timestamps.log_append_time += count
+        use.records += count
+        self.records += count
         if magic == 2:
-            self._see_producer(batch, len(records))
+            self._see_producer(batch, count)
 
     def _see_control(self, kind: str, producer_id: int) -> None:
         if kind == "COMMIT":

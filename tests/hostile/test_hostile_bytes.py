@@ -12,7 +12,7 @@ from support.hostile_child import run_one
 from support.hostile_files import make_case
 from support.hostile_readers import Readers, Workshop
 from support.hostile_run import run
-from support.hostile_segment import BITS, flipped, segment_bytes
+from support.hostile_segment import BITS, BOMBS, flipped, segment_bytes
 
 IS_FULL = bool(os.environ.get("SEGLOG_TORTURE") or os.environ.get("SEGLOG_SANITIZE"))
 FILES = 100_000 if IS_FULL else 5_000
@@ -34,6 +34,12 @@ def test_every_reader_gives_a_result_or_a_seglog_error(kind, first, stop):
     print(outcome)
     assert not outcome.failures, "\n\n".join(outcome.failures)
     assert outcome.cases == stop - first
+
+
+def test_a_batch_that_opens_to_far_more_than_it_is_takes_no_more_than_the_limit():
+    outcome = run("bombs", 0, BOMBS, processes=1)
+    print(outcome)
+    assert not outcome.failures, "\n\n".join(outcome.failures)
 
 
 @pytest.mark.skipif(not ONE, reason="for replaying one case")

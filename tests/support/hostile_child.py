@@ -2,9 +2,9 @@
 
     python -m support.hostile_child KIND FIRST STOP PLACE
 
-KIND is `files` or `flips`. Before each case its number goes into PLACE/now; what was done is one JSON object on
-stdout. A case that breaks the rule is told there with its traceback; one that takes longer than WATCHDOG_S ends the
-process with faulthandler's.
+KIND is `files`, `flips` or `bombs`. Before each case its number goes into PLACE/now; what was done is one JSON object
+on stdout. A case that breaks the rule is told there with its traceback; one that takes longer than WATCHDOG_S ends
+the process with faulthandler's.
 """
 import faulthandler
 import json
@@ -22,7 +22,7 @@ from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from support.hostile_files import make_case
 from support.hostile_readers import LIMIT_BYTES, Readers, Workshop, read_case
-from support.hostile_segment import BASE_OFFSET, bit_of, flipped, segment_bytes
+from support.hostile_segment import BASE_OFFSET, bit_of, bomb, flipped, segment_bytes
 
 WATCHDOG_S = 60
 SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
@@ -36,21 +36,24 @@ ENOUGH_FAILURES = 10
 WARM_UP = 130       # the second round of what only one in 60 cases goes through
 
 _LOG = f"{BASE_OFFSET:020d}.log"
+_MADE = {"flips": flipped, "bombs": lambda number: bomb(number, LIMIT_BYTES)}
 
 
 def run_one(kind: str, number: int, readers: Readers, workshop: Workshop) -> None:
     if kind == "files":
         read_case(make_case(number), readers, workshop)
         return
-    if kind != "flips":
+    if kind not in _MADE:
         raise ValueError(f"no such kind of case: {kind}")
-    data = flipped(number)
+    data = _MADE[kind](number)
     readers.log_bytes(data)
     directory = workshop.lay_out("flips-0", right_indexes(), {_LOG: data})
     readers.partition(directory, directory / _LOG)
 
 
 def describe(kind: str, number: int) -> str:
+    if kind == "bombs":
+        return f"bomb {number}"
     return str(make_case(number)) if kind == "files" else f"flip {number}: bit {bit_of(number)} of the segment"
 
 
@@ -68,7 +71,12 @@ def right_indexes() -> dict[str, bytes]:
 
 
 def largest_resident_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    try:
+        # Not ru_maxrss, where there is a choice: on Linux that begins with what the parent had.
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    except FileNotFoundError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def limit_address_space() -> None:
@@ -86,7 +94,7 @@ def main(kind: str, first: int, stop: int, place: str) -> None:
     failures: list[tuple[int, str]] = []
     slowest, at_first = (0.0, -1), 0
     for number in range(first, stop):
-        if number == first + WARM_UP:
+        if number == first + (1 if kind == "bombs" else WARM_UP):
             at_first = largest_resident_bytes()
             limit_address_space()
         os.pwrite(now, b"%-20d" % number, 0)

@@ -41,10 +41,10 @@ class Outcome:
         )
 
 
-def run(kind: str, first: int, stop: int) -> Outcome:
-    """The cases [first, stop), each half in a process."""
+def run(kind: str, first: int, stop: int, processes: int = PROCESSES) -> Outcome:
+    """The cases [first, stop), divided among processes."""
     outcome = Outcome()
-    size = -(-(stop - first) // PROCESSES)
+    size = -(-(stop - first) // processes)
     with tempfile.TemporaryDirectory(prefix="seglog-hostile-", dir=SHM if SHM.is_dir() else None) as root:
         children = [
             _Child(kind, begin, min(begin + size, stop), Path(root, str(begin))) for begin in range(first, stop, size)

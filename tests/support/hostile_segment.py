@@ -3,6 +3,7 @@ from functools import cache
 
 from seglog._kernels.batch_builder import BatchBuilder, MessageSetBuilder
 from seglog.format.compression import Codec, compress
+from support import plain_format as plain
 
 SEGMENT_BYTES = 16 << 10
 BITS = 8 * SEGMENT_BYTES
@@ -79,3 +80,24 @@ def flipped(number: int) -> bytes:
     raw = bytearray(segment_bytes())
     raw[bit // 8] ^= 1 << bit % 8
     return bytes(raw)
+
+
+# --- bombs ---------------------------------------------------------------------------------------
+
+BOMBS = 9
+
+
+def bomb(number: int, limit_bytes: int) -> bytes:
+    """A batch of some KiB that opens to 64 times the limit (1 to 4, by codec), or to records of the smallest size
+    that fill half of it (5 to 8). 0: the segment as it is."""
+    if number == 0:
+        return segment_bytes()
+    codec = Codec((number - 1) % 4 + 1)
+    if number < 5:
+        # Streams after one another: not even here shall the content be in memory.
+        payload = bytes(compress(codec, 2, bytes(1 << 20))) * (64 * limit_bytes >> 20)
+        return plain.batch_v2(payload, count=1, base_offset=BASE_OFFSET, attributes=codec)
+    smallest = plain.record_v2()
+    count = limit_bytes // 2 // len(smallest)
+    return plain.batch_v2(
+        bytes(compress(codec, 2, smallest * count)), count=count, base_offset=BASE_OFFSET, attributes=codec)

@@ -22,7 +22,15 @@ from seglog.fs.refusals import refusals
 from seglog.log.checkpoints import read_offset_checkpoint
 from seglog.log.leader_epochs import LeaderEpochs
 from seglog.log.times import to_timestamp_ms
-from seglog.segment.segment import BatchPosition, LostRange, Segment, TimestampOffset, first_offset_of, within_int64
+from seglog.segment.segment import (
+    BatchPosition,
+    LostRange,
+    Segment,
+    TimestampOffset,
+    checked_records,
+    first_offset_of,
+    within_int64,
+)
 
 # ListOffsetsRequest's special timestamps (KIP-79, KIP-734).
 LATEST_TIMESTAMP = -1
@@ -196,8 +204,7 @@ class Partition:
                 if batch.last_offset < start or (batch.is_control and not control):
                     continue
                 try:
-                    # The whole batch before its first record: a damaged one gives nothing, not a part.
-                    records = list(batch)
+                    records = checked_records(batch)
                 except CorruptRecordError as e:
                     on_lost(_lost_batch(segment, batch, e))
                     continue

@@ -8,11 +8,12 @@ A Segment keeps its files mapped from the first use to `close()`; batches, recor
 taken from it stay valid after that, for they hold the map themselves.
 """
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from seglog._kernels.record_batch import RecordBatch
+from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.segment_scan import BatchFinder, BatchTable, scan
 from seglog._kernels.status import Status, words
 from seglog._kernels.window import Window
@@ -35,6 +36,10 @@ SCAN_BYTES = 1 << 20
 SCAN_BATCHES = 8192
 # How far apart the places are at which a walk over headers keeps what it saw: what a later walk may repeat.
 WALK_BATCHES = 4096
+
+# So many record objects are kept while a batch is checked; one of more is read twice. Seven bytes of a payload can
+# be a record, and an object takes a hundred.
+KEPT_RECORDS = 1 << 16
 
 # What a batch answers that does not give its records. (A codec that is not installed is no fault of the batch.)
 UNREADABLE = (CorruptRecordError, RecordTooLargeError, UnsupportedCompressionTypeError)
@@ -352,6 +357,20 @@ def first_offset_of(batch: RecordBatch) -> int:
         return batch.base_offset
     except UNREADABLE:
         return batch.last_offset
+
+
+def checked_records(batch: RecordBatch) -> Iterable[Record]:
+    """The records of a batch, all of them read before the first is given: a damaged batch gives none, not a part.
+
+    Iterate over it as often as you like. Raises what reading the batch raises.
+    """
+    reader = iter(batch)
+    records = list(islice(reader, KEPT_RECORDS))
+    if len(records) < KEPT_RECORDS:
+        return records
+    for _ in reader:
+        pass
+    return batch
 
 
 def within_int64(n: int) -> int:
