@@ -197,8 +197,8 @@ def test_keys_of_one_bin_come_latest_first():
         (b"\x0b\x00", "cannot be"),  # a group
         (b"\x11\x00", "end before"),  # a fixed64 without its bytes
         (b"\x0a\x07\x08\x01\x10\x01\x18\xff", "end before"),
-        (b"\x0a\x0a\x08\x01\x10\x01\x18\x80\x80\x80\x80\x10", "out of range"),  # entry 2^32
-        (b"\x0a\x0f\x08" + b"\xff" * 9 + b"\x01\x10\x01\x18\x01", "out of range"),  # a time of 2^64 - 1
+        (b"\x0a\x0a\x08\x01\x10\x01\x18\x80\x80\x80\x80\x10", "outside"),  # entry 2^32
+        (b"\x0a\x0f\x08" + b"\xff" * 9 + b"\x01\x10\x01\x18\x01", "outside"),  # a time of 2^64 - 1
     ],
 )
 def test_a_broken_segment_is_refused(entry, words):
