@@ -11,7 +11,8 @@ from seglog.errors import InvalidConfigError
 from seglog.format.compression import _LEVELS
 
 
-def test_the_defaults_are_kafkas():
+def test_the_defaults_are_kafkas_but_for_flush_ms():
+    never = 2**63 - 1
     assert dict(LogConfig().items()) == {
         "segment.bytes": 1073741824,
         "segment.index.bytes": 10485760,
@@ -22,7 +23,34 @@ def test_the_defaults_are_kafkas():
         "compression.gzip.level": -1,
         "compression.lz4.level": 9,
         "compression.zstd.level": 3,
+        "compression.type": "producer",
+        "cleanup.policy": "delete",
+        "segment.ms": 604800000,
+        "segment.jitter.ms": 0,
+        "message.timestamp.before.max.ms": never,
+        "message.timestamp.after.max.ms": 3600000,
+        "flush.messages": never,
+        "producer.id.expiration.ms": 86400000,
+        "num.recovery.threads.per.data.dir": 2,
+        # Ours, or ours in value: one copy of the data, which no replica holds too.
+        "flush.ms": 1000,
+        "linger.ms": 0,
+        "linger.bytes": 16384,
+        "segment.idle.roll": False,
+        "time.index.minute.enabled": False,
+        "recovery.mode": "fail",
     }
+
+
+@pytest.mark.parametrize(("value", "meant"), [(True, True), ("false", False), (" TRUE ", True)])
+def test_a_truth_value_may_be_text(value, meant):
+    assert LogConfig.of({"segment.idle.roll": value}).segment_idle_roll is meant
+
+
+@pytest.mark.parametrize("value", [1, 0, "yes", "", None])
+def test_nothing_else_is_a_truth_value(value):
+    with pytest.raises(InvalidConfigError, match="true or false"):
+        LogConfig.of({"segment.idle.roll": value})
 
 
 @pytest.mark.parametrize("key", ["segment.bytes", "segment_bytes", " segment.bytes "])

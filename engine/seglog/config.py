@@ -15,6 +15,7 @@ KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
 MAX_INT = 2**31 - 1
+MAX_LONG = 2**63 - 1     # Kafka's "never"
 
 _SUFFIXES = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": 1 << 40}
 _SIZE = re.compile(r"(?P<number>[0-9][0-9_]*(\.[0-9]+)?)\s*((?P<unit>[kmgt])(i?b)?|b)?", re.IGNORECASE)
@@ -45,11 +46,20 @@ def parse_int(value: object) -> int:
     raise ValueError("not a whole number")
 
 
+def parse_bool(value: object) -> bool:
+    """A truth value of a bool or of "true" and "false". Raises ValueError."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    raise ValueError("neither true nor false")
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """What a configuration key may be: the metadata of a field.
 
-    One of `choices`, or a number from `low` to `high` or one of `besides`.
+    One of `choices`, a truth value where the unit is "boolean", or a number from `low` to `high` or one of `besides`.
     """
 
     name: str
@@ -66,6 +76,8 @@ class Key:
         """In words, for messages and for docs/config.md."""
         if self.choices:
             return " or ".join(self.choices)
+        if self.unit == "boolean":
+            return "true or false"
         return "".join(f"{n} or " for n in self.besides) + f"{self.low} to {self.high}"
 
     def parse(self, value: object) -> Any:
@@ -75,6 +87,8 @@ class Key:
                 if value in self.choices:
                     return value
                 raise ValueError("not one of them")
+            if self.unit == "boolean":
+                return parse_bool(value)
             number = parse_bytes(value) if self.unit == "bytes" else parse_int(value)
             if not self.low <= number <= self.high and number not in self.besides:
                 raise ValueError("outside its limits")
@@ -147,6 +161,98 @@ class LogConfig:
         low=-131072, high=22,
     )  # fmt: skip
 
+    compression_type: str = _key(
+        "producer", "compression.type", "name",
+        "codec of batches that are appended; producer keeps that of a ready batch, and is none for records",
+        "LogConfig.DEFAULT_COMPRESSION_TYPE",
+        choices=("producer", "none", "gzip", "snappy", "lz4", "zstd"),
+    )  # fmt: skip
+    cleanup_policy: str = _key(
+        "delete", "cleanup.policy", "name",
+        "whether old segments are deleted, or records whose key came again are compacted away; a compacted log refuses "
+        "records without a key",
+        "LogConfig.DEFAULT_CLEANUP_POLICY",
+        choices=("delete", "compact", "compact,delete", "delete,compact"),
+    )  # fmt: skip
+    segment_ms: int = _key(
+        7 * 86_400_000, "segment.ms", "ms",
+        "a batch this much later than the first one of the active segment, by their timestamps, begins a new segment",
+        "LogConfig.DEFAULT_SEGMENT_MS; LogSegment.shouldRoll",
+        low=1, high=MAX_LONG,
+    )  # fmt: skip
+    segment_jitter_ms: int = _key(
+        0, "segment.jitter.ms", "ms",
+        "each segment's segment.ms is shortened by a random time up to this, so that logs do not roll all at once",
+        "LogConfig.DEFAULT_SEGMENT_JITTER_MS",
+        high=MAX_LONG,
+    )  # fmt: skip
+    segment_idle_roll: bool = _key(
+        False, "segment.idle.roll", "boolean",
+        "whether an active segment older than segment.ms is also rolled by the clock, when nothing is appended",
+        "ours: Kafka rolls at the next append only",
+    )  # fmt: skip
+    message_timestamp_before_max_ms: int = _key(
+        MAX_LONG, "message.timestamp.before.max.ms", "ms",
+        "how far a record's timestamp may lie before the clock; not asked with LogAppendTime",
+        "ServerLogConfigs.LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS_DEFAULT (KIP-937)",
+        high=MAX_LONG,
+    )  # fmt: skip
+    message_timestamp_after_max_ms: int = _key(
+        3_600_000, "message.timestamp.after.max.ms", "ms",
+        "how far a record's timestamp may lie after the clock; not asked with LogAppendTime",
+        "ServerLogConfigs.LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS_DEFAULT (KIP-937, KIP-1030)",
+        high=MAX_LONG,
+    )  # fmt: skip
+    flush_messages: int = _key(
+        MAX_LONG, "flush.messages", "records",
+        'with fsync="interval": so many records after the last sync, the next append syncs',
+        "LogConfig.DEFAULT_FLUSH_MESSAGES",
+        low=1, high=MAX_LONG,
+    )  # fmt: skip
+    flush_ms: int = _key(
+        1000, "flush.ms", "ms",
+        'with fsync="interval": no appended record stays unsynced for longer',
+        "Kafka's name; its default is never (LogConfig.DEFAULT_FLUSH_MS), for it has replicas",
+        high=MAX_LONG,
+    )  # fmt: skip
+    linger_ms: int = _key(
+        0, "linger.ms", "ms",
+        "how long an append may wait in memory for others to share its batch and its write; what waits is lost with the "
+        'process; refused with fsync="batch"',
+        "ProducerConfig.LINGER_MS",
+        high=3_600_000,
+    )  # fmt: skip
+    linger_bytes: int = _key(
+        16 * KIB, "linger.bytes", "bytes",
+        "with linger.ms: so many bytes of records are written without waiting any longer",
+        "ours; the producer's batch.size",
+        low=1,
+    )  # fmt: skip
+    time_index_minute_enabled: bool = _key(
+        False, "time.index.minute.enabled", "boolean",
+        "whether segments also get a .time.index with one entry a minute at most",
+        "KIP-33 as first proposed; a broker leaves the file alone",
+    )  # fmt: skip
+    producer_id_expiration_ms: int = _key(
+        86_400_000, "producer.id.expiration.ms", "ms",
+        "a producer that appended nothing for so long, and has no transaction open, is forgotten",
+        "TransactionLogConfig.PRODUCER_ID_EXPIRATION_MS_DEFAULT",
+        low=1, high=MAX_LONG,
+    )  # fmt: skip
+    recovery_mode: str = _key(
+        "fail", "recovery.mode", "name",
+        "what opening does with a bad batch in the middle of a log that was not closed: fail and change nothing, "
+        "truncate from there on as Kafka does, or quarantine its bytes and keep what follows",
+        "ours; Kafka truncates (LogLoader.recoverLog)",
+        choices=("fail", "truncate", "quarantine"),
+    )  # fmt: skip
+    num_recovery_threads: int = _key(
+        2, "num.recovery.threads.per.data.dir", "threads",
+        "how many segments are checked at once when a log is recovered",
+        "ServerLogConfigs.NUM_RECOVERY_THREADS_PER_DATA_DIR_DEFAULT (KIP-1030)",
+        low=1, high=1024,
+    )  # fmt: skip
+
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> Self:
         """The configuration of `settings`: dotted keys (`segment.bytes`) or with underscores, values as ints or text
@@ -165,7 +271,12 @@ class LogConfig:
             values[attribute] = known[attribute].parse(value)
         return cls(**values)
 
-    def items(self) -> Iterator[tuple[str, int | str]]:
+    @property
+    def is_compacted(self) -> bool:
+        """Whether cleanup.policy holds "compact": then each record needs a key."""
+        return "compact" in self.cleanup_policy
+
+    def items(self) -> Iterator[tuple[str, int | str | bool]]:
         """Key and value of every setting, dotted, in the key's unit."""
         for attribute, key in keys(type(self)):
             yield key.name, getattr(self, attribute)

@@ -135,6 +135,48 @@ class InvalidConfigError(InvalidArgumentError):
     hint = "docs/config.md lists every key with its unit, default and limits"
 
 
+class InvalidTimestampError(SeglogError, ValueError):
+    """A record's timestamp lies further from the clock than message.timestamp.before.max.ms or after.max.ms allow."""
+
+    code = "invalid_timestamp"
+    exit_status = 2
+    hint = "mend the producer's clock, or raise message.timestamp.before.max.ms or message.timestamp.after.max.ms"
+
+
+class InvalidRecordError(SeglogError, ValueError):
+    """A batch to append that cannot be taken: relative offsets that do not run from 0 on, a count that is not that of
+    its records, no key where the log is compacted. Nothing of it was written."""
+
+    code = "invalid_record"
+    exit_status = 2
+    hint = "mend what built the batch: seglog.build_batch makes good ones"
+
+
+class OutOfOrderSequenceError(SeglogError):
+    """A batch of an idempotent producer does not follow the last one: one between is missing. Nothing was written."""
+
+    code = "out_of_order_sequence"
+    exit_status = 2
+    hint = "append the batches that are missing first, or begin with a new producer epoch and sequence 0"
+
+
+class InvalidProducerEpochError(SeglogError):
+    """A batch of a producer epoch that a later one has fenced off. Nothing was written."""
+
+    code = "invalid_producer_epoch"
+    exit_status = 2
+    hint = "another instance of this producer has taken over: stop this one"
+
+
+class InvalidTxnStateError(SeglogError):
+    """A batch that does not fit the producer's transaction: a plain batch while one is open, a marker of a fenced
+    coordinator. Nothing was written."""
+
+    code = "invalid_txn_state"
+    exit_status = 2
+    hint = "end the open transaction first; a producer id is either transactional or not"
+
+
 class OffsetOutOfRangeError(SeglogError, IndexError):
     """The offset asked for lies outside [log start offset, log end offset)."""
 
@@ -168,6 +210,21 @@ class StorageError(SeglogError):
     ) -> None:
         super().__init__(what, file=file, position=position, offset=offset, hint=hint)
         self.errno = errno
+
+
+class LogFailedError(StorageError):
+    """The log is read-only since a write or sync of it failed: what is on disk behind the last sync is unknown, and a
+    second sync may claim what the first one lost. Opening again recovers."""
+
+    code = "log_failed"
+    hint = "mend what the first error names, close the log and open it again: opening recovers"
+
+
+class LogClosedError(StorageError):
+    """The log was closed, or its directory's handle was."""
+
+    code = "log_closed"
+    hint = "open it again"
 
 
 # --- not ours to read: exit 4 ------------------------------------------------------------
