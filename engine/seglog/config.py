@@ -217,7 +217,7 @@ class LogConfig:
     )  # fmt: skip
     linger_ms: int = _key(
         0, "linger.ms", "ms",
-        "how long an append may wait in memory for others to share its batch and its write; what waits is lost with the "
+        "how long an append may wait in memory for others to share its batch and write; what waits is lost with the "
         'process; refused with fsync="batch"',
         "ProducerConfig.LINGER_MS",
         high=3_600_000,
