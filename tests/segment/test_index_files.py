@@ -7,7 +7,13 @@ import pytest
 from seglog.errors import CorruptIndexError, UnsupportedVersionError
 from seglog.segment.offset_index import OffsetIndex
 from seglog.segment.time_index import TimeIndex
-from seglog.segment.transaction_index import TransactionIndex, encode
+from seglog.segment.transaction_index import (
+    ENTRY_SIZE,
+    AbortedTransaction,
+    TransactionIndex,
+    aborted_transactions,
+    encode,
+)
 from support.golden import golden_cases
 
 SEGMENTS = [
@@ -94,3 +100,38 @@ def test_markers_that_go_back_are_refused():
     row = struct.pack(">hqqqq", 0, 7, 0, 5, 6)
     with pytest.raises(CorruptIndexError, match="after a marker at 5"):
         TransactionIndex(row + row)
+
+
+# Of producers 7, 8 and 9; 8 was open from 2 to 50.
+ABORTED = [
+    AbortedTransaction(7, 0, 10, 2), AbortedTransaction(7, 15, 20, 2), AbortedTransaction(8, 2, 50, 51),
+    AbortedTransaction(9, 60, 70, 71),
+]
+
+
+def index_of(*entries):
+    return TransactionIndex(encode(entries))
+
+
+@pytest.mark.parametrize(
+    ("from_offset", "to_offset", "found"),
+    [(0, 100, ABORTED), (10, 11, [ABORTED[0], ABORTED[2]]), (11, 15, [ABORTED[2]]), (21, 30, [ABORTED[2]]),
+     (51, 60, []), (51, 61, [ABORTED[3]]), (0, 1, [ABORTED[0]])],
+)  # fmt: skip
+def test_a_reader_gets_the_aborted_transactions_that_reach_into_what_it_reads(from_offset, to_offset, found):
+    whole, split = [index_of(*ABORTED)], [index_of(*ABORTED[:2]), None, index_of(*ABORTED[2:])]
+    assert aborted_transactions(whole, from_offset, to_offset) == found
+    assert aborted_transactions(split, from_offset, to_offset) == found
+
+
+def test_no_segment_is_asked_after_one_that_knows_that_all_is_decided():
+    def indexes():
+        yield index_of(*ABORTED[:3])
+        raise AssertionError("the next segment was read")
+
+    assert aborted_transactions(indexes(), 0, 51) == ABORTED[:3]
+
+
+def test_a_cut_keeps_the_transactions_whose_marker_stays():
+    index = index_of(*ABORTED)
+    assert [index.size_up_to(o) // ENTRY_SIZE for o in (0, 10, 11, 50, 51, 70, 71)] == [0, 0, 1, 2, 3, 3, 4]

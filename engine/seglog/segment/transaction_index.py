@@ -4,6 +4,7 @@ One entry an aborted transaction whose marker lies in the segment; Kafka makes t
 there is one. Small: read whole. (Kafka's AbortedTxn, TransactionIndex.)
 """
 import struct
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +70,44 @@ class TransactionIndex:
 
     def __iter__(self) -> Iterator[AbortedTransaction]:
         return iter(self._entries)
+
+    def aborted_between(self, from_offset: int, to_offset: int) -> tuple[list[AbortedTransaction], bool]:
+        """Those that reach into [from_offset, to_offset), and whether later segments can add none.
+
+        An entry's last stable offset at or above `to_offset` says that all before it was decided when its marker was
+        written. (TransactionIndex.collectAbortedTxns)
+        """
+        found = []
+        for entry in self._entries:
+            if entry.last_offset >= from_offset and entry.first_offset < to_offset:
+                found.append(entry)
+            if entry.last_stable_offset >= to_offset:
+                return found, True
+        return found, False
+
+    def size_up_to(self, end_offset: int) -> int:
+        """Bytes of the entries to keep where the log is cut at `end_offset`: those whose marker stays (truncateTo)."""
+        kept = bisect_left(self._entries, end_offset, key=lambda e: e.last_offset)
+        return kept * ENTRY_SIZE
+
+
+def aborted_transactions(
+    indexes: Iterable[TransactionIndex | None], from_offset: int, to_offset: int
+) -> list[AbortedTransaction]:
+    """Those that reach into [from_offset, to_offset), in the order of their markers.
+
+    `indexes` are those of the segment that holds `from_offset` and of all after it, None where one has none; no more
+    of them are taken than needed. (LocalLog.collectAbortedTransactions)
+    """
+    found: list[AbortedTransaction] = []
+    for index in indexes:
+        if index is None:
+            continue
+        some, complete = index.aborted_between(from_offset, to_offset)
+        found += some
+        if complete:
+            break
+    return found
 
 
 def encode(entries: Iterable[AbortedTransaction]) -> bytes:
