@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from seglog.errors import CorruptCheckpointError
+from seglog.errors import CorruptCheckpointError, InvalidArgumentError
+from seglog.fs.aside import write_atomically
+from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
 from seglog.log.text_files import decode, format_checkpoint, parse_checkpoint, parse_int
 
@@ -19,6 +21,14 @@ from seglog.log.text_files import decode, format_checkpoint, parse_checkpoint, p
 class EpochStart:
     epoch: int
     start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """Where an epoch ends, exclusive: Kafka's answer to OffsetsForLeaderEpoch."""
+
+    epoch: int
+    end_offset: int
 
 
 class LeaderEpochs:
@@ -61,6 +71,33 @@ class LeaderEpochs:
                 entries.append(EpochStart(epoch, base_offset))
         return cls(entries)
 
+    def assign(self, epoch: int, start_offset: int) -> "LeaderEpochs":
+        """With `epoch` from `start_offset` on; itself where that says nothing new.
+
+        Entries that the new one contradicts give way to it: those of its epoch or a later one, and those that begin
+        no earlier, for nothing was written in them. (LeaderEpochFileCache.assign)
+        """
+        if epoch < 0 or start_offset < 0:
+            raise InvalidArgumentError(f"no leader epoch: {epoch} from offset {start_offset}")
+        if self._entries and epoch == self._entries[-1].epoch and start_offset >= self._entries[-1].start_offset:
+            return self
+        kept = list(self._entries)
+        while kept and (kept[-1].epoch >= epoch or kept[-1].start_offset >= start_offset):
+            kept.pop()
+        return LeaderEpochs([*kept, EpochStart(epoch, start_offset)])
+
+    def truncate_from_end(self, end_offset: int) -> "LeaderEpochs":
+        """Of a log cut at `end_offset`: without the epochs that begin there or later; itself where none does."""
+        kept = [e for e in self._entries if e.start_offset < end_offset]
+        return LeaderEpochs(kept) if len(kept) < len(self) else self
+
+    def truncate_from_start(self, start_offset: int) -> "LeaderEpochs":
+        """Of a log that begins at `start_offset` now: the epoch of that offset begins there; itself where it does."""
+        slot = bisect_right(self._entries, start_offset, key=lambda e: e.start_offset)
+        if slot == 0 or (slot == 1 and self._entries[0].start_offset == start_offset):
+            return self
+        return LeaderEpochs([EpochStart(self._entries[slot - 1].epoch, start_offset), *self._entries[slot:]])
+
     def to_bytes(self) -> bytes:
         return format_checkpoint([f"{e.epoch} {e.start_offset}" for e in self._entries]).encode()
 
@@ -91,3 +128,55 @@ class LeaderEpochs:
         """The epoch in which the offset was written; None before the first (LeaderEpochFileCache.epochForOffset)."""
         slot = bisect_right(self._entries, offset, key=lambda e: e.start_offset)
         return self._entries[slot - 1].epoch if slot else None
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd | None:
+        """The largest epoch not above `epoch`, and where it ends: how far two logs that know it agree at most.
+
+        Of an epoch below the first one known: where that one begins. None for an epoch above the last one, and where
+        nothing is known (LeaderEpochFileCache.endOffsetFor, KIP-101).
+        """
+        if not self._entries or epoch < 0 or epoch > self._entries[-1].epoch:
+            return None
+        slot = bisect_right(self._entries, epoch, key=lambda e: e.epoch)
+        if slot == len(self):
+            return EpochEnd(epoch, log_end_offset)
+        return EpochEnd(self._entries[slot - 1].epoch if slot else epoch, self._entries[slot].start_offset)
+
+
+class LeaderEpochFileCache:
+    """The leader epochs of a log that grows, and their file, which is never behind.
+
+    Each change is durable when the call returns: an epoch is assigned before its first batch is written, for a
+    recovery can take back an epoch in which nothing was written, and cannot invent one. A log without epochs gets no
+    file. Changed by whoever appends; `epochs` is replaced whole, so that any thread may read it.
+    """
+
+    def __init__(self, fs: FileSystem, path: Path, epochs: LeaderEpochs | None = None) -> None:
+        """`epochs`: what the file holds; read from it where not given. Raises CorruptCheckpointError."""
+        self._fs = fs
+        self._path = path
+        if epochs is None:
+            epochs = LeaderEpochs.read(path) if path.exists() else LeaderEpochs()
+        self.epochs = epochs
+
+    @property
+    def latest(self) -> int | None:
+        """The last epoch; None where there is none."""
+        return self.epochs.latest
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Batches from `start_offset` on are of `epoch`. Raises StorageError; then nothing has changed."""
+        self._put(self.epochs.assign(epoch, start_offset))
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """The log is cut at `end_offset`. Raises StorageError; then nothing has changed."""
+        self._put(self.epochs.truncate_from_end(end_offset))
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """The log begins at `start_offset` now. Raises StorageError; then nothing has changed."""
+        self._put(self.epochs.truncate_from_start(start_offset))
+
+    def _put(self, epochs: LeaderEpochs) -> None:
+        if epochs is not self.epochs:
+            write_atomically(self._fs, self._path, epochs.to_bytes())
+            self.epochs = epochs
