@@ -84,6 +84,9 @@ cdef inline int append_record(
 # BAD_SIZE: the batch is too large for its length field.
 cdef int end_batch(Output* out, BatchHeader* batch) noexcept nogil
 
+# Append the bytes of a compressed payload, as Python gives it.
+cdef int append_bytes(Output* out, object data) except -1
+
 # Compute and store the CRCs of the batches of format v2 in output[position..end).
 cdef void store_batch_crcs(Output* out, int64_t position, int64_t end) noexcept nogil
 

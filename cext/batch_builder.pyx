@@ -4,7 +4,6 @@ The payload comes first: append the records, hand `payload()` to a codec where o
 `finish()` with what it gave. What a builder wrote it owns; bytes that leave it are copies.
 """
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
@@ -17,9 +16,10 @@ from .batch_header cimport (
     TRANSACTIONAL_BIT, V2_HEADER_SIZE, BatchHeader,
 )
 from .crc cimport update_crc32, update_crc32c
+from .field cimport Field, append_headers, hold_field, release_field
 from .output cimport Output, ensure_room
 from .record_view cimport RecordView
-from .span cimport load_u32, store_u16, store_u32, store_u64, store_varlong
+from .span cimport load_u32, store_u16, store_u32, store_u64
 from .status cimport BAD_SIZE, NO_MEMORY, OFFSET_RANGE, OK
 
 
@@ -77,54 +77,6 @@ cdef int raise_refusal(int status, int64_t offset, const char* what) except -1:
             offset=offset,
         )
     raise RecordTooLargeError(f"a {what.decode()} is larger than its 32-bit size can say", offset=offset)
-
-
-cdef class _Field:
-    """A key or value borrowed for one append."""
-    cdef Py_buffer view
-    cdef bint held
-
-    def __dealloc__(self):
-        self.release()
-
-    cdef int hold(self, object data, const uint8_t** bytes, int32_t* size) except -1:
-        if data is None:
-            bytes[0] = NULL
-            size[0] = -1
-            return 0
-        PyObject_GetBuffer(data, &self.view, PyBUF_SIMPLE)
-        self.held = True
-        if self.view.len > INT32_MAX:
-            raise RecordTooLargeError(f"a key or value of {self.view.len} bytes: formats allow {INT32_MAX}")
-        bytes[0] = <const uint8_t*>self.view.buf
-        size[0] = <int32_t>self.view.len
-        return 0
-
-    cdef void release(self) noexcept:
-        if self.held:
-            self.held = False
-            PyBuffer_Release(&self.view)
-
-
-cdef int append_header(Output* out, str key, object value) except -1:
-    """Encode one header, as after a record's header count."""
-    cdef bytes name = key.encode("utf-8", "surrogateescape")
-    cdef _Field field = _Field()
-    cdef const uint8_t* bytes = NULL
-    cdef int32_t size = -1
-    cdef uint8_t* p
-    field.hold(value, &bytes, &size)
-    if ensure_room(out, 5 + len(name) + 5 + max(size, 0)) != OK:
-        raise MemoryError
-    p = store_varlong(out.first + out.size, len(name))
-    memcpy(p, <const uint8_t*>name, len(name))
-    p = store_varlong(p + len(name), size)
-    if size > 0:
-        memcpy(p, bytes, size)
-        p += size
-    out.size = p - out.first
-    field.release()
-    return 0
 
 
 @cython.final
@@ -191,30 +143,33 @@ cdef class BatchBuilder:
         RecordTooLargeError for a record beyond 2 GiB; the batch is as before then.
         """
         cdef RecordView record
-        cdef _Field key_field = _Field()
-        cdef _Field value_field = _Field()
+        cdef Field key_field
+        cdef Field value_field
         cdef int status
         self.check_open()
-        key_field.hold(key, &record.key, &record.key_size)
-        value_field.hold(value, &record.value, &record.value_size)
-        record.offset = offset
-        record.timestamp = timestamp
-        record.header_count = len(headers)
         self.headers.size = 0
-        for name, content in headers:
-            append_header(&self.headers, name, content)
-        if self.headers.size > INT32_MAX:
-            raise_refusal(BAD_SIZE, offset, "record")
+        record.header_count = append_headers(&self.headers, headers, self.batch.count)
         record.headers = self.headers.first
         record.headers_size = <int32_t>self.headers.size
-        if self.batch.count and offset <= self.batch.last_offset:
-            raise_refusal(OFFSET_RANGE, offset, "record")
-        if not self.base_timestamp_is_set:
-            self.batch.base_timestamp = timestamp
-        # No field is readable past its own end.
-        status = append_record(&self.out, &self.batch, &record, NULL)
-        if status != OK:
-            raise_refusal(status, offset, "record")
+        record.offset = offset
+        record.timestamp = timestamp
+        key_field.is_exported = value_field.is_exported = False
+        try:
+            hold_field(&key_field, key, b"key", self.batch.count)
+            hold_field(&value_field, value, b"value", self.batch.count)
+            record.key, record.key_size = key_field.bytes, key_field.size
+            record.value, record.value_size = value_field.bytes, value_field.size
+            if self.batch.count and offset <= self.batch.last_offset:
+                raise_refusal(OFFSET_RANGE, offset, "record")
+            if not self.base_timestamp_is_set:
+                self.batch.base_timestamp = timestamp
+            # No field is readable past its own end.
+            status = append_record(&self.out, &self.batch, &record, NULL)
+            if status != OK:
+                raise_refusal(status, offset, "record")
+        finally:
+            release_field(&key_field)
+            release_field(&value_field)
         self.base_timestamp_is_set = True
 
     @property
@@ -304,18 +259,25 @@ cdef class MessageSetBuilder:
     def append(self, int64_t offset, int64_t timestamp, key, value):
         """Append a message. `timestamp` is ignored in v0. Refuses as BatchBuilder.append does."""
         cdef RecordView record
-        cdef _Field key_field = _Field()
-        cdef _Field value_field = _Field()
+        cdef Field key_field
+        cdef Field value_field
         cdef int status
-        key_field.hold(key, &record.key, &record.key_size)
-        value_field.hold(value, &record.value, &record.value_size)
         if offset <= self.last_offset or offset < self.inner_base:
             raise_refusal(OFFSET_RANGE, offset, "message")
         record.offset = offset - self.inner_base
         record.timestamp = timestamp
-        status = append_message(&self.out, <int8_t>self.magic, self.attributes, &record, NULL)
-        if status != OK:
-            raise_refusal(status, offset, "message")
+        key_field.is_exported = value_field.is_exported = False
+        try:
+            hold_field(&key_field, key, b"key", self.count_)
+            hold_field(&value_field, value, b"value", self.count_)
+            record.key, record.key_size = key_field.bytes, key_field.size
+            record.value, record.value_size = value_field.bytes, value_field.size
+            status = append_message(&self.out, <int8_t>self.magic, self.attributes, &record, NULL)
+            if status != OK:
+                raise_refusal(status, offset, "message")
+        finally:
+            release_field(&key_field)
+            release_field(&value_field)
         self.last_offset = offset
         self.count_ += 1
         if self.magic == 1 and timestamp > self.max_timestamp:
@@ -352,14 +314,15 @@ cdef class MessageSetBuilder:
         """
         cdef Output wrapper
         cdef RecordView record
-        cdef _Field field = _Field()
+        cdef Field field
         cdef int status
         check_codec(compressed, codec, highest=CODEC_ZSTD - 1)
         if not self.is_wrapped or self.count_ == 0:
             raise InvalidArgumentError("a wrapper needs `wrapped_from` and a message at least")
         if timestamp_type not in (0, 1) or self.magic < timestamp_type:
             raise InvalidArgumentError(f"a timestamp type of {timestamp_type} in format v{self.magic}")
-        field.hold(compressed, &record.value, &record.value_size)
+        hold_field(&field, compressed, b"compressed payload", -1)
+        record.value, record.value_size = field.bytes, field.size
         record.key = NULL
         record.key_size = -1
         record.offset = self.last_offset
@@ -369,6 +332,7 @@ cdef class MessageSetBuilder:
             &wrapper, <int8_t>self.magic,
             <uint8_t>(codec | (TIMESTAMP_TYPE_BIT if timestamp_type else 0)), &record, NULL,
         )
+        release_field(&field)
         if status != OK:
             raise_refusal(status, self.last_offset, "wrapper")
         try:
@@ -387,14 +351,14 @@ cdef int check_codec(object compressed, int codec, int highest) except -1:
 
 
 cdef int append_bytes(Output* out, object data) except -1:
-    cdef Py_buffer view
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    cdef Field field
+    hold_field(&field, data, b"compressed payload", -1)
     try:
-        if ensure_room(out, view.len) != OK:
+        if ensure_room(out, max(field.size, 0)) != OK:
             raise MemoryError
-        if view.len:
-            memcpy(out.first + out.size, view.buf, view.len)
-        out.size += view.len
+        if field.size > 0:
+            memcpy(out.first + out.size, field.bytes, field.size)
+            out.size += field.size
     finally:
-        PyBuffer_Release(&view)
+        release_field(&field)
     return 0

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from seglog._kernels.record_batch import Record, RecordBatch
     from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
     from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
+    from seglog.format.batch import build_batch
     from seglog.log.partition import Partition, open_partition
     from seglog.segment.segment import LostRange, Segment, TimestampOffset
     from seglog.upkeep.directory_conversion import convert
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from seglog.upkeep.verify import verify
 
 __all__ = [
-    "convert", "open_partition", "verify",
+    "build_batch", "convert", "open_partition", "verify",
     "Columns", "Finding", "LostRange", "Partition", "Record", "RecordBatch", "Report", "Segment", "TimestampOffset",
     "BucketDelayedDeliveryTracker", "InMemoryDelayedDeliveryTracker",
     "SeglogError", "errors",
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 _ROOM_OF = {
+    "build_batch": "format.batch",
     "convert": "upkeep.directory_conversion",
     "open_partition": "log.partition",
     "BucketDelayedDeliveryTracker": "delayed.bucket_tracker",

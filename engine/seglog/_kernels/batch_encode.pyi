@@ -1,0 +1,59 @@
+from collections.abc import Callable, Iterable, Sequence
+from typing import Never, final
+
+from typing_extensions import Buffer
+
+Headers = Sequence[tuple[str, Buffer | None]]
+Record = (
+    tuple[Buffer | None, Buffer | None]
+    | tuple[Buffer | None, Buffer | None, Headers | None]
+    | tuple[Buffer | None, Buffer | None, Headers | None, int | None]
+)
+
+@final
+class EncodedBatch:
+    min_timestamp: int
+    has_null_key: bool
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+    @property
+    def offset_of_max_timestamp(self) -> int: ...
+    def place(self, base_offset: int, leader_epoch: int) -> None: ...
+
+def encode_one(
+    base_offset: int,
+    timestamp: int,
+    key: Buffer | None,
+    value: Buffer | None,
+    headers: Headers | None = (),
+    leader_epoch: int = -1,
+    attributes: int = 0,
+    /,
+) -> bytes: ...
+def encode_records(
+    records: Iterable[Record],
+    base_offset: int,
+    timestamp: int,
+    *,
+    codec: int = 0,
+    compress: Callable[[int, memoryview], Buffer] | None = None,
+    leader_epoch: int = -1,
+    log_append_time: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    delete_horizon_ms: int | None = None,
+) -> EncodedBatch: ...

@@ -1,0 +1,272 @@
+"""Records into batches: one batch of any format version for who asks, and what a log does with records by its config.
+
+See docs/formats/record_batch.md, message.md and control_records.md.
+"""
+import struct
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from seglog._kernels.batch_builder import MessageSetBuilder
+from seglog._kernels.batch_encode import EncodedBatch, encode_one, encode_records
+from seglog.clock import SystemClock
+from seglog.config import LogConfig
+from seglog.errors import (
+    InvalidArgumentError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    RecordTooLargeError,
+    UnsupportedForMessageFormatError,
+)
+from seglog.format.compression import Codec, compress
+from seglog.format.names import MAX_OFFSET
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from seglog._kernels.batch_encode import Headers, Record
+
+MAX_BATCH_BYTES = 2**31 - 1
+NO_TIMESTAMP = -1
+LOG_APPEND_TIME_BIT = 0x08
+
+
+def end_marker(commit: bool, coordinator_epoch: int) -> tuple[bytes, bytes]:
+    """Key and value of the control record that ends a transaction: EndTransactionMarker, docs/formats/control_records.md.
+
+    It goes alone into a batch: `build_batch([end_marker(True, 0)], control=True, transactional=True, producer_id=...)`.
+    """
+    try:
+        return struct.pack(">hh", 0, int(commit)), struct.pack(">hi", 0, coordinator_epoch)
+    except struct.error as e:
+        raise InvalidArgumentError(f"a coordinator epoch of {coordinator_epoch!r}: {e}") from None
+
+
+# --- one batch, as asked ---------------------------------------------------------------------------
+
+
+def build_batch(
+    records: "Iterable[Record]",
+    *,
+    magic: int = 2,
+    codec: str | int = "none",
+    level: int | None = None,
+    base_offset: int = 0,
+    timestamp: int | None = None,
+    timestamp_type: str = "CreateTime",
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+    leader_epoch: int = -1,
+    delete_horizon_ms: int | None = None,
+) -> bytes:
+    """One batch as bytes, ready for `append_batch` or for a .log file; below v2, a message set.
+
+    records: (key, value), (key, value, headers) or (key, value, headers, timestamp), numbered from `base_offset` on;
+        bytes-like or None, headers pairs of str and bytes-like or None, timestamps in ms or None.
+    magic: format version: 2, or 1 and 0, where a codec makes one wrapper message and none makes bare messages.
+    codec, level: as compression.type and compression.<codec>.level.
+    timestamp: ms; of the records that have none; now by default. Under timestamp_type="LogAppendTime", the batch's.
+    The others are the fields of the batch header.
+
+    Raises UnsupportedForMessageFormatError (headers, producers, transactions, control records below v2; timestamps
+    below v1), UnsupportedCompressionTypeError (zstd below v2), InvalidArgumentError (no records, or what no broker
+    would take), InvalidConfigError (a level that the codec does not have), RecordTooLargeError beyond 2 GiB, TypeError.
+    """
+    if magic not in (0, 1, 2):
+        raise InvalidArgumentError(f"a record format v{magic}: there are v0, v1 and v2")
+    if timestamp_type not in ("CreateTime", "LogAppendTime"):
+        raise InvalidArgumentError(f"a timestamp type {timestamp_type!r}: there are CreateTime and LogAppendTime")
+    if not 0 <= base_offset < MAX_OFFSET:
+        raise InvalidArgumentError(f"a base offset of {base_offset}")
+    codec = Codec.of(codec)
+    log_append_time = None
+    if magic > 0:
+        timestamp = SystemClock().now_ms() if timestamp is None else timestamp
+        if timestamp_type == "LogAppendTime":
+            log_append_time = timestamp
+    if magic < 2:
+        _check_plain(magic, timestamp, timestamp_type, producer_id, transactional or control, delete_horizon_ms)
+        return _build_message_set(records, magic, codec, level, base_offset, timestamp, log_append_time)
+    _check_producer(producer_id, producer_epoch, base_sequence, transactional, control)
+    assert timestamp is not None
+    return bytes(encode_records(
+        records, base_offset, timestamp,
+        codec=codec, compress=partial(_compress, level), leader_epoch=leader_epoch, log_append_time=log_append_time,
+        producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence,
+        is_transactional=transactional, is_control=control, delete_horizon_ms=delete_horizon_ms,
+    ))  # fmt: skip
+
+
+def _compress(level: int | None, codec: int, payload: memoryview) -> "Buffer":
+    return compress(codec, 2, payload, level)
+
+
+def _check_producer(producer_id: int, epoch: int, sequence: int, transactional: bool, control: bool) -> None:
+    """What MemoryRecordsBuilder.validateProducerState asks."""
+    if transactional and producer_id == -1:
+        raise InvalidArgumentError("a transactional batch without a producer id")
+    if producer_id != -1 and epoch < 0:
+        raise InvalidArgumentError(f"producer {producer_id} with an epoch of {epoch}")
+    if producer_id != -1 and sequence < 0 and not control:
+        raise InvalidArgumentError(f"producer {producer_id} with a sequence of {sequence}")
+
+
+# --- v0 and v1 -----------------------------------------------------------------------------------
+
+
+def _check_plain(
+    magic: int, timestamp: int | None, timestamp_type: str, producer_id: int, marked: bool, horizon: int | None
+) -> None:
+    if producer_id != -1 or marked or horizon is not None:
+        raise UnsupportedForMessageFormatError(
+            f"producers, transactions, control records and delete horizons in format v{magic}: only v2 has them"
+        )
+    if magic == 0 and (timestamp not in (None, NO_TIMESTAMP) or timestamp_type != "CreateTime"):
+        raise UnsupportedForMessageFormatError("timestamps in format v0: v1 and v2 have them")
+
+
+def _build_message_set(
+    records: "Iterable[Record]", magic: int, codec: Codec, level: int | None, base_offset: int,
+    timestamp: int | None, log_append_time: int | None,
+) -> bytes:  # fmt: skip
+    timestamp_type = int(log_append_time is not None)
+    timestamp = NO_TIMESTAMP if timestamp is None else _checked_timestamp(timestamp)
+    messages = MessageSetBuilder(
+        magic,
+        timestamp_type=timestamp_type,
+        wrapped_from=None if codec is Codec.NONE else base_offset,
+    )
+    for number, record in enumerate(records):
+        key, value, own_timestamp = _message_of(record, number, magic)
+        if log_append_time is not None or own_timestamp is None:
+            own_timestamp = timestamp
+        if base_offset + number >= MAX_OFFSET:
+            raise InvalidArgumentError(f"no record can lie at offset {base_offset + number}")
+        messages.append(base_offset + number, own_timestamp, key, value)
+    if messages.count == 0:
+        raise InvalidArgumentError("a batch of no records")
+    if codec is Codec.NONE:
+        made = messages.payload()
+    else:
+        payload = compress(codec, magic, messages.payload(), level)
+        made = messages.wrap(payload, codec, timestamp=log_append_time, timestamp_type=timestamp_type)
+    if len(made) > MAX_BATCH_BYTES:
+        raise RecordTooLargeError(f"messages of {len(made)} bytes: a batch has at most {MAX_BATCH_BYTES}")
+    return made
+
+
+def _checked_timestamp(timestamp: int, where: str = "") -> int:
+    """As the kernels check those of v2."""
+    if not isinstance(timestamp, int):
+        raise TypeError(f"the timestamp{where} is an int, ms since 1970, or None, not {type(timestamp).__name__}")
+    if not NO_TIMESTAMP <= timestamp < 2**63:
+        raise InvalidArgumentError(f"the timestamp{where} is {timestamp}: -1 (none) to {2**63 - 1} is possible")
+    return timestamp
+
+
+def _message_of(record: "Record", number: int, magic: int) -> "tuple[Buffer | None, Buffer | None, int | None]":
+    """Key, value and the record's own timestamp."""
+    if not isinstance(record, (tuple, list)) or not 2 <= len(record) <= 4:
+        raise TypeError(f"record {number} is (key, value[, headers[, timestamp]]), not {record!r:.60}")
+    key, value, headers, timestamp = (*record, None, None)[:4]
+    if headers:
+        raise UnsupportedForMessageFormatError(f"record {number} has headers: format v{magic} has none")
+    if timestamp is not None:
+        _checked_timestamp(timestamp, f" of record {number}")
+        if magic == 0 and timestamp != NO_TIMESTAMP:
+            raise UnsupportedForMessageFormatError(f"record {number} has a timestamp: format v0 has none")
+    return key, value, timestamp
+
+
+# --- the batches of a log ------------------------------------------------------------------------
+
+
+class BatchEncoder:
+    """Makes the v2 batches of a log from records, and refuses what its configuration does.
+
+    compression.type (producer: none) and the codecs' levels, message.timestamp.type, message.timestamp.before.max.ms
+    and after.max.ms, max.message.bytes, a key for every record of a compacted log. Keeps nothing between calls: any
+    thread may call at any time, and what is made needs an offset only when it is written (EncodedBatch.place).
+
+    Raises what `encode_records` raises, and InvalidTimestampError, InvalidRecordError, RecordTooLargeError.
+    """
+
+    def __init__(self, config: LogConfig, leader_epoch: int = 0) -> None:
+        self.codec = Codec.NONE if config.compression_type == "producer" else Codec.of(config.compression_type)
+        self.leader_epoch = leader_epoch
+        self.uses_log_append_time = config.message_timestamp_type == "LogAppendTime"
+        self._attributes = LOG_APPEND_TIME_BIT if self.uses_log_append_time else 0
+        self._compress = partial(_compress, _level_of(config, self.codec))
+        self._before_max_ms = config.message_timestamp_before_max_ms
+        self._after_max_ms = config.message_timestamp_after_max_ms
+        self._max_message_bytes = config.max_message_bytes
+        self._needs_keys = config.is_compacted
+
+    def one(
+        self, base_offset: int, now_ms: int, key: "Buffer | None", value: "Buffer | None",
+        headers: "Headers | None" = (), timestamp: int | None = None,
+    ) -> "bytes | EncodedBatch":  # fmt: skip
+        """A batch of one record; `now_ms` where it has no timestamp of its own, or under LogAppendTime."""
+        if self.codec is not Codec.NONE:
+            return self.many(((key, value, headers, timestamp),), now_ms, base_offset)
+        if key is None and self._needs_keys:
+            raise self._no_key()
+        if timestamp is None or self.uses_log_append_time:
+            timestamp = now_ms
+        elif timestamp != NO_TIMESTAMP:
+            self._check_timestamps(timestamp, timestamp, now_ms)
+        made = encode_one(base_offset, timestamp, key, value, headers, self.leader_epoch, self._attributes)
+        if len(made) > self._max_message_bytes:
+            raise self._too_large(len(made))
+        return made
+
+    def many(self, records: "Iterable[Record]", now_ms: int, base_offset: int = 0) -> EncodedBatch:
+        """One batch of all the records, compressed where the log is."""
+        made = encode_records(
+            records, base_offset, now_ms, codec=self.codec, compress=self._compress, leader_epoch=self.leader_epoch,
+            log_append_time=now_ms if self.uses_log_append_time else None,
+        )
+        self._check(made, now_ms)
+        return made
+
+    def _check(self, made: EncodedBatch, now_ms: int) -> None:
+        if made.has_null_key and self._needs_keys:
+            raise self._no_key()
+        if not self.uses_log_append_time and made.min_timestamp != NO_TIMESTAMP:
+            self._check_timestamps(made.min_timestamp, made.max_timestamp, now_ms)
+        if len(made) > self._max_message_bytes:
+            raise self._too_large(len(made))
+
+    def _check_timestamps(self, least: int, largest: int, now_ms: int) -> None:
+        if now_ms - least > self._before_max_ms:
+            raise InvalidTimestampError(
+                f"the timestamp {least} lies {now_ms - least} ms before the clock, {now_ms}: "
+                f"message.timestamp.before.max.ms = {self._before_max_ms}"
+            )
+        if largest - now_ms > self._after_max_ms:
+            raise InvalidTimestampError(
+                f"the timestamp {largest} lies {largest - now_ms} ms after the clock, {now_ms}: "
+                f"message.timestamp.after.max.ms = {self._after_max_ms}"
+            )
+
+    def _too_large(self, size: int) -> RecordTooLargeError:
+        return RecordTooLargeError(f"a batch of {size} bytes: max.message.bytes = {self._max_message_bytes}")
+
+    @staticmethod
+    def _no_key() -> InvalidRecordError:
+        return InvalidRecordError("a record without a key, and cleanup.policy compacts by keys", hint="give it a key")
+
+
+def _level_of(config: LogConfig, codec: Codec) -> int | None:
+    match codec:
+        case Codec.GZIP:
+            return config.compression_gzip_level
+        case Codec.LZ4:
+            return config.compression_lz4_level
+        case Codec.ZSTD:
+            return config.compression_zstd_level
+        case Codec.NONE | Codec.SNAPPY:
+            return None
