@@ -32,7 +32,7 @@ LOG_APPEND_TIME_BIT = 0x08
 
 
 def end_marker(commit: bool, coordinator_epoch: int) -> tuple[bytes, bytes]:
-    """Key and value of the control record that ends a transaction: EndTransactionMarker, docs/formats/control_records.md.
+    """Key and value of the control record that ends a transaction: EndTxnMarker, docs/formats/control_records.md.
 
     It goes alone into a batch: `build_batch([end_marker(True, 0)], control=True, transactional=True, producer_id=...)`.
     """
