@@ -54,29 +54,31 @@ cdef Py_ssize_t _fill(int fd, uint8_t* buffer, Py_ssize_t size) noexcept nogil:
 
 
 cdef class FileMap:
-    """FileMap(fd, size, copy=False): the first `size` bytes of an open file, as a read-only buffer.
+    """FileMap(fd, size, copy=False, reserve=0): the first `size` bytes of an open file, as a read-only buffer.
 
     `size` must not be beyond the end of the file. With `copy` the bytes are read into memory of our
-    own instead; a file that turns out shorter gives a shorter map. Raises OSError.
+    own instead; a file that turns out shorter gives a shorter map. With `reserve` the map has room for so
+    many bytes: what the file grows by is shown after `grow_to`, without a new map. Raises OSError.
     """
 
-    def __cinit__(self, int fd, Py_ssize_t size, *, bint copy=False):
+    def __cinit__(self, int fd, Py_ssize_t size, *, bint copy=False, Py_ssize_t reserve=0):
         cdef void* pages
         cdef Py_ssize_t count
+        cdef Py_ssize_t room = max(size, 0 if copy else reserve)
         cdef int protection = PROT_READ | PROT_WRITE if copy else PROT_READ
         cdef int flags = MAP_PRIVATE | MAP_ANONYMOUS if copy else MAP_SHARED
         self.base = NOTHING
         if size < 0:
             raise ValueError(f"a map of {size} bytes")
-        if size == 0:
+        if room == 0:
             return
         with nogil:
-            pages = mmap(NULL, <size_t>size, protection, flags, -1 if copy else fd, 0)
+            pages = mmap(NULL, <size_t>room, protection, flags, -1 if copy else fd, 0)
         if pages == MAP_FAILED:
             PyErr_SetFromErrno(OSError)
         self._is_copy = copy
         self._pages = pages             # from here on __dealloc__ gives them back
-        self._pages_size = <size_t>size
+        self._pages_size = <size_t>room
         if copy:
             with nogil:
                 count = _fill(fd, <uint8_t*>pages, size)
@@ -110,6 +112,20 @@ cdef class FileMap:
 
     def __len__(self):
         return self.size
+
+    @property
+    def room(self):
+        """How many bytes it can come to show."""
+        return <Py_ssize_t>self._pages_size
+
+    def grow_to(self, Py_ssize_t size):
+        """The file has `size` bytes now, or more: views taken from here on show them. Never shows less than before.
+
+        Whoever says so must know, for a load behind the end of the file is SIGBUS.
+        """
+        if size > <Py_ssize_t>self._pages_size or (self._is_copy and size > self.size):
+            raise ValueError(f"{size} bytes in a map with room for {self._pages_size}")
+        self.size = max(self.size, size)
 
     @property
     def closed(self):

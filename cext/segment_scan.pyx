@@ -7,8 +7,9 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 
 from .batch_header cimport (
-    CODEC_LZ4, CODEC_MASK, CODEC_ZSTD, DELETE_HORIZON_BIT, LOG_OVERHEAD, MAGIC_POS, MIN_V0_SIZE, MIN_V1_SIZE,
-    MIN_V2_RECORD_SIZE, TIMESTAMP_TYPE_BIT, V2_HEADER_SIZE, BatchHeader, compute_crc, crc_matches, parse_header,
+    CODEC_LZ4, CODEC_MASK, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, LOG_OVERHEAD, MAGIC_POS, MIN_V0_SIZE,
+    MIN_V1_SIZE, MIN_V2_RECORD_SIZE, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, V2_HEADER_SIZE, BatchHeader, compute_crc,
+    crc_matches, parse_header,
 )
 from .legacy_records cimport parse_message
 from .record_batch cimport batch_of, iterate
@@ -36,6 +37,7 @@ cdef enum:
     # eight times the bytes searched. Only bytes made on purpose need more.
     SEARCH_CRC_BYTES = 64 << 20
     SEARCH_CRC_PASSES = 8
+    ABORTED_FIELDS = 3          # producer id, first offset, offset of the marker
 
 
 # --- table -----------------------------------------------------------------------------------
@@ -104,6 +106,30 @@ cdef class BatchTable:
             self, self.window, self.decompress, self.rows, self.rows + self.n,
             first_offset, last_offset, include_control)
 
+    def without(self, const int64_t[::1] transactions not None):
+        """This table without the data of aborted transactions.
+
+        `transactions`: producer id, first offset and offset of the abort marker of each, one after the other. What
+        goes are the transactional batches of that producer between the two; markers stay.
+        """
+        cdef BatchTable rest
+        cdef BatchHeader* kept
+        cdef Py_ssize_t i
+        cdef Py_ssize_t n = transactions.shape[0] // ABORTED_FIELDS
+        if n == 0:
+            return self
+        rest = BatchTable.__new__(BatchTable)
+        rest.window, rest.decompress, rest.end, rest.size = self.window, self.decompress, self.end, self.size
+        rest.stop_ = self.stop_
+        for i in range(self.n):
+            if not is_aborted(&self.rows[i], &transactions[0], n):
+                kept = rest.next_row()
+                if kept == NULL:
+                    raise_status(NO_MEMORY, -1, -1)
+                kept[0] = self.rows[i]
+                rest.n += 1
+        return rest
+
     def find_offset(self, int64_t offset, Py_ssize_t first=0):
         """The first batch from `first` on whose last offset is at or above `offset`; -1 where there is none."""
         cdef Py_ssize_t i
@@ -149,6 +175,18 @@ cdef class BatchTable:
 
     def __repr__(self):
         return f"<BatchTable of {self.n} batches, end {self.end}, {self.stop.name}>"
+
+
+cdef inline bint is_aborted(const BatchHeader* row, const int64_t* transactions, Py_ssize_t n) noexcept nogil:
+    cdef const int64_t* t = transactions
+    cdef Py_ssize_t i
+    if row.magic < 2 or row.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT) != TRANSACTIONAL_BIT:
+        return False
+    for i in range(n):
+        if row.producer_id == t[0] and t[1] <= row.last_offset < t[2]:
+            return True
+        t += ABORTED_FIELDS
+    return False
 
 
 # --- scan ------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import click
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.segment_scan import scan
 from seglog.errors import CorruptIndexError, OffsetOutOfRangeError
-from seglog.log.partition import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, Partition
+from seglog.log.partition import Partition
+from seglog.log.reader import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 from seglog.segment.segment import BatchPosition, Segment, TimestampOffset
 
 from . import records as lines

@@ -37,17 +37,16 @@ def command(
     damaged = False
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     for n, place in enumerate(resolve(paths)):
-        with place.open(dict(settings)) as partition, report.Progress(
-            f"reading {place.name}", enabled=not no_progress
-        ) as progress:
-            survey = Survey(now_ms)
-            survey.run(partition, progress)
-            writer = infer(partition, survey)
-            start, end = partition.segments[0].base_offset, partition.log_end_offset
-        if as_json:
-            _print_json(place, partition, survey, writer, start, end)
-        else:
-            print("\n" * bool(n) + "\n".join(_text(place, partition, survey, writer, start, end)))
+        with place.open(dict(settings)) as partition:
+            with report.Progress(f"reading {place.name}", enabled=not no_progress) as progress:
+                survey = Survey(now_ms)
+                survey.run(partition, progress)
+                writer = infer(partition, survey)
+                start, end = partition.segments[0].base_offset, partition.log_end_offset
+            if as_json:
+                _print_json(place, partition, survey, writer, start, end)
+            else:
+                print("\n" * bool(n) + "\n".join(_text(place, partition, survey, writer, start, end)))
         damaged |= bool(survey.lost)
     return 1 if damaged else 0
 

@@ -29,10 +29,7 @@ class Place:
 
     def open(self, settings: Mapping[str, object] | None = None) -> Partition:
         """Opened to be read, narrowed to the one segment where one was asked for."""
-        partition = Partition(self.directory, config=settings)
-        if self.only is not None:
-            partition.segments = [s for s in partition.segments if s.path.name == self.only.name]
-        return partition
+        return Partition(self.directory, config=settings, only=None if self.only is None else self.only.name)
 
 
 def resolve(paths: Iterable[Path], *, marked: bool = False) -> Sequence[Place]:

@@ -185,6 +185,14 @@ class OffsetOutOfRangeError(SeglogError, IndexError):
     hint = "ask within the valid range that the message names"
 
 
+class NoRecordError(SeglogError, LookupError):
+    """No record has this offset, though it lies within the log: compaction removed it, or it is a marker's."""
+
+    code = "no_record"
+    exit_status = 2
+    hint = "read(start=offset) gives the next record that there is"
+
+
 # --- the machine refuses: exit 3 ---------------------------------------------------------
 
 

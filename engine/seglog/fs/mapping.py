@@ -5,7 +5,8 @@
 
 A Mapping is a buffer: `memoryview(mapping)`, or a kernel's Window on it. It borrows nothing: the
 descriptor is closed at once, the file may be renamed or unlinked. Its size is that of the file
-when it was opened; what is appended later is seen by a new Mapping. After `close()` it gives out no
+when it was opened; what is appended later is seen by a new Mapping, or, in a map that was made with
+`reserve`, after `grow_to(size)` by whoever knows that the bytes are there. After `close()` it gives out no
 new views, but views that live keep the pages, and the last one unmaps them; closing never fails.
 
 Never cut a file that may be mapped, here or in another process: a load behind the new end kills the
@@ -37,9 +38,10 @@ class Advice(enum.IntEnum):
 
 
 class Mapping(FileMap):
-    """Mapping(path, copy=False): the file's bytes as they are now, read-only.
+    """Mapping(path, copy=False, reserve=0): the file's bytes as they are now, read-only.
 
     `copy` reads them into memory instead of mapping: for small files that another process may cut.
+    `reserve`: bytes of address space, so that a file that grows to that size needs no other map (`grow_to`).
     Raises StorageError where the file cannot be opened, is no regular file, or cannot be mapped.
     """
 
@@ -47,7 +49,7 @@ class Mapping(FileMap):
 
     path: str
 
-    def __new__(cls, path: str | os.PathLike[str], *, copy: bool = False) -> Self:
+    def __new__(cls, path: str | os.PathLike[str], *, copy: bool = False, reserve: int = 0) -> Self:
         with refusals("read", path):
             # O_NONBLOCK: opening a FIFO that somebody named like a segment must not wait for a writer.
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -63,7 +65,7 @@ class Mapping(FileMap):
                         "cannot read: this is no regular file (a pipe, socket or device)",
                         file=path, hint="check the path; remove it if it does not belong there",
                     )
-                self = super().__new__(cls, fd, status.st_size, copy=copy)
+                self = super().__new__(cls, fd, status.st_size, copy=copy, reserve=reserve)
             finally:
                 os.close(fd)
         self.path = os.fspath(path)

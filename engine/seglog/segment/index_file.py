@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 class IndexFile:
     """A sequence of (offset, position) or (timestamp, offset): see the two classes that it is made into.
 
+    `entries`: so many, as whoever appends to the file has published; bytes behind them are not looked at, nor
+    the order of all entries anew each time that one is added.
     Raises CorruptIndexError where the size is no multiple of the entry size, or the entries are not
     sorted (Kafka's sanityCheck looks at the last entry only).
     """
@@ -26,27 +28,39 @@ class IndexFile:
     ENTRY_SIZE: ClassVar[int]
     _SEARCH: ClassVar[type[OffsetIndexSearch] | type[TimeIndexSearch]]
 
-    def __init__(self, buffer: "Buffer", base_offset: int, *, path: str | Path | None = None) -> None:
-        self._window = Window(buffer, None if path is None else str(path))
+    def __init__(
+        self, buffer: "Buffer", base_offset: int, *, path: str | Path | None = None, entries: int | None = None
+    ) -> None:
+        size = -1 if entries is None else entries * self.ENTRY_SIZE
+        self._window = Window(buffer, None if path is None else str(path), size)
         self.base_offset = base_offset
         self.path = path
         self.size_bytes = len(self._window)
+        if entries is None:
+            entries = self._checked_entries()
+        self._entries = entries
+        self._search = self._SEARCH(self._window, base_offset, entries)
+        # The search's own method, not one around it: a lookup takes some tens of nanoseconds.
+        self.lookup = self._search.lookup
+
+    def _checked_entries(self) -> int:
+        """How many there are in the file. Raises CorruptIndexError."""
+        path = self.path
         if self.size_bytes % self.ENTRY_SIZE:
             raise CorruptIndexError(
                 f"{self.size_bytes} bytes are no multiple of the {self.ENTRY_SIZE}-byte entry",
                 file=path, position=self.size_bytes - self.size_bytes % self.ENTRY_SIZE,
             )
-        self._entries = count_entries(self._window, self.ENTRY_SIZE)
-        self._search = self._SEARCH(self._window, base_offset, self._entries)
-        disorder = self._search.first_disorder()
+        entries = count_entries(self._window, self.ENTRY_SIZE)
+        search = self._SEARCH(self._window, self.base_offset, entries)
+        disorder = search.first_disorder()
         if disorder >= 0:
             raise CorruptIndexError(
-                f"entry {disorder} {self._search.entry(disorder)} does not follow "
-                f"entry {disorder - 1} {self._search.entry(disorder - 1)}",
+                f"entry {disorder} {search.entry(disorder)} does not follow "
+                f"entry {disorder - 1} {search.entry(disorder - 1)}",
                 file=path, position=disorder * self.ENTRY_SIZE,
             )
-        # The search's own method, not one around it: a lookup takes some tens of nanoseconds.
-        self.lookup = self._search.lookup
+        return entries
 
     @property
     def preallocated_bytes(self) -> int:

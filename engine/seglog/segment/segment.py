@@ -1,11 +1,12 @@
-"""One segment of a log, read-only: the .log file and the indexes beside it.
+"""One segment of a log, as readers see it: the .log file and the indexes beside it.
 
 The log is the truth and an index is a hint. Each answer that began at an index entry was
 checked against the batch that the entry leads to; an entry that misleads costs a scan from the
 start of the segment, never a wrong answer. Nothing here writes or locks.
 
-A Segment keeps its files mapped from the first use to `close()`; batches, records and views
-taken from it stay valid after that, for they hold the map themselves.
+A Segment keeps its files mapped from the first use to `close()`, or until too many segments are open
+(open_files.OpenSegments); batches, records and views taken from it stay valid after that, for they
+hold the map themselves. Of a segment that grows, readers see what its PublishedEnd says, in the same map.
 """
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
@@ -20,13 +21,16 @@ from seglog._kernels.window import Window
 from seglog.errors import (
     CorruptIndexError,
     CorruptRecordError,
+    LogClosedError,
     RecordTooLargeError,
     UnsupportedCompressionTypeError,
 )
 from seglog.format import names
 from seglog.format.compression import Decompress, decompressor
-from seglog.fs.mapping import Mapping, read_file
+from seglog.fs.mapping import read_file
 from seglog.segment.offset_index import OffsetIndex
+from seglog.segment.open_files import OPEN_SEGMENTS, SegmentFiles, replaced
+from seglog.segment.published import PublishedEnd
 from seglog.segment.time_index import TimeIndex
 from seglog.segment.transaction_index import TransactionIndex
 
@@ -81,17 +85,33 @@ class Segment:
     `is_last`: it is the last segment of its partition, so that a batch cut short at its end, or
     zero bytes behind its last batch, are the tail of a write that did not finish, and end the data.
     Anywhere else the same bytes are corruption.
+    `published`: somebody appends to the segment; it ends where that says, now and each time it is asked.
+    `owned`, `reserve_bytes`: see SegmentFiles.
+
+    Threads may share it.
     """
 
-    def __init__(self, path: Path, *, is_last: bool = True, decompress: Decompress | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        is_last: bool = True,
+        decompress: Decompress | None = None,
+        published: PublishedEnd | None = None,
+        owned: bool = False,
+        reserve_bytes: int = 0,
+    ) -> None:
         self.path = path
         self.base_offset = names.parse_base_offset(path.name)
-        self.is_last = is_last
+        self.is_last = is_last and published is None
         self.decompress = decompress or decompressor()
-        self._mapping: Mapping | None = None
-        self._window: Window | None = None
-        self._offset_index: OffsetIndex | None = None
-        self._time_index: TimeIndex | None = None
+        self.published = published
+        self.recently_used = False
+        self._owned = owned
+        self._reserve_bytes = reserve_bytes
+        self._files: SegmentFiles | None = None
+        self._closed = False
+        self._retired = False
         self._next_offset: int | None = None
         # (position, largest timestamp before it) at batches that a walk from the start passed. Replaced by
         # a longer list and never changed: threads share a segment.
@@ -99,34 +119,60 @@ class Segment:
 
     # --- files -------------------------------------------------------------------------------
 
+    def files(self) -> SegmentFiles:
+        """The files as of now, opened where they are not: what one operation works with.
+
+        Raises StorageError, LogClosedError, and OffsetOutOfRangeError where they are gone.
+        """
+        files = self._files
+        if files is not None and (self.published is None or files.end is self.published.at):
+            self.recently_used = True
+            return files
+        return self._open(files)
+
+    def _open(self, files: SegmentFiles | None) -> SegmentFiles:
+        end = None if self.published is None else self.published.at
+        later = files.up_to(end) if files is not None and end is not None else None
+        if later is None:
+            self._refuse_if_gone()
+            later = SegmentFiles(
+                self.path, self.base_offset, end=end, owned=self._owned, reserve_bytes=self._reserve_bytes
+            )
+            self._refuse_if_gone()      # what was opened may be the file that took its name
+        self._files = later
+        self.recently_used = True
+        if self._closed:
+            self._files = None
+            self._refuse_if_gone()
+        if files is None:
+            OPEN_SEGMENTS.opened(self)
+        return later
+
+    def _refuse_if_gone(self) -> None:
+        if self._closed:
+            raise LogClosedError("the log was closed", file=self.path)
+        if self._retired:
+            raise replaced(self.path)
+
     @property
     def window(self) -> Window:
-        """The whole .log, mapped."""
-        if self._window is None:
-            self._mapping = Mapping(self.path)
-            self._window = Window(self._mapping, str(self.path))
-        return self._window
+        """The whole .log, mapped; of one that grows, what is published."""
+        return self.files().window
 
     @property
     def size_bytes(self) -> int:
-        """Size of the .log when it was opened, a torn tail included."""
-        return len(self.window)
+        """Size of the .log: what is published, or as it was when it was opened, a torn tail included."""
+        return len(self.window) if self.published is None else self.published.at.position
 
     @property
     def offset_index(self) -> OffsetIndex | None:
         """The .index beside the log; None where there is none. Raises CorruptIndexError."""
-        path = self.path.with_suffix(names.OFFSET_INDEX_SUFFIX)
-        if self._offset_index is None and path.exists():
-            self._offset_index = OffsetIndex(Mapping(path, copy=True), self.base_offset, path=path)
-        return self._offset_index
+        return self.files().offset_index
 
     @property
     def time_index(self) -> TimeIndex | None:
         """The .timeindex beside the log; None where there is none. Raises CorruptIndexError."""
-        path = self.path.with_suffix(names.TIME_INDEX_SUFFIX)
-        if self._time_index is None and path.exists():
-            self._time_index = TimeIndex(Mapping(path, copy=True), self.base_offset, path=path)
-        return self._time_index
+        return self.files().time_index
 
     @property
     def transaction_index(self) -> TransactionIndex | None:
@@ -137,12 +183,20 @@ class Segment:
         return TransactionIndex(read_file(path), path=path)
 
     def close(self) -> None:
-        """Let go of the files. Twice is fine; what was taken from the segment stays readable."""
-        self._offset_index = self._time_index = None
-        self._window = None
-        if self._mapping is not None:
-            self._mapping.close()
-            self._mapping = None
+        """Let go of the files for good. Twice is fine; what was taken from the segment stays readable."""
+        self._closed = True
+        self._files = None
+
+    def let_go(self) -> None:
+        """Let go of the files until they are needed again."""
+        self._files = None
+
+    def retire(self) -> None:
+        """The file is about to be cut, renamed or removed: never open it again, by its name another may be found.
+
+        Who reads in it goes on as long as the files stay open. To be called before the file is touched.
+        """
+        self._retired = True
 
     # --- batches -----------------------------------------------------------------------------
 
@@ -160,7 +214,8 @@ class Segment:
         raises CorruptRecordError, or, where `on_lost` is given, is reported to it and skipped up to the
         next whole batch with a good checksum and a later offset.
         """
-        window, size = self.window, self.size_bytes
+        window = self.files().window
+        size = len(window)
         finder = BatchFinder(window)
         last_offset = self.base_offset - 1
         while position < size:
@@ -182,7 +237,7 @@ class Segment:
                     words(table.stop), file=self.path, position=position, offset=last_offset + 1
                 )
             end = size if resume < 0 else resume
-            on_lost(self._lost(position, end, last_offset, words(table.stop)))
+            on_lost(self._lost(window, position, end, last_offset, words(table.stop)))
             position = end
 
     def batches(
@@ -196,8 +251,8 @@ class Segment:
         for table in self.tables(position, check_crc=check_crc, on_lost=on_lost):
             yield from table
 
-    def _lost(self, position: int, end: int, last_offset: int, reason: str) -> LostRange:
-        following = next(iter(scan(self.window, end, max_batches=1, decompress=self.decompress)), None)
+    def _lost(self, window: Window, position: int, end: int, last_offset: int, reason: str) -> LostRange:
+        following = next(iter(scan(window, end, max_batches=1, decompress=self.decompress)), None)
         return LostRange(
             file=str(self.path),
             position=position,
@@ -215,6 +270,8 @@ class Segment:
 
         Kafka's LogSegment.readNextOffset: from the last index entry to the end, headers only.
         """
+        if self.published is not None:
+            return self.published.at.next_offset
         if self._next_offset is None:
             self._next_offset = self.base_offset
             for table in self.tables(self._position_near(2**63 - 1), check_crc=False):

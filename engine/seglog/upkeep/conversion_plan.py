@@ -206,7 +206,7 @@ def _plan_segment(
             forecast.add(table)
         report(table.end - table[0].position)
     size = None if forecast is None else forecast.end()
-    segment.close()     # a log of ten thousand segments need not be mapped as a whole
+    segment.let_go()    # a log of ten thousand segments need not be mapped as a whole
     return SegmentPlan(
         file=segment.path.name,
         base_offset=segment.base_offset,

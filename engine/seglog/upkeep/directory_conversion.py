@@ -219,7 +219,7 @@ class _Conversion:
             if size_bytes != planned.size_bytes:
                 raise _changed(segment.path)
             parts.finish()
-        segment.close()     # a log of ten thousand segments need not be mapped as a whole
+        segment.let_go()    # a log of ten thousand segments need not be mapped as a whole
         self._larger_batches += parts.larger_batches
         return parts.files
 

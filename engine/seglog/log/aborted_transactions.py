@@ -1,0 +1,48 @@
+"""Which transactions a reader of committed records must leave out: the .txnindex files of the segments it reads.
+
+A broker sends them with each fetch and the client leaves out their data (Kafka's LocalLog.collectAbortedTransactions
+and the consumer's CompletedFetch); here both are one. A batch goes when it is transactional and lies between the
+first offset and the abort marker of an aborted transaction of its producer.
+"""
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import accumulate
+from typing import Self
+
+from seglog._kernels.segment_scan import BatchTable
+from seglog.segment.segment import Segment, first_offset_of
+from seglog.segment.transaction_index import AbortedTransaction, aborted_transactions
+
+
+class AbortedTransactions:
+    """Aborted transactions in the order of their markers."""
+
+    def __init__(self, transactions: Iterable[AbortedTransaction] = ()) -> None:
+        self._transactions = list(transactions)
+        self._markers = [t.last_offset for t in self._transactions]
+        # The smallest first offset from each on: where it lies behind a table, no later one concerns the table.
+        firsts = [t.first_offset for t in reversed(self._transactions)]
+        self._first_from = list(accumulate(firsts, min))[::-1]
+
+    @classmethod
+    def of(cls, segments: Iterable[Segment], start: int, stop: int) -> Self:
+        """Those that have data in [start, stop); `segments` are the ones from that of `start` on.
+
+        Raises CorruptIndexError, and StorageError where a file cannot be read.
+        """
+        return cls(aborted_transactions((segment.transaction_index for segment in segments), start, stop))
+
+    def __len__(self) -> int:
+        return len(self._transactions)
+
+    def left_out_of(self, table: BatchTable) -> BatchTable:
+        """The table without their data; itself where none concerns it."""
+        slot = bisect_left(self._markers, first_offset_of(table[0]))
+        last = table[-1].last_offset
+        fields = array("q")
+        while slot < len(self._transactions) and self._first_from[slot] <= last:
+            transaction = self._transactions[slot]
+            fields.extend((transaction.producer_id, transaction.first_offset, transaction.last_offset))
+            slot += 1
+        return table.without(fields) if fields else table

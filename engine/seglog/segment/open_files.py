@@ -1,0 +1,153 @@
+"""What a segment has open: its .log and the indexes beside it, mapped; and how many segments may.
+
+A SegmentFiles does not change what it shows: a growing segment gets another one for each published
+end, over the same maps. So a reader takes one and works with it; when the segment lets go of its files
+meanwhile, because too many are open or because it is closed, the reader's own stay.
+"""
+from collections import deque
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from seglog._kernels.window import Window
+from seglog.errors import CorruptIndexError, OffsetOutOfRangeError
+from seglog.format import names
+from seglog.fs.mapping import Mapping
+from seglog.segment.offset_index import OffsetIndex
+from seglog.segment.published import End
+from seglog.segment.time_index import TimeIndex
+
+Index = TypeVar("Index", OffsetIndex, TimeIndex)
+
+# Address space for an index that grows: the default of segment.index.bytes. A larger index is mapped anew.
+INDEX_RESERVE_BYTES = 10 << 20
+
+
+class SegmentFiles:
+    """The files of the segment whose .log is `path`, all of it, or up to a published `end`.
+
+    `owned`: nobody else changes the directory, so that index files may be mapped; else they are copied, for a
+    broker cuts them. `reserve_bytes`: what a growing .log may come to, so that it is mapped once.
+    Raises StorageError; OffsetOutOfRangeError where the file has fewer bytes than were published: it was replaced.
+    """
+
+    __slots__ = (
+        "_base_offset", "_index_maps", "_offset_index", "_owned", "_path", "_time_index", "end", "log", "window",
+    )
+
+    def __init__(self, path: Path, base_offset: int, *, end: End | None, owned: bool, reserve_bytes: int) -> None:
+        self._path = path
+        self._base_offset = base_offset
+        self._owned = owned
+        self._index_maps: dict[str, Mapping] = {}
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        if end is None:
+            self.log = Mapping(path)
+        else:
+            self.log = Mapping(path, reserve=max(reserve_bytes, 2 * end.position))
+            if len(self.log) < end.position:
+                raise replaced(path)
+        self._show(end)
+
+    def _show(self, end: End | None) -> None:
+        self.end = end
+        self.window = Window(self.log, str(self._path), -1 if end is None else end.position)
+
+    def up_to(self, end: End) -> "SegmentFiles | None":
+        """The same files to a later end; None where the map has no room for that."""
+        if end.position > self.log.room:
+            return None
+        later = SegmentFiles.__new__(SegmentFiles)
+        later._path, later._base_offset, later._owned = self._path, self._base_offset, self._owned
+        later.log, later._index_maps = self.log, self._index_maps
+        # An index as of before leads to the same batches; it is left only when entries have come.
+        later._offset_index = self._offset_index if _holds(self._offset_index, end.offset_entries) else None
+        later._time_index = self._time_index if _holds(self._time_index, end.time_entries) else None
+        self.log.grow_to(end.position)
+        later._show(end)
+        return later
+
+    @property
+    def offset_index(self) -> OffsetIndex | None:
+        """The .index; None where there is none. Raises CorruptIndexError."""
+        if self._offset_index is None:
+            entries = None if self.end is None else self.end.offset_entries
+            self._offset_index = self._index(OffsetIndex, names.OFFSET_INDEX_SUFFIX, entries)
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex | None:
+        """The .timeindex; None where there is none. Raises CorruptIndexError."""
+        if self._time_index is None:
+            entries = None if self.end is None else self.end.time_entries
+            self._time_index = self._index(TimeIndex, names.TIME_INDEX_SUFFIX, entries)
+        return self._time_index
+
+    def _index(self, kind: type[Index], suffix: str, entries: int | None) -> Index | None:
+        path = self._path.with_suffix(suffix)
+        if entries is None:
+            if not path.exists():
+                return None
+            return kind(Mapping(path, copy=not self._owned), self._base_offset, path=path)
+        if entries == 0:
+            return None
+        size = entries * kind.ENTRY_SIZE
+        mapping = self._index_maps.get(suffix)
+        if mapping is None or mapping.room < size:
+            mapping = Mapping(path, reserve=max(INDEX_RESERVE_BYTES, 2 * size))
+            if len(mapping) < size:
+                raise CorruptIndexError(f"{len(mapping)} bytes, where {entries} entries were published", file=path)
+            self._index_maps[suffix] = mapping
+        mapping.grow_to(size)
+        return kind(mapping, self._base_offset, path=path, entries=entries)
+
+
+def replaced(path: Path) -> OffsetOutOfRangeError:
+    """What a reader gets that comes to a segment after it was cut or removed."""
+    return OffsetOutOfRangeError("the segment was removed, or cut, while it was being read", file=path)
+
+
+def _holds(index: OffsetIndex | TimeIndex | None, entries: int) -> bool:
+    return index is not None and len(index) == entries
+
+
+class Closable(Protocol):
+    """A segment, as OpenSegments sees it."""
+
+    recently_used: bool
+
+    def let_go(self) -> None:
+        """Drop the open files; they are opened again when they are needed."""
+
+
+class OpenSegments:
+    """At most `limit` segments have their files open; one more, and the one unused for longest (about) lets go.
+
+    Second chance, as page caches do it: whoever was used since the hand last passed stays for another round.
+    No lock, so that a fork in the middle of it harms nobody: each step is one operation of a deque, and what two
+    threads can do to each other is that files are closed a round too early.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._ring: deque[Closable] = deque()
+
+    def opened(self, segment: Closable) -> None:
+        """`segment` has just opened its files."""
+        self._ring.append(segment)
+        chances = len(self._ring)
+        while len(self._ring) > self.limit:
+            try:
+                oldest = self._ring.popleft()
+            except IndexError:      # other threads took them
+                return
+            if oldest.recently_used and chances > 0:
+                chances -= 1
+                oldest.recently_used = False
+                self._ring.append(oldest)
+            else:
+                oldest.let_go()
+
+
+# One for the process: three maps a segment, of the 65 530 that Linux allows a process.
+OPEN_SEGMENTS = OpenSegments(limit=256)
