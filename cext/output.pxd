@@ -48,3 +48,12 @@ cdef inline void copy_field(uint8_t* to, const uint8_t* source, int64_t n, const
 cdef class OutputChunk:
     cdef Output out
     cdef int exports            # live buffers: while there are any, the bytes neither move nor change
+
+
+cdef enum:
+    # A chunk that once grew beyond this is not kept to be written again.
+    SPARE_BYTES = 32 << 20
+
+# The chunk to go on with where full[0..end) is handed out: what lies behind `end` stands at its start. `spare` where
+# nobody looks at it, else a new one. `full` ends at `end` then.
+cdef OutputChunk next_chunk(OutputChunk full, OutputChunk spare, int64_t end)

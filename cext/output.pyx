@@ -6,6 +6,7 @@ chunk keeps the OutputChunk and fills it again once nobody looks at it any more 
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
 
 from .status cimport NO_MEMORY, OK
 
@@ -42,3 +43,16 @@ cdef class OutputChunk:
 
     def __releasebuffer__(self, Py_buffer* view):
         self.exports -= 1
+
+
+cdef OutputChunk next_chunk(OutputChunk full, OutputChunk spare, int64_t end):
+    cdef OutputChunk fresh = spare if spare is not None and spare.exports == 0 else OutputChunk()
+    cdef int64_t rest = full.out.size - end
+    fresh.out.size = 0
+    if ensure_room(&fresh.out, rest) != OK:
+        raise MemoryError
+    if rest:
+        memcpy(fresh.out.first, full.out.first + end, rest)
+    fresh.out.size = rest
+    full.out.size = end
+    return fresh

@@ -42,7 +42,7 @@ from .batch_header cimport (
 from .batch_source cimport Source, codec_of, inspect, parse_next
 from .legacy_records cimport parse_message
 from .message_run cimport append_run
-from .output cimport Output, OutputChunk, ensure_room
+from .output cimport SPARE_BYTES, Output, OutputChunk, ensure_room, next_chunk
 from .record_batch cimport open_records, raise_batch
 from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
@@ -58,9 +58,6 @@ cdef enum:
     # How far CRCs are checked before the same bytes are converted: they shall still be in the cache.
     CRCS_AHEAD = 64
     CRC_BYTES_AHEAD = 64 << 10
-
-    # A chunk that once grew beyond this is not kept for the next one.
-    SPARE_BYTES = 32 << 20
 
 
 # The batch being written, at the end of the output.
@@ -189,25 +186,14 @@ cdef class BatchPacker:
         used again, which spares most of the cost of writing to memory.
         """
         cdef OutputChunk full = self.chunk
-        cdef OutputChunk fresh
         cdef int64_t end
-        cdef int64_t rest
         self.enter()
         try:
             end = self.closed_end()
-            rest = full.out.size - end
             self.store_crcs()
-            fresh = self.spare if self.spare is not None and self.spare.exports == 0 else OutputChunk()
-            fresh.out.size = 0
-            if ensure_room(&fresh.out, rest) != OK:
-                raise MemoryError
-            if rest:
-                memcpy(fresh.out.first, full.out.first + end, rest)
-            fresh.out.size = rest
-            full.out.size = end
+            self.chunk = next_chunk(full, self.spare, end)
             self.pack.header.position = 0
             self.crcs_stored_to = 0
-            self.chunk = fresh
             self.spare = full if full.out.capacity <= SPARE_BYTES else None
             return PyMemoryView_FromObject(full)
         finally:

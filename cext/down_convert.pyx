@@ -1,0 +1,359 @@
+"""Turn batches of any format version into messages of v0 or v1, without leaving memory.
+
+The result is what Kafka's FileRecords.downConvert makes for an old consumer (RecordsUtil.downConvert of
+3.9.1), record for record and message for message:
+
+    in                          out, of format v0 or v1
+    v2 batch, no codec          one bare message for each record
+    v2 batch, compressed        one wrapper of the same codec
+    v1 message or wrapper       to v0 the same, without its timestamps
+    control batch, empty batch  nothing
+    what has the format already the same bytes
+
+A wrapper carries the offset of its last record; the inner offsets of v1 are relative to its first. LogAppendTime
+stays, with the batch's time. Headers, producers and leader epochs have no place below v2 and are gone.
+
+Ours beside it: v0 becomes v1 message by message and wrapper by wrapper, with timestamp -1, and `codec`
+recompresses. zstd has no place below v2 (KIP-110): such a batch is refused unless `codec` names another.
+"""
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_FromObject
+from libc.stdint cimport INT32_MAX, int8_t, int64_t, uint8_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy
+
+from seglog.errors import InvalidArgumentError, RecordTooLargeError, UnsupportedCompressionTypeError
+
+from .batch_builder cimport DEFERRED_CRCS, append_message, store_message_crcs
+from .batch_header cimport (
+    CODEC_LZ4, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, TIMESTAMP_TYPE_BIT, V2_HEADER_SIZE, BatchHeader, crc_matches,
+)
+from .batch_source cimport Source, codec_of, parse_next
+from .legacy_records cimport find_inner_base
+from .output cimport SPARE_BYTES, Output, OutputChunk, ensure_room, next_chunk
+from .record_batch cimport check_count, check_record_headers, open_records, raise_batch
+from .record_view cimport RecordView
+from .segment_scan cimport BatchTable
+from .status cimport BAD_CRC, BAD_SIZE, NO_MEMORY, OFFSET_BACK, OFFSET_RANGE, OK, TRAILING_BYTES
+from .window cimport Window
+
+cdef enum:
+    NEEDS_GIL = 1       # beside the Status of the parsers, which is 0 or below: this batch goes through a codec
+
+
+# The records of one batch as messages: where they go, and what was written.
+cdef struct Run:
+    Output* out
+    int64_t crcs_stored_to      # messages of `out` from here on lack theirs
+    int64_t first_offset        # records below it are left out
+    int64_t inner_base          # taken off each offset
+    int64_t last_offset
+    int64_t max_timestamp       # of the records, -1 where none has a time
+    int64_t count
+    bint is_inner               # of a v1 wrapper: offsets are relative to its first record
+    int8_t magic
+    uint8_t attributes
+
+
+cdef int append_messages(Run* run, Source* source) noexcept nogil:
+    """Write each record of an opened batch. On another status than OK `out` is as it was."""
+    cdef const BatchHeader* row = source.row
+    cdef int64_t size = run.out.size
+    cdef int64_t previous = -1
+    cdef int64_t i
+    cdef int lacking = 0
+    cdef RecordView record
+    cdef int status = OK
+    for i in range(source.left):
+        status = parse_next(source, &record)
+        if status == OK and row.magic == 2:
+            if record.offset < row.base_offset or record.offset > row.last_offset:
+                status = OFFSET_RANGE
+            elif record.header_count:
+                status = check_record_headers(&record)
+        if status == OK and i > 0 and record.offset <= previous:
+            status = OFFSET_BACK
+        if status != OK:
+            break
+        previous = record.offset
+        if record.offset < run.first_offset:
+            continue
+        if run.count == 0 and run.is_inner:
+            run.inner_base = record.offset
+        if record.timestamp > run.max_timestamp:
+            run.max_timestamp = record.timestamp
+        record.offset -= run.inner_base
+        status = append_message(run.out, run.magic, run.attributes, &record, source.readable_end)
+        if status != OK:
+            break
+        run.last_offset = previous
+        run.count += 1
+        lacking += 1
+        if lacking >= DEFERRED_CRCS:
+            store_message_crcs(run.out, run.crcs_stored_to)
+            run.crcs_stored_to = run.out.size
+            lacking = 0
+    if status == OK and source.records.p != source.records.end:
+        status = TRAILING_BYTES
+    if status != OK:
+        run.out.size = size
+        return status
+    store_message_crcs(run.out, run.crcs_stored_to)
+    run.crcs_stored_to = run.out.size
+    return OK
+
+
+@cython.final
+cdef class MessagePacker:
+    """Takes batches of a BatchTable, gives messages of format `magic`, 0 or 1. One thread at a time.
+
+    codec: compress every batch with this one (0 to 3; 0 unwraps; -1: keep each batch's own).
+    decompress: Callable[[codec, magic, memoryview], bytes-like]; None: the table's.
+    compress: Callable[[codec, payload], bytes-like], which frames for format `magic`.
+    check_crc: refuse a batch whose checksum does not fit.
+    first_offset: records below it are left out of batches that are converted without a codec, as a fetch from
+    that offset on does.
+
+    What needs no codec converts without the GIL.
+    """
+    cdef OutputChunk chunk
+    cdef OutputChunk spare          # handed out before; written again once nobody looks at it
+    cdef Output inner               # the messages of a wrapper, before compression
+    cdef bint is_busy
+    cdef object decompress
+    cdef object compress
+    cdef readonly int magic
+    cdef readonly int codec
+    cdef readonly bint check_crc
+    cdef readonly int64_t first_offset
+
+    def __cinit__(
+        self, int magic, *, int codec=-1, decompress=None, compress=None, bint check_crc=True, int64_t first_offset=0
+    ):
+        if magic not in (0, 1):
+            raise InvalidArgumentError(f"messages have format v0 or v1, not v{magic}")
+        if codec > CODEC_LZ4:
+            raise UnsupportedCompressionTypeError(f"codec {codec} in a format that has 0 to {CODEC_LZ4}")
+        if codec < -1:
+            raise InvalidArgumentError(f"codec {codec}; there are 0 (none) to {CODEC_LZ4} (lz4)")
+        self.magic = magic
+        self.codec = codec
+        self.decompress = decompress
+        self.compress = compress
+        self.check_crc = check_crc
+        self.first_offset = first_offset
+        self.chunk = OutputChunk()
+
+    def __dealloc__(self):
+        free(self.inner.first)
+
+    def add(self, BatchTable table not None, Py_ssize_t first, Py_ssize_t last):
+        """Convert the batches [first, last) of a table. The messages wait for `take`.
+
+        Raises CorruptRecordError (position, offset) for a batch that is damaged, UnsupportedCompressionTypeError
+        for zstd, and what the codecs raise: nothing of that batch is converted then, all before it is.
+        RecordTooLargeError: a message would pass 2 GiB.
+        """
+        cdef Py_ssize_t i = first
+        cdef int status = OK
+        if first < 0 or last > table.n or first > last:
+            raise InvalidArgumentError(f"batches [{first}, {last}) of a table of {table.n}")
+        self.enter()
+        try:
+            while i < last:
+                with nogil:
+                    status = self.add_plain(table, &i, last)
+                if status == OK:
+                    break
+                if status != NEEDS_GIL:
+                    self.raise_status_of(status, table, &table.rows[i])
+                self.add_with_codec(table, &table.rows[i])
+                i += 1
+        finally:
+            self.is_busy = False
+
+    def finish(self):
+        """Nothing is ever left open; here so that both directions of a conversion are driven alike."""
+
+    @property
+    def ready_bytes(self):
+        """How much `take` would give: take before it grows beyond what memory should hold."""
+        return self.chunk.out.size
+
+    def take(self):
+        """The messages since the last call, as a read-only memoryview; valid as long as it lives.
+
+        Release it before the next call: its memory is then used again, which spares most of the cost of writing.
+        """
+        cdef OutputChunk full = self.chunk
+        self.enter()
+        try:
+            self.chunk = next_chunk(full, self.spare, full.out.size)
+            self.spare = full if full.out.capacity <= SPARE_BYTES else None
+            return PyMemoryView_FromObject(full)
+        finally:
+            self.is_busy = False
+
+    # --- without the GIL ---------------------------------------------------------------------
+
+    cdef int add_plain(self, BatchTable table, Py_ssize_t* i, Py_ssize_t last) noexcept nogil:
+        """Convert from row i[0] on, and count it up. NEEDS_GIL: that row is whole, but needs a codec."""
+        cdef const uint8_t* bytes = table.window.base
+        cdef const BatchHeader* row
+        cdef Source source
+        cdef int status
+        while i[0] < last:
+            row = &table.rows[i[0]]
+            if self.check_crc and not crc_matches(bytes, row):
+                return BAD_CRC
+            if row.magic == 2 and (row.attributes & CONTROL_BIT or row.count == 0):
+                i[0] += 1
+                continue
+            if self.is_copied(row):
+                status = self.copy(bytes + row.position, row.size_bytes)
+            elif codec_of(row) != CODEC_NONE or self.codec > CODEC_NONE:
+                return NEEDS_GIL
+            else:
+                source.row = row
+                source.raw = bytes + row.position
+                source.records.p = source.raw + (V2_HEADER_SIZE if row.magic == 2 else 0)
+                source.records.end = source.raw + row.size_bytes
+                source.readable_end = bytes + table.window.size
+                status = self.append_bare(&source)
+            if status != OK:
+                return status
+            i[0] += 1
+        return OK
+
+    cdef inline bint is_copied(self, const BatchHeader* row) noexcept nogil:
+        """Does it go out as it stands?"""
+        return row.magic == self.magic and (self.codec < 0 or codec_of(row) == self.codec)
+
+    cdef inline uint8_t attributes_of(self, const BatchHeader* row) noexcept nogil:
+        """The timestamp type of a batch's messages; v0 has none."""
+        return <uint8_t>(row.attributes & TIMESTAMP_TYPE_BIT) if self.magic == 1 and row.magic > 0 else 0
+
+    cdef int append_bare(self, Source* source) noexcept nogil:
+        """Write the records of an opened batch as messages of their own."""
+        cdef Run run
+        cdef int status = self.count_records(source)
+        if status != OK:
+            return status
+        self.begin(&run, &self.chunk.out, source.row)
+        if codec_of(source.row) == CODEC_NONE:
+            run.first_offset = self.first_offset
+        return append_messages(&run, source)
+
+    cdef int count_records(self, Source* source) noexcept nogil:
+        """Set what parse_next needs to know."""
+        if source.row.magic == 2:
+            source.left = source.row.count
+            return check_count(source.row, &source.records)
+        if codec_of(source.row) == CODEC_NONE:
+            source.left = 1
+            return OK
+        return find_inner_base(&source.records, source.row, &source.inner_base, &source.left)
+
+    cdef void begin(self, Run* run, Output* out, const BatchHeader* row) noexcept nogil:
+        run.out = out
+        run.crcs_stored_to = out.size
+        run.first_offset = 0
+        run.inner_base = 0
+        run.last_offset = -1
+        run.max_timestamp = -1
+        run.count = 0
+        run.is_inner = False
+        run.magic = <int8_t>self.magic
+        run.attributes = self.attributes_of(row)
+
+    cdef int copy(self, const uint8_t* raw, int64_t size) noexcept nogil:
+        cdef Output* out = &self.chunk.out
+        if ensure_room(out, size) != OK:
+            return NO_MEMORY
+        memcpy(out.first + out.size, raw, size)
+        out.size += size
+        return OK
+
+    # --- with codecs, and the GIL ------------------------------------------------------------
+
+    cdef int add_with_codec(self, BatchTable table, const BatchHeader* row) except -1:
+        """Convert a row whose CRC add_plain has checked."""
+        cdef int codec = codec_of(row) if self.codec < 0 else self.codec
+        cdef Source source
+        cdef Window opened
+        cdef int status
+        if codec == CODEC_ZSTD:
+            raise UnsupportedCompressionTypeError(
+                f"a batch in zstd, which format v{self.magic} does not have (KIP-110)",
+                file=table.window.name, position=row.position, offset=row.base_offset,
+                hint="choose gzip, snappy, lz4 or none with --codec",
+            )
+        source.row = row
+        source.raw = table.window.base + row.position
+        opened = open_records(
+            table.window, row, table.decompress if self.decompress is None else self.decompress, &source.records
+        )
+        source.readable_end = opened.base + opened.size
+        if codec == CODEC_NONE:
+            with nogil:
+                status = self.append_bare(&source)
+            return self.raise_status_of(status, table, row)
+        return self.append_wrapper(table, &source, codec)
+
+    cdef int append_wrapper(self, BatchTable table, Source* source, int codec) except -1:
+        """Write the records of an opened batch as one wrapper (MemoryRecordsBuilder, magic below 2)."""
+        cdef const BatchHeader* row = source.row
+        cdef Window compressed
+        cdef RecordView wrapper
+        cdef Run run
+        cdef int status
+        with nogil:
+            self.inner.size = 0
+            status = self.count_records(source)
+            if status == OK:
+                self.begin(&run, &self.inner, row)
+                run.is_inner = self.magic == 1
+                status = append_messages(&run, source)
+        self.raise_status_of(status, table, row)
+        if self.compress is None:
+            raise InvalidArgumentError(
+                f"codec {codec} and no compressor was given", offset=row.base_offset, hint="MessagePacker(compress=...)"
+            )
+        compressed = Window(
+            self.compress(codec, PyBytes_FromStringAndSize(<const char*>self.inner.first, self.inner.size))
+        )
+        if compressed.size > INT32_MAX:
+            self.raise_status_of(BAD_SIZE, table, row)
+        wrapper.offset = run.last_offset
+        wrapper.timestamp = row.max_timestamp if run.attributes else run.max_timestamp
+        wrapper.key = NULL
+        wrapper.key_size = -1
+        wrapper.value = compressed.base
+        wrapper.value_size = <int>compressed.size
+        with nogil:
+            self.begin(&run, &self.chunk.out, row)
+            status = append_message(
+                run.out, run.magic, <uint8_t>(run.attributes | codec), &wrapper, compressed.base + compressed.size
+            )
+            if status == OK:
+                store_message_crcs(run.out, run.crcs_stored_to)
+        return self.raise_status_of(status, table, row)
+
+    # --- guards ------------------------------------------------------------------------------
+
+    cdef int enter(self) except -1:
+        if self.is_busy:
+            raise InvalidArgumentError("a MessagePacker serves one thread at a time")
+        self.is_busy = True
+        return 0
+
+    cdef int raise_status_of(self, int status, BatchTable table, const BatchHeader* row) except -1:
+        if status == OK:
+            return 0
+        if status == BAD_SIZE and row.size_bytes >= INT32_MAX // 2:
+            raise RecordTooLargeError(
+                f"a message is larger than the 32-bit size of v{self.magic} can say",
+                file=table.window.name, position=row.position, offset=row.base_offset,
+            )
+        return raise_batch(status, table.window, row)
