@@ -1,0 +1,675 @@
+"""Ready batches that are to be appended: checked as a broker checks them, and given their offsets where they lie.
+
+The leader's way is Kafka's LogValidator with UnifiedLog.analyzeAndValidateRecords: every record is looked at, once.
+What the header must say of them is stored into a copy of the bytes: neither the offsets of a batch nor its leader
+epoch are under its CRC, and relative offsets within stay as they are. The follower's way (appendAsFollower) keeps what
+the leader gave. What cannot stay as it is comes back as an Unfit, for format.validate to build again.
+
+Stricter than Kafka 3.9.1 and 4.1.1, which put such batches into a log and then trip over them:
+
+* uncompressed v2 records whose relative offsets do not run from 0 on (Kafka renumbers only compressed ones),
+* the timestamp type LogAppendTime (Kafka lets it pass in a CreateTime log and forgets what the records' times were),
+* a timestamp below -1 (its cleaner stops at one), a producer id without an epoch, a transaction without a producer id,
+* records of a compressed batch that do not fill their length, which Kafka does not see when it skips keys and values.
+
+Laxer: a v2 batch may come with any base offset, for it gets another.
+"""
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
+
+from seglog._kernels.segment_scan import scan
+from seglog.errors import (
+    InvalidArgumentError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError,
+    UnsupportedCompressionTypeError,
+)
+
+from .batch_builder cimport append_record, begin_batch, end_batch, store_batch_crcs
+from .batch_header cimport (
+    CODEC_LZ4, CODEC_MASK, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, MAGIC_POS, TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT, V0_HEADER_SIZE, V2_HEADER_SIZE, BatchHeader, compute_crc,
+)
+from .legacy_records cimport message_crc_matches, parse_inner_message, parse_message
+from .output cimport Output, ensure_room
+from .record_batch cimport check_count, check_record_headers, iterate, open_records, parse_record_v2, raise_batch
+from .record_view cimport RecordView
+from .segment_scan cimport BatchTable
+from .span cimport Span, store_u16, store_u32, store_u64
+from .status cimport BAD_CODEC, BAD_COUNT, BAD_CRC, OFFSET_RANGE, OK, TRAILING_BYTES, raise_status
+from .window cimport Window
+
+cdef extern from "<stdint.h>" nogil:
+    const int64_t INT64_MIN
+
+cdef enum:
+    PRODUCER_CODEC = -1         # compression.type=producer: the batch keeps its own
+    V2_ATTRIBUTES = CODEC_MASK | TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT | DELETE_HORIZON_BIT
+
+# What a broker refuses, beyond what a Status says: above 0, so that an int may be either.
+cdef enum Refusal:
+    TOO_LARGE = 1
+    MIXED_MAGIC
+    SEVERAL_BATCHES
+    COUNT_AND_RANGE
+    CONTROL
+    NO_SEQUENCE
+    NO_PRODUCER
+    APPEND_TIME
+    NO_KEY
+    NEGATIVE_TIME
+    TOO_EARLY
+    TOO_LATE
+    OFFSET_BEHIND
+
+
+cdef struct Rules:
+    int64_t max_batch_bytes
+    int64_t max_bytes           # of all batches
+    int64_t before_max_ms
+    int64_t after_max_ms
+    int codec                   # PRODUCER_CODEC, or the one to store
+    bint is_compacted
+    bint is_log_append_time
+
+
+# What the records of a batch are, and which one was refused.
+cdef struct Findings:
+    int64_t count               # of those looked at; the refused one's slot
+    int64_t max_timestamp       # -1 where none has one
+    int64_t timestamp           # of the last one looked at
+    bint is_sequential          # relative offsets run from 0 on
+
+
+# --- records ---------------------------------------------------------------------------------
+
+cdef inline int check_record(
+    const Rules* rules, int64_t now_ms, const RecordView* record, Findings* found
+) noexcept nogil:
+    found.timestamp = record.timestamp
+    if rules.is_compacted and record.key_size < 0:
+        return NO_KEY
+    if record.timestamp != -1:
+        if record.timestamp < -1:
+            return NEGATIVE_TIME
+        if not rules.is_log_append_time:
+            # Both are at least 0, so no difference overflows.
+            if now_ms - record.timestamp > rules.before_max_ms:
+                return TOO_EARLY
+            if record.timestamp - now_ms > rules.after_max_ms:
+                return TOO_LATE
+        if record.timestamp > found.max_timestamp:
+            found.max_timestamp = record.timestamp
+    return OK
+
+
+cdef int check_v2_records(
+    const Rules* rules, int64_t now_ms, const BatchHeader* row, Span records, Findings* found
+) noexcept nogil:
+    cdef RecordView record
+    cdef int64_t i
+    cdef int status = check_count(row, &records)
+    if status != OK:
+        return status
+    for i in range(row.count):
+        found.count = i
+        status = parse_record_v2(&records, row, &record)
+        if status == OK and record.header_count:
+            status = check_record_headers(&record)
+        if status == OK:
+            status = check_record(rules, now_ms, &record, found)
+        if status != OK:
+            return status
+        found.is_sequential &= <uint64_t>record.offset - <uint64_t>row.base_offset == <uint64_t>i
+    found.count = row.count
+    return OK if records.p == records.end else TRAILING_BYTES
+
+
+cdef int check_wrapped_messages(
+    const Rules* rules, int64_t now_ms, const BatchHeader* row, Span records, Findings* found
+) noexcept nogil:
+    cdef RecordView message
+    cdef const uint8_t* start
+    cdef int status
+    message.offset = -1
+    while records.p != records.end:
+        start = records.p
+        status = parse_inner_message(&records, row, 0, &message)
+        # The wrapper's CRC covers the compressed bytes only.
+        if status == OK and not message_crc_matches(start, &message):
+            status = BAD_CRC
+        if status == OK:
+            status = check_record(rules, now_ms, &message, found)
+        if status != OK:
+            return status
+        found.is_sequential &= message.offset == found.count
+        found.count += 1
+    if found.count == 0:
+        return BAD_COUNT
+    # As in legacy_records.find_inner_base; 0 is what some versions of librdkafka send.
+    if row.magic == 1 and row.last_offset != 0 and row.last_offset < message.offset:
+        return OFFSET_RANGE
+    return OK
+
+
+cdef int check_bare_message(
+    const Rules* rules, int64_t now_ms, const uint8_t* bytes, const BatchHeader* row, Findings* found
+) noexcept nogil:
+    cdef RecordView message
+    cdef Span s
+    cdef int8_t magic = -1
+    cdef uint8_t attributes = 0
+    cdef int status
+    s.p = bytes + row.position
+    s.end = s.p + row.size_bytes
+    status = parse_message(&s, &message, &magic, &attributes)
+    return status if status != OK else check_record(rules, now_ms, &message, found)
+
+
+# --- batches ---------------------------------------------------------------------------------
+
+cdef inline int codec_of(const BatchHeader* row) noexcept nogil:
+    return row.attributes & CODEC_MASK
+
+
+cdef inline int check_codec(const BatchHeader* row) noexcept nogil:
+    cdef int highest = CODEC_ZSTD if row.magic == 2 else CODEC_LZ4
+    return BAD_CODEC if codec_of(row) > highest else OK
+
+
+cdef inline int check_header(
+    const Rules* rules, const BatchHeader* row, const BatchHeader* first, bint is_coordinator
+) noexcept nogil:
+    """LogValidator.validateBatch, and of the timestamp type what its validateTimestamp asks of each record."""
+    if row.size_bytes > rules.max_batch_bytes:
+        return TOO_LARGE
+    if row.magic != first.magic:
+        return MIXED_MAGIC
+    if row.magic > 0 and row.attributes & TIMESTAMP_TYPE_BIT:
+        return APPEND_TIME
+    if row.magic == 2:
+        if row.count <= 0 or <uint64_t>row.last_offset - <uint64_t>row.base_offset != <uint64_t>(row.count - 1):
+            return COUNT_AND_RANGE
+        if row.attributes & CONTROL_BIT and not is_coordinator:
+            return CONTROL
+        if row.producer_id >= 0:
+            if row.producer_epoch < 0:
+                return NO_PRODUCER
+            if row.base_sequence < 0 and not is_coordinator:
+                return NO_SEQUENCE
+        elif row.attributes & TRANSACTIONAL_BIT:
+            return NO_PRODUCER
+    return check_codec(row)
+
+
+cdef void stamp(const uint8_t* bytes, BatchHeader* row, bint is_log_append_time, int64_t max_timestamp) noexcept nogil:
+    """MutableRecordBatch.setMaxTimestamp: the CRC is made anew only where something changes."""
+    cdef uint8_t* p = <uint8_t*>bytes + row.position
+    cdef bint has_bit = row.attributes & TIMESTAMP_TYPE_BIT != 0
+    if row.magic == 0 or (has_bit == is_log_append_time and row.max_timestamp == max_timestamp):
+        return
+    row.max_timestamp = max_timestamp
+    if row.magic == 2:
+        row.attributes = row.attributes & V2_ATTRIBUTES & ~TIMESTAMP_TYPE_BIT
+    else:
+        row.attributes = row.attributes & CODEC_MASK
+        row.base_timestamp = max_timestamp
+    if is_log_append_time:
+        row.attributes = row.attributes | TIMESTAMP_TYPE_BIT
+    if row.magic == 2:
+        store_u16(p + 21, <uint16_t>row.attributes)
+        store_u64(p + 35, <uint64_t>max_timestamp)
+        row.crc = compute_crc(bytes, row)
+        store_u32(p + 17, row.crc)
+    else:
+        p[MAGIC_POS + 1] = <uint8_t>row.attributes
+        store_u64(p + V0_HEADER_SIZE, <uint64_t>max_timestamp)
+        row.crc = compute_crc(bytes, row)
+        store_u32(p + 12, row.crc)
+
+
+cdef void give_offsets(
+    const uint8_t* bytes, BatchHeader* row, int64_t first_offset, int64_t count, int32_t leader_epoch
+) noexcept nogil:
+    cdef uint8_t* p = <uint8_t*>bytes + row.position
+    row.last_offset = first_offset + count - 1
+    row.base_offset = first_offset if row.magic == 2 else row.last_offset
+    store_u64(p, <uint64_t>row.base_offset)
+    if row.magic == 2:
+        row.leader_epoch = leader_epoch
+        store_u32(p + 12, <uint32_t>leader_epoch)
+
+
+# --- what Python gets ------------------------------------------------------------------------
+
+@cython.final
+cdef class Assigned:
+    """Batches that may be written as they are: `raw`, a buffer, and `table`, their headers.
+
+    first_offset: of the first record. Where a legacy wrapper keeps its offsets, the wrapper's own, which is its last
+        record's (LogAppendInfo.firstOrLastOffsetOfFirstBatch).
+    max_timestamp: the largest of the batches, -1 where none has one.
+    offset_of_max_timestamp: the last offset of the first batch that has it, which is what Kafka's time index takes
+        (shallowOffsetOfMaxTimestamp); -1 where none has one.
+    count: of the records; -1 where nobody looked.
+    rebuilt: whether the bytes are others than those given, beyond headers.
+    """
+    cdef readonly Window raw
+    cdef readonly BatchTable table
+    cdef readonly int64_t first_offset
+    cdef readonly int64_t last_offset
+    cdef readonly int64_t max_timestamp
+    cdef readonly int64_t offset_of_max_timestamp
+    cdef readonly int64_t count
+    cdef readonly bint rebuilt
+    cdef bint is_ours           # nobody else sees the bytes of `raw`
+
+    def __init__(self):
+        raise TypeError("an Assigned comes from AppendCheck")
+
+    def place(self, int64_t first_offset, int32_t leader_epoch):
+        """Give the batches other offsets and another leader epoch, in place and without a look at their records.
+
+        For who checks outside of a lock, with any offset, and learns the right one under it. Not while the bytes are on
+        their way to a file. InvalidArgumentError: offsets that were kept, or lie inside compressed bytes (v0).
+        """
+        cdef BatchHeader* row = self.table.rows
+        if not self.is_ours or (row.magic == 0 and codec_of(row) != CODEC_NONE):
+            raise InvalidArgumentError("these batches keep the offsets that they have")
+        check_room(first_offset, self.count)
+        self.place_rows(first_offset, leader_epoch)
+        self.sum_up()
+        self.first_offset = first_offset
+
+    cdef void place_rows(self, int64_t first_offset, int32_t leader_epoch) noexcept nogil:
+        cdef Py_ssize_t i
+        if self.table.n == 1:
+            give_offsets(self.raw.base, self.table.rows, first_offset, self.count, leader_epoch)
+        else:
+            for i in range(self.table.n):
+                give_offsets(self.raw.base, &self.table.rows[i], first_offset + i, 1, leader_epoch)
+
+    cdef void sum_up(self) noexcept nogil:
+        """What the rows say of offsets and timestamps. There is one at least."""
+        cdef BatchHeader* row = self.table.rows
+        cdef Py_ssize_t i
+        self.first_offset = row.base_offset
+        self.last_offset = row[self.table.n - 1].last_offset
+        self.max_timestamp = self.offset_of_max_timestamp = -1
+        for i in range(self.table.n):
+            if row[i].max_timestamp > self.max_timestamp:
+                self.max_timestamp = row[i].max_timestamp
+                self.offset_of_max_timestamp = row[i].last_offset
+
+    def __repr__(self):
+        return f"<Assigned offsets {self.first_offset} to {self.last_offset}, {len(self.raw)} bytes>"
+
+
+cdef Assigned assigned_of(BatchTable table, int64_t count, bint is_ours, bint rebuilt):
+    cdef Assigned assigned = Assigned.__new__(Assigned)
+    assigned.raw = table.window
+    assigned.table = table
+    assigned.count = count
+    assigned.is_ours = is_ours
+    assigned.rebuilt = rebuilt
+    assigned.sum_up()
+    return assigned
+
+
+cdef class _Opened:
+    """A decompressor that has its one answer already."""
+    cdef Window records
+
+    def __call__(self, codec, magic, payload):
+        return self.records
+
+
+@cython.final
+cdef class Unfit:
+    """Batches that passed every check and cannot be stored as they are: another codec is asked for, or their offsets
+    do not fit.
+
+    `magic`, `codec`: what they become. One batch, or bare messages that go into one wrapper.
+    """
+    cdef BatchTable table
+    cdef Span span              # of a v2 batch's records, within `opened`
+    cdef Window opened
+    cdef bint is_sequential
+    cdef int64_t max_timestamp
+    cdef readonly int64_t count
+    cdef readonly int codec
+
+    def __init__(self):
+        raise TypeError("an Unfit comes from AppendCheck")
+
+    @property
+    def magic(self):
+        return self.table.rows[0].magic
+
+    def records(self):
+        """All records, one by one, without another decompression."""
+        cdef _Opened opened = _Opened.__new__(_Opened)
+        opened.records = self.opened
+        return iterate(
+            self, self.table.window, opened, self.table.rows, self.table.rows + self.table.n,
+            INT64_MIN, INT64_MAX, True)
+
+    def payload(self):
+        """Of a v2 batch: its records, not compressed, with relative offsets that run from 0 on."""
+        cdef Output out
+        cdef BatchHeader batch = self.table.rows[0]
+        cdef Span records = self.span
+        cdef RecordView record
+        cdef int64_t i
+        cdef int status
+        if self.is_sequential:
+            return self.opened.view(records.p, records.end - records.p)
+        memset(&out, 0, sizeof(Output))
+        with nogil:
+            status = begin_batch(&out, &batch)
+            for i in range(self.count):
+                if status != OK:
+                    break
+                parse_record_v2(&records, self.table.rows, &record)     # it was parsed before
+                record.offset = batch.base_offset + i
+                status = append_record(&out, &batch, &record, self.opened.base + self.opened.size)
+        try:
+            if status != OK:
+                raise_batch(status, self.table.window, self.table.rows)
+            return PyBytes_FromStringAndSize(<const char*>out.first + V2_HEADER_SIZE, out.size - V2_HEADER_SIZE)
+        finally:
+            free(out.first)
+
+    def batch(self, payload not None, int64_t base_offset, int32_t leader_epoch, log_append_time=None):
+        """The v2 batch around `payload`, what the codec made of `payload()`, as bytes.
+
+        Everything else of the header stays, but for the delete horizon, which a new batch has not (it remains what the
+        timestamps are relative to). RecordTooLargeError: 2 GiB.
+        """
+        cdef BatchHeader batch = self.table.rows[0]
+        cdef Window records = Window(payload)
+        cdef Output out
+        check_room(base_offset, self.count)
+        memset(&out, 0, sizeof(Output))
+        batch.base_offset = base_offset
+        batch.leader_epoch = leader_epoch
+        batch.attributes = batch.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT) | <int16_t>self.codec
+        batch.max_timestamp = self.max_timestamp
+        if log_append_time is not None:
+            batch.attributes = batch.attributes | TIMESTAMP_TYPE_BIT
+            batch.max_timestamp = log_append_time
+        try:
+            if begin_batch(&out, &batch) != OK or ensure_room(&out, records.size) != OK:
+                raise MemoryError
+            memcpy(out.first + out.size, records.base, records.size)
+            out.size += records.size
+            batch.count = <int32_t>self.count
+            batch.last_offset = base_offset + self.count - 1
+            if end_batch(&out, &batch) != OK:
+                raise RecordTooLargeError("a batch is larger than its 32-bit size can say")
+            store_batch_crcs(&out, 0, out.size)
+            return PyBytes_FromStringAndSize(<const char*>out.first, out.size)
+        finally:
+            free(out.first)
+
+
+# --- the check -------------------------------------------------------------------------------
+
+@cython.final
+cdef class AppendCheck:
+    """The rules of one log, in the units and by the names of its configuration. Keeps no state: any thread may ask.
+
+    codec: that of batches in the log, None where each keeps its own (compression.type=producer).
+    decompress: Callable[[codec, magic, memoryview], bytes-like], bounded.
+    """
+    cdef Rules rules
+    cdef object decompress
+
+    def __cinit__(
+        self, *, int64_t max_message_bytes, int64_t segment_bytes, bint is_compacted, bint is_log_append_time,
+        int64_t before_max_ms, int64_t after_max_ms, codec, decompress,
+    ):
+        self.rules.max_batch_bytes = max_message_bytes
+        self.rules.max_bytes = segment_bytes
+        self.rules.is_compacted = is_compacted
+        self.rules.is_log_append_time = is_log_append_time
+        self.rules.before_max_ms = before_max_ms
+        self.rules.after_max_ms = after_max_ms
+        self.rules.codec = PRODUCER_CODEC if codec is None else codec
+        self.decompress = decompress
+
+    def assign(
+        self, raw not None, int64_t first_offset, int64_t now_ms, int32_t leader_epoch, bint is_coordinator=False
+    ):
+        """Check the batches of a producer and give them the offsets from `first_offset` on: an Assigned, or an Unfit.
+
+        is_coordinator: they come from a coordinator inside (AppendOrigin.COORDINATOR), which writes control batches and
+        has no sequences.
+        """
+        cdef BatchTable table = scanned(copy_of(raw), self.decompress)
+        cdef BatchHeader* row = table.rows
+        cdef Window opened = table.window
+        cdef Assigned assigned
+        cdef Findings found
+        cdef Span records
+        cdef int codec = codec_of(row)
+        cdef int target = codec
+        cdef Py_ssize_t i = 0
+        cdef int status
+        if now_ms < 0:
+            raise InvalidArgumentError(f"a clock before 1970: {now_ms} ms")
+        found.count = 0
+        found.max_timestamp = -1
+        found.is_sequential = True
+        self.check_total(table)
+        status = self.check_headers(table, is_coordinator, &i)
+        if status == OK:
+            if row.magic == 2 or codec != CODEC_NONE:
+                opened = open_records(table.window, row, self.decompress, &records)
+                with nogil:
+                    if row.magic == 2:
+                        status = check_v2_records(&self.rules, now_ms, row, records, &found)
+                    else:
+                        status = check_wrapped_messages(&self.rules, now_ms, row, records, &found)
+            else:
+                with nogil:
+                    status = self.check_messages(table, now_ms, &found)
+                i = min(found.count, table.n - 1)
+        if status != OK:
+            self.refuse(status, table, i, now_ms, &found)
+        check_room(first_offset, found.count)
+        # A control batch is not compressed unless it came so.
+        if self.rules.codec != PRODUCER_CODEC and not (row.magic == 2 and row.attributes & CONTROL_BIT):
+            target = self.rules.codec
+        if target != codec or not found.is_sequential or (row.magic == 0 and codec != CODEC_NONE):
+            return unfit_of(table, opened, records, &found, target)
+        assigned = assigned_of(table, found.count, is_ours=True, rebuilt=False)
+        if self.rules.is_log_append_time:
+            found.max_timestamp = now_ms
+        for i in range(table.n):
+            if table.n > 1 and not self.rules.is_log_append_time:
+                found.max_timestamp = row[i].max_timestamp      # a bare message is its own largest
+            stamp(table.window.base, &row[i], self.rules.is_log_append_time, found.max_timestamp)
+        assigned.place_rows(first_offset, leader_epoch)
+        assigned.sum_up()
+        assigned.first_offset = first_offset
+        return assigned
+
+    def follow(self, raw not None, int64_t next_offset):
+        """Check batches that keep their offsets and leader epochs, as a follower takes them: an Assigned.
+
+        Each begins at or above `next_offset` and above the one before it; gaps are good. Nobody looks at their records
+        or at max.message.bytes: the leader did.
+        """
+        cdef BatchTable table = scanned(raw if type(raw) is bytes else copy_of(raw), self.decompress)
+        cdef Py_ssize_t i = 0
+        cdef int status
+        self.check_total(table)
+        with nogil:
+            status = check_order(table, next_offset, &i)
+        if status == OFFSET_BEHIND:
+            raise InvalidRecordError(
+                f"batch {i} begins at offset {table.rows[i].base_offset}, where {next_offset} or more is due"
+                if i == 0 or table.rows[i - 1].last_offset < next_offset else
+                f"batch {i} begins at offset {table.rows[i].base_offset}, and the one before it ends at "
+                f"{table.rows[i - 1].last_offset}",
+                position=table.rows[i].position,
+            )
+        if status != OK:
+            self.refuse(status, table, i, 0, NULL)
+        return assigned_of(table, -1, is_ours=False, rebuilt=False)
+
+    def accept(self, raw not None, int64_t first_offset, int64_t count):
+        """Batches that were built again for `first_offset`: only their sizes are in question still."""
+        cdef BatchTable table = scan(Window(raw), decompress=self.decompress)
+        cdef Py_ssize_t i
+        cdef Assigned assigned
+        self.check_total(table)
+        for i in range(table.n):
+            if table.rows[i].size_bytes > self.rules.max_batch_bytes:
+                self.refuse(TOO_LARGE, table, i, 0, NULL)
+        assigned = assigned_of(table, count, is_ours=True, rebuilt=True)
+        assigned.first_offset = first_offset
+        return assigned
+
+    cdef int check_headers(self, BatchTable table, bint is_coordinator, Py_ssize_t* at) noexcept:
+        cdef const BatchHeader* row = table.rows
+        cdef int status
+        for at[0] in range(table.n):
+            status = check_header(&self.rules, &row[at[0]], row, is_coordinator)
+            if status == OK and at[0] > 0 and (row.magic == 2 or codec_of(row) or codec_of(&row[at[0]])):
+                status = SEVERAL_BATCHES
+            if status != OK:
+                return status
+        at[0] = 0
+        return OK
+
+    cdef int check_messages(self, BatchTable table, int64_t now_ms, Findings* found) noexcept nogil:
+        cdef int status
+        while found.count < table.n:
+            status = check_bare_message(&self.rules, now_ms, table.window.base, &table.rows[found.count], found)
+            if status != OK:
+                return status
+            found.count += 1
+        return OK
+
+    cdef int check_total(self, BatchTable table) except -1:
+        if table.end > self.rules.max_bytes:
+            raise RecordTooLargeError(
+                f"an append of {table.end} bytes is larger than a segment: segment.bytes = {self.rules.max_bytes}",
+                hint="append in smaller pieces, or raise segment.bytes",
+            )
+        return 0
+
+    cdef int refuse(self, int status, BatchTable table, Py_ssize_t i, int64_t now_ms, const Findings* found) except -1:
+        cdef const BatchHeader* row = &table.rows[i]
+        where = f"record {found.count}" if found != NULL else f"batch {i}"
+        if status < 0:
+            raise_status(status, row.position, -1, None, where if status != BAD_CODEC else f"{codec_of(row)}")
+        if status == TOO_LARGE:
+            raise RecordTooLargeError(
+                f"a batch of {row.size_bytes} bytes is larger than max.message.bytes = {self.rules.max_batch_bytes}",
+                position=row.position, hint="send smaller batches, or raise max.message.bytes",
+            )
+        if status == APPEND_TIME:
+            raise InvalidTimestampError(
+                f"batch {i} has the timestamp type LogAppendTime, which is the log's to give", position=row.position,
+                hint="build the batch with CreateTime",
+            )
+        if status == NEGATIVE_TIME:
+            raise InvalidTimestampError(
+                f"{where} has the timestamp {found.timestamp}: times begin at 0, and -1 is none", position=row.position)
+        if status == TOO_EARLY:
+            raise InvalidTimestampError(
+                f"{where} has the timestamp {found.timestamp}, {now_ms - found.timestamp} ms before the clock: "
+                f"message.timestamp.before.max.ms = {self.rules.before_max_ms}", position=row.position)
+        if status == TOO_LATE:
+            raise InvalidTimestampError(
+                f"{where} has the timestamp {found.timestamp}, {found.timestamp - now_ms} ms after the clock: "
+                f"message.timestamp.after.max.ms = {self.rules.after_max_ms}", position=row.position)
+        if status == MIXED_MAGIC:
+            why = f"batch {i} has format v{row.magic} and the first one v{table.rows[0].magic}"
+        elif status == SEVERAL_BATCHES:
+            why = f"{table.n} batches, and only uncompressed messages of v0 and v1 may come in one append"
+        elif status == COUNT_AND_RANGE:
+            why = f"{row.count} records over the relative offsets 0 to {row.last_offset - row.base_offset}"
+        elif status == CONTROL:
+            why = "a control batch, which only a coordinator writes"
+        elif status == NO_SEQUENCE:
+            why = f"sequence {row.base_sequence} of producer {row.producer_id}"
+        elif status == NO_PRODUCER:
+            why = f"producer {row.producer_id} with epoch {row.producer_epoch}"
+        else:
+            why = f"{where} has no key, and the log is compacted"
+        raise InvalidRecordError(why, position=row.position)
+
+
+def trusted(raw not None):
+    """An Assigned of batches that our own encoder made with the offsets they are to have. Nothing is checked but that
+    they are whole."""
+    cdef BatchTable table = scan(Window(raw))
+    if table.stop_ != OK or table.n == 0:
+        raise InvalidArgumentError("no whole batches")
+    return assigned_of(table, -1, is_ours=False, rebuilt=False)
+
+
+cdef Unfit unfit_of(BatchTable table, Window opened, Span span, const Findings* found, int codec):
+    cdef Unfit unfit = Unfit.__new__(Unfit)
+    if codec == CODEC_ZSTD and table.rows[0].magic < 2:
+        raise UnsupportedCompressionTypeError(
+            f"compression.type=zstd and a batch of format v{table.rows[0].magic}: only v2 may use it (KIP-110)",
+            hint="append batches of format v2, or choose another compression.type",
+        )
+    unfit.table = table
+    unfit.opened = opened
+    unfit.span = span
+    unfit.is_sequential = found.is_sequential
+    unfit.max_timestamp = found.max_timestamp
+    unfit.count = found.count
+    unfit.codec = codec
+    return unfit
+
+
+cdef bytes copy_of(object raw):
+    """The bytes of a buffer, which another thread may be writing to, and which are not ours to change."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(raw, &view, PyBUF_SIMPLE)
+    try:
+        return PyBytes_FromStringAndSize(<const char*>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef BatchTable scanned(bytes raw, object decompress):
+    """The headers of bytes that are whole batches to their end, with right CRCs. There is one at least."""
+    cdef BatchTable table = scan(Window(raw), check_crc=True, decompress=decompress)
+    if table.stop_ != OK:
+        found, expected = table.stop_details()
+        raise_status(table.stop_, table.end, -1, None, f"{found}, expected {expected}")
+    if table.n == 0:
+        raise InvalidRecordError("there is no batch in it")
+    return table
+
+
+cdef int check_order(BatchTable table, int64_t next_offset, Py_ssize_t* at) noexcept nogil:
+    cdef const BatchHeader* row = table.rows
+    cdef int status
+    for at[0] in range(table.n):
+        status = check_codec(row)
+        if status != OK:
+            return status
+        if row.base_offset < max(next_offset, 0):
+            return OFFSET_BEHIND
+        if row.last_offset < row.base_offset or row.count > row.last_offset - row.base_offset + 1:
+            return COUNT_AND_RANGE
+        next_offset = row.last_offset + 1
+        row += 1
+    return OK
+
+
+cdef int check_room(int64_t first_offset, int64_t count) except -1:
+    if first_offset < 0 or count > INT64_MAX - first_offset:
+        raise InvalidArgumentError(f"{count} records from offset {first_offset} on: offsets are 0 to {INT64_MAX - 1}")
+    return 0

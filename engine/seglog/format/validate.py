@@ -1,0 +1,112 @@
+"""Ready batches on their way into a log: what a broker asks of them, and the offsets that it gives them.
+
+The kernel append_check checks, and assigns in place. What cannot stay as it is (another codec is asked for, relative
+offsets do not run from 0 on, or offsets lie inside compressed bytes, as in v0) is built again here, as LogValidator
+does it: the same records in the same format version, one batch or wrapper, the producer's fields kept.
+"""
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+from seglog._kernels.append_check import AppendCheck, Assigned, Unfit, trusted
+from seglog._kernels.batch_builder import MessageSetBuilder
+from seglog.config import LogConfig
+from seglog.format.compression import Codec, compress, decompressor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Buffer
+
+__all__ = ["AppendRules", "Assigned", "assign", "assign_trusted", "check_follower"]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRules:
+    """What a log asks of a batch. Make one of its configuration, and keep it."""
+
+    check: AppendCheck
+    is_log_append_time: bool
+    levels: dict[int, int] = field(default_factory=dict)    # of the codecs that have them
+
+    @classmethod
+    def of(cls, config: LogConfig) -> Self:
+        is_log_append_time = config.message_timestamp_type == "LogAppendTime"
+        check = AppendCheck(
+            max_message_bytes=config.max_message_bytes,
+            segment_bytes=config.segment_bytes,
+            is_compacted=config.is_compacted,
+            is_log_append_time=is_log_append_time,
+            before_max_ms=config.message_timestamp_before_max_ms,
+            after_max_ms=config.message_timestamp_after_max_ms,
+            codec=None if config.compression_type == "producer" else Codec.of(config.compression_type),
+            decompress=decompressor(config.max_decompressed_message_bytes),
+        )
+        levels = {
+            Codec.GZIP: config.compression_gzip_level,
+            Codec.LZ4: config.compression_lz4_level,
+            Codec.ZSTD: config.compression_zstd_level,
+        }
+        return cls(check, is_log_append_time, {int(codec): level for codec, level in levels.items()})
+
+
+def assign(
+    raw: "Buffer",
+    next_offset: int,
+    rules: AppendRules,
+    *,
+    now_ms: int,
+    leader_epoch: int = 0,
+    allow_control: bool = False,
+) -> Assigned:
+    """The batches of `raw` with the offsets from `next_offset` on, as a leader appends them; `raw` is not changed.
+
+    One batch, or uncompressed messages of v0 or v1 as many as you like: Kafka takes no more in one append.
+    `allow_control`: they come from a coordinator (AppendOrigin.COORDINATOR), not from a producer.
+
+    Raises CorruptRecordError (torn, trailing bytes, wrong checksum, a record that contradicts itself),
+    InvalidRecordError, InvalidTimestampError, RecordTooLargeError, UnsupportedCompressionTypeError, MissingCodecError.
+    """
+    found = rules.check.assign(raw, next_offset, now_ms, leader_epoch, allow_control)
+    if isinstance(found, Assigned):
+        return found
+    log_append_time = now_ms if rules.is_log_append_time else None
+    pack = partial(compress, found.codec, found.magic, level=rules.levels.get(found.codec))
+    if found.magic == 2:
+        rebuilt = found.batch(pack(found.payload()), next_offset, leader_epoch, log_append_time)
+    else:
+        rebuilt = _message_set(found, next_offset, log_append_time, pack)
+    return rules.check.accept(rebuilt, next_offset, found.count)
+
+
+def _message_set(
+    found: Unfit, next_offset: int, log_append_time: int | None, pack: "Callable[[Buffer], Buffer]"
+) -> bytes:
+    """The messages of v0 or v1 again, bare or in a wrapper of `found.codec` (MemoryRecordsBuilder)."""
+    timestamp_type = 0 if log_append_time is None or found.magic == 0 else 1
+    is_wrapped = found.codec != Codec.NONE
+    messages = MessageSetBuilder(
+        found.magic, timestamp_type=timestamp_type, wrapped_from=next_offset if is_wrapped else None
+    )
+    for offset, record in enumerate(found.records(), next_offset):
+        timestamp = record.timestamp if log_append_time is None else log_append_time
+        messages.append(offset, timestamp, record.key_view, record.value_view)
+    if not is_wrapped:
+        return messages.payload()
+    return messages.wrap(
+        pack(messages.payload()), found.codec, timestamp=log_append_time, timestamp_type=timestamp_type
+    )
+
+
+def check_follower(raw: "Buffer", next_offset: int, rules: AppendRules) -> Assigned:
+    """The batches of `raw`, which keep their offsets, leader epochs and timestamps: a leader checked them.
+
+    Each begins at or above `next_offset` and behind the one before it. Raises CorruptRecordError, InvalidRecordError,
+    RecordTooLargeError (of segment.bytes), UnsupportedCompressionTypeError.
+    """
+    return rules.check.follow(raw, next_offset)
+
+
+def assign_trusted(raw: "Buffer") -> Assigned:
+    """What our own encoder made, with the offsets and the leader epoch that it is to have: nothing is checked."""
+    return trusted(raw)
