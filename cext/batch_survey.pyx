@@ -46,21 +46,35 @@ def tally(BatchTable table not None, Py_ssize_t first=0, Py_ssize_t stop=-1):
     }
 
 
-def first_disorder(BatchTable table not None, int64_t min_offset):
-    """The first slot whose batch reaches below `min_offset` or into the batch before it; -1 where none does.
+def first_disorder(BatchTable table not None, int64_t min_offset, Py_ssize_t first=0):
+    """The first slot from `first` on whose batch reaches below `min_offset` or into the batch before it; -1: none does.
 
-    A wrapper is judged by its last offset: where it begins is inside.
+    A wrapper is taken by its last offset: where it begins is inside.
     """
     cdef Py_ssize_t i
     cdef Py_ssize_t found = -1
     cdef const BatchHeader* row
+    checked(table, first, -1)
     with nogil:
-        for i in range(table.n):
+        for i in range(first, table.n):
             row = &table.rows[i]
             if row.base_offset < min_offset or row.last_offset < row.base_offset:
                 found = i
                 break
             min_offset = row.last_offset + 1
+    return found
+
+
+def first_in_order(BatchTable table not None, int64_t min_offset, Py_ssize_t first=0):
+    """The first slot from `first` on whose batch lies at or above `min_offset`; -1: none does. As first_disorder."""
+    cdef Py_ssize_t i
+    cdef Py_ssize_t found = -1
+    checked(table, first, -1)
+    with nogil:
+        for i in range(first, table.n):
+            if min_offset <= table.rows[i].base_offset <= table.rows[i].last_offset:
+                found = i
+                break
     return found
 
 
@@ -138,12 +152,12 @@ def first_not_rising(const int64_t[::1] offsets not None, int64_t last):
     return found
 
 
-def first_beyond(BatchTable table not None, int64_t offset):
-    """The first slot whose last offset is above `offset`; -1 where none is."""
+def first_beyond(BatchTable table not None, int64_t offset, Py_ssize_t first=0):
+    """The first slot from `first` on whose last offset is above `offset`; -1 where none is."""
     cdef Py_ssize_t i
     cdef Py_ssize_t found = -1
     with nogil:
-        for i in range(table.n):
+        for i in range(max(first, 0), table.n):
             if table.rows[i].last_offset > offset:
                 found = i
                 break

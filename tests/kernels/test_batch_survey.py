@@ -109,3 +109,29 @@ def test_cut_plain_stops_before_a_compressed_batch_too(tables):
         assert batch_survey.cut_plain(table, 0, 0) == 0
         if first_compressed:
             assert batch_survey.cut_plain(table, 0, table[0].size_bytes) == 1
+
+
+def test_order_is_judged_from_a_slot_on(golden_kafka):
+    log = golden_kafka / "cases/v2-none-ct-k391/v2-none-ct-k391-0/00000000000000000000.log"
+    whole = bytearray(log.read_bytes())
+    batches = list(scan(Window(whole)))
+    whole[batches[2].position : batches[2].position + 8] = bytes(8)     # goes back to offset 0
+    table = scan(Window(whole))
+    before, behind = batches[1].last_offset + 1, batches[2].last_offset + 1
+    assert batch_survey.first_disorder(table, 0) == 2
+    assert batch_survey.first_disorder(table, before, 2) == 2
+    assert batch_survey.first_in_order(table, before, 2) == 3
+    assert batch_survey.first_disorder(table, behind, 3) == -1
+    assert batch_survey.first_in_order(table, MAX_OFFSET, 0) == -1
+    with pytest.raises(IndexError, match="the table has"):
+        batch_survey.first_disorder(table, 0, len(table) + 1)
+    with pytest.raises(IndexError, match="the table has"):
+        batch_survey.first_in_order(table, 0, -1)
+
+
+def test_what_lies_beyond_an_offset_is_looked_for_from_a_slot_on(tables):
+    table = max(tables, key=len)
+    middle = len(table) // 2
+    assert batch_survey.first_beyond(table, -1, middle) == middle
+    assert batch_survey.first_beyond(table, table[middle].last_offset, 0) == middle + 1
+    assert batch_survey.first_beyond(table, MAX_OFFSET, middle) == -1

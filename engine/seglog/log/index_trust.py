@@ -1,0 +1,118 @@
+"""What may be believed of a segment whose log is not read: its index files by their sizes, its end by its last entry.
+
+Kafka trusts the index files of a log that was closed cleanly and of segments below the recovery point (KAFKA-7283),
+and answers wrongly where they are wrong. Here a size that cannot be costs a look at the last entry, and what that
+says decides. Nothing costs more with more bytes of log; what only a walk would show, readers find out: they believe
+no entry that does not lead to its batch.
+"""
+import os
+import struct
+from pathlib import Path
+
+from seglog._kernels.batch_survey import first_disorder
+from seglog._kernels.segment_scan import scan
+from seglog._kernels.status import Status
+from seglog._kernels.window import Window
+from seglog.format import names
+from seglog.fs.mapping import Mapping
+from seglog.fs.refusals import refusals
+from seglog.log.leftovers import File, SegmentFiles
+from seglog.segment.offset_index import OffsetIndex
+from seglog.segment.time_index import TimeIndex
+
+_OFFSET_ENTRY = struct.Struct(">ii")        # relative offset, position
+
+
+def indexes_are_sound(files: SegmentFiles, index_interval_bytes: int) -> bool:
+    """May the .index and .timeindex be taken as they are? Else they are to be rebuilt from the log.
+
+    Not where one is missing, no multiple of the entry size, ends in zeros that were preallocated, leads past the end
+    of the log, or is empty beside a log that wants an entry.
+    """
+    offset_index = files.indexes.get(names.OFFSET_INDEX_SUFFIX)
+    time_index = files.indexes.get(names.TIME_INDEX_SUFFIX)
+    if offset_index is None or time_index is None:
+        return False
+    if offset_index.size_bytes % OffsetIndex.ENTRY_SIZE or time_index.size_bytes % TimeIndex.ENTRY_SIZE:
+        return False
+    offset_entries = offset_index.size_bytes // OffsetIndex.ENTRY_SIZE
+    time_entries = time_index.size_bytes // TimeIndex.ENTRY_SIZE
+    # Entries lie further apart than the interval. (Than that of their time: an answer that costs one read.)
+    if offset_entries * index_interval_bytes >= files.log.size_bytes and offset_entries:
+        relative_offset, position = last_entry(offset_index)
+        if relative_offset <= 0 or not 0 < position < files.log.size_bytes:
+            return False
+    # One beside each offset entry at most, and one when the segment was closed.
+    if time_entries > offset_entries + 1 and not any(_tail(time_index, TimeIndex.ENTRY_SIZE)):
+        return False
+    if files.log.size_bytes == 0:
+        return offset_entries == time_entries == 0
+    return bool(offset_entries and time_entries) or not _wants_entries(
+        files.log, wants_offset=not offset_entries, wants_time=not time_entries, interval=index_interval_bytes
+    )
+
+
+def _wants_entries(log: File, *, wants_offset: bool, wants_time: bool, interval: int) -> bool:
+    """Do the first batches of a log ask for entries that an empty index does not have?"""
+    with Mapping(log.path) as mapping:
+        # To the first batch behind the interval, which gets an entry.
+        table = scan(Window(mapping), max_bytes=interval + 1)
+        if wants_offset and table.stop == Status.LIMIT and table.end < len(mapping):
+            return True
+        return wants_time and table.max_timestamp >= 0
+
+
+def sound_end(files: SegmentFiles) -> int | None:
+    """The next offset of a segment, by the headers from its last index entry on. None: index or end do not hold true.
+
+    Kafka's LogSegment.readNextOffset, which takes whatever it finds: of a log with a torn tail an offset too low.
+    """
+    next_offset, position, entry_offset = files.base_offset, 0, -1
+    offset_index = files.indexes[names.OFFSET_INDEX_SUFFIX]
+    if offset_index.size_bytes:
+        relative_offset, position = last_entry(offset_index)
+        entry_offset = files.base_offset + relative_offset
+        if relative_offset <= 0 or not 0 < position < files.log.size_bytes:
+            return None
+    if not files.log.size_bytes:
+        return next_offset
+    with Mapping(files.log.path) as mapping:
+        window = Window(mapping, str(files.log.path))
+        if position and not _leads_to(window, position, entry_offset):
+            return None
+        while position < len(window):
+            table = scan(window, position)
+            if table.stop != Status.OK or first_disorder(table, next_offset) >= 0:
+                return None
+            position, next_offset = table.end, table[-1].last_offset + 1
+    return next_offset
+
+
+def _leads_to(window: Window, position: int, offset: int) -> bool:
+    """Is there a batch at `position` that an index entry with `offset` may stand for?
+
+    The offset is the batch's last (Kafka since 2.0, and ours), its first (before), or the last of an append of
+    several batches (2.8): then its CRC must tell that it is a batch at all.
+    """
+    table = scan(window, position, max_batches=1)
+    if not table:
+        return False
+    batch = table[0]
+    return batch.last_offset == offset or (batch.last_offset - max(batch.last_offset_delta, 0) <= offset
+                                           and batch.crc_is_valid())
+
+
+def last_entry(offset_index: File) -> tuple[int, int]:
+    """(relative offset, position) of the last entry of an .index that has one."""
+    relative_offset, position = _OFFSET_ENTRY.unpack(_tail(offset_index, _OFFSET_ENTRY.size))
+    return relative_offset, position
+
+
+def _tail(file: File, size_bytes: int) -> bytes:
+    return read_at(file.path, file.size_bytes - size_bytes, size_bytes)
+
+
+def read_at(path: Path, position: int, size_bytes: int) -> bytes:
+    """So many bytes of a file, without mapping it."""
+    with refusals("read", path), open(path, "rb", buffering=0) as file:
+        return os.pread(file.fileno(), size_bytes, position)

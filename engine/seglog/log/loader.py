@@ -1,0 +1,426 @@
+"""Open a partition directory for writing: what an interrupted change, a crash or a dead broker left is put right.
+
+Kafka's LogLoader. First everything is looked at (`plan_load`), then everything is done (`LoadPlan.apply`), so that a
+log that cannot be opened is left as it was, and a dry run tells what a real one would do.
+
+    leftovers of compaction, deletion   as Kafka's first passes (seglog.log.leftovers)
+    closed cleanly                      index files are looked at, the log is not read (seglog.log.index_trust)
+    not closed cleanly                  every batch from the recovery point on is checked, segments in parallel, and
+                                        the indexes of what was checked are written anew where they differ
+    a torn tail                         damage that no whole batch follows, up to the end of the log: cut
+    a bad middle                        any other damage: by recovery.mode an error, cut as Kafka does, or quarantined
+    leader epochs, producers            seglog.log.replay
+
+A log that ends below its log start offset is emptied (LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd). What was
+checked is also synced before anybody reads it: a crash of the process leaves bytes in the page cache alone.
+
+Crash-safe: what lies behind a cut goes before the cut, and what is quarantined is kept before it leaves the log, so
+that whoever opens next finds the same damage or none.
+"""
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from seglog.config import LogConfig
+from seglog.errors import CorruptRecordError
+from seglog.format import names
+from seglog.fs.aside import shorten, write_atomically
+from seglog.fs.files import FileSystem
+from seglog.fs.mapping import Mapping, read_file
+from seglog.log import replay
+from seglog.log.index_trust import indexes_are_sound, sound_end
+from seglog.log.leader_epochs import LeaderEpochs
+from seglog.log.leftovers import Leftovers, SegmentFiles, survey
+from seglog.log.producer_state import ProducerState
+from seglog.log.quarantine import put_into_quarantine
+from seglog.segment.recovery import MAGIC_POS, Damage, Run, SegmentCheck, check_segment, check_segments
+from seglog.segment.segment import LostRange
+
+_V2 = b"\x02"
+_ZEROS_BYTES = 1 << 20      # are looked at together
+BEHIND_THE_CUT = "it lies behind the cut"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSegment:
+    """One segment of a log that was opened. `size_bytes`: of its .log."""
+
+    path: Path
+    base_offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Something that was put right, and cost no record. `what` is a sentence."""
+
+    file: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A log as it was opened. There is one segment at least, the last of which is appended to.
+
+    `recovery_point` is the end: all before it is on the disk, checked or closed cleanly. `lost`: what was cut or
+    quarantined, torn tails included.
+    """
+
+    segments: tuple[LoadedSegment, ...]
+    next_offset: int
+    log_start_offset: int
+    recovery_point: int
+    leader_epochs: LeaderEpochs
+    producer_state: ProducerState
+    lost: tuple[LostRange, ...]
+    repairs: tuple[Repair, ...]
+
+
+def load(
+    fs: FileSystem, directory: Path, config: LogConfig, *,
+    clean: bool, recovery_point: int = 0, log_start_offset: int = 0, now_ms: int,
+) -> Loaded:
+    """Put the partition directory right and say what is in it. The caller holds the partition's lock.
+
+    `clean`: it was closed cleanly. `recovery_point`, `log_start_offset`: of the checkpoint files, 0 where they say
+    nothing. `now_ms`: by which producers expire.
+
+    Raises CorruptRecordError for a bad middle with recovery.mode=fail, and then has changed nothing; StorageError.
+    """
+    plan = plan_load(
+        directory, config, clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset
+    )
+    return plan.apply(fs, now_ms)
+
+
+@dataclass(slots=True)
+class PlannedSegment:
+    """A segment that stays. `path` is that of its .log when leftovers are swapped in.
+
+    `check`: what the log was found to hold; None where it is taken as it is. `is_recovered`: checked as part of a log
+    that was not closed cleanly, not for its indexes alone. `runs`: the bytes that stay, None where all do.
+    `foreign_magics`: positions of batches whose magic is mended.
+    """
+
+    files: SegmentFiles
+    path: Path
+    check: SegmentCheck | None = None
+    is_recovered: bool = False
+    runs: tuple[Run, ...] | None = None
+    foreign_magics: tuple[int, ...] = ()
+    next_offset: int | None = None
+
+    @property
+    def base_offset(self) -> int:
+        return self.files.base_offset
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether its .log will hold other bytes."""
+        return self.runs is not None or bool(self.foreign_magics)
+
+    @property
+    def size_bytes(self) -> int:
+        """What its .log will have."""
+        if self.runs is None:
+            return self.files.log.size_bytes
+        return sum(run.end - run.position for run in self.runs)
+
+
+@dataclass(slots=True)
+class LoadPlan:
+    """What opening would do. `lost` says what the log would lose, `damages` what is damaged, whatever is lost of it."""
+
+    directory: Path
+    config: LogConfig
+    clean: bool
+    leftovers: Leftovers
+    log_start_offset: int
+    next_offset: int = 0
+    segments: list[PlannedSegment] = field(default_factory=list)
+    removed: list[SegmentFiles] = field(default_factory=list)
+    quarantined: list[tuple[SegmentFiles, Damage]] = field(default_factory=list)
+    lost: list[LostRange] = field(default_factory=list)
+    repairs: list[Repair] = field(default_factory=list)
+
+    def path_of(self, files: SegmentFiles) -> Path:
+        """The .log as it will be called when leftovers are swapped in."""
+        return self.directory / names.file_name(files.base_offset, names.LOG_SUFFIX)
+
+    # --- doing it ----------------------------------------------------------------------------
+
+    def apply(self, fs: FileSystem, now_ms: int) -> Loaded:
+        """Do what was planned, durably. Raises StorageError; to plan and apply again then finishes it."""
+        self._keep_damaged_bytes(fs)
+        if self.leftovers:
+            self.leftovers.apply(fs)
+        self._remove_segments(fs)
+        for segment in self.segments:
+            if segment.is_changed:
+                _rewrite(fs, segment)
+        if not self.segments:
+            self._begin_anew(fs)
+        for segment in self.segments:
+            if segment.check is not None:
+                _put_indexes(fs, segment, self.config)
+        segments = [
+            replay.ReplaySegment(s.path, s.base_offset, s.check if s.is_recovered else None) for s in self.segments
+        ]
+        epochs = replay.put_leader_epochs(
+            fs, self.directory, segments, log_start_offset=self.log_start_offset, next_offset=self.next_offset
+        )
+        producer_state = replay.put_producers(
+            fs, self.directory, segments, clean=self.clean and not any(s.is_recovered for s in self.segments),
+            log_start_offset=self.log_start_offset, next_offset=self.next_offset, now_ms=now_ms,
+            expiration_ms=self.config.producer_id_expiration_ms,
+        )
+        return Loaded(
+            tuple(LoadedSegment(s.path, s.base_offset, s.size_bytes) for s in self.segments),
+            self.next_offset, self.log_start_offset, self.next_offset, epochs, producer_state,
+            tuple(self.lost), tuple(self.repairs),
+        )
+
+    def _keep_damaged_bytes(self, fs: FileSystem) -> None:
+        for files, damage in self.quarantined:
+            with Mapping(files.log.path) as whole:
+                raw = memoryview(whole)[damage.position : damage.end]
+                put_into_quarantine(fs, self.directory, [(damage.of(self.path_of(files)), raw)])
+
+    def _remove_segments(self, fs: FileSystem) -> None:
+        """The last one first: what a crash leaves of them has no hole."""
+        for files in reversed(self.removed):
+            fs.unlink(self.path_of(files))
+            for suffix in files.indexes:
+                fs.unlink(self.directory / names.file_name(files.base_offset, suffix))
+        if self.removed:
+            fs.sync_directory(self.directory)
+
+    def _begin_anew(self, fs: FileSystem) -> None:
+        """An empty segment, where there is none: of a new log, or of one that ended below its start."""
+        for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
+            with fs.create(self.directory / names.file_name(self.log_start_offset, suffix)) as file:
+                file.sync()
+        fs.sync_directory(self.directory)
+        empty = survey(self.directory).segments[0]
+        self.segments.append(PlannedSegment(empty, self.path_of(empty), next_offset=self.log_start_offset))
+
+
+# --- looking -----------------------------------------------------------------------------------
+
+
+def plan_load(
+    directory: Path, config: LogConfig, *, clean: bool, recovery_point: int = 0, log_start_offset: int = 0
+) -> LoadPlan:
+    """What `load` would do; reads only. Raises as it does."""
+    leftovers = survey(directory)
+    plan = LoadPlan(directory, config, clean, leftovers, log_start_offset)
+    for name in (*leftovers.removed, *leftovers.cleaned, *leftovers.replaced):
+        plan.repairs.append(Repair(str(directory / name), "left by an interrupted change: removed"))
+    for name, _ in leftovers.swapped:
+        plan.repairs.append(Repair(str(directory / name), "left by an interrupted change: put in place"))
+    for name in leftovers.orphans:
+        plan.repairs.append(Repair(str(directory / name), "an index without its log: removed"))
+    plan.segments = [PlannedSegment(files, plan.path_of(files)) for files in leftovers.segments]
+    first = _first_to_check(plan, recovery_point)
+    _check(plan, first)
+    _judge(plan, plan.segments[first:])
+    _find_end(plan)
+    return plan
+
+
+def _first_to_check(plan: LoadPlan, recovery_point: int) -> int:
+    """The slot from which on logs are checked: of the segment with the recovery point; of a clean log, none.
+
+    But the last one, where its end is not what a clean close leaves.
+    """
+    segments = plan.segments
+    if not plan.clean:
+        slots = [slot for slot, segment in enumerate(segments) if segment.base_offset <= recovery_point]
+        return slots[-1] if slots else 0
+    if not segments:
+        return 0
+    active = segments[-1]
+    if indexes_are_sound(active.files, plan.config.index_interval_bytes):
+        active.next_offset = sound_end(active.files)
+    return len(segments) if active.next_offset is not None else len(segments) - 1
+
+
+def _check(plan: LoadPlan, first: int) -> None:
+    """Read the logs from the slot `first` on, and those before it whose indexes are not to be used."""
+    interval, segments = plan.config.index_interval_bytes, plan.segments
+    to_check = [
+        slot for slot, segment in enumerate(segments)
+        if slot >= first or (segment.next_offset is None and not indexes_are_sound(segment.files, interval))
+    ]
+    ends = [segment.base_offset for segment in segments[1:]] + [names.MAX_OFFSET]
+    checks = check_segments(
+        [(segments[slot].files.log.path, segments[slot].base_offset, ends[slot]) for slot in to_check], plan.config
+    )
+    for slot, check in zip(to_check, checks, strict=True):
+        segments[slot].check = check
+        segments[slot].is_recovered = slot >= first
+        if slot < first and check.damages:
+            plan.repairs.append(Repair(
+                str(segments[slot].path),
+                f"damaged from byte {check.sound_bytes} on, and left as it is: it lies below the recovery point",
+            ))
+
+
+def _judge(plan: LoadPlan, checked: list[PlannedSegment]) -> None:
+    """Decide what becomes of damage. Raises CorruptRecordError where recovery.mode=fail forbids to go on."""
+    mode = plan.config.recovery_mode
+    for segment in checked:
+        segment.foreign_magics = _checked(segment).foreign_magics
+        for position in segment.foreign_magics:
+            if mode == "fail":
+                raise CorruptRecordError("a batch of v2 with another magic", file=segment.path, position=position)
+            plan.repairs.append(Repair(str(segment.path), f"byte {position}: a batch of v2 with another magic, mended"))
+    slot = next((slot for slot, s in enumerate(checked) if _checked(s).damages), None)
+    if slot is None:
+        return
+    check = _checked(checked[slot])
+    is_tail = not check.has_run_behind_damage and not any(_checked(s).runs for s in checked[slot + 1 :])
+    damage = check.damages[0]
+    if is_tail and not damage.is_misplaced:
+        if mode == "quarantine":
+            _quarantine_all(plan, checked[slot:])
+            _cut(plan, checked[slot], tell=False)
+        else:
+            _cut(plan, checked[slot])
+    elif mode == "fail":
+        raise CorruptRecordError(
+            f"{damage.reason}, and whole batches follow" if not is_tail else damage.reason,
+            file=checked[slot].path, position=damage.position, offset=damage.first_offset,
+            hint="`seglog recover` lists what would be lost; recovery.mode=quarantine keeps what follows, "
+            "truncate cuts here as Kafka does",
+        )
+    elif mode == "truncate":
+        _cut(plan, checked[slot])
+    else:
+        _quarantine_all(plan, checked)
+
+
+def _cut(plan: LoadPlan, segment: PlannedSegment, *, tell: bool = True) -> None:
+    """End the log before the first damage of a segment: LogLoader.recoverLog."""
+    check = _checked(segment)
+    damage = check.damages[0]
+    segment.runs = tuple(run for run in check.runs if run.position < damage.position)
+    slot = plan.segments.index(segment)
+    behind, plan.segments[slot + 1 :] = plan.segments[slot + 1 :], []
+    plan.removed += [later.files for later in behind]
+    if not tell:
+        return
+    is_last = not check.has_run_behind_damage and len(check.damages) == 1
+    last_offset = damage.last_offset if is_last else check.next_offset - 1
+    plan.lost.append(Damage(
+        damage.position, check.size_bytes, damage.first_offset, last_offset, damage.reason).of(segment.path))
+    for later in behind:
+        check = _checked(later)
+        if check.size_bytes:
+            plan.lost.append(LostRange(
+                str(later.path), 0, check.size_bytes, later.base_offset, check.next_offset - 1 if check.runs else -1,
+                BEHIND_THE_CUT,
+            ))
+
+
+def _quarantine_all(plan: LoadPlan, checked: list[PlannedSegment]) -> None:
+    """Take the damage out of the log, and nothing else."""
+    for segment in checked:
+        check = _checked(segment)
+        if not check.damages:
+            continue
+        segment.runs = check.runs
+        for damage in check.damages:
+            plan.lost.append(damage.of(segment.path))
+            if not _is_zeros(segment, damage):
+                plan.quarantined.append((segment.files, damage))
+
+
+def _is_zeros(segment: PlannedSegment, damage: Damage) -> bool:
+    """Bytes that were never written: there is nothing to keep."""
+    with Mapping(segment.files.log.path) as whole:
+        raw = memoryview(whole)[damage.position : damage.end]
+        return not any(bytes(raw[at : at + _ZEROS_BYTES]).strip(b"\0") for at in range(0, len(raw), _ZEROS_BYTES))
+
+
+def _find_end(plan: LoadPlan) -> None:
+    """Where the log ends and begins; a log that ends below its start begins anew there."""
+    if plan.segments:
+        last = plan.segments[-1]
+        if last.next_offset is None:
+            kept = _checked(last).runs if last.runs is None else last.runs
+            last.next_offset = kept[-1].next_offset if kept else last.base_offset
+        plan.next_offset = last.next_offset
+        if plan.next_offset >= plan.log_start_offset:
+            plan.log_start_offset = max(plan.log_start_offset, plan.segments[0].base_offset)
+            return
+        plan.repairs.append(Repair(
+            str(plan.directory),
+            f"the log ends at {plan.next_offset}, below its start {plan.log_start_offset}: all segments removed",
+        ))
+        plan.removed = [*(s.files for s in plan.segments), *plan.removed]
+        plan.segments = []
+    plan.next_offset = plan.log_start_offset
+
+
+# --- files -------------------------------------------------------------------------------------
+
+
+def _rewrite(fs: FileSystem, segment: PlannedSegment) -> None:
+    """Let the .log hold the runs that stay, and say magic 2 where it says more. Never by cutting: it may be mapped."""
+    runs = _checked(segment).runs if segment.runs is None else segment.runs
+    if not segment.foreign_magics and _is_prefix(runs):
+        shorten(fs, segment.path, runs[0].end if runs else 0)
+        return
+    with Mapping(segment.path) as whole:
+        write_atomically(fs, segment.path, *_pieces(memoryview(whole), runs, segment.foreign_magics))
+
+
+def _is_prefix(runs: tuple[Run, ...]) -> bool:
+    """Are they what a file begins with, and no more?"""
+    return len(runs) == 0 or (len(runs) == 1 and runs[0].position == 0)
+
+
+def _pieces(raw: memoryview, runs: tuple[Run, ...], foreign_magics: tuple[int, ...]) -> Iterator[bytes | memoryview]:
+    mended = iter([*(position + MAGIC_POS for position in foreign_magics), len(raw)])
+    at = next(mended)
+    for run in runs:
+        position = run.position
+        while at < run.end:
+            if at >= position:
+                yield raw[position:at]
+                yield _V2
+                position = at + 1
+            at = next(mended)
+        yield raw[position : run.end]
+
+
+def _put_indexes(fs: FileSystem, segment: PlannedSegment, config: LogConfig) -> None:
+    """Let .index and .timeindex be what the .log asks for. What was read is synced, too, before readers see it."""
+    check = _checked(segment)
+    if segment.is_changed:
+        if not _is_prefix(check.runs if segment.runs is None else segment.runs) or check.offset_index is None:
+            check = check_segment(segment.path, segment.base_offset, names.MAX_OFFSET, config)
+        if names.MINUTE_INDEX_SUFFIX in segment.files.indexes:
+            # Of a log that is no more. Whoever wants one finds it missing and builds it.
+            fs.unlink(segment.path.with_suffix(names.MINUTE_INDEX_SUFFIX))
+    elif segment.is_recovered:
+        fs.sync_file(segment.path)
+    _put(fs, segment.path.with_suffix(names.OFFSET_INDEX_SUFFIX), check.offset_index or b"")
+    _put(fs, segment.path.with_suffix(names.TIME_INDEX_SUFFIX), check.time_index or b"")
+
+
+def _put(fs: FileSystem, path: Path, raw: bytes) -> None:
+    """Let the file hold `raw`, unless it does."""
+    try:
+        is_right = os.path.getsize(path) == len(raw) and read_file(path) == raw
+    except FileNotFoundError:
+        is_right = False
+    if not is_right:
+        write_atomically(fs, path, raw)
+
+
+def _checked(segment: PlannedSegment) -> SegmentCheck:
+    assert segment.check is not None
+    return segment.check

@@ -1,0 +1,163 @@
+"""What a log knows beside its records, made to agree with them when it is opened: leader epochs, producers, aborted
+transactions.
+
+Kafka's LogSegment.recover, LeaderEpochFileCache and UnifiedLog.rebuildProducerState. The .log files are final here.
+"""
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from seglog._kernels.batch_survey import first_of_later_epoch
+from seglog._kernels.segment_scan import BatchTable
+from seglog.errors import CorruptCheckpointError
+from seglog.format import names
+from seglog.fs.aside import write_atomically
+from seglog.fs.files import FileSystem
+from seglog.fs.mapping import read_file
+from seglog.log.leader_epochs import LeaderEpochs
+from seglog.log.producer_snapshots import ProducerSnapshots, rebuild
+from seglog.log.producer_state import ProducerState
+from seglog.segment import transaction_index
+from seglog.segment.recovery import SegmentCheck
+from seglog.segment.segment import Segment
+from seglog.segment.transaction_index import AbortedTransaction
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySegment:
+    """A segment of the log. `check`: what recovery found in it; None where it was not recovered."""
+
+    path: Path
+    base_offset: int
+    check: SegmentCheck | None
+
+    def tables(self, offset: int = 0) -> Iterator[BatchTable]:
+        """Its batch headers from the batch that holds `offset` on; damage is passed over."""
+        segment = Segment(self.path)
+        try:
+            found = segment.find_offset(offset) if offset > self.base_offset else None
+            if found is None and offset > self.base_offset:
+                return
+            yield from segment.tables(found.position if found else 0, check_crc=False, on_lost=lambda _: None)
+        finally:
+            segment.close()
+
+    def epochs(self) -> Iterator[tuple[int, int]]:
+        """(leader epoch, offset of its first batch), rising."""
+        if self.check is not None:
+            yield from self.check.epochs
+            return
+        epoch = -1
+        for table in self.tables():
+            slot = first_of_later_epoch(table, epoch)
+            while slot >= 0:
+                epoch = table[slot].leader_epoch
+                yield epoch, table[slot].base_offset
+                slot = first_of_later_epoch(table, epoch, slot)
+
+    def begins_without_epoch(self) -> bool:
+        """Has its first batch no leader epoch, or is there none?"""
+        table = next(self.tables(), None)
+        return table is None or len(table) == 0 or table[0].leader_epoch < 0
+
+
+# --- leader epochs -----------------------------------------------------------------------------
+
+
+def put_leader_epochs(
+    fs: FileSystem, directory: Path, segments: Sequence[ReplaySegment], *,
+    log_start_offset: int, next_offset: int,
+) -> LeaderEpochs:
+    """The leader epochs of the log, and the same in their file, durably.
+
+    The checkpoint, where it reads well, with the epochs that recovered batches have and it has not; else those of all
+    batches. Cut at both ends of the log. A log without epochs gets no file.
+    """
+    path = directory / names.LEADER_EPOCH_CHECKPOINT
+    there = True
+    try:
+        before = LeaderEpochs.read(path)
+        found = [epoch for s in segments if s.check is not None for epoch in s.epochs()]
+    except (FileNotFoundError, CorruptCheckpointError) as e:
+        there = isinstance(e, CorruptCheckpointError)
+        before = LeaderEpochs()
+        found = _epochs_of_batches(segments)
+    epochs = before
+    for epoch, start_offset in found:
+        if epochs.latest is None or epoch > epochs.latest:
+            epochs = epochs.assign(epoch, start_offset)
+    epochs = epochs.truncate_from_end(next_offset).truncate_from_start(log_start_offset)
+    if epochs != before or (there and not before and read_file(path) != epochs.to_bytes()):
+        write_atomically(fs, path, epochs.to_bytes())
+    return epochs
+
+
+def _epochs_of_batches(segments: Sequence[ReplaySegment]) -> list[tuple[int, int]]:
+    """Of a log without a checkpoint. Epochs came with v2: what lies before a segment without any has none either."""
+    if not segments or (segments[-1].check is None and segments[-1].begins_without_epoch()):
+        return []
+    slot = len(segments) - 1
+    while slot > 0 and not segments[slot].begins_without_epoch():
+        slot -= 1
+    return [epoch for segment in segments[slot:] for epoch in segment.epochs()]
+
+
+# --- producers ---------------------------------------------------------------------------------
+
+
+def put_producers(
+    fs: FileSystem, directory: Path, segments: Sequence[ReplaySegment], *, clean: bool,
+    log_start_offset: int, next_offset: int, now_ms: int, expiration_ms: int,
+) -> ProducerState:
+    """The producers as of the end of the log; snapshots and the .txnindex of recovered segments are made to agree.
+
+    `clean`: nothing was recovered. Else the replay begins at the newest snapshot at or below the first segment that
+    was: what lies behind is taken anew (LogLoader.recoverSegment).
+    """
+    snapshots = ProducerSnapshots(fs, directory)
+    bases = [s.base_offset for s in segments]
+    snapshots.remove_strays(bases)
+    if clean:
+        return rebuild(
+            snapshots, bases, lambda offset: _tables_from(segments, offset), log_start_offset=log_start_offset,
+            log_end_offset=next_offset, now_ms=now_ms, expiration_ms=expiration_ms, clean=True,
+        )
+    recovered = next((s.base_offset for s in segments if s.check is not None), next_offset)
+    state, offset = snapshots.load(log_start_offset, min(recovered, next_offset), now_ms, expiration_ms)
+    due = sorted({*bases[-2:], next_offset})
+    for segment, end in zip(segments, [*bases[1:], next_offset], strict=True):
+        if end <= offset and segment.check is None:
+            continue
+        while due and due[0] <= segment.base_offset:
+            snapshots.take(state, due.pop(0))
+        aborted: list[AbortedTransaction] = []
+        if segment.check is None or segment.check.has_producers:
+            for table in segment.tables(offset):
+                aborted += state.add_table(table)
+        if segment.check is not None:
+            _put_transaction_index(fs, segment.path, aborted)
+    for end in due:
+        snapshots.take(state, end)
+    return state
+
+
+def _tables_from(segments: Sequence[ReplaySegment], offset: int) -> Iterator[BatchTable]:
+    """The batches from the one that holds `offset` on, of all segments."""
+    ends = [s.base_offset for s in segments[1:]]
+    for slot, segment in enumerate(segments):
+        if slot == len(ends) or ends[slot] > offset:
+            yield from segment.tables(offset)
+
+
+def _put_transaction_index(fs: FileSystem, log: Path, aborted: Iterable[AbortedTransaction]) -> None:
+    """Let the .txnindex hold these lines; without any there is no file."""
+    path, raw = log.with_suffix(names.TRANSACTION_INDEX_SUFFIX), transaction_index.encode(aborted)
+    if not path.exists():
+        before = b""
+    else:
+        before = read_file(path)
+        if not raw:
+            fs.unlink(path)
+            fs.sync_directory(path.parent)
+    if raw and raw != before:
+        write_atomically(fs, path, raw)

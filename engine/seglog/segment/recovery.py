@@ -1,0 +1,346 @@
+"""Check the .log of one segment after a crash: what of it is whole, what is not, and the indexes that it should have.
+
+Kafka's LogSegment.recover reads up to the first batch that is wrong. Here the walk goes on behind it, for what
+comes next decides what the damage is: the tail of a write that did not finish, or a hole in a log that is otherwise
+good. Which of the two is said by who sees the whole log (seglog.log.loader); here nothing is changed.
+
+A batch is whole where its CRC is right and its offsets are above those before it and within 2^31 - 1 of the
+segment's base. No CRC covers base offset and size, nor the magic of v2, so that these are judged by what they lead to.
+The walk is made by kernels without the GIL, a table of some thousand batches at a time.
+"""
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from seglog._kernels import batch_survey as survey
+from seglog._kernels.index_build import IndexBuilder
+from seglog._kernels.record_batch import RecordBatch
+from seglog._kernels.segment_scan import BatchFinder, BatchTable, scan
+from seglog._kernels.status import Status, words
+from seglog._kernels.window import Window
+from seglog.config import LogConfig
+from seglog.format.compression import Decompress, decompressor
+from seglog.fs.mapping import Advice, Mapping
+from seglog.segment.segment import LostRange, first_offset_of
+from seglog.segment.writer import RELATIVE_OFFSET_MAX
+
+# What one scan looks at: much, so that few are made, and of small batches no more than the headers of which stay in
+# the cache for the questions that are asked about them.
+CHECK_BYTES = 4 << 20
+CHECK_BATCHES = 8192
+
+SIZE_POS, LOG_OVERHEAD, MAGIC_POS = 8, 12, 16
+V2_HEADER_SIZE = 61
+# With these the size field may still be right, and lead to the next batch.
+_SIZED = (Status.BAD_CRC, Status.BAD_MAGIC, Status.BAD_COUNT, Status.OFFSET_RANGE)
+# So many bytes are summed in vain to see whether a size field leads to a batch, before it is asked no more: the bytes
+# of a segment may be made so that each of many leads to a large one that is bad.
+_PROBE_BYTES = 64 << 20
+
+GOES_BACK = "the offset goes back"
+JUMPS_AHEAD = "the offset jumps ahead of what follows"
+TOO_FAR = f"the offset lies further than {RELATIVE_OFFSET_MAX} from the segment's base"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Whole batches in a row: bytes [position, end) of the file. `next_offset`: one past their last."""
+
+    position: int
+    end: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes [position, end) that are no whole batches, and the offsets that may have been in them (last -1: unknown).
+
+    `is_misplaced`: they are batches with a good CRC, and offsets that cannot be. No write that did not finish
+    leaves that behind.
+    """
+
+    position: int
+    end: int
+    first_offset: int
+    last_offset: int
+    reason: str
+    is_misplaced: bool = False
+
+    def of(self, path: Path) -> LostRange:
+        """The same, of a file, as it is told to a user."""
+        size_bytes = self.end - self.position
+        return LostRange(str(path), self.position, size_bytes, self.first_offset, self.last_offset, self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentCheck:
+    """What a segment's .log holds. `runs` and `damages` alternate, in order, and cover all of its bytes.
+
+    `foreign_magics`: positions of batches inside runs that are whole v2 batches but for the magic, which says more
+    than 2. Kafka reads them as v2, for it takes any magic above 1 so, and no CRC covers it.
+    `epochs`: (leader epoch, offset of its first batch), rising. `offset_index`, `time_index`: the right bytes of the
+    .index and .timeindex for what lies before the first damage; None where the first damage was told too late.
+    """
+
+    path: Path
+    base_offset: int
+    size_bytes: int
+    runs: tuple[Run, ...]
+    damages: tuple[Damage, ...]
+    foreign_magics: tuple[int, ...]
+    epochs: tuple[tuple[int, int], ...]
+    has_producers: bool
+    offset_index: bytes | None
+    time_index: bytes | None
+
+    @property
+    def next_offset(self) -> int:
+        """One past the last offset of all runs; the base offset where there is none."""
+        return self.runs[-1].next_offset if self.runs else self.base_offset
+
+    @property
+    def sound_bytes(self) -> int:
+        """The bytes before the first damage."""
+        return self.damages[0].position if self.damages else self.size_bytes
+
+    @property
+    def has_run_behind_damage(self) -> bool:
+        """Whether a whole batch follows the first damage."""
+        return bool(self.damages and self.runs) and self.runs[-1].position > self.damages[0].position
+
+
+def check_segments(
+    segments: Iterable[tuple[Path, int, int]], config: LogConfig
+) -> list[SegmentCheck]:
+    """Check segments given as (path, base offset, offset at which the next one begins), several at a time.
+
+    So many threads as num.recovery.threads.per.data.dir says; the kernels hold no GIL. Raises StorageError.
+    """
+    tasks = list(segments)
+    threads = min(config.num_recovery_threads, len(tasks))
+    if threads < 2:
+        return [check_segment(path, base_offset, end_offset, config) for path, base_offset, end_offset in tasks]
+    with ThreadPoolExecutor(threads, thread_name_prefix="seglog-recovery") as pool:
+        return list(pool.map(lambda task: check_segment(task[0], task[1], task[2], config), tasks))
+
+
+def check_segment(path: Path, base_offset: int, end_offset: int, config: LogConfig) -> SegmentCheck:
+    """Check one segment. Behind damage no batch at or above `end_offset`, where the next segment begins, is believed.
+
+    Raises StorageError where the file cannot be read.
+    """
+    with Mapping(path) as mapping:
+        mapping.advise(Advice.SEQUENTIAL)
+        return _Walk(path, Window(mapping, str(path)), base_offset, end_offset, config).run()
+
+
+class _Walk:
+    """The walk over one segment, and what it has seen so far."""
+
+    def __init__(self, path: Path, window: Window, base_offset: int, end_offset: int, config: LogConfig) -> None:
+        self.path = path
+        self.window = window
+        self.base_offset = base_offset
+        self.max_offset = base_offset + RELATIVE_OFFSET_MAX
+        self.end_offset = end_offset
+        self.next_offset = base_offset
+        self.runs: list[Run] = []
+        self.damages: list[Damage] = []
+        self.foreign_magics: list[int] = []
+        self.epochs: list[tuple[int, int]] = []
+        self.has_producers = False
+        self.size_bytes = len(window)
+        self._decompress: Decompress = decompressor(config.max_decompressed_message_bytes)
+        # None behind the first damage.
+        self._builder: IndexBuilder | None = IndexBuilder(base_offset, config.index_interval_bytes)
+        self._indexes: tuple[bytes, bytes] | None = None
+        # Of the last batch taken: its position, and the next offset before it.
+        self._last: tuple[int, int] | None = None
+        self._finder = BatchFinder(window)
+        self._probe_bytes = _PROBE_BYTES
+
+    def run(self) -> SegmentCheck:
+        position = 0
+        while position < self.size_bytes:
+            table = scan(
+                self.window, position, check_crc=True, max_batches=CHECK_BATCHES, max_bytes=CHECK_BYTES,
+                decompress=self._decompress,
+            )
+            self._take(table)
+            position = table.end
+            if table.stop not in (Status.OK, Status.LIMIT):
+                position = self._pass_damage(table)
+        self._end_indexes()
+        offset_index, time_index = self._indexes or (None, None)
+        return SegmentCheck(
+            self.path, self.base_offset, self.size_bytes, tuple(self.runs), tuple(self.damages),
+            tuple(self.foreign_magics), tuple(self.epochs), self.has_producers, offset_index, time_index,
+        )
+
+    # --- whole batches -------------------------------------------------------------------------
+
+    def _take(self, table: BatchTable) -> None:
+        """The batches of a table: their CRCs are right, their offsets are looked at here."""
+        first = 0
+        while first < len(table):
+            stop = self._first_misplaced(table, first)
+            if stop > first:
+                self._add(table, first, stop, table[first].position)
+            first = stop if stop == len(table) else self._pass_misplaced(table, stop)
+
+    def _first_misplaced(self, table: BatchTable, first: int) -> int:
+        disorder = survey.first_disorder(table, self.next_offset, first)
+        beyond = survey.first_beyond(table, self.max_offset, first)
+        return min((slot for slot in (disorder, beyond) if slot >= 0), default=len(table))
+
+    def _add(self, table: BatchTable, first: int, stop: int, position: int) -> None:
+        """Take the batches [first, stop) of a table; the first of them stands at `position` of the file."""
+        if self._builder is not None:
+            self._builder.add(table, first, stop, position)
+        slot = survey.first_of_later_epoch(table, self.epochs[-1][0] if self.epochs else -1, first)
+        while 0 <= slot < stop:
+            self.epochs.append((table[slot].leader_epoch, table[slot].base_offset))
+            slot = survey.first_of_later_epoch(table, self.epochs[-1][0], slot)
+        if not self.has_producers:
+            self.has_producers = 0 <= survey.first_with_producer(table, first) < stop
+        last = table[stop - 1]
+        shift = position - table[first].position
+        before = table[stop - 2].last_offset + 1 if stop - first > 1 else self.next_offset
+        self._last = last.position + shift, before
+        self.next_offset = last.last_offset + 1
+        end = last.position + shift + last.size_bytes
+        if self.runs and self.runs[-1].end == position:
+            position = self.runs.pop().position
+        self.runs.append(Run(position, end, self.next_offset))
+
+    # --- whole batches in the wrong place ------------------------------------------------------
+
+    def _pass_misplaced(self, table: BatchTable, slot: int) -> int:
+        """Leave out the batches at `slot` that cannot follow what came before; the slot where to go on.
+
+        Or the one before them: where one batch alone says too high an offset, all behind it seem to go back.
+        """
+        if self._last_jumped(table, slot):
+            self._take_back_last(_begin(table[slot]))
+            return slot
+        batch = table[slot]
+        resume = survey.first_in_order(table, self.next_offset, slot + 1)
+        if batch.last_offset > self.max_offset:
+            reason, resume = TOO_FAR, slot + 1
+        else:
+            reason = GOES_BACK
+        if not 0 <= resume < len(table):
+            self._lose(batch.position, table.end, -1, reason, is_misplaced=True)
+            return len(table)
+        self._lose(batch.position, table[resume].position, _begin(table[resume]) - 1, reason, is_misplaced=True)
+        return resume
+
+    def _last_jumped(self, table: BatchTable, slot: int) -> bool:
+        """Is it the last batch taken that is out of order, and not the one at `slot`?
+
+        So it is where that one follows the batch before it: to the offset, or so that what comes next agrees.
+        """
+        if self._last is None or not self.runs or table[slot].last_offset > self.max_offset:
+            return False
+        position, before = self._last
+        last = scan(self.window, position, max_batches=1)
+        begin = _begin(table[slot])
+        if not last or not before <= begin <= table[slot].last_offset:
+            return False
+        count = last[0].last_offset - _begin(last[0]) + 1
+        if begin == before + count:
+            return True
+        following = slot + 1 < len(table) and _begin(table[slot + 1])
+        return following is not False and table[slot].last_offset < following < self.next_offset
+
+    def _take_back_last(self, begin: int) -> None:
+        assert self._last is not None
+        position, before = self._last
+        run = self.runs.pop()
+        if position > run.position:
+            self.runs.append(Run(run.position, position, before))
+        self.epochs = [(epoch, start) for epoch, start in self.epochs if start < before]
+        self.next_offset = before
+        self._last = None
+        if self._builder is not None:
+            self._builder = None        # it has the batch already, and forgets nothing
+        self._lose(position, run.end, begin - 1, JUMPS_AHEAD, is_misplaced=True)
+
+    # --- bytes that are no batch ---------------------------------------------------------------
+
+    def _pass_damage(self, table: BatchTable) -> int:
+        """Leave out what ended the table's scan; the position where to go on."""
+        position = table.end
+        if table.stop == Status.BAD_MAGIC and (end := self._take_as_v2(position)):
+            return end
+        resume = self._next_batch(table)
+        last_offset = -1
+        if resume < self.size_bytes:
+            following = scan(self.window, resume, max_batches=1, decompress=self._decompress)[0]
+            last_offset = max(first_offset_of(following) - 1, self.next_offset)
+        self._lose(position, resume, last_offset, words(table.stop))
+        return resume
+
+    def _take_as_v2(self, position: int) -> int:
+        """Take a batch that is v2 but for a magic above 2; the position behind it, 0 where it is none."""
+        end = self._claimed_end(position)
+        raw = bytearray(memoryview(self.window)[position:end])
+        if len(raw) < V2_HEADER_SIZE or not 2 < raw[MAGIC_POS] < 0x80:
+            return 0
+        raw[MAGIC_POS] = 2
+        table = scan(Window(raw), check_crc=True, max_batches=1)
+        if len(table) != 1 or table.end != len(raw) or self._first_misplaced(table, 0) != 1:
+            return 0
+        self._add(table, 0, 1, position)
+        self._last = None       # (as it stands in the file no scan reads it)
+        self.foreign_magics.append(position)
+        return end
+
+    def _next_batch(self, table: BatchTable) -> int:
+        """Where the next whole batch behind the table's end begins, with an offset that can be; else the file's end."""
+        if table.stop in _SIZED:
+            # Its own size field before anything else: a record may hold whole batches of another log.
+            end = self._claimed_end(table.end)
+            if end == self.size_bytes or self._is_batch(end):
+                return end
+        found = self._finder.behind(table, self.next_offset)
+        while found >= 0 and not self._is_batch(found):
+            found = self._finder.find(found + 1, self.next_offset)
+        return found if found >= 0 else self.size_bytes
+
+    def _claimed_end(self, position: int) -> int:
+        """Where the batch at `position` ends by its size field; `position` itself where that cannot be."""
+        field = memoryview(self.window)[position + SIZE_POS : position + LOG_OVERHEAD]
+        size_bytes = int.from_bytes(field, "big", signed=True) + LOG_OVERHEAD
+        return position + size_bytes if LOG_OVERHEAD < size_bytes <= self.size_bytes - position else position
+
+    def _is_batch(self, position: int) -> bool:
+        """Does a whole batch begin there that may follow?"""
+        if self._probe_bytes < 0:
+            return False
+        table = scan(self.window, position, check_crc=True, max_batches=1)
+        if not table:
+            self._probe_bytes -= self._claimed_end(position) - position
+            return False
+        return self.next_offset <= _begin(table[0]) and table[0].last_offset < min(self.end_offset, self.max_offset + 1)
+
+    def _lose(self, position: int, end: int, last_offset: int, reason: str, *, is_misplaced: bool = False) -> None:
+        self._end_indexes()
+        first_offset = self.next_offset
+        if self.damages and self.damages[-1].end == position:
+            before = self.damages.pop()
+            position, first_offset, reason = before.position, before.first_offset, before.reason
+            is_misplaced = is_misplaced and before.is_misplaced
+        self.damages.append(Damage(position, end, first_offset, last_offset, reason, is_misplaced))
+
+    def _end_indexes(self) -> None:
+        if self._builder is not None:
+            self._builder.finish()
+            self._indexes = self._builder.take_offset_entries(), self._builder.take_time_entries()
+            self._builder = None
+
+
+def _begin(batch: RecordBatch) -> int:
+    """Where a batch begins, as far as its header tells: a wrapper's is the end."""
+    return batch.base_offset if batch.magic == 2 else batch.last_offset
