@@ -5,7 +5,8 @@
     bytes  := size: int32 (-1: null), data
 
 All big-endian; timestamp -1 where there is none. Two logs hold the same records in the same order
-exactly if their streams are equal, whatever formats, batches and codecs they are stored in.
+exactly if their streams are equal, whatever formats, batches and codecs they are stored in. `with_time=False` and
+`with_headers=False` leave out what an older format cannot hold: every timestamp is then -1, every count 0.
 """
 from libc.stdint cimport int64_t, uint8_t
 
@@ -16,16 +17,24 @@ from .columns cimport Columns
 from seglog.errors import InvalidArgumentError
 
 cdef extern from "seg_canonical.h" nogil:
-    int64_t seg_canonical_size(const seg_columns* c, int64_t row, int64_t n)
-    int64_t seg_canonical_rows(const seg_columns* c, int64_t row, int64_t limit)
-    uint8_t* seg_canonical(const seg_columns* c, int64_t row, int64_t n, uint8_t* out)
+    int SEG_WITHOUT_TIME
+    int SEG_WITHOUT_HEADERS
+    int64_t seg_canonical_size(const seg_columns* c, int64_t row, int64_t n, int without)
+    int64_t seg_canonical_rows(const seg_columns* c, int64_t row, int64_t limit, int without)
+    uint8_t* seg_canonical(const seg_columns* c, int64_t row, int64_t n, int without, uint8_t* out)
 
 cdef enum:
     # A slice that the second-level cache holds while it is written and hashed.
     SLICE_BYTES = 256 << 10
 
 
-def canonical_bytes(Columns columns not None, int64_t first=0, int64_t last=-1):
+cdef int without(bint with_time, bint with_headers):
+    return (0 if with_time else SEG_WITHOUT_TIME) | (0 if with_headers else SEG_WITHOUT_HEADERS)
+
+
+def canonical_bytes(
+    Columns columns not None, int64_t first=0, int64_t last=-1, *, bint with_time=True, bint with_headers=True
+):
     """The stream of the rows [first, last) (-1: to the end), as a read-only memoryview.
 
     Its memory is an arena of the columns' pool, back there when the last view is gone.
@@ -36,25 +45,27 @@ def canonical_bytes(Columns columns not None, int64_t first=0, int64_t last=-1):
         raise InvalidArgumentError(f"rows {first} to {last} of {columns.c.rows}")
     if first == last:
         return memoryview(b"")
-    cdef int64_t size = seg_canonical_size(&columns.c, first, last - first)
+    cdef int left_out = without(with_time, with_headers)
+    cdef int64_t size = seg_canonical_size(&columns.c, first, last - first, left_out)
     cdef Arena arena = columns.pool.acquire(size + SEG_SLACK)
     with nogil:
-        seg_canonical(&columns.c, first, last - first, arena.base)
+        seg_canonical(&columns.c, first, last - first, left_out, arena.base)
     return lend(arena, arena.base, size, 1, b"B")
 
 
-def update_digest(Columns columns not None, hasher):
+def update_digest(Columns columns not None, hasher, *, bint with_time=True, bint with_headers=True):
     """Feed the stream to `hasher.update` (hashlib's), slice by slice: memory for a slice, or for one large record."""
     cdef int64_t row = 0
     cdef int64_t n, size
+    cdef int left_out = without(with_time, with_headers)
     cdef Arena arena
     update = hasher.update
     while row < columns.c.rows:
-        n = seg_canonical_rows(&columns.c, row, SLICE_BYTES)
-        size = seg_canonical_size(&columns.c, row, n)
+        n = seg_canonical_rows(&columns.c, row, SLICE_BYTES, left_out)
+        size = seg_canonical_size(&columns.c, row, n, left_out)
         arena = None        # back to the pool before the next is taken, unless the hasher kept a view
         arena = columns.pool.acquire(size + SEG_SLACK)
         with nogil:
-            seg_canonical(&columns.c, row, n, arena.base)
+            seg_canonical(&columns.c, row, n, left_out, arena.base)
         update(lend(arena, arena.base, size, 1, b"B"))
         row += n

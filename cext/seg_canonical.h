@@ -4,7 +4,8 @@
  *   header := bytes(key), bytes(value)
  *   bytes  := size: int32 (-1: null), data
  *
- * big-endian. The digest that proves a conversion is SHA-256 over this stream.
+ * big-endian. The digest that proves a conversion is SHA-256 over this stream. What a format cannot hold may be left
+ * out of it: without time every timestamp is -1, without headers every count 0.
  */
 #ifndef SEG_CANONICAL_H
 #define SEG_CANONICAL_H
@@ -29,10 +30,12 @@ static inline uint8_t *seg_put_u64(uint8_t *p, uint64_t v)
     return seg_put_u32(seg_put_u32(p, (uint32_t)(v >> 32)), (uint32_t)v);
 }
 
+enum { SEG_WITHOUT_TIME = 1, SEG_WITHOUT_HEADERS = 2 };
+
 /* Bytes that the rows [row, row + n) make. */
-static inline int64_t seg_canonical_size(const seg_columns *c, int64_t row, int64_t n)
+static inline int64_t seg_canonical_size(const seg_columns *c, int64_t row, int64_t n, int without)
 {
-    int32_t h0 = c->header_start[row], h1 = c->header_start[row + n];
+    int32_t h0 = c->header_start[row], h1 = without & SEG_WITHOUT_HEADERS ? h0 : c->header_start[row + n];
     int64_t size = n * SEG_CANONICAL_RECORD + (c->key.offsets[row + n] - c->key.offsets[row])
                  + (int64_t)(c->value.offsets[row + n] - c->value.offsets[row]);
     if (h1 > h0)
@@ -43,13 +46,13 @@ static inline int64_t seg_canonical_size(const seg_columns *c, int64_t row, int6
 }
 
 /* How many rows from `row` on, at least one, make no more than `limit` bytes. There is a row. */
-static inline int64_t seg_canonical_rows(const seg_columns *c, int64_t row, int64_t limit)
+static inline int64_t seg_canonical_rows(const seg_columns *c, int64_t row, int64_t limit, int without)
 {
     /* The size grows with n: halve the interval. */
     int64_t n = 1, too_many = c->rows - row + 1;
     while (too_many - n > 1) {
         int64_t middle = n + (too_many - n) / 2;
-        if (seg_canonical_size(c, row, middle) <= limit)
+        if (seg_canonical_size(c, row, middle, without) <= limit)
             n = middle;
         else
             too_many = middle;
@@ -69,14 +72,14 @@ static inline __attribute__((always_inline)) uint8_t *seg_put_bytes(uint8_t *out
 
 /* Write the rows [row, row + n) to `out`, which has room for seg_canonical_size + SEG_SLACK bytes.
  * Returns the end of what it wrote. */
-static inline uint8_t *seg_canonical(const seg_columns *c, int64_t row, int64_t n, uint8_t *out)
+static inline uint8_t *seg_canonical(const seg_columns *c, int64_t row, int64_t n, int without, uint8_t *out)
 {
     for (int64_t end = row + n; row < end; row++) {
         out = seg_put_u64(out, (uint64_t)c->offset[row]);
-        out = seg_put_u64(out, (uint64_t)c->timestamp[row]);
+        out = seg_put_u64(out, without & SEG_WITHOUT_TIME ? UINT64_MAX : (uint64_t)c->timestamp[row]);
         out = seg_put_bytes(out, &c->key, row);
         out = seg_put_bytes(out, &c->value, row);
-        int32_t h = c->header_start[row], h1 = c->header_start[row + 1];
+        int32_t h = c->header_start[row], h1 = without & SEG_WITHOUT_HEADERS ? h : c->header_start[row + 1];
         out = seg_put_u32(out, (uint32_t)(h1 - h));
         for (; h < h1; h++) {
             out = seg_put_bytes(out, &c->header_key, h);

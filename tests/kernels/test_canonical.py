@@ -52,6 +52,19 @@ def test_the_stream_is_what_its_definition_says(records):
     assert canonical_bytes(columns) == plain_stream(rows_of(columns))
 
 
+@given(records, st.booleans(), st.booleans())
+def test_what_an_older_format_cannot_hold_may_be_left_out(records, with_time, with_headers):
+    columns = columns_of(batch_of(records))
+    rows = [
+        (offset, timestamp if with_time else -1, key, value, headers if with_headers else ())
+        for offset, timestamp, key, value, headers in rows_of(columns)
+    ]
+    assert canonical_bytes(columns, with_time=with_time, with_headers=with_headers) == plain_stream(rows)
+    hasher = hashlib.sha256()
+    update_digest(columns, hasher, with_time=with_time, with_headers=with_headers)
+    assert hasher.digest() == hashlib.sha256(plain_stream(rows)).digest()
+
+
 @given(records, st.data())
 def test_any_rows_make_their_part_of_the_stream(records, data):
     columns = columns_of(batch_of(records))
