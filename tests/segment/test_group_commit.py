@@ -1,0 +1,191 @@
+"""Appenders that wait for the disk share one sync, and none is told of a success that was not."""
+import threading
+
+import pytest
+
+from seglog.errors import LogFailedError, StorageError
+from seglog.segment.group_commit import GroupCommit
+
+
+class Disk:
+    """A file of appends, counted. A sync takes until `gate` opens, and covers what was written when it began."""
+
+    def __init__(self):
+        self.written = 0
+        self.syncs = 0
+        self.gate = threading.Event()
+        self.gate.set()
+        self.in_sync = threading.Event()
+        self.error = None
+
+    def append(self):
+        self.written += 1
+        return self.written
+
+    def sync(self):
+        covered = self.written
+        self.in_sync.set()
+        assert self.gate.wait(20)
+        if self.error:
+            raise self.error
+        self.syncs += 1
+        return covered
+
+
+def failed(first):
+    return LogFailedError(f"failed: {first}")
+
+
+@pytest.fixture
+def disk():
+    return Disk()
+
+
+@pytest.fixture
+def commit(disk):
+    return GroupCommit(disk.sync, failed)
+
+
+def in_threads(*functions):
+    """Each started in its own thread; their results, or the errors that they raised, when asked."""
+    results = [None] * len(functions)
+
+    def run(slot, function):
+        try:
+            results[slot] = function()
+        except Exception as error:
+            results[slot] = error
+
+    threads = [threading.Thread(target=run, args=item) for item in enumerate(functions)]
+    for thread in threads:
+        thread.start()
+
+    def finish():
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive()
+        return results
+
+    return finish
+
+
+def waiting(commit, count):
+    """Wait until so many appenders wait for somebody else's sync."""
+    for _ in range(20_000):
+        with commit._changed:
+            if commit._waiting == count:
+                return
+        threading.Event().wait(0.001)
+    raise AssertionError("they do not wait")
+
+
+def test_a_lone_appender_syncs_once_for_each_append(disk, commit):
+    for _ in range(3):
+        commit.wait(disk.append())
+    assert (disk.syncs, commit.committed) == (3, 3)
+
+
+def test_what_was_synced_is_not_synced_again(disk, commit):
+    disk.append()
+    commit.wait(disk.append())
+    commit.wait(1)
+    assert disk.syncs == 1
+
+
+def test_those_who_come_during_a_sync_share_the_next_one(disk, commit):
+    disk.gate.clear()
+    leader = in_threads(lambda number=disk.append(): commit.wait(number))
+    assert disk.in_sync.wait(20)
+    others = in_threads(*[lambda number=disk.append(): commit.wait(number) for _ in range(7)])
+    waiting(commit, 7)
+    assert commit.committed == 0
+    disk.gate.set()
+    assert leader() + others() == [None] * 8
+    assert (disk.syncs, commit.committed) == (2, 8)
+
+
+def test_a_sync_does_not_cover_what_was_written_while_it_ran(disk, commit):
+    disk.gate.clear()
+    leader = in_threads(lambda number=disk.append(): commit.wait(number))
+    assert disk.in_sync.wait(20)
+    late = disk.append()
+    disk.gate.set()
+    leader()
+    assert commit.committed < late
+
+
+def test_after_a_failed_sync_everybody_who_waits_learns_of_the_first_error(disk, commit):
+    disk.gate.clear()
+    disk.error = StorageError("the device reported an input/output error")
+    leader = in_threads(lambda number=disk.append(): commit.wait(number))
+    assert disk.in_sync.wait(20)
+    others = in_threads(*[lambda number=disk.append(): commit.wait(number) for _ in range(3)])
+    waiting(commit, 3)
+    disk.gate.set()
+    assert leader() == [disk.error]
+    for error in others():
+        assert isinstance(error, LogFailedError)
+        assert error.__cause__ is disk.error
+    disk.error = None
+    with pytest.raises(LogFailedError, match="input/output"):
+        commit.wait(disk.append())
+    assert (disk.syncs, commit.committed) == (0, 0)
+
+
+def test_what_was_durable_before_a_failure_stays_so(disk, commit):
+    commit.wait(disk.append())
+    commit.fail(StorageError("no space"))
+    commit.wait(1)
+    with pytest.raises(LogFailedError, match="no space"):
+        commit.wait(2)
+    with pytest.raises(LogFailedError, match="no space"), commit.exclusive():
+        pass
+
+
+def test_who_has_the_files_for_himself_keeps_syncs_away_and_may_cover_for_them(disk, commit):
+    number = disk.append()
+    with commit.exclusive():
+        waiter = in_threads(lambda: commit.wait(number))
+        waiting(commit, 1)
+        commit.cover(number)
+    assert waiter() == [None]
+    assert disk.syncs == 0
+
+
+def test_who_wants_the_files_waits_for_the_sync_that_runs(disk, commit):
+    disk.gate.clear()
+    leader = in_threads(lambda number=disk.append(): commit.wait(number))
+    assert disk.in_sync.wait(20)
+    seen = []
+
+    def take():
+        with commit.exclusive():
+            seen.append(disk.syncs)
+
+    taker = in_threads(take)
+    assert not seen
+    disk.gate.set()
+    assert leader() + taker() == [None, None]
+    assert seen == [1]
+
+
+def test_an_error_while_the_files_are_taken_is_a_failure(disk, commit):
+    with pytest.raises(OSError, match="lost"), commit.exclusive():
+        raise OSError("lost")
+    with pytest.raises(LogFailedError, match="lost"):
+        commit.wait(disk.append())
+
+
+def test_many_threads_append_and_each_is_durable_when_told_so(disk, commit):
+    lock = threading.Lock()
+
+    def run():
+        for _ in range(200):
+            with lock:
+                number = disk.append()
+            commit.wait(number)
+            assert commit.committed >= number
+
+    assert in_threads(*[run] * 6)() == [None] * 6
+    assert commit.committed == 1200
+    assert disk.syncs <= 1200
