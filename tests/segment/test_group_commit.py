@@ -46,6 +46,12 @@ def commit(disk):
     return GroupCommit(disk.sync, failed)
 
 
+def append_and_wait(disk, commit):
+    """An append of now, whose number is waited for when the result is called."""
+    number = disk.append()
+    return lambda: commit.wait(number)
+
+
 def in_threads(*functions):
     """Each started in its own thread; their results, or the errors that they raised, when asked."""
     results = [None] * len(functions)
@@ -94,9 +100,9 @@ def test_what_was_synced_is_not_synced_again(disk, commit):
 
 def test_those_who_come_during_a_sync_share_the_next_one(disk, commit):
     disk.gate.clear()
-    leader = in_threads(lambda number=disk.append(): commit.wait(number))
+    leader = in_threads(append_and_wait(disk, commit))
     assert disk.in_sync.wait(20)
-    others = in_threads(*[lambda number=disk.append(): commit.wait(number) for _ in range(7)])
+    others = in_threads(*[append_and_wait(disk, commit) for _ in range(7)])
     waiting(commit, 7)
     assert commit.committed == 0
     disk.gate.set()
@@ -106,7 +112,7 @@ def test_those_who_come_during_a_sync_share_the_next_one(disk, commit):
 
 def test_a_sync_does_not_cover_what_was_written_while_it_ran(disk, commit):
     disk.gate.clear()
-    leader = in_threads(lambda number=disk.append(): commit.wait(number))
+    leader = in_threads(append_and_wait(disk, commit))
     assert disk.in_sync.wait(20)
     late = disk.append()
     disk.gate.set()
@@ -117,9 +123,9 @@ def test_a_sync_does_not_cover_what_was_written_while_it_ran(disk, commit):
 def test_after_a_failed_sync_everybody_who_waits_learns_of_the_first_error(disk, commit):
     disk.gate.clear()
     disk.error = StorageError("the device reported an input/output error")
-    leader = in_threads(lambda number=disk.append(): commit.wait(number))
+    leader = in_threads(append_and_wait(disk, commit))
     assert disk.in_sync.wait(20)
-    others = in_threads(*[lambda number=disk.append(): commit.wait(number) for _ in range(3)])
+    others = in_threads(*[append_and_wait(disk, commit) for _ in range(3)])
     waiting(commit, 3)
     disk.gate.set()
     assert leader() == [disk.error]
@@ -154,7 +160,7 @@ def test_who_has_the_files_for_himself_keeps_syncs_away_and_may_cover_for_them(d
 
 def test_who_wants_the_files_waits_for_the_sync_that_runs(disk, commit):
     disk.gate.clear()
-    leader = in_threads(lambda number=disk.append(): commit.wait(number))
+    leader = in_threads(append_and_wait(disk, commit))
     assert disk.in_sync.wait(20)
     seen = []
 
