@@ -7,6 +7,7 @@ The walks below decode with struct alone: a page and our readers cannot be wrong
 import json
 import os
 import re
+import shutil
 import struct
 import tempfile
 from pathlib import Path
@@ -15,7 +16,10 @@ import pytest
 
 from seglog._kernels.crc import crc32, crc32c
 from seglog.format.compression import Codec, decompress
+from seglog.fs.files import OsFileSystem
+from seglog.log.clean_marks import PARTITION_MARK, TAKEN_MARK
 from seglog.log.leader_epochs import LeaderEpochs
+from seglog.log.partition_hold import PartitionHold
 from seglog.log.producer_snapshot import ProducerSnapshot
 from seglog.segment.offset_index import OffsetIndex
 from seglog.segment.time_index import TimeIndex
@@ -310,6 +314,24 @@ def partition_metadata():
     return block(source, text_lines(raw))
 
 
+def clean_marks():
+    """Ours, so not golden: a partition of a broker that stopped cleanly, being written to."""
+    with tempfile.TemporaryDirectory() as directory:
+        log_dir = Path(directory, "data")
+        log_dir.mkdir()
+        shutil.copy(LOG_DIR / ".kafka_cleanshutdown", log_dir)
+        hold = PartitionHold(OsFileSystem(), log_dir / "orders-0")
+        hold.before_first_write()
+        texts = [(log_dir / name).read_text() for name in (TAKEN_MARK, f"orders-0/{PARTITION_MARK}")]
+        hold.close(clean=False)
+    lines = ["`data/.seglog.cleanshutdown` and `data/orders-0/.seglog.mark`; period and checksums are made up:", ""]
+    for text in texts:
+        shown = json.loads(text)
+        shown |= {"period": "0123456789abcdef" * 2, "crc32c": 1234567890}
+        lines += [f"    {line}" for line in json.dumps(shown, indent=1, sort_keys=True).splitlines()] + [""]
+    return "\n".join(lines[:-1]) + "\n"
+
+
 def conversion_proof():
     name = "mixed-formats-k282"
     source = unpack("kafka") / "cases" / name / f"{name}-0"
@@ -400,6 +422,7 @@ EXAMPLES = {
     "leader_epoch_checkpoint.md": {"leader-epochs": leader_epochs},
     "partition_metadata.md": {"partition-metadata": partition_metadata},
     "conversion_proof.md": {"conversion-proof": conversion_proof},
+    "clean_marks.md": {"clean-marks": clean_marks},
     "checkpoints.md": {"recovery-points": checkpoint, "log-dir": log_dir_marks},
 }
 

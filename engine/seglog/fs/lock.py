@@ -6,6 +6,8 @@ a POSIX record lock, which only fcntl's F_SETLK sees; flock(2) is blind to it.
     lock_log_dir(dir)            exclusive: nobody else changes anything in it. Offline tools.
     lock_log_dir(dir, SHARED)    several writers of ours, each of its own partition; no broker.
     lock_partition(dir)          exclusive, on the partition's `.seglog.lock`: the one writer of it.
+    turns(dir)                   on the log dir's `.seglog.lock`, for moments: whose turn it is to change a file
+                                 that all writers of the log dir share.
 
 Record locks belong to the process, not to the descriptor, and that has two teeth. Closing *any*
 descriptor of the file drops the lock: so each lock file is open at most once in a process, in the one
@@ -27,7 +29,8 @@ import socket
 import struct
 import sys
 import threading
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -37,6 +40,7 @@ from seglog.fs.refusals import refusals, storage_error
 
 LOG_DIR_LOCK = ".lock"                  # LogManager.LOCK_FILE_NAME
 PARTITION_LOCK = ".seglog.lock"         # ours; a broker's loader ignores the name
+TURNS_LOCK = ".seglog.lock"             # the same name in a log dir, where a broker looks at directories only
 
 # struct flock of fcntl.h with a 64-bit off_t. Start and length 0: the whole file, however long.
 _FLOCK_FIELDS = (
@@ -46,6 +50,9 @@ _FLOCK_FIELDS = (
 )
 _FLOCK = struct.Struct("qqihh" if sys.platform == "darwin" else "hhqqi4x")
 _NOTE_BYTES = 128                       # a fixed size, so that a shorter note covers a longer one
+_TURN_WAIT_S = 60.0                     # a turn is some syncs long; who holds it longer is stopped, or the disk is dead
+_TURN_RETRY_S = 0.001
+_TURN_BYTE, _PRESENCE_BYTE = 0, 1       # of the file of turns, in which nothing stands
 _HINT_SELF = "close the log that is open for writing in this process, or use that one"
 
 
@@ -106,6 +113,65 @@ class Lock:
         self.release()
 
 
+class Turns:
+    """`with turns:` is one turn; waits while it is somebody else's, in this process or another. Made by turns().
+
+    Who has joined is present until close() or death, also between turns: so one who comes can tell whether
+    somebody was here all the time.
+    """
+
+    def __init__(self, path: str, entry: "_TurnsEntry") -> None:
+        self.path = path
+        self._entry: _TurnsEntry | None = entry
+        self._pid = os.getpid()
+        self._present = False
+
+    def join(self) -> bool:
+        """During a turn: be present until close(). True where nobody was, in this process or another."""
+        entry = self._mine()
+        self._present = True
+        return _REGISTRY.join(entry)
+
+    def _mine(self) -> "_TurnsEntry":
+        if self._pid != os.getpid():
+            raise ForkedHandleError(f"the lock belongs to process {self._pid}, which forked this one", file=self.path)
+        if self._entry is None:
+            raise StorageError("the lock was released", file=self.path, hint="open the log again")
+        return self._entry
+
+    def __enter__(self) -> Self:
+        """Raises LogLockedError where another process does not let go within a minute, ForkedHandleError in a child."""
+        entry = self._mine()
+        entry.mutex.acquire()
+        try:
+            deadline = time.monotonic() + _TURN_WAIT_S
+            while True:
+                try:
+                    _lock(entry.file.fileno(), self.path, EXCLUSIVE, _TURN_BYTE)
+                    return self
+                except LogLockedError:
+                    if time.monotonic() >= deadline:
+                        raise
+                time.sleep(_TURN_RETRY_S)
+        except BaseException:
+            entry.mutex.release()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._entry is not None and self._pid == os.getpid():
+            with refusals("unlock", self.path):
+                fcntl.lockf(self._entry.file.fileno(), fcntl.LOCK_UN, 1, _TURN_BYTE)
+            self._entry.mutex.release()
+
+    def close(self) -> None:
+        """No more turns by this handle. May be called twice, and in a child process; not during a turn."""
+        entry, self._entry = self._entry, None
+        if entry is not None and self._pid == os.getpid():
+            _REGISTRY.leave(entry, present=self._present)
+
+
 def lock_log_dir(fs: FileSystem, log_dir: AnyPath, mode: LockMode = EXCLUSIVE) -> Lock:
     """Lock a log dir (the directory above a partition, whatever else is in it) against brokers and writers of ours.
 
@@ -122,6 +188,14 @@ def lock_partition(fs: FileSystem, partition_dir: AnyPath) -> Lock:
     """
     path = os.path.join(os.path.abspath(partition_dir), PARTITION_LOCK)
     return _REGISTRY.acquire(fs, path, EXCLUSIVE, note=f"{os.getpid()} {socket.gethostname()}\n")
+
+
+def turns(fs: FileSystem, log_dir: AnyPath) -> Turns:
+    """For changing the files of a log dir that several writers share, one after the other.
+
+    Keeps nobody out by itself, no broker either: hold the log dir's lock, shared, as well.
+    """
+    return _REGISTRY.take_part(fs, os.path.join(os.path.abspath(log_dir), TURNS_LOCK))
 
 
 def holder(log_dir: AnyPath) -> Holder | None:
@@ -147,10 +221,22 @@ class _Entry:
     count: int = 1                  # handles; more than one only if SHARED
 
 
+@dataclass(slots=True)
+class _TurnsEntry:
+    """A lock file of turns. It is open while somebody may want a turn, and locked only during one."""
+
+    identity: tuple[int, int]
+    file: WritableFile
+    count: int = 1                  # handles
+    present: int = 0                # those that have joined
+    # Whose turn it is within this process; guards the record lock, which would let two threads through.
+    mutex: threading.Lock = field(default_factory=threading.Lock)
+
+
 class _Registry:
     """Every lock file that this process has open.
 
-    `_mutex` guards `_entries` and every open and close of a lock file: a close beside an acquire of
+    `_mutex` guards `_entries`, `_turns` and every open and close of a lock file: a close beside an acquire of
     the same file would drop the lock just taken. It is held across fork, so that a child finds the
     registry whole.
     """
@@ -158,6 +244,7 @@ class _Registry:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._entries: dict[tuple[int, int], _Entry] = {}
+        self._turns: dict[tuple[int, int], _TurnsEntry] = {}
         os.register_at_fork(
             before=self._mutex.acquire, after_in_parent=self._mutex.release, after_in_child=self._forget
         )
@@ -179,6 +266,46 @@ class _Registry:
             if entry.count == 0:
                 del self._entries[entry.identity]
                 entry.file.close()      # drops the lock
+
+    def take_part(self, fs: FileSystem, path: str) -> Turns:
+        with self._mutex:
+            while True:
+                identity = _identity(path)
+                if identity is not None and identity in self._turns:
+                    self._turns[identity].count += 1
+                    return Turns(path, self._turns[identity])
+                file = _open_or_create(fs, path)
+                status = os.fstat(file.fileno())
+                identity = (status.st_dev, status.st_ino)
+                if _identity(path) == identity:
+                    self._turns[identity] = _TurnsEntry(identity, file)
+                    return Turns(path, self._turns[identity])
+                file.close()        # the name came to mean another file meanwhile: look again
+
+    def join(self, entry: _TurnsEntry) -> bool:
+        with self._mutex:
+            entry.present += 1
+            if entry.present > 1:
+                return False
+            fd = entry.file.fileno()
+            try:
+                _lock(fd, entry.file.path, EXCLUSIVE, _PRESENCE_BYTE)
+                was_alone = True
+            except LogLockedError:
+                was_alone = False
+            _lock(fd, entry.file.path, SHARED, _PRESENCE_BYTE)
+            return was_alone
+
+    def leave(self, entry: _TurnsEntry, *, present: bool) -> None:
+        with self._mutex:
+            entry.present -= present
+            if entry.present == 0:
+                with refusals("unlock", entry.file.path):
+                    fcntl.lockf(entry.file.fileno(), fcntl.LOCK_UN, 1, _PRESENCE_BYTE)
+            entry.count -= 1
+            if entry.count == 0:
+                del self._turns[entry.identity]
+                entry.file.close()
 
     def holder(self, path: str) -> Holder | None:
         with self._mutex:
@@ -221,9 +348,10 @@ class _Registry:
 
     def _forget(self) -> None:
         """In a child after fork: the locks are its parent's, and stay so when it closes its copies."""
-        for entry in self._entries.values():
-            entry.file.close()
-        self._entries.clear()
+        for held in (self._entries, self._turns):
+            for entry in held.values():
+                entry.file.close()
+            held.clear()
         self._mutex.release()
 
 
@@ -255,9 +383,11 @@ def _open_or_create(fs: FileSystem, path: str) -> WritableFile:
                 raise
 
 
-def _lock(fd: int, path: str, mode: LockMode) -> None:
+def _lock(fd: int, path: str, mode: LockMode, byte: int | None = None) -> None:
+    """Lock a file, or one byte of it. Raises LogLockedError that names the holder."""
     try:
-        fcntl.lockf(fd, mode.value | fcntl.LOCK_NB)
+        # Length 0: to the end, however far it moves.
+        fcntl.lockf(fd, mode.value | fcntl.LOCK_NB, 0 if byte is None else 1, byte or 0)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EAGAIN):
             raise storage_error(error, "lock", path) from error

@@ -2,16 +2,22 @@
 
 `recovery-point-offset-checkpoint` (flushed up to), `replication-offset-checkpoint` (high watermarks),
 `log-start-offset-checkpoint` (KIP-107), `cleaner-offset-checkpoint`: Kafka's OffsetCheckpointFile.
-Their names: `seglog.format.names`. Parsing and formatting only; who writes one merges it with the lines of
-other partitions, under a lock.
+Their names: `seglog.format.names`. One file speaks for all partitions: who writes merges, under a lock
+(log.log_dir_state).
 """
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from seglog.errors import CorruptCheckpointError
+from seglog.format import names
+from seglog.fs.aside import write_atomically
+from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
 from seglog.log.text_files import decode, format_checkpoint, parse_checkpoint, parse_int
+
+_LOG = logging.getLogger(__name__)
 
 TopicPartition = tuple[str, int]
 
@@ -42,3 +48,34 @@ def format_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
     """The bytes of the file."""
     lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
     return format_checkpoint(lines).encode()
+
+
+def offsets_or_none(path: Path) -> dict[TopicPartition, int] | None:
+    """The offsets, empty where there is no file; None and a warning where it does not parse: to Kafka all are 0."""
+    try:
+        return read_offset_checkpoint(path)
+    except FileNotFoundError:
+        return {}
+    except CorruptCheckpointError as error:
+        _LOG.warning("%s: its offsets are taken for 0, as Kafka does", error)
+        return None
+
+
+def merge_offset(fs: FileSystem, path: Path, where: TopicPartition, offset: int | None) -> None:
+    """Let one partition's line say `offset`, or be gone, durably; the lines of others stay. The caller holds a lock.
+
+    A file that does not parse is kept beside as `<name>.bak`: its other lines cannot be.
+    """
+    found = offsets_or_none(path)
+    offsets = dict(found or {})
+    if offset is None:
+        offsets.pop(where, None)
+    else:
+        offsets[where] = offset
+    if offsets == found:
+        return
+    backup = None
+    if found is None:
+        backup = path.with_name(path.name + names.BACKUP_SUFFIX)
+        _LOG.warning("%s: kept as %s, and begun anew", path, backup.name)
+    write_atomically(fs, path, format_offset_checkpoint(offsets), backup=backup)

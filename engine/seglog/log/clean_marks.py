@@ -1,0 +1,117 @@
+"""Two small files of ours that say who is clean while Kafka's clean mark is away. docs/formats/clean_marks.md.
+
+`.seglog.cleanshutdown` in the log dir: that the mark is away by our doing, and whether it stood before. The time
+until it is put back is a period, with a number of its own. `.seglog.mark` in a partition directory: what became of
+this partition in that period; a mark of any other period says nothing.
+
+Formatting and parsing only; log.log_dir_state decides.
+"""
+import enum
+import json
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self, TypeVar
+
+from seglog._kernels.crc import crc32c
+from seglog.errors import CorruptCheckpointError, UnsupportedVersionError
+from seglog.fs.mapping import read_file
+
+VERSION = 1
+TAKEN_MARK = ".seglog.cleanshutdown"
+PARTITION_MARK = ".seglog.mark"
+
+_Parsed = TypeVar("_Parsed")
+
+
+class PartitionState(enum.Enum):
+    DIRTY = "dirty"         # being written, or its writer died: recover it
+    CLEAN = "clean"         # recovered and closed by us
+
+
+@dataclass(frozen=True, slots=True)
+class TakenMark:
+    """Kafka's clean mark is away, since a writer of ours is at work or died."""
+
+    period: str             # 32 hex digits, new each time that the mark is taken away
+    stood: bool             # it stood: partitions without a mark of this period are clean, else they are not
+    content: bytes = b""    # of Kafka's file, to be put back as it was
+
+    @classmethod
+    def new(cls, *, stood: bool, content: bytes = b"") -> Self:
+        return cls(secrets.token_hex(16), stood, content)
+
+    def to_bytes(self) -> bytes:
+        return _format("seglog-clean-shutdown", period=self.period, stood=self.stood, content=self.content.hex())
+
+    @classmethod
+    def parse(cls, raw: bytes, *, file: str | os.PathLike[str] | None = None) -> Self:
+        """Raises CorruptCheckpointError, UnsupportedVersionError."""
+        return _parse(raw, "seglog-clean-shutdown", file, lambda body: cls(
+            _text(body["period"]), _truth(body["stood"]), bytes.fromhex(_text(body["content"]))))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Raises FileNotFoundError, and what `parse` raises."""
+        return cls.parse(read_file(path), file=path)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMark:
+    """What became of a partition in a period."""
+
+    period: str
+    state: PartitionState
+
+    def to_bytes(self) -> bytes:
+        return _format("seglog-partition-mark", period=self.period, state=self.state.value)
+
+    @classmethod
+    def parse(cls, raw: bytes, *, file: str | os.PathLike[str] | None = None) -> Self:
+        """Raises CorruptCheckpointError, UnsupportedVersionError."""
+        return _parse(raw, "seglog-partition-mark", file, lambda body: cls(
+            _text(body["period"]), PartitionState(body["state"])))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Raises FileNotFoundError, and what `parse` raises."""
+        return cls.parse(read_file(path), file=path)
+
+
+def _format(name: str, **members: object) -> bytes:
+    body = {"format": name, "version": VERSION, **members}
+    return json.dumps({**body, "crc32c": _crc(body)}, sort_keys=True).encode() + b"\n"
+
+
+def _parse(
+    raw: bytes, name: str, file: str | os.PathLike[str] | None, make: Callable[[dict[str, object]], _Parsed]
+) -> _Parsed:
+    try:
+        body = json.loads(raw)
+        crc = body.pop("crc32c")
+        if crc != _crc(body) or body["format"] != name:
+            raise ValueError("the checksum does not match")
+        # Behind the checksum: a flipped bit must not look like the file of a newer seglog.
+        if body["version"] != VERSION:
+            raise UnsupportedVersionError(f"version {body['version']} of {name}, expected {VERSION}", file=file)
+        return make(body)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        raise CorruptCheckpointError(f"not a file of {name}: {e}", file=file) from e
+
+
+def _crc(body: dict[str, object]) -> int:
+    return crc32c(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a text is {value!r}")
+    return value
+
+
+def _truth(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"a truth value is {value!r}")
+    return value

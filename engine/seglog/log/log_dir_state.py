@@ -1,0 +1,219 @@
+"""What the logs of one log dir share: its lock, Kafka's checkpoint files, and its mark of a clean stop.
+
+Kafka's mark (`.kafka_cleanshutdown`) speaks for every partition of the log dir: a broker that finds it trusts
+all logs and indexes. So it must be away, durably, before the first byte of any partition changes, and may come
+back only when every partition is known to be clean. Who is clean while it is away stands in two files of ours
+(log.clean_marks); docs/formats/clean_marks.md has the table of the cases.
+
+    mark is there                                         every partition is clean
+    away, and no file of ours says why                    a broker died: none is
+    away by us, the partition has a mark of this period   it says: dirty, or clean
+    away by us, the partition has none                    clean if Kafka's mark stood before, else not
+
+Has a broker been here between two runs of ours? It takes its mark away at start, which shows nothing where we did
+before. But it makes a `log-start-offset-checkpoint` that is missing, under its lock and before it loads a log
+(CheckpointFile's constructor, from LogManager's). So we leave none where it would hold no line: if it is there
+when we come to a log dir that nobody holds, what our files say is void.
+"""
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from seglog.errors import CorruptCheckpointError
+from seglog.format import names
+from seglog.fs import lock
+from seglog.fs.aside import write_atomically
+from seglog.fs.files import FileSystem
+from seglog.fs.mapping import read_file
+from seglog.fs.refusals import refusals
+from seglog.log.checkpoints import TopicPartition, merge_offset, offsets_or_none
+from seglog.log.clean_marks import PARTITION_MARK, TAKEN_MARK, PartitionMark, PartitionState, TakenMark
+
+_LOG = logging.getLogger(__name__)
+
+# KafkaRaftServer.MetadataTopic: not a log of LogManager's, always recovered.
+_METADATA_TOPIC = "__cluster_metadata"
+
+
+class LogDirState:
+    """One log dir, held together with others of ours and without a broker, until close(). Threads may share it.
+
+    Methods that change something take a turn each (fs.lock.turns): other processes of ours do the same.
+    """
+
+    def __init__(self, fs: FileSystem, path: str | os.PathLike[str]) -> None:
+        """`path` exists. Raises LogLockedError where a broker or an offline tool holds it, StorageError."""
+        self.path = Path(os.path.abspath(path))
+        self._fs = fs
+        self._turns = lock.turns(fs, self.path)
+        try:
+            with self._turns:
+                self._share = lock.lock_log_dir(fs, self.path, lock.SHARED)
+                try:
+                    if self._turns.join():
+                        self._forget_what_a_broker_outdated()
+                except BaseException:
+                    self._share.release()
+                    raise
+        except BaseException:
+            self._turns.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the log dir. May be called twice, and in a child process."""
+        self._turns.close()         # first: who is counted as present holds off brokers
+        self._share.release()
+
+    def check(self) -> None:
+        """Raises ForkedHandleError in a child process, StorageError once closed."""
+        self._share.check()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- offsets -------------------------------------------------------------------------------
+
+    def offset(self, checkpoint: str, where: TopicPartition) -> int | None:
+        """What one of Kafka's checkpoint files (names.OFFSET_CHECKPOINTS) says of a partition; None where nothing."""
+        return (offsets_or_none(self.path / checkpoint) or {}).get(where)
+
+    def put_offset(self, checkpoint: str, where: TopicPartition, offset: int | None) -> None:
+        """Let it say `offset`, or nothing, durably. Lines of other partitions stay."""
+        with self._turns:
+            self._share.check()
+            merge_offset(self._fs, self.path / checkpoint, where, offset)
+
+    # --- who is clean ----------------------------------------------------------------------------
+
+    def is_clean(self, directory: Path) -> bool:
+        """Whether the partition in `directory` can be trusted as it is; else recover it before it is written to."""
+        with self._turns:
+            return self._kafkas_mark() is not None or self._is_clean(directory, self._taken_mark())
+
+    def make_dirty(self, directory: Path) -> None:
+        """Before the first change of a partition: its mark is set, then Kafka's is taken away, durably.
+
+        A crash in between leaves Kafka's mark, and a partition in which nothing changed yet.
+        """
+        with self._turns:
+            self._share.check()
+            content = self._kafkas_mark()
+            taken = None if content is not None else self._taken_mark()
+            if taken is None:
+                taken = self._begin_period(stood=content is not None, content=content or b"")
+            self._set_partition_mark(directory, PartitionMark(taken.period, PartitionState.DIRTY))
+            if content is not None:
+                self._fs.unlink(self.path / names.CLEAN_SHUTDOWN)
+            # Also where it was gone: who took it may have been killed before this call.
+            self._fs.sync_directory(self.path)
+
+    def make_clean(self, directory: Path) -> None:
+        """After the last change of a partition: it is whole on the disk, and its recovery point is its end.
+
+        Where all other partitions are clean too, Kafka's mark comes back.
+        """
+        with self._turns:
+            self._share.check()
+            if self._kafkas_mark() is not None:
+                return
+            taken = self._taken_mark()
+            if all(self._is_clean(other, taken) for other in self._loaded_at_start() if other != directory):
+                self._put_kafkas_mark_back(taken.content if taken else b"")
+                self._remove_partition_mark(directory)
+                return
+            if taken is None:
+                taken = self._begin_period(stood=False)
+            if taken.stood:
+                self._remove_partition_mark(directory)
+            else:
+                self._set_partition_mark(directory, PartitionMark(taken.period, PartitionState.CLEAN))
+
+    def partitions(self) -> list[TopicPartition]:
+        """(topic, partition) of what stands here, in order; not what is marked as deleted, future or stray."""
+        return sorted((p.topic, p.partition) for _, p in self._partition_dirs() if not p.mark)
+
+    # --- within a turn ---------------------------------------------------------------------------
+
+    def _kafkas_mark(self) -> bytes | None:
+        """What Kafka's mark holds; None where it is away. That it is there is what counts: File.exists."""
+        try:
+            return read_file(self.path / names.CLEAN_SHUTDOWN)
+        except FileNotFoundError:
+            return None
+
+    def _taken_mark(self) -> TakenMark | None:
+        try:
+            return TakenMark.read(self.path / TAKEN_MARK)
+        except FileNotFoundError:
+            return None
+        except CorruptCheckpointError as error:
+            _LOG.warning("%s: all partitions are taken for unclean", error)
+            return None
+
+    def _is_clean(self, directory: Path, taken: TakenMark | None) -> bool:
+        """Whether a partition is clean while Kafka's mark is away."""
+        if taken is None:
+            return False
+        try:
+            mark = PartitionMark.read(directory / PARTITION_MARK)
+        except FileNotFoundError:
+            return taken.stood
+        except CorruptCheckpointError as error:
+            _LOG.warning("%s: the partition is taken for unclean", error)
+            return False
+        return mark.state is PartitionState.CLEAN if mark.period == taken.period else taken.stood
+
+    def _begin_period(self, *, stood: bool, content: bytes = b"") -> TakenMark:
+        taken = TakenMark.new(stood=stood, content=content)
+        write_atomically(self._fs, self.path / TAKEN_MARK, taken.to_bytes())
+        path = self.path / names.LOG_START_OFFSET_CHECKPOINT
+        if path.exists() and offsets_or_none(path) == {}:
+            self._fs.unlink(path)
+            self._fs.sync_directory(self.path)
+        return taken
+
+    def _put_kafkas_mark_back(self, content: bytes) -> None:
+        write_atomically(self._fs, self.path / names.CLEAN_SHUTDOWN, content)
+        # From here on it alone speaks. What is left of ours after a crash is of a period that is over.
+        if (self.path / TAKEN_MARK).exists():
+            self._fs.unlink(self.path / TAKEN_MARK)
+
+    def _forget_what_a_broker_outdated(self) -> None:
+        if not (self.path / TAKEN_MARK).exists() or not (self.path / names.LOG_START_OFFSET_CHECKPOINT).exists():
+            return
+        if self._kafkas_mark() is None:
+            _LOG.warning("%s: a broker may have been here since, and it did not stop cleanly", self.path)
+        self._fs.unlink(self.path / TAKEN_MARK)
+        self._fs.sync_directory(self.path)
+
+    def _set_partition_mark(self, directory: Path, mark: PartitionMark) -> None:
+        write_atomically(self._fs, directory / PARTITION_MARK, mark.to_bytes())
+
+    def _remove_partition_mark(self, directory: Path) -> None:
+        if (directory / PARTITION_MARK).exists():
+            self._fs.unlink(directory / PARTITION_MARK)
+            self._fs.sync_directory(directory)
+
+    def _loaded_at_start(self) -> Iterator[Path]:
+        """The directories that a broker with the clean mark would load unchecked (LogManager.loadLogs).
+
+        A deleted one it loads too, but only to remove it.
+        """
+        for path, partition in self._partition_dirs():
+            if partition.mark != names.DELETE and partition.topic != _METADATA_TOPIC:
+                yield path
+
+    def _partition_dirs(self) -> Iterator[tuple[Path, names.PartitionDir]]:
+        with refusals("list", self.path), os.scandir(self.path) as entries:
+            for entry in entries:
+                parsed = names.parse_partition_dir(entry.name)
+                if parsed is not None and entry.is_dir():
+                    yield Path(entry.path), parsed

@@ -1,0 +1,115 @@
+"""What one open log holds and keeps outside of its segments: its locks, its lines in the log dir, its clean mark.
+
+    hold = PartitionHold(fs, "data/orders-0")
+    ...                                 # recover, unless hold.clean
+    hold.before_first_write()
+    ...                                 # append
+    hold.put(recovery_point=end, high_watermark=end)
+    hold.close(clean=True)
+
+A crash anywhere in between leaves the partition dirty: the next open recovers it, a broker recovers all.
+"""
+import os
+from pathlib import Path
+
+from seglog.errors import InvalidArgumentError, NotALogError
+from seglog.format import names
+from seglog.fs import lock
+from seglog.fs.aside import make_directories
+from seglog.fs.files import FileSystem
+from seglog.log.log_dir_state import LogDirState
+
+
+class PartitionHold:
+    """One partition directory, held for writing until close(). Threads may share it.
+
+    path              absolute
+    created           the directory was made here
+    clean             as of opening: what is on disk can be trusted; else recover before writing
+    recovery_point, log_start_offset, high_watermark    what the log dir's checkpoint files say; None where they do not
+    """
+
+    def __init__(self, fs: FileSystem, path: str | os.PathLike[str], *, create: bool = True) -> None:
+        """Raises LogLockedError, InvalidArgumentError (no name of a partition), NotALogError (a file, or nothing and
+        not `create`), StorageError, UnsupportedVersionError (a newer seglog was here)."""
+        self.path = Path(os.path.abspath(path))
+        parsed = names.parse_partition_dir(self.path.name)
+        if parsed is None or parsed.mark or str(parsed) != self.path.name:
+            raise InvalidArgumentError(
+                f"{self.path.name!r} is no name for a partition directory", file=self.path,
+                hint="name it <topic>-<partition>, such as orders-0")
+        names.validate_topic(parsed.topic)
+        self.topic, self.partition = self._where = parsed.topic, parsed.partition
+        self._fs = fs
+        if self.path.exists() and not self.path.is_dir():
+            raise NotALogError("a file, not a partition directory", file=self.path)
+        self.created = not self.path.exists()
+        if self.created and not create:
+            raise NotALogError("no such partition directory", file=self.path)
+        make_directories(fs, self.path.parent)
+        self._log_dir = LogDirState(fs, self.path.parent)
+        try:
+            make_directories(fs, self.path)
+            self._lock = lock.lock_partition(fs, self.path)
+            try:
+                self.clean = self._log_dir.is_clean(self.path)
+                self.recovery_point = self._log_dir.offset(names.RECOVERY_POINT_CHECKPOINT, self._where)
+                self.log_start_offset = self._log_dir.offset(names.LOG_START_OFFSET_CHECKPOINT, self._where)
+                self.high_watermark = self._log_dir.offset(names.REPLICATION_CHECKPOINT, self._where)
+            except BaseException:
+                self._lock.release()
+                raise
+        except BaseException:
+            self._log_dir.close()
+            raise
+        self._begun = False         # our mark stands in the partition
+
+    def check(self) -> None:
+        """For before each change. Raises ForkedHandleError in a child of the process, StorageError once closed."""
+        self._lock.check()
+
+    def before_first_write(self) -> None:
+        """Before anything in the partition changes: it is dirty from here on, durably. Costs next to nothing again."""
+        if not self._begun:
+            self._lock.check()
+            self._log_dir.make_dirty(self.path)
+            self._begun = True
+
+    def put(
+        self,
+        *,
+        recovery_point: int | None = None,
+        high_watermark: int | None = None,
+        log_start_offset: int | None = None,
+        first_base_offset: int = 0,
+    ) -> None:
+        """Let the checkpoint files say this, durably; None leaves what is there. A value that stands costs no write.
+
+        The log start offset has a line only where it lies above the first segment's base offset
+        (LogManager.checkpointLogStartOffsetsInDir). Before a truncation, put the recovery point back.
+        """
+        self._lock.check()
+        if recovery_point is not None:
+            self._log_dir.put_offset(names.RECOVERY_POINT_CHECKPOINT, self._where, recovery_point)
+            self.recovery_point = recovery_point
+        if high_watermark is not None:
+            self._log_dir.put_offset(names.REPLICATION_CHECKPOINT, self._where, high_watermark)
+            self.high_watermark = high_watermark
+        if log_start_offset is not None:
+            line = log_start_offset if log_start_offset > first_base_offset else None
+            self._log_dir.put_offset(names.LOG_START_OFFSET_CHECKPOINT, self._where, line)
+            self.log_start_offset = line
+
+    def close(self, *, clean: bool) -> None:
+        """Let go, always. May be called twice, and in a child process.
+
+        `clean`: everything is on disk, also the recovery point, which is the end of the log. Else the
+        partition stays as dirty as it is.
+        """
+        try:
+            if clean and self._lock.held and (self._begun or not self.clean):
+                self._log_dir.make_clean(self.path)
+                self._begun, self.clean = False, True
+        finally:
+            self._lock.release()
+            self._log_dir.close()
