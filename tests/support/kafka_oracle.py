@@ -78,6 +78,19 @@ class KafkaOracle:
         """`bad`: index entries by which a lookup could go wrong; `notes`: loose ones, as real Kafka writes them."""
         return self._lines("index-check", dirs, may_fail=True)
 
+    def run(self, programs: Mapping[Path, str]) -> dict[Path, list[dict]]:
+        """Run programs on logs of the real class (Program.java): the answers to their steps, by directory.
+
+        A directory is made where it is missing, and is left as its program leaves it; the program stands beside it.
+        """
+        arguments = []
+        for directory, program in programs.items():
+            file = directory.with_suffix(".program")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(program)
+            arguments += [str(directory), str(file)]
+        return self._by_section(self._java("Program", *arguments), {str(d): d for d in programs})
+
     def describe(self, dirs: Iterable[Path], config: Mapping[str, object] | None = None) -> None:
         """Write expected.jsonl, batches.jsonl, index.json and lookups.json beside each directory."""
         self._java("Oracle", "describe", *map(str, dirs), config=config)
@@ -149,8 +162,12 @@ class KafkaOracle:
     def _sections(self, command: str, dirs: Iterable[Path]) -> dict[Path, list[dict]]:
         """The answers of a command that prints many lines per directory, opened by a line that names it."""
         given = {str(path.absolute()): path for path in dirs}
+        return self._by_section(self._java("Oracle", command, *given), given)
+
+    @staticmethod
+    def _by_section(done: subprocess.CompletedProcess[str], given: Mapping[str, Path]) -> dict[Path, list[dict]]:
         answers: dict[Path, list[dict]] = {}
-        for line in self._java("Oracle", command, *given).stdout.splitlines():
+        for line in done.stdout.splitlines():
             row = json.loads(line)
             if row.keys() == {"dir"}:
                 answers[given[row["dir"]]] = rows = []

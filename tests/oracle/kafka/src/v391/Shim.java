@@ -136,8 +136,8 @@ public class Shim {
             LogOffsetsListener.NO_OP_OFFSETS_LISTENER);
   }
 
-  public void append(MemoryRecords r, int le, String origin) {
-    log.appendAsLeader(
+  public LogAppendInfo append(MemoryRecords r, int le, String origin) {
+    return log.appendAsLeader(
         r,
         le,
         origin.equals("coord") ? AppendOrigin.COORDINATOR : AppendOrigin.CLIENT,

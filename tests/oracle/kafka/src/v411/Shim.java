@@ -134,12 +134,10 @@ public class Shim {
             Optional.empty());
   }
 
-  public void append(MemoryRecords r, int le, String origin) throws Exception {
-    if (recVer < 2) {
-      log.appendAsLeaderWithRecordVersion(r, le, recVer == 0 ? RecordVersion.V0 : RecordVersion.V1);
-      return;
-    }
-    log.appendAsLeader(
+  public LogAppendInfo append(MemoryRecords r, int le, String origin) throws Exception {
+    if (recVer < 2)
+      return log.appendAsLeaderWithRecordVersion(r, le, recVer == 0 ? RecordVersion.V0 : RecordVersion.V1);
+    return log.appendAsLeader(
         r, le, origin.equals("coord") ? AppendOrigin.COORDINATOR : AppendOrigin.CLIENT);
   }
 
