@@ -7,46 +7,38 @@ the leader gave. What cannot stay as it is comes back as an Unfit, for format.va
 
 Stricter than Kafka 3.9.1 and 4.1.1, which put such batches into a log and then trip over them:
 
-* uncompressed v2 records whose relative offsets do not run from 0 on (Kafka renumbers only compressed ones),
+* v2 records whose relative offsets do not run from 0 on (Kafka stores uncompressed ones, renumbers where it changes the
+  codec, and otherwise falls over a record whose key it skipped),
 * the timestamp type LogAppendTime (Kafka lets it pass in a CreateTime log and forgets what the records' times were),
-* a timestamp below -1 (its cleaner stops at one), a producer id without an epoch, a transaction without a producer id,
-* records of a compressed batch that do not fill their length, which Kafka does not see when it skips keys and values.
+* a timestamp below -1 (its cleaner stops at one), a producer id without an epoch or below -1, a transaction of nobody,
+* records of a compressed batch that do not fill their length, which Kafka does not see when it skips keys and values,
+* of a coordinator: a count that is not that of the offsets.
 
-Laxer: a v2 batch may come with any base offset, for it gets another.
+Laxer: a v2 batch may come with any base offset, for it gets another; and a coordinator's batch without sequences may be
+compressed anew.
 """
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free
-from libc.string cimport memcpy, memset
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 
 from seglog._kernels.segment_scan import scan
-from seglog.errors import (
-    InvalidArgumentError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError,
-    UnsupportedCompressionTypeError,
-)
+from seglog.errors import InvalidArgumentError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError
 
-from .batch_builder cimport append_record, begin_batch, end_batch, store_batch_crcs
+from .append_result cimport Assigned, assigned_of, check_room, codec_of, stamp, unfit_of
 from .batch_header cimport (
-    CODEC_LZ4, CODEC_MASK, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, MAGIC_POS, TIMESTAMP_TYPE_BIT,
-    TRANSACTIONAL_BIT, V0_HEADER_SIZE, V2_HEADER_SIZE, BatchHeader, compute_crc,
+    CODEC_LZ4, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, BatchHeader,
 )
 from .legacy_records cimport message_crc_matches, parse_inner_message, parse_message
-from .output cimport Output, ensure_room
-from .record_batch cimport check_count, check_record_headers, iterate, open_records, parse_record_v2, raise_batch
+from .record_batch cimport check_count, check_record_headers, open_records, parse_record_v2
 from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
-from .span cimport Span, store_u16, store_u32, store_u64
+from .span cimport Span
 from .status cimport BAD_CODEC, BAD_COUNT, BAD_CRC, OFFSET_RANGE, OK, TRAILING_BYTES, raise_status
 from .window cimport Window
 
-cdef extern from "<stdint.h>" nogil:
-    const int64_t INT64_MIN
-
 cdef enum:
     PRODUCER_CODEC = -1         # compression.type=producer: the batch keeps its own
-    V2_ATTRIBUTES = CODEC_MASK | TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT | DELETE_HORIZON_BIT
 
 # What a broker refuses, beyond what a Status says: above 0, so that an int may be either.
 cdef enum Refusal:
@@ -58,6 +50,7 @@ cdef enum Refusal:
     NO_SEQUENCE
     NO_PRODUCER
     APPEND_TIME
+    RELATIVE_OFFSET
     NO_KEY
     NEGATIVE_TIME
     TOO_EARLY
@@ -80,7 +73,8 @@ cdef struct Findings:
     int64_t count               # of those looked at; the refused one's slot
     int64_t max_timestamp       # -1 where none has one
     int64_t timestamp           # of the last one looked at
-    bint is_sequential          # relative offsets run from 0 on
+    int64_t relative_offset     # likewise
+    bint is_sequential          # the relative offsets of a wrapper run from 0 on
 
 
 # --- records ---------------------------------------------------------------------------------
@@ -118,11 +112,14 @@ cdef int check_v2_records(
         status = parse_record_v2(&records, row, &record)
         if status == OK and record.header_count:
             status = check_record_headers(&record)
-        if status == OK:
-            status = check_record(rules, now_ms, &record, found)
         if status != OK:
             return status
-        found.is_sequential &= <uint64_t>record.offset - <uint64_t>row.base_offset == <uint64_t>i
+        found.relative_offset = <int64_t>(<uint64_t>record.offset - <uint64_t>row.base_offset)
+        if found.relative_offset != i:
+            return RELATIVE_OFFSET
+        status = check_record(rules, now_ms, &record, found)
+        if status != OK:
+            return status
     found.count = row.count
     return OK if records.p == records.end else TRAILING_BYTES
 
@@ -170,10 +167,6 @@ cdef int check_bare_message(
 
 # --- batches ---------------------------------------------------------------------------------
 
-cdef inline int codec_of(const BatchHeader* row) noexcept nogil:
-    return row.attributes & CODEC_MASK
-
-
 cdef inline int check_codec(const BatchHeader* row) noexcept nogil:
     cdef int highest = CODEC_ZSTD if row.magic == 2 else CODEC_LZ4
     return BAD_CODEC if codec_of(row) > highest else OK
@@ -199,220 +192,9 @@ cdef inline int check_header(
                 return NO_PRODUCER
             if row.base_sequence < 0 and not is_coordinator:
                 return NO_SEQUENCE
-        elif row.attributes & TRANSACTIONAL_BIT:
+        elif row.producer_id < -1 or row.attributes & TRANSACTIONAL_BIT:
             return NO_PRODUCER
     return check_codec(row)
-
-
-cdef void stamp(const uint8_t* bytes, BatchHeader* row, bint is_log_append_time, int64_t max_timestamp) noexcept nogil:
-    """MutableRecordBatch.setMaxTimestamp: the CRC is made anew only where something changes."""
-    cdef uint8_t* p = <uint8_t*>bytes + row.position
-    cdef bint has_bit = row.attributes & TIMESTAMP_TYPE_BIT != 0
-    if row.magic == 0 or (has_bit == is_log_append_time and row.max_timestamp == max_timestamp):
-        return
-    row.max_timestamp = max_timestamp
-    if row.magic == 2:
-        row.attributes = row.attributes & V2_ATTRIBUTES & ~TIMESTAMP_TYPE_BIT
-    else:
-        row.attributes = row.attributes & CODEC_MASK
-        row.base_timestamp = max_timestamp
-    if is_log_append_time:
-        row.attributes = row.attributes | TIMESTAMP_TYPE_BIT
-    if row.magic == 2:
-        store_u16(p + 21, <uint16_t>row.attributes)
-        store_u64(p + 35, <uint64_t>max_timestamp)
-        row.crc = compute_crc(bytes, row)
-        store_u32(p + 17, row.crc)
-    else:
-        p[MAGIC_POS + 1] = <uint8_t>row.attributes
-        store_u64(p + V0_HEADER_SIZE, <uint64_t>max_timestamp)
-        row.crc = compute_crc(bytes, row)
-        store_u32(p + 12, row.crc)
-
-
-cdef void give_offsets(
-    const uint8_t* bytes, BatchHeader* row, int64_t first_offset, int64_t count, int32_t leader_epoch
-) noexcept nogil:
-    cdef uint8_t* p = <uint8_t*>bytes + row.position
-    row.last_offset = first_offset + count - 1
-    row.base_offset = first_offset if row.magic == 2 else row.last_offset
-    store_u64(p, <uint64_t>row.base_offset)
-    if row.magic == 2:
-        row.leader_epoch = leader_epoch
-        store_u32(p + 12, <uint32_t>leader_epoch)
-
-
-# --- what Python gets ------------------------------------------------------------------------
-
-@cython.final
-cdef class Assigned:
-    """Batches that may be written as they are: `raw`, a buffer, and `table`, their headers.
-
-    first_offset: of the first record. Where a legacy wrapper keeps its offsets, the wrapper's own, which is its last
-        record's (LogAppendInfo.firstOrLastOffsetOfFirstBatch).
-    max_timestamp: the largest of the batches, -1 where none has one.
-    offset_of_max_timestamp: the last offset of the first batch that has it, which is what Kafka's time index takes
-        (shallowOffsetOfMaxTimestamp); -1 where none has one.
-    count: of the records; -1 where nobody looked.
-    rebuilt: whether the bytes are others than those given, beyond headers.
-    """
-    cdef readonly Window raw
-    cdef readonly BatchTable table
-    cdef readonly int64_t first_offset
-    cdef readonly int64_t last_offset
-    cdef readonly int64_t max_timestamp
-    cdef readonly int64_t offset_of_max_timestamp
-    cdef readonly int64_t count
-    cdef readonly bint rebuilt
-    cdef bint is_ours           # nobody else sees the bytes of `raw`
-
-    def __init__(self):
-        raise TypeError("an Assigned comes from AppendCheck")
-
-    def place(self, int64_t first_offset, int32_t leader_epoch):
-        """Give the batches other offsets and another leader epoch, in place and without a look at their records.
-
-        For who checks outside of a lock, with any offset, and learns the right one under it. Not while the bytes are on
-        their way to a file. InvalidArgumentError: offsets that were kept, or lie inside compressed bytes (v0).
-        """
-        cdef BatchHeader* row = self.table.rows
-        if not self.is_ours or (row.magic == 0 and codec_of(row) != CODEC_NONE):
-            raise InvalidArgumentError("these batches keep the offsets that they have")
-        check_room(first_offset, self.count)
-        self.place_rows(first_offset, leader_epoch)
-        self.sum_up()
-        self.first_offset = first_offset
-
-    cdef void place_rows(self, int64_t first_offset, int32_t leader_epoch) noexcept nogil:
-        cdef Py_ssize_t i
-        if self.table.n == 1:
-            give_offsets(self.raw.base, self.table.rows, first_offset, self.count, leader_epoch)
-        else:
-            for i in range(self.table.n):
-                give_offsets(self.raw.base, &self.table.rows[i], first_offset + i, 1, leader_epoch)
-
-    cdef void sum_up(self) noexcept nogil:
-        """What the rows say of offsets and timestamps. There is one at least."""
-        cdef BatchHeader* row = self.table.rows
-        cdef Py_ssize_t i
-        self.first_offset = row.base_offset
-        self.last_offset = row[self.table.n - 1].last_offset
-        self.max_timestamp = self.offset_of_max_timestamp = -1
-        for i in range(self.table.n):
-            if row[i].max_timestamp > self.max_timestamp:
-                self.max_timestamp = row[i].max_timestamp
-                self.offset_of_max_timestamp = row[i].last_offset
-
-    def __repr__(self):
-        return f"<Assigned offsets {self.first_offset} to {self.last_offset}, {len(self.raw)} bytes>"
-
-
-cdef Assigned assigned_of(BatchTable table, int64_t count, bint is_ours, bint rebuilt):
-    cdef Assigned assigned = Assigned.__new__(Assigned)
-    assigned.raw = table.window
-    assigned.table = table
-    assigned.count = count
-    assigned.is_ours = is_ours
-    assigned.rebuilt = rebuilt
-    assigned.sum_up()
-    return assigned
-
-
-cdef class _Opened:
-    """A decompressor that has its one answer already."""
-    cdef Window records
-
-    def __call__(self, codec, magic, payload):
-        return self.records
-
-
-@cython.final
-cdef class Unfit:
-    """Batches that passed every check and cannot be stored as they are: another codec is asked for, or their offsets
-    do not fit.
-
-    `magic`, `codec`: what they become. One batch, or bare messages that go into one wrapper.
-    """
-    cdef BatchTable table
-    cdef Span span              # of a v2 batch's records, within `opened`
-    cdef Window opened
-    cdef bint is_sequential
-    cdef int64_t max_timestamp
-    cdef readonly int64_t count
-    cdef readonly int codec
-
-    def __init__(self):
-        raise TypeError("an Unfit comes from AppendCheck")
-
-    @property
-    def magic(self):
-        return self.table.rows[0].magic
-
-    def records(self):
-        """All records, one by one, without another decompression."""
-        cdef _Opened opened = _Opened.__new__(_Opened)
-        opened.records = self.opened
-        return iterate(
-            self, self.table.window, opened, self.table.rows, self.table.rows + self.table.n,
-            INT64_MIN, INT64_MAX, True)
-
-    def payload(self):
-        """Of a v2 batch: its records, not compressed, with relative offsets that run from 0 on."""
-        cdef Output out
-        cdef BatchHeader batch = self.table.rows[0]
-        cdef Span records = self.span
-        cdef RecordView record
-        cdef int64_t i
-        cdef int status
-        if self.is_sequential:
-            return self.opened.view(records.p, records.end - records.p)
-        memset(&out, 0, sizeof(Output))
-        with nogil:
-            status = begin_batch(&out, &batch)
-            for i in range(self.count):
-                if status != OK:
-                    break
-                parse_record_v2(&records, self.table.rows, &record)     # it was parsed before
-                record.offset = batch.base_offset + i
-                status = append_record(&out, &batch, &record, self.opened.base + self.opened.size)
-        try:
-            if status != OK:
-                raise_batch(status, self.table.window, self.table.rows)
-            return PyBytes_FromStringAndSize(<const char*>out.first + V2_HEADER_SIZE, out.size - V2_HEADER_SIZE)
-        finally:
-            free(out.first)
-
-    def batch(self, payload not None, int64_t base_offset, int32_t leader_epoch, log_append_time=None):
-        """The v2 batch around `payload`, what the codec made of `payload()`, as bytes.
-
-        Everything else of the header stays, but for the delete horizon, which a new batch has not (it remains what the
-        timestamps are relative to). RecordTooLargeError: 2 GiB.
-        """
-        cdef BatchHeader batch = self.table.rows[0]
-        cdef Window records = Window(payload)
-        cdef Output out
-        check_room(base_offset, self.count)
-        memset(&out, 0, sizeof(Output))
-        batch.base_offset = base_offset
-        batch.leader_epoch = leader_epoch
-        batch.attributes = batch.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT) | <int16_t>self.codec
-        batch.max_timestamp = self.max_timestamp
-        if log_append_time is not None:
-            batch.attributes = batch.attributes | TIMESTAMP_TYPE_BIT
-            batch.max_timestamp = log_append_time
-        try:
-            if begin_batch(&out, &batch) != OK or ensure_room(&out, records.size) != OK:
-                raise MemoryError
-            memcpy(out.first + out.size, records.base, records.size)
-            out.size += records.size
-            batch.count = <int32_t>self.count
-            batch.last_offset = base_offset + self.count - 1
-            if end_batch(&out, &batch) != OK:
-                raise RecordTooLargeError("a batch is larger than its 32-bit size can say")
-            store_batch_crcs(&out, 0, out.size)
-            return PyBytes_FromStringAndSize(<const char*>out.first, out.size)
-        finally:
-            free(out.first)
 
 
 # --- the check -------------------------------------------------------------------------------
@@ -484,7 +266,7 @@ cdef class AppendCheck:
         if self.rules.codec != PRODUCER_CODEC and not (row.magic == 2 and row.attributes & CONTROL_BIT):
             target = self.rules.codec
         if target != codec or not found.is_sequential or (row.magic == 0 and codec != CODEC_NONE):
-            return unfit_of(table, opened, records, &found, target)
+            return unfit_of(table, opened, records, found.count, found.max_timestamp, target)
         assigned = assigned_of(table, found.count, is_ours=True, rebuilt=False)
         if self.rules.is_log_append_time:
             found.max_timestamp = now_ms
@@ -601,35 +383,11 @@ cdef class AppendCheck:
             why = f"sequence {row.base_sequence} of producer {row.producer_id}"
         elif status == NO_PRODUCER:
             why = f"producer {row.producer_id} with epoch {row.producer_epoch}"
+        elif status == RELATIVE_OFFSET:
+            why = f"{where} has the relative offset {found.relative_offset}"
         else:
             why = f"{where} has no key, and the log is compacted"
         raise InvalidRecordError(why, position=row.position)
-
-
-def trusted(raw not None):
-    """An Assigned of batches that our own encoder made with the offsets they are to have. Nothing is checked but that
-    they are whole."""
-    cdef BatchTable table = scan(Window(raw))
-    if table.stop_ != OK or table.n == 0:
-        raise InvalidArgumentError("no whole batches")
-    return assigned_of(table, -1, is_ours=False, rebuilt=False)
-
-
-cdef Unfit unfit_of(BatchTable table, Window opened, Span span, const Findings* found, int codec):
-    cdef Unfit unfit = Unfit.__new__(Unfit)
-    if codec == CODEC_ZSTD and table.rows[0].magic < 2:
-        raise UnsupportedCompressionTypeError(
-            f"compression.type=zstd and a batch of format v{table.rows[0].magic}: only v2 may use it (KIP-110)",
-            hint="append batches of format v2, or choose another compression.type",
-        )
-    unfit.table = table
-    unfit.opened = opened
-    unfit.span = span
-    unfit.is_sequential = found.is_sequential
-    unfit.max_timestamp = found.max_timestamp
-    unfit.count = found.count
-    unfit.codec = codec
-    return unfit
 
 
 cdef bytes copy_of(object raw):
@@ -667,9 +425,3 @@ cdef int check_order(BatchTable table, int64_t next_offset, Py_ssize_t* at) noex
         next_offset = row.last_offset + 1
         row += 1
     return OK
-
-
-cdef int check_room(int64_t first_offset, int64_t count) except -1:
-    if first_offset < 0 or count > INT64_MAX - first_offset:
-        raise InvalidArgumentError(f"{count} records from offset {first_offset} on: offsets are 0 to {INT64_MAX - 1}")
-    return 0

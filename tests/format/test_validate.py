@@ -16,8 +16,8 @@ from seglog.errors import (
 from seglog.format.compression import compress, decompressor
 from seglog.format.validate import AppendRules, assign, assign_trusted, check_follower
 from support import plain_format as plain
+from support.append_cases import CODECS, NOW
 
-NOW = 1_700_000_000_000
 HOUR = 3_600_000
 decompress = decompressor()
 
@@ -113,6 +113,8 @@ REFUSED = {
     "no records": (v2(0), InvalidRecordError, "0 records"),
     "a count below the records": (v2(count=2), CorruptRecordError, "left over"),
     "a count above the records": (v2(count=4), CorruptRecordError, "record 3"),
+    "a hole": (v2(deltas=[0, 2, 3], last_offset_delta=2), InvalidRecordError, "record 1 has the relative offset 2"),
+    "offsets that begin at 1": (v2(1, deltas=[1], codec=4), InvalidRecordError, "record 0 has the relative offset 1"),
     "a count that is not the range": (v2(last_offset_delta=4), InvalidRecordError, "3 records over .* 0 to 4"),
     "two batches of v2": (v2() + v2(), InvalidRecordError, "2 batches"),
     "a control batch": (v2(attributes=plain.CONTROL, producer_id=1, producer_epoch=0), InvalidRecordError, "control"),
@@ -283,18 +285,28 @@ def test_control_batches_come_from_coordinators():
 # --- built again ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("target", ["producer", "none", "lz4", "zstd"])
+@pytest.mark.parametrize("target", CODECS)
 @pytest.mark.parametrize("codec", range(5))
-def test_v2_records_whose_offsets_do_not_run_are_numbered_again(codec, target):
-    raw = v2(codec=codec, deltas=[0, 5, 2], producer_id=3, producer_epoch=1, base_sequence=11)
+def test_a_v2_batch_of_another_codec_keeps_its_records_and_its_producer(codec, target):
+    raw = v2(codec=codec, producer_id=3, producer_epoch=1, base_sequence=11, attributes=plain.TRANSACTIONAL)
     assigned = assign(raw, 50, rules(compression_type=target), now_ms=NOW, leader_epoch=2)
-    assert assigned.rebuilt
+    assert assigned.rebuilt == (CODECS[codec] != target)
     assert opened(assigned.raw) == [r._replace(offset=50 + i) for i, r in enumerate(opened(raw))]
     [batch] = assigned.table
     assert batch.crc_is_valid()
+    assert CODECS[batch.codec] == target
     assert (batch.base_offset, batch.last_offset, batch.count, batch.leader_epoch) == (50, 52, 3, 2)
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (3, 1, 11)
-    assert batch.codec == (codec if target == "producer" else ["none", "", "", "lz4", "zstd"].index(target))
+    assert batch.is_transactional
+
+
+def test_log_append_time_goes_on_what_is_built_again_too():
+    asked = rules(compression_type="lz4", message_timestamp_type="LogAppendTime")
+    for raw in (v2(), messages(), wrapper(messages())):
+        assigned = assign(raw, 3, asked, now_ms=NOW + HOUR)
+        assert assigned.rebuilt
+        assert [(r.offset, r.timestamp) for r in opened(assigned.raw)] == [(i, NOW + HOUR) for i in (3, 4, 5)]
+        assert (assigned.max_timestamp, assigned.offset_of_max_timestamp) == (NOW + HOUR, 5)
 
 
 def test_a_batch_takes_the_codec_and_level_of_the_log():
@@ -344,7 +356,7 @@ def test_zstd_is_not_asked_of_old_formats():
 
 
 @pytest.mark.parametrize(
-    "raw", [v2(), v2(codec=4), messages(), messages(magic=0), wrapper(messages()), v2(deltas=[0, 2, 1])]
+    "raw", [v2(), v2(codec=4), messages(), messages(magic=0), wrapper(messages())]
 )
 def test_placing_is_assigning_with_another_offset(raw):
     assigned = assign(raw, 0, rules(), now_ms=NOW)

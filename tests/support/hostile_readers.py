@@ -23,6 +23,7 @@ from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.errors import SeglogError
 from seglog.format.compression import compress, decompressor
+from seglog.format.validate import AppendRules, assign, check_follower
 from seglog.log.checkpoints import parse_offset_checkpoint
 from seglog.log.leader_epochs import LeaderEpochs
 from seglog.log.log_dir import CleanShutdown, MetaProperties
@@ -50,6 +51,14 @@ COMMANDS_EVERY = 60
 REBUILD_EVERY = 20
 ARROW_EVERY = 10
 
+APPENDED = 20        # of the batches of a log, each as an append of its own
+RULES = [
+    AppendRules.of(LogConfig.of({"max.decompressed.message.bytes": LIMIT_BYTES} | settings))
+    for settings in (
+        {}, {"compression.type": "lz4"}, {"compression.type": "none", "message.timestamp.type": "LogAppendTime"},
+        {"message.timestamp.type": "LogAppendTime"},
+    )
+]
 PACKINGS = [{}, {"repack_bytes": 16384}, {"repack_bytes": 4096, "codec": 3}]
 
 
@@ -92,6 +101,10 @@ class Readers:
         self.read(_packed, table, PACKINGS[self.sample % len(PACKINGS)])
         self.read(_indexed, table)
         self.read(_producers, table)
+        self.read(_appended, data, RULES[self.sample % len(RULES)])
+        self.read(_followed, data)
+        for batch in list(table)[:APPENDED]:
+            self.read(_appended, batch.raw(), RULES[self.sample % len(RULES)])
 
     def _columns(self, table, check_crc: bool) -> None:
         it = chunks(table, POOL, 3000, check_crc=check_crc)
@@ -244,6 +257,18 @@ def _producers(table) -> None:
         state.add(batch)
     state.contradiction(state.entries(), 2**62)
     LeaderEpochs.of_batches((b.leader_epoch, b.last_offset) for b in table)
+
+
+def _appended(raw, rules: AppendRules) -> None:
+    assigned = assign(raw, 1000, rules, now_ms=1_700_000_000_000, leader_epoch=1)
+    made = scan(Window(bytes(assigned.raw)), check_crc=True, decompress=decompressor(LIMIT_BYTES))
+    assert made.stop == 0, made.stop_details()
+    assert [record.offset for record in made.records()] == list(range(1000, assigned.last_offset + 1))
+
+
+def _followed(data: bytes) -> None:
+    raw = array("B", data)
+    assert bytes(check_follower(raw, 0, RULES[0]).raw) == data
 
 
 def _segment(log: Path) -> None:

@@ -95,6 +95,17 @@ class KafkaOracle:
         """Write expected.jsonl, batches.jsonl, index.json and lookups.json beside each directory."""
         self._java("Oracle", "describe", *map(str, dirs), config=config)
 
+    def validate(self, cases: Iterable[Iterable[object]], work: Path) -> list[dict]:
+        """What the real LogValidator makes of ready batches: `raw` (hex) with what it says of it, or `error`.
+
+        A case: compression.type, message.timestamp.type, compacted, before and after max ms, max.message.bytes,
+        AppendOrigin, now (ms), first offset, leader epoch, the bytes.
+        """
+        lines = [" ".join(field.hex() if isinstance(field, bytes) else str(field) for field in case) for case in cases]
+        file = work / "cases.txt"
+        file.write_text("".join(f"{line}\n" for line in lines))
+        return [json.loads(line) for line in self._java("Validate", str(file)).stdout.splitlines()]
+
     def boot(self, dirs: Iterable[Path], work: Path, *, clean: bool = True, beside: Iterable[Path] = ()) -> Boot:
         """Put partition directories (`topic-0`) under a real broker, start it and read them with the real consumer.
 

@@ -18,6 +18,34 @@ public class Shim {
     return Compression.of(c).build();
   }
 
+  public static LogValidator validator(
+      MemoryRecords records,
+      TopicPartition partition,
+      Time time,
+      CompressionType source,
+      Compression target,
+      boolean compacted,
+      byte magic,
+      TimestampType timestampType,
+      long beforeMaxMs,
+      long afterMaxMs,
+      int leaderEpoch,
+      AppendOrigin origin) {
+    return new LogValidator(
+        records,
+        partition,
+        time,
+        source,
+        target,
+        compacted,
+        magic,
+        timestampType,
+        beforeMaxMs,
+        afterMaxMs,
+        leaderEpoch,
+        origin);
+  }
+
   public static MemoryRecords build(
       byte magic,
       String codec,

@@ -1,0 +1,47 @@
+"""What a check of batches to append answers with: they may be written, or have to be built again first."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from .batch_header cimport CODEC_MASK, BatchHeader
+from .segment_scan cimport BatchTable
+from .span cimport Span
+from .window cimport Window
+
+
+cdef inline int codec_of(const BatchHeader* row) noexcept nogil:
+    return row.attributes & CODEC_MASK
+
+
+cdef class Assigned:
+    cdef readonly Window raw
+    cdef readonly BatchTable table
+    cdef readonly int64_t first_offset
+    cdef readonly int64_t last_offset
+    cdef readonly int64_t max_timestamp
+    cdef readonly int64_t offset_of_max_timestamp
+    cdef readonly int64_t count
+    cdef readonly bint rebuilt
+    cdef bint is_ours           # nobody else sees the bytes of `raw`
+
+    cdef void place_rows(self, int64_t first_offset, int32_t leader_epoch) noexcept nogil
+    cdef void sum_up(self) noexcept nogil
+
+
+cdef class Unfit:
+    cdef BatchTable table
+    cdef Span span              # of a v2 batch's records, within `opened`
+    cdef Window opened          # the records of a compressed batch, or all bytes
+    cdef int64_t max_timestamp
+    cdef readonly int64_t count
+    cdef readonly int codec
+
+
+# An Assigned of all batches of a table that has one at least. count -1: nobody looked.
+cdef Assigned assigned_of(BatchTable table, int64_t count, bint is_ours, bint rebuilt)
+
+cdef Unfit unfit_of(BatchTable table, Window opened, Span span, int64_t count, int64_t max_timestamp, int codec)
+
+# Make a batch say what its timestamps are, in its bytes (ours, to be written to) and in its row.
+cdef void stamp(const uint8_t* bytes, BatchHeader* row, bint is_log_append_time, int64_t max_timestamp) noexcept nogil
+
+# Raises InvalidArgumentError where `count` offsets from the first one on are not all offsets.
+cdef int check_room(int64_t first_offset, int64_t count) except -1
