@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from seglog.segment.segment import LostRange, Segment, TimestampOffset
     from seglog.upkeep.directory_conversion import convert
     from seglog.upkeep.findings import Finding, Report
+    from seglog.upkeep.recover import Recovery, recover
     from seglog.upkeep.verify import verify
 
 __all__ = [
-    "build_batch", "convert", "open_partition", "verify",
-    "Columns", "Finding", "LostRange", "Partition", "Record", "RecordBatch", "Report", "Segment", "TimestampOffset",
+    "build_batch", "convert", "open_partition", "recover", "verify",
+    "Columns", "Finding", "LostRange", "Partition", "Record", "RecordBatch", "Recovery", "Report", "Segment",
+    "TimestampOffset",
     "BucketDelayedDeliveryTracker", "InMemoryDelayedDeliveryTracker",
     "SeglogError", "errors",
     "__version__",
@@ -48,9 +50,11 @@ _ROOM_OF = {
     "Partition": "log.partition",
     "Record": "_kernels.record_batch",
     "RecordBatch": "_kernels.record_batch",
+    "Recovery": "upkeep.recover",
     "Report": "upkeep.findings",
     "Segment": "segment.segment",
     "TimestampOffset": "segment.segment",
+    "recover": "upkeep.recover",
     "verify": "upkeep.verify",
 }
 

@@ -22,6 +22,7 @@ README = TOP / "README.md"
 SAMPLE = TOP / "tools/sample/orders-0"
 BLOCK = re.compile(r"<!-- (?P<what>seglog|options of) (?P<words>.*) -->\n(?P<body>(?:(?!<!--).*\n)*)<!-- end -->\n")
 CUT = "cut-0"       # the sample with a torn .timeindex
+HURT = "hurt-0"     # the sample with a flipped bit in the middle
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +39,12 @@ def example(arguments, workplace):
         shutil.copytree(SAMPLE, workplace / "kafka-logs" / CUT)
         index = workplace / "kafka-logs" / CUT / "00000000000000000000.timeindex"
         index.write_bytes(index.read_bytes()[:-1])
+    if f"kafka-logs/{HURT}" in arguments:
+        shutil.copytree(SAMPLE, workplace / "kafka-logs" / HURT)
+        log = workplace / "kafka-logs" / HURT / "00000000000000000000.log"
+        raw = bytearray(log.read_bytes())
+        raw[len(raw) // 2] ^= 1
+        log.write_bytes(raw)
     (workplace / "new-logs").mkdir()
     here = os.getcwd()
     os.chdir(workplace)

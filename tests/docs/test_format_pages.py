@@ -25,6 +25,7 @@ from seglog.segment.offset_index import OffsetIndex
 from seglog.segment.time_index import TimeIndex
 from seglog.segment.transaction_index import TransactionIndex
 from seglog.upkeep.directory_conversion import convert
+from seglog.upkeep.recover import recover
 from support.golden import unpack
 from support.hexwalk import HexWalk, readable
 from support.plain_format import split_batches
@@ -346,6 +347,18 @@ def conversion_proof():
     return block(f"kafka.tar.gz: cases/{name}/{name}-0", text.splitlines(), "converted; paths and checksum are made up")
 
 
+def quarantine():
+    name = "v2-none-ct-k411--flip-earlier-seg"
+    damaged = unpack("kafka") / "corrupt" / name / f"{name}-0"
+    with tempfile.TemporaryDirectory() as log_dir:
+        target = Path(log_dir) / "orders-0"
+        recover(damaged, target, mode="quarantine")
+        found = sorted(path.name for path in (target / "quarantine").iterdir())
+        text = (target / "quarantine/index.json").read_text()
+    lines = [*(f"quarantine/{file}" for file in found), "", *text.splitlines()]
+    return block(f"kafka.tar.gz: corrupt/{name}/{name}-0", lines, "recovered; the files, and the index")
+
+
 def checkpoint():
     source, raw = log_dir("recovery-point-offset-checkpoint")
     return block(source, text_lines(raw))
@@ -423,6 +436,7 @@ EXAMPLES = {
     "partition_metadata.md": {"partition-metadata": partition_metadata},
     "conversion_proof.md": {"conversion-proof": conversion_proof},
     "clean_marks.md": {"clean-marks": clean_marks},
+    "quarantine.md": {"quarantine": quarantine},
     "checkpoints.md": {"recovery-points": checkpoint, "log-dir": log_dir_marks},
 }
 

@@ -231,7 +231,10 @@ def test_every_command_explains_itself():
 ARGUMENTS = {
     ("ls",): ["{}"], ("dump",): ["{}"], ("verify",): ["{}"], ("seek",): ["{}", "--offset", "3"], ("convert",): ["{}"],
     ("index", "check"): ["{}"], ("index", "rebuild"): ["{}"], ("stats",): ["{}"],
+    ("recover",): ["{}", "--mode", "quarantine"],
 }
+# These take one partition directory.
+OF_ONE = {("convert",), ("recover",)}
 
 
 def test_json_of_every_command_is_lines_with_type_and_schema(golden_kafka, tmp_path):
@@ -250,7 +253,7 @@ def test_json_of_every_command_is_lines_with_type_and_schema(golden_kafka, tmp_p
                 assert line["schema"] == 1
 
 
-@pytest.mark.parametrize("words", [w for w in ARGUMENTS if w != ("convert",)], ids="-".join)
+@pytest.mark.parametrize("words", [w for w in ARGUMENTS if w not in OF_ONE], ids="-".join)
 def test_a_log_dir_and_a_single_log_will_do_for_every_command(golden_kafka, tmp_path, words):
     sample = golden_kafka / "cases/mixed-formats-k391/mixed-formats-k391-0"
     copy = shutil.copytree(sample, tmp_path / "orders-0")

@@ -36,10 +36,15 @@ _SCRATCH_NAMES = (names.LEADER_EPOCH_CHECKPOINT + SCRATCH_SUFFIX, names.PARTITIO
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of a segment: where it lies now, which is under another name while it is to be swapped in."""
+    """A file of a segment, under the name that it has now, which is another one while it is to be swapped in."""
 
-    path: Path
+    directory: Path
+    name: str
     size_bytes: int
+
+    @property
+    def path(self) -> Path:
+        return self.directory / self.name
 
 
 @dataclass(slots=True)
@@ -57,7 +62,6 @@ class Leftovers:
 
     directory: Path
     segments: tuple[SegmentFiles, ...]
-    snapshot_offsets: tuple[int, ...]
     removed: tuple[str, ...] = ()                   # deleted, half of a split, scratch files
     cleaned: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()                  # in the place of which something is swapped in
@@ -113,12 +117,13 @@ def survey(directory: Path) -> Leftovers:
     replaced = sorted(_replaced(directory, swaps, plain)) if swaps else []
     for name in replaced:
         del plain[name]
-    swapped = [(name, str(names.SegmentFile(parsed.offset, parsed.suffix))) for name, parsed in sorted(swaps)]
-    where = {name: name for name in plain} | {target: source for source, target in swapped}
-    segments, orphans, snapshots = _arrange(directory, where, found)
+    swaps = [(name, names.SegmentFile(parsed.offset, parsed.suffix)) for name, parsed in sorted(swaps)]
+    # Parts of the name that a file will have -> name that it has. What is swapped in takes the place of what is there.
+    where = {parsed: name for name, parsed in plain.items()} | {parsed: name for name, parsed in swaps}
+    segments, orphans = _arrange(directory, where, found)
     return Leftovers(
-        directory, segments, snapshots, tuple(removed), tuple(name for name, _ in cleaned), tuple(replaced),
-        tuple(swapped), orphans,
+        directory, segments, tuple(removed), tuple(name for name, _ in cleaned), tuple(replaced),
+        tuple((name, str(parsed)) for name, parsed in swaps), orphans,
     )
 
 
@@ -156,27 +161,19 @@ def _next_offset(path: Path, base_offset: int) -> int:
 
 
 def _arrange(
-    directory: Path, where: dict[str, str], sizes: dict[str, int]
-) -> tuple[tuple[SegmentFiles, ...], tuple[str, ...], tuple[int, ...]]:
-    """Segments, orphans and the offsets of snapshots, of files given as name -> name that they have now."""
-    segments: dict[int, SegmentFiles] = {}
-    indexes: list[tuple[str, names.SegmentFile, File]] = []
-    snapshots = []
-    for name, now in where.items():
-        parsed = names.parse_file_name(name)
-        assert parsed is not None
-        file = File(directory / now, sizes[now])
-        if parsed.suffix == names.LOG_SUFFIX:
-            segments[parsed.offset] = SegmentFiles(parsed.offset, file)
-        elif parsed.suffix == names.SNAPSHOT_SUFFIX:
-            snapshots.append(parsed.offset)
-        else:
-            indexes.append((name, parsed, file))
+    directory: Path, where: dict[names.SegmentFile, str], sizes: dict[str, int]
+) -> tuple[tuple[SegmentFiles, ...], tuple[str, ...]]:
+    """Segments, and the names of orphans."""
+    segments = {
+        parsed.offset: SegmentFiles(parsed.offset, File(directory, name, sizes[name]))
+        for parsed, name in where.items() if parsed.suffix == names.LOG_SUFFIX
+    }
     orphans = []
-    for name, parsed, file in indexes:
-        if parsed.offset in segments:
-            segments[parsed.offset].indexes[parsed.suffix] = file
-        else:
-            orphans.append(name)
-    in_order = tuple(segments[base_offset] for base_offset in sorted(segments))
-    return in_order, tuple(orphans), tuple(sorted(snapshots))
+    for parsed, name in where.items():
+        if parsed.suffix in INDEX_SUFFIXES:
+            segment = segments.get(parsed.offset)
+            if segment is None:
+                orphans.append(str(parsed))
+            else:
+                segment.indexes[parsed.suffix] = File(directory, name, sizes[name])
+    return tuple(segments[base_offset] for base_offset in sorted(segments)), tuple(orphans)

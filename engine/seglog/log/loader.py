@@ -40,6 +40,7 @@ from seglog.segment.segment import LostRange
 _V2 = b"\x02"
 _ZEROS_BYTES = 1 << 20      # are looked at together
 BEHIND_THE_CUT = "it lies behind the cut"
+ENDS_BELOW_START = "the log ends below its log start offset: it begins anew there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,13 +356,18 @@ def _find_end(plan: LoadPlan) -> None:
         if plan.next_offset >= plan.log_start_offset:
             plan.log_start_offset = max(plan.log_start_offset, plan.segments[0].base_offset)
             return
-        plan.repairs.append(Repair(
-            str(plan.directory),
-            f"the log ends at {plan.next_offset}, below its start {plan.log_start_offset}: all segments removed",
-        ))
+        plan.lost += [
+            LostRange(str(s.path), 0, s.size_bytes, s.base_offset, _next_base(plan, s) - 1, ENDS_BELOW_START)
+            for s in plan.segments if s.size_bytes
+        ]
         plan.removed = [*(s.files for s in plan.segments), *plan.removed]
         plan.segments = []
     plan.next_offset = plan.log_start_offset
+
+
+def _next_base(plan: LoadPlan, segment: PlannedSegment) -> int:
+    later = [s.base_offset for s in plan.segments if s.base_offset > segment.base_offset]
+    return later[0] if later else plan.next_offset
 
 
 # --- files -------------------------------------------------------------------------------------

@@ -1,0 +1,184 @@
+"""Recover a partition directory as an operator: see what would be lost, then do it, to a copy or in place.
+
+What opening a log does after a crash (seglog.log.loader), from the first batch on and whatever the checkpoints say. The
+copy is built in a staging directory and gets its name when it is whole. In place, the log dir is locked as by a broker.
+"""
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from seglog.clock import Clock, SystemClock
+from seglog.config import LogConfig
+from seglog.errors import CorruptCheckpointError, InvalidArgumentError, NotALogError
+from seglog.format import names
+from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.lock import lock_log_dir
+from seglog.fs.mapping import Mapping as FileMapping
+from seglog.fs.staging import Staging, remove_leftovers
+from seglog.log.checkpoints import read_offset_checkpoint
+from seglog.log.loader import LoadPlan, Repair, plan_load
+from seglog.log.quarantine import DIRECTORY as QUARANTINE
+from seglog.segment.segment import LostRange
+
+AnyPath = str | os.PathLike[str]
+
+MODES = ("truncate", "quarantine")
+_COPY_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What a recovery took out of a log, or would. Files are named as in `source`.
+
+    `target`: the directory that was recovered: the copy, the source, or None of a dry run. `log_end_offset`: as it is
+    then. `repairs`: what else was put right, and cost no record; indexes, producers and epochs are not listed.
+    `backups`: the files that keep what was in place before.
+    """
+
+    source: Path
+    target: Path | None
+    mode: str
+    log_start_offset: int
+    log_end_offset: int
+    segments: int
+    lost: tuple[LostRange, ...]
+    repairs: tuple[Repair, ...]
+    backups: tuple[Path, ...] = ()
+
+    @property
+    def lost_bytes(self) -> int:
+        return sum(lost.size_bytes for lost in self.lost)
+
+
+def recover(
+    src: AnyPath,
+    out: AnyPath | None = None,
+    *,
+    mode: str,
+    in_place: bool = False,
+    backup: bool = False,
+    config: Mapping[str, object] | None = None,
+    fs: FileSystem | None = None,
+    clock: Clock | None = None,
+) -> Recovery:
+    """Recover the partition directory `src`: into a copy `out`, `in_place`, or, with neither, say what would be lost.
+
+    `mode`: "truncate" ends the log at the first damage, as Kafka does; "quarantine" takes out the damage alone, keeps
+    its bytes in `quarantine/`, and every later batch with its offsets. `backup`: in place, a .log that changes or goes
+    stays as `.bak`. `config`: the topic's `index.interval.bytes` and others, which a directory does not tell.
+
+    Raises NotALogError; InvalidArgumentError for a target that exists or a backup that is there; LogLockedError where a
+    broker or another writer holds the log dir that is written to; StorageError; InvalidConfigError.
+    """
+    if mode not in MODES:
+        raise InvalidArgumentError(f"no mode of recovery: {mode!r}", hint=f"choose {' or '.join(MODES)}")
+    if out is not None and in_place:
+        raise InvalidArgumentError("a copy or in place: not both")
+    if backup and not in_place:
+        raise InvalidArgumentError("a backup is made in place only: the source of a copy stays as it is")
+    fs = fs or OsFileSystem()
+    now_ms = (clock or SystemClock()).now_ms()
+    source = Path(os.path.abspath(src))
+    if source.is_dir() and not names.log_files(source):
+        raise NotALogError("no segment file (<20 digits>.log) in the directory", file=source)
+    settings = LogConfig.of({**(config or {}), "recovery.mode": mode})
+    if in_place:
+        with lock_log_dir(fs, os.path.realpath(source.parent)):
+            plan = _plan(source, source, settings)
+            backups = _back_up(fs, plan) if backup else ()
+            return _done(plan, fs, now_ms, source, source, mode, backups)
+    if out is None:
+        return _told(_plan(source, source, settings), source, None, mode, ())
+    target = _checked_target(source, Path(os.path.abspath(out)))
+    with lock_log_dir(fs, os.path.realpath(target.parent)):
+        remove_leftovers(fs, target.parent)
+        with Staging.of_partition(fs, target) as staging:
+            _copy(fs, source, staging)
+            done = _done(_plan(staging.path, source, settings), fs, now_ms, source, target, mode, ())
+            staging.publish()
+            return done
+
+
+def _plan(directory: Path, source: Path, config: LogConfig) -> LoadPlan:
+    return plan_load(directory, config, clean=False, log_start_offset=_log_start_offset(source))
+
+
+def _log_start_offset(source: Path) -> int:
+    """What the log dir's checkpoint says, 0 where that is nothing."""
+    parsed = names.parse_partition_dir(source.name)
+    try:
+        starts = read_offset_checkpoint(source.parent / names.LOG_START_OFFSET_CHECKPOINT)
+    except (FileNotFoundError, CorruptCheckpointError):
+        return 0
+    return 0 if parsed is None else max(0, starts.get((parsed.topic, parsed.partition), 0))
+
+
+def _done(
+    plan: LoadPlan, fs: FileSystem, now_ms: int, source: Path, target: Path, mode: str, backups: tuple[Path, ...]
+) -> Recovery:
+    plan.apply(fs, now_ms)
+    return _told(plan, source, target, mode, backups)
+
+
+def _told(plan: LoadPlan, source: Path, target: Path | None, mode: str, backups: tuple[Path, ...]) -> Recovery:
+    return Recovery(
+        source, target, mode, plan.log_start_offset, plan.next_offset, max(len(plan.segments), 1),
+        tuple(replace(lost, file=str(source / Path(lost.file).name)) for lost in plan.lost),
+        tuple(replace(repair, file=str(source / Path(repair.file).name)) for repair in plan.repairs),
+        backups,
+    )
+
+
+# --- the copy ----------------------------------------------------------------------------------
+
+
+def _checked_target(source: Path, target: Path) -> Path:
+    real_source, real_target = Path(os.path.realpath(source)), Path(os.path.realpath(target))
+    if real_target == real_source or real_source in real_target.parents:
+        raise InvalidArgumentError("the target lies in the source", file=target, hint="choose another directory")
+    if not target.parent.is_dir():
+        raise InvalidArgumentError("the log dir for the target is not there", file=target.parent, hint="make it first")
+    return target
+
+
+def _copy(fs: FileSystem, source: Path, staging: Staging) -> None:
+    """The files of the log, and a quarantine that it has already. Locks and marks of ours stay behind."""
+    for path in sorted(source.iterdir()):
+        if path.is_file() and not path.name.startswith("."):
+            _copy_file(fs, path, staging.path / path.name)
+    quarantine = source / QUARANTINE
+    if quarantine.is_dir():
+        fs.mkdir(staging.path / QUARANTINE)
+        for path in sorted(quarantine.iterdir()):
+            if path.is_file():
+                _copy_file(fs, path, staging.path / QUARANTINE / path.name)
+
+
+def _copy_file(fs: FileSystem, source: Path, target: Path) -> None:
+    with FileMapping(source) as whole, fs.create(target) as file:
+        raw = memoryview(whole)
+        for at in range(0, len(raw), _COPY_BYTES):
+            file.append(raw[at : at + _COPY_BYTES])
+        # A segment without timestamps is as old as its file.
+        fs.set_mtime(target, source.stat().st_mtime_ns)
+        file.sync()
+
+
+# --- the backup --------------------------------------------------------------------------------
+
+
+def _back_up(fs: FileSystem, plan: LoadPlan) -> tuple[Path, ...]:
+    """Give each .log that will change or go a second name. Indexes and snapshots are made from the log."""
+    going = [s.files.log for s in plan.segments if s.is_changed] + [files.log for files in plan.removed]
+    backups = tuple(log.path.with_name(log.name + names.BACKUP_SUFFIX) for log in going)
+    for log, backup in zip(going, backups, strict=True):
+        if not os.path.lexists(backup):
+            fs.link(log.path, backup)
+        elif not os.path.samefile(log.path, backup):       # the same: made by a run that was killed
+            raise InvalidArgumentError(
+                "there is a backup already", file=backup, hint="move it away: it may be the only whole copy"
+            )
+    if backups:
+        fs.sync_directory(plan.directory)
+    return backups

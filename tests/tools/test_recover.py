@@ -1,0 +1,123 @@
+"""`seglog recover`: what it says would be lost, what it does where asked, and how it ends."""
+import shutil
+from pathlib import Path
+
+import pytest
+
+from support.command import seglog, seglog_json
+
+KIND = "v2-none-ct-k411--flip-earlier-seg"
+
+
+@pytest.fixture
+def damaged(golden_kafka, tmp_path):
+    case = golden_kafka / "corrupt" / KIND
+    return Path(shutil.copytree(case / f"{KIND}-0", tmp_path / "old/orders-0"))
+
+
+@pytest.fixture
+def whole(golden_kafka, tmp_path):
+    case = golden_kafka / "cases/v2-none-ct-k411"
+    return Path(shutil.copytree(case / "v2-none-ct-k411-0", tmp_path / "old/orders-0"))
+
+
+def contents(directory):
+    return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
+
+
+def offsets(directory):
+    return [line["offset"] for line in seglog_json("dump", directory)]
+
+
+def test_without_a_target_it_is_a_dry_run(damaged):
+    before = contents(damaged)
+    *lost, summary = seglog_json("recover", damaged, "--mode", "truncate", status=1)
+    fields = ("position", "size_bytes", "first_offset", "last_offset")
+    assert [(Path(r["file"]).name, *(r[field] for field in fields)) for r in lost] == [
+        ("00000000000000000000.log", 2154, 2231, 34, 74),
+        ("00000000000000000075.log", 0, 3960, 75, 148),
+    ]
+    assert (summary["target"], summary["log_end_offset"], summary["lost_bytes"]) == (None, 34, 2231 + 3960)
+    assert "a dry run, nothing was written" in seglog("recover", damaged, "--mode", "quarantine", status=1).stdout
+    assert contents(damaged) == before
+    assert [p.name for p in damaged.parent.iterdir()] == ["orders-0"]
+
+
+def test_a_dry_run_needs_no_right_to_write(damaged):
+    damaged.chmod(0o500)
+    try:
+        seglog("recover", damaged, "--mode", "quarantine", status=1)
+    finally:
+        damaged.chmod(0o700)
+
+
+def test_a_whole_log_loses_nothing(whole):
+    (summary,) = seglog_json("recover", whole, "--mode", "truncate")
+    assert (summary["lost_ranges"], summary["lost_bytes"]) == (0, 0)
+    assert "nothing would be lost" in seglog("recover", whole, "--mode", "truncate").stdout
+
+
+@pytest.mark.parametrize(("mode", "kept"), [("truncate", range(34)), ("quarantine", [*range(34), *range(43, 149)])])
+def test_a_copy_is_recovered_and_the_source_stays(damaged, tmp_path, mode, kept):
+    before = contents(damaged)
+    target = tmp_path / "new/orders-0"
+    target.parent.mkdir()
+    said = seglog("recover", damaged, "--mode", mode, "--out", target, status=1).stdout
+    assert "would" not in said
+    assert contents(damaged) == before
+    assert offsets(target) == list(kept)
+    assert (target / "quarantine").exists() == (mode == "quarantine")
+    # What was recovered has nothing to lose.
+    seglog("recover", target, "--mode", mode)
+
+
+def test_the_indexes_are_made_by_the_topic_s_settings(damaged, tmp_path):
+    interval = "--config", "index.interval.bytes=256"
+    seglog("recover", damaged, "--mode", "quarantine", "--out", tmp_path / "new-0", *interval, status=1)
+    seglog("verify", tmp_path / "new-0", "--level", "deep", *interval)
+
+
+def test_in_place_with_a_backup_keeps_the_logs_that_change_or_go(damaged):
+    before = contents(damaged)
+    summary = seglog_json("recover", damaged, "--mode", "truncate", "--in-place", "--backup", status=1)[-1]
+    names = [Path(backup).name for backup in summary["backups"]]
+    assert names == ["00000000000000000000.log.bak", "00000000000000000075.log.bak"]
+    for name in names:
+        assert (damaged / name).read_bytes() == before[name.removesuffix(".bak")]
+    assert offsets(damaged) == list(range(34))
+    seglog("recover", damaged, "--mode", "truncate", "--in-place", "--backup")
+
+
+def test_an_older_backup_is_never_written_over(damaged):
+    backup = damaged / "00000000000000000000.log.bak"
+    backup.write_bytes(b"precious")
+    before = contents(damaged)
+    result = seglog("recover", damaged, "--mode", "truncate", "--in-place", "--backup", status=2)
+    assert "a backup already" in result.stderr
+    assert contents(damaged) == before
+
+
+@pytest.mark.parametrize("options", [
+    ("--out", "new-0", "--in-place"), ("--backup",), ("--mode", "guess"), ("--out", ".", "--backup"),
+])
+def test_what_cannot_be_meant_is_a_usage_error(damaged, options):
+    before = contents(damaged)
+    seglog("recover", damaged, "--mode", "truncate", *options, status=2)
+    assert contents(damaged) == before
+
+
+def test_a_mode_has_to_be_chosen(damaged):
+    assert "--mode" in seglog("recover", damaged, status=2).stderr
+
+
+def test_a_target_that_exists_is_refused(damaged, tmp_path):
+    (tmp_path / "new-0").mkdir()
+    seglog("recover", damaged, "--mode", "truncate", "--out", tmp_path / "new-0", status=2)
+    seglog("recover", damaged, "--mode", "truncate", "--out", damaged / "new-0", status=2)
+
+
+def test_what_is_no_log_is_refused(tmp_path):
+    (tmp_path / "file.log").write_bytes(b"")
+    seglog("recover", tmp_path, "--mode", "truncate", status=4)
+    seglog("recover", tmp_path / "file.log", "--mode", "truncate", status=4)
+    seglog("recover", tmp_path / "nothing-0", "--mode", "truncate", status=3)
