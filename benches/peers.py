@@ -91,6 +91,17 @@ def aiokafka_to_v2(segment: bytes, batch_bytes: int = 16384) -> int:
     return len(out)
 
 
+def aiokafka_build(batches: list) -> int:
+    """Lists of (key, value, headers, timestamp), each as one uncompressed batch."""
+    made = 0
+    for records in batches:
+        builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
+        for offset, (key, value, _, timestamp) in enumerate(records):
+            builder.append(offset, timestamp, key, value, [])
+        made += len(builder.build())
+    return made
+
+
 def kafka_python_scan_with_crc(segment: bytes) -> int:
     n = 0
     for batch in KafkaPythonRecords(segment):

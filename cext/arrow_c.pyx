@@ -11,28 +11,6 @@ from libc.stdlib cimport calloc, free
 
 from .column_decoder cimport seg_binary, seg_columns
 
-cdef extern from "seg_arrow.h" nogil:
-    int ARROW_FLAG_NULLABLE
-
-    ctypedef struct ArrowSchema:
-        const char* format
-        const char* name
-        int64_t flags
-        int64_t n_children
-        ArrowSchema** children
-        void (*release)(ArrowSchema*) noexcept nogil
-        void* private_data
-
-    ctypedef struct ArrowArray:
-        int64_t length
-        int64_t null_count
-        int64_t n_buffers
-        int64_t n_children
-        const void** buffers
-        ArrowArray** children
-        void (*release)(ArrowArray*) noexcept nogil
-        void* private_data
-
 cdef enum:
     MAX_BUFFERS = 3
     MAX_CHILDREN = 5

@@ -36,12 +36,13 @@ cdef inline int begin_batch(Output* out, BatchHeader* batch) noexcept nogil:
     return OK
 
 
-# Append a record whose fields are readable up to `readable_end`. Keeps count, last offset and, under
-# CreateTime, the max timestamp. On another status than OK, nothing has changed.
+# Append a record whose key, value and headers are readable up to these ends. Keeps count, last offset and,
+# under CreateTime, the max timestamp. On another status than OK, nothing has changed.
 # OFFSET_RANGE: its offset is below the batch's or more than 31 bits above. BAD_SIZE: the batch would be
 # too large for its length field.
-cdef inline int append_record(
-    Output* out, BatchHeader* batch, const RecordView* record, const uint8_t* readable_end
+cdef inline int append_fields(
+    Output* out, BatchHeader* batch, const RecordView* record,
+    const uint8_t* key_end, const uint8_t* value_end, const uint8_t* headers_end,
 ) noexcept nogil:
     # Wrapping, as Kafka's own subtraction does: the reader's addition wraps back.
     cdef int64_t timestamp_delta = <int64_t>(<uint64_t>record.timestamp - <uint64_t>batch.base_timestamp)
@@ -65,12 +66,12 @@ cdef inline int append_record(
     p = store_varlong(p + 1, timestamp_delta)
     p = store_varlong(p, <int64_t>offset_delta)
     p = store_varlong(p, record.key_size)
-    copy_field(p, record.key, key_bytes, readable_end)
+    copy_field(p, record.key, key_bytes, key_end)
     p = store_varlong(p + key_bytes, record.value_size)
-    copy_field(p, record.value, value_bytes, readable_end)
+    copy_field(p, record.value, value_bytes, value_end)
     p = store_varlong(p + value_bytes, record.header_count)
     if record.headers_size > 0:
-        copy_field(p, record.headers, record.headers_size, readable_end)
+        copy_field(p, record.headers, record.headers_size, headers_end)
         p += record.headers_size
     out.size = p - out.first
     batch.count += 1
@@ -78,6 +79,13 @@ cdef inline int append_record(
     if record.timestamp > batch.max_timestamp and not batch.attributes & TIMESTAMP_TYPE_BIT:
         batch.max_timestamp = record.timestamp
     return OK
+
+
+# The same for a record that lies in one piece, readable up to `readable_end`.
+cdef inline int append_record(
+    Output* out, BatchHeader* batch, const RecordView* record, const uint8_t* readable_end
+) noexcept nogil:
+    return append_fields(out, batch, record, readable_end, readable_end, readable_end)
 
 
 # Write the header of a batch whose payload reaches to the end of the output, but for its CRC.

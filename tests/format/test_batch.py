@@ -1,6 +1,8 @@
 """Batches built by hand and by a log's configuration: Kafka's formats, Kafka's refusals."""
 import gzip
+import random
 import warnings
+from array import array
 
 import pytest
 from aiokafka.record.memory_records import MemoryRecords as AioKafkaRecords
@@ -337,6 +339,32 @@ def test_a_batch_is_at_most_max_message_bytes_as_it_is_stored():
             else:
                 assert len(make()) == size
     assert len(encoder(max_message_bytes=size - 1, compression_type="zstd").one(0, NOW, *record)) < size
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_columns_become_batches_that_the_log_takes(codec):
+    noise = random.Random(1).randbytes(100_000)
+    log = encoder(compression_type=codec, max_message_bytes=10_000)
+    made = log.columns({"value": (array("i", range(0, 100_001, 100)), noise)}, NOW, BASE)
+    assert len(made) > 9
+    assert max(map(len, made)) <= 10_000
+    records = [record for batch in made for record in read(batch)[0]]
+    assert [record.offset for record in records] == list(range(BASE, BASE + 1000))
+    assert b"".join(record.value for record in records) == noise
+    assert {(record.timestamp, record.key) for record in records} == {(NOW, None)}
+    assert len(log.columns({"value": (array("i", range(0, 100_001, 100)), noise)}, NOW, BASE, batch_bytes=200)) == 1000
+
+
+def test_columns_are_refused_as_records_are():
+    columns = {"value": (array("i", [0, 1, 2]), b"ab"), "timestamp": array("q", [NOW, NOW - 1001])}
+    with pytest.raises(InvalidTimestampError):
+        encoder(message_timestamp_before_max_ms=1000).columns(columns, NOW)
+    with pytest.raises(InvalidRecordError, match="without a key"):
+        encoder(cleanup_policy="compact").columns(columns, NOW)
+    with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes"):
+        encoder(max_message_bytes=60).columns(columns, NOW)
+    [made] = encoder(message_timestamp_type="LogAppendTime").columns(columns, NOW)
+    assert [record.timestamp for record in read(made)[0]] == [NOW, NOW]
 
 
 def test_a_batch_that_was_made_before_its_offset_is_known_is_placed():

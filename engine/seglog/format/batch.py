@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from seglog._kernels.batch_builder import MessageSetBuilder
 from seglog._kernels.batch_encode import EncodedBatch, encode_one, encode_records
+from seglog._kernels.column_encode import encode_columns
 from seglog.clock import SystemClock
 from seglog.config import LogConfig
 from seglog.errors import (
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 MAX_BATCH_BYTES = 2**31 - 1
 NO_TIMESTAMP = -1
 LOG_APPEND_TIME_BIT = 0x08
+# What does not compress grows, in every codec, by less than one part in so many.
+INCOMPRESSIBLE_SHARE = 64
 
 
 def end_marker(commit: bool, coordinator_epoch: int) -> tuple[bytes, bytes]:
@@ -230,6 +233,25 @@ class BatchEncoder:
             log_append_time=now_ms if self.uses_log_append_time else None,
         )
         self._check(made, now_ms)
+        return made
+
+    def columns(
+        self, columns: object, now_ms: int, base_offset: int = 0, batch_bytes: int | None = None
+    ) -> list[EncodedBatch]:
+        """Batches, one after the other, of records as columns; each up to `batch_bytes`, by default max.message.bytes.
+
+        columns: an Arrow RecordBatch or seglog.Columns, or a mapping of key, value, timestamp and headers to Arrow
+        arrays or buffers: see cext/column_source.pyx. A timestamp that is null is none.
+        """
+        most = self._max_message_bytes if batch_bytes is None else min(batch_bytes, self._max_message_bytes)
+        if self.codec is not Codec.NONE:
+            most -= most // INCOMPRESSIBLE_SHARE
+        made = encode_columns(
+            columns, now_ms, max_batch_bytes=most, base_offset=base_offset, codec=self.codec, compress=self._compress,
+            leader_epoch=self.leader_epoch, log_append_time=now_ms if self.uses_log_append_time else None,
+        )
+        for batch in made:
+            self._check(batch, now_ms)
         return made
 
     def _check(self, made: EncodedBatch, now_ms: int) -> None:

@@ -1,0 +1,285 @@
+"""Takes records as columns: Arrow arrays by the C data interface, or plain buffers. Copies nothing.
+
+    a struct array (a RecordBatch, our own Columns)     its fields key, value, timestamp, headers
+    a mapping with these names; each column:
+        key, value    None, (offsets, data) or (offsets, data, validity), or an Arrow array
+        timestamp     an int, a buffer of int64, or an Arrow array of timestamp[ms] or int64
+        headers       an Arrow array: list or map of struct<key, value>
+
+Offsets of buffers are int32 or int64, one more than rows; a validity bitmap is Arrow's. Arrow arrays of byte strings
+are binary, large_binary, string or large_string. The field `offset` is passed by: a log numbers records itself.
+
+The interface tells no sizes of buffers: an Arrow producer is trusted with them, as by every consumer. Offsets are
+not: neither its nor anybody's.
+"""
+from collections.abc import Mapping
+
+cimport cython
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+
+from seglog.errors import InvalidArgumentError
+
+from .arrow_c cimport ArrowArray, ArrowSchema
+
+_NAMES = ("key", "value", "timestamp", "headers")
+
+
+cdef object refused(str name, object why):
+    return InvalidArgumentError(f"the column {name}: {why}")
+
+
+cdef bint is_aligned(const void* p, size_t size) noexcept:
+    return <size_t>p % size == 0
+
+
+# --- Arrow arrays ------------------------------------------------------------------------------------
+
+cdef int check_array(str name, const ArrowSchema* schema, const ArrowArray* array, int64_t n_buffers,
+                     int64_t n_children, int64_t first, int64_t rows) except -1:
+    """Has it what its format says, and the rows [first, first + rows)?"""
+    if array.release == NULL or schema.release == NULL:
+        raise refused(name, "an Arrow array that was released")
+    if schema.dictionary != NULL:
+        raise TypeError(f"the column {name} is dictionary-encoded: decode it first")
+    if array.n_buffers < n_buffers or array.n_children != n_children or schema.n_children != n_children:
+        raise refused(name, f"an Arrow array with {array.n_buffers} buffers and {array.n_children} children")
+    if array.offset < 0 or array.length < 0 or first < 0 or rows > array.length - first:
+        raise refused(name, f"{array.length} rows where {first} + {rows} were announced")
+    return 0
+
+
+cdef str name_of(const ArrowSchema* schema):
+    return "" if schema.name == NULL else schema.name.decode()
+
+
+cdef const uint8_t* validity_of(const ArrowArray* array) noexcept:
+    if array.null_count == 0:
+        return NULL
+    return <const uint8_t*>array.buffers[0]
+
+
+cdef int take_offsets(str name, const ArrowArray* array, int64_t first, int64_t rows, bint is_wide,
+                      const int32_t** narrow, const int64_t** wide) except -1:
+    cdef const void* offsets = array.buffers[1]
+    if rows == 0:
+        return 0
+    if offsets == NULL or not is_aligned(offsets, 8 if is_wide else 4):
+        raise refused(name, "no offsets, or not aligned")
+    if is_wide:
+        wide[0] = <const int64_t*>offsets + array.offset + first
+    else:
+        narrow[0] = <const int32_t*>offsets + array.offset + first
+    return 0
+
+
+cdef int take_binary(str name, BinarySource* out, const ArrowSchema* schema, const ArrowArray* array,
+                     int64_t first, int64_t rows) except -1:
+    cdef bytes format_ = schema.format
+    if format_ == b"n":
+        return 0
+    if format_ not in (b"z", b"u", b"Z", b"U"):
+        raise TypeError(f"the column {name} is binary or string, in Arrow z, Z, u or U, not {format_.decode()}")
+    check_array(name, schema, array, 3, 0, first, rows)
+    take_offsets(name, array, first, rows, format_ in (b"Z", b"U"), &out.narrow, &out.wide)
+    out.validity = validity_of(array)
+    out.validity_from = array.offset + first
+    out.data = <const uint8_t*>array.buffers[2]
+    if out.narrow != NULL:
+        out.data_bytes = out.narrow[rows]
+    elif out.wide != NULL:
+        out.data_bytes = out.wide[rows]
+    if out.data == NULL and out.data_bytes > 0:
+        raise refused(name, f"{out.data_bytes} bytes of data, and none there")
+    return 0
+
+
+cdef int take_header_lists(str name, HeaderSource* out, const ArrowSchema* schema, const ArrowArray* array,
+                           int64_t first, int64_t rows) except -1:
+    cdef const ArrowSchema* item
+    cdef const ArrowArray* items
+    cdef bytes format_ = schema.format
+    if format_ not in (b"+l", b"+L", b"+m"):
+        raise TypeError(f"the column {name} is a list or map of struct<key, value>, not {format_.decode()}")
+    check_array(name, schema, array, 2, 1, first, rows)
+    take_offsets(name, array, first, rows, format_ == b"+L", &out.narrow, &out.wide)
+    out.validity = validity_of(array)
+    out.validity_from = array.offset + first
+    item = schema.children[0]
+    items = array.children[0]
+    format_ = item.format
+    if format_ != b"+s":
+        raise TypeError(f"the column {name} is a list or map of struct<key, value>, not of {format_.decode()}")
+    check_array(name, item, items, 1, 2, 0, items.length)
+    # Maps call their fields what they like; of a list's, nobody shall take one for the other.
+    if schema.format[1] != b"m" and (name_of(item.children[0]), name_of(item.children[1])) != ("key", "value"):
+        raise TypeError(f"the column {name} is a list or map of struct<key, value>, in this order")
+    if items.null_count > 0:
+        raise refused(name, "a header that is null")
+    out.rows = items.length
+    take_binary("headers.key", &out.key, item.children[0], items.children[0], items.offset, out.rows)
+    take_binary("headers.value", &out.value, item.children[1], items.children[1], items.offset, out.rows)
+    return 0
+
+
+# --- all of them -------------------------------------------------------------------------------------
+
+@cython.final
+cdef class ColumnSource:
+    """Columns of equally many rows, checked as far as their shape goes, and what keeps their memory."""
+
+    def __cinit__(self, columns):
+        self._owners = [columns]
+        if isinstance(columns, Mapping):
+            self._take_mapping(columns)
+        elif hasattr(columns, "__arrow_c_array__"):
+            self._take_struct(columns.__arrow_c_array__())
+        else:
+            raise TypeError(
+                f"columns are an Arrow RecordBatch or a mapping of {', '.join(_NAMES)}, not {type(columns).__name__}")
+        if not self._has_rows:
+            raise InvalidArgumentError("columns without a key or a value")
+
+    @property
+    def timestamp(self):
+        """The one timestamp of all rows, or None where each has its own or none is given."""
+        return self._timestamp
+
+    def __len__(self):
+        return self.rows
+
+    cdef int64_t content_bytes(self) noexcept:
+        """About how many bytes all keys and values have, and no more than a batch can."""
+        return min(max(self.key.data_bytes, 0), INT32_MAX) + min(max(self.value.data_bytes, 0), INT32_MAX)
+
+    cdef int _take_mapping(self, object columns) except -1:
+        for name, column in columns.items():
+            if name not in _NAMES:
+                raise InvalidArgumentError(f"a column {name!r}: there are {', '.join(_NAMES)}")
+            if column is not None:
+                self._take_column(name, column)
+        return 0
+
+    cdef int _take_struct(self, object capsules) except -1:
+        cdef const ArrowSchema* schema = schema_in(self, capsules)
+        cdef const ArrowArray* array = array_in(capsules)
+        cdef bytes format_ = schema.format
+        cdef int64_t i
+        if format_ != b"+s":
+            raise TypeError(f"an Arrow array of columns is a struct, as a RecordBatch gives, not {format_.decode()}")
+        check_array("of all", schema, array, 1, array.n_children, 0, array.length)
+        if validity_of(array) != NULL:
+            raise InvalidArgumentError("a struct of columns with rows that are null")
+        for i in range(array.n_children):
+            name = name_of(schema.children[i])
+            if name in _NAMES:
+                self._take_child(name, schema.children[i], array.children[i], array.offset, array.length)
+            elif name != "offset":
+                raise InvalidArgumentError(f"a column {name!r}: there are {', '.join(_NAMES)}, and offset is passed by")
+        return 0
+
+    cdef int _take_column(self, str name, object column) except -1:
+        cdef const ArrowSchema* schema
+        cdef const ArrowArray* array
+        if hasattr(column, "__arrow_c_array__"):
+            capsules = column.__arrow_c_array__()
+            schema = schema_in(self, capsules)
+            array = array_in(capsules)
+            return self._take_child(name, schema, array, 0, array.length)
+        if name == "timestamp":
+            return self._take_timestamps(column)
+        if name == "headers":
+            raise TypeError(f"the column headers is an Arrow array of lists, not {type(column).__name__}")
+        if not isinstance(column, tuple) or len(column) not in (2, 3):
+            raise TypeError(
+                f"the column {name} is (offsets, data[, validity]) or an Arrow array, not {type(column).__name__}")
+        return self._take_buffers(name, &self.key if name == "key" else &self.value, column)
+
+    cdef int _take_child(self, str name, const ArrowSchema* schema, const ArrowArray* array, int64_t first,
+                         int64_t rows) except -1:
+        cdef bytes format_
+        if name == "headers":
+            take_header_lists(name, &self.headers, schema, array, first, rows)
+        elif name == "timestamp":
+            format_ = schema.format
+            if format_ != b"l" and not format_.startswith(b"tsm:"):
+                raise TypeError(f"the column timestamp is timestamp[ms] or int64, not {format_.decode()}")
+            check_array(name, schema, array, 2, 0, first, rows)
+            if rows > 0 and (array.buffers[1] == NULL or not is_aligned(array.buffers[1], 8)):
+                raise refused(name, "no values, or not aligned")
+            self.timestamps = <const int64_t*>array.buffers[1] + array.offset + first if rows > 0 else NULL
+            self.timestamp_validity = validity_of(array)
+            self.timestamp_validity_from = array.offset + first
+        else:
+            take_binary(name, &self.key if name == "key" else &self.value, schema, array, first, rows)
+        return self._agree(name, rows)
+
+    cdef int _take_buffers(self, str name, BinarySource* out, tuple column) except -1:
+        cdef const Py_buffer* offsets = self._borrow(f"{name} offsets", column[0])
+        cdef const Py_buffer* data = self._borrow(f"{name} data", column[1])
+        cdef const Py_buffer* validity
+        cdef int64_t rows = offsets.len // offsets.itemsize - 1
+        check_ints(f"{name} offsets", offsets)
+        if rows < 0:
+            raise refused(name, "offsets are one more than rows, and there is none")
+        if offsets.itemsize == 4:
+            out.narrow = <const int32_t*>offsets.buf
+        else:
+            out.wide = <const int64_t*>offsets.buf
+        out.data = <const uint8_t*>data.buf
+        out.data_bytes = data.len
+        if len(column) == 3 and column[2] is not None:
+            validity = self._borrow(f"{name} validity", column[2])
+            if validity.len < (rows + 7) // 8:
+                raise refused(name, f"a validity bitmap of {validity.len} bytes for {rows} rows")
+            out.validity = <const uint8_t*>validity.buf
+        return self._agree(name, rows)
+
+    cdef int _take_timestamps(self, object column) except -1:
+        cdef const Py_buffer* values
+        if isinstance(column, int):
+            self._timestamp = column
+            return 0
+        values = self._borrow("timestamp", column)
+        check_ints("timestamp", values)
+        if values.itemsize != 8:
+            raise TypeError(f"the column timestamp is int64, not of {values.itemsize} bytes")
+        self.timestamps = <const int64_t*>values.buf
+        return self._agree("timestamp", values.len // 8)
+
+    cdef int _agree(self, str name, int64_t rows) except -1:
+        if self._has_rows and rows != self.rows:
+            raise refused(name, f"{rows} rows beside columns of {self.rows}")
+        self.rows = rows
+        self._has_rows = True
+        return 0
+
+    cdef const Py_buffer* _borrow(self, str what, object data) except NULL:
+        try:
+            view = memoryview(data)
+        except TypeError:
+            raise TypeError(f"the column {what} is a buffer, not {type(data).__name__}") from None
+        if view.ndim != 1 or not view.c_contiguous:
+            raise refused(what, "not one contiguous run")
+        self._owners.append(view)
+        return PyMemoryView_GET_BUFFER(view)
+
+
+cdef int check_ints(str what, const Py_buffer* ints) except -1:
+    """Signed, of this machine's order, 4 or 8 bytes each, and aligned."""
+    cdef bytes format_ = b"B" if ints.format == NULL else <bytes>ints.format
+    if format_.lstrip(b"@=<") not in (b"i", b"l", b"q") or ints.itemsize not in (4, 8):
+        raise TypeError(f"the column {what} is a buffer of int32 or int64, not of format {format_.decode()}")
+    if ints.len and not is_aligned(ints.buf, ints.itemsize):
+        raise refused(what, "not aligned")
+    return 0
+
+
+cdef const ArrowSchema* schema_in(ColumnSource source, object capsules) except NULL:
+    source._owners.append(capsules)
+    return <const ArrowSchema*>PyCapsule_GetPointer(capsules[0], "arrow_schema")
+
+
+cdef const ArrowArray* array_in(object capsules) except NULL:
+    return <const ArrowArray*>PyCapsule_GetPointer(capsules[1], "arrow_array")
