@@ -5,7 +5,10 @@ a step as the real log does: {"first", "last"}, {"refused"} or {"aborted"}, and 
 lies behind the high watermark is truncated.
 """
 import base64
+import gzip
+import json
 import random
+from dataclasses import astuple
 from pathlib import Path
 
 from seglog._kernels.segment_scan import scan
@@ -104,7 +107,9 @@ class ProducerLog:
         self.hw(self.end)
 
     def close(self):
+        """What is on disk then."""
         self.snapshots.take(self.state, self.end)
+        return on_disk(self.directory, self.lines)
 
     def aborted(self, offset):
         offset = int(offset)
@@ -116,26 +121,39 @@ class ProducerLog:
         found = aborted_transactions(indexes, offset, stop)
         return {"aborted": [[a.producer_id, a.first_offset] for a in found]}
 
-    # --- what lies on disk at the end ------------------------------------------------------------
 
-    def snapshot_entries(self):
-        return snapshot_entries(self.directory)
-
-    def transaction_indexes(self):
-        return {base: encode(lines) for base, lines in self.lines.items() if lines}
+def agree(mine, kafkas):
+    """Is an answer of ProducerLog that of the real log? A refusal by its meaning; the words may differ."""
+    rest = [{k: v for k, v in answer.items() if k not in ("refused", "why")} for answer in (mine, kafkas)]
+    return kafkas.get("refused") in KAFKAS.get(mine.get("refused"), {None}) and rest[0] == rest[1]
 
 
-def snapshot_entries(directory):
-    """The producers of each snapshot in a directory, by its offset."""
-    return {
-        int(path.stem): sorted(ProducerSnapshot.read(path).producers, key=lambda e: e.producer_id)
+def on_disk(directory, lines=None):
+    """The producers in each snapshot of a directory, and its .txnindex files, by offset, fit for JSON.
+
+    `lines`: aborted transactions by base offset, where they are not in files.
+    """
+    snapshots = {
+        path.stem: sorted(list(astuple(p)) for p in ProducerSnapshot.read(path).producers)
         for path in directory.glob("*.snapshot")
     }
+    indexes = {path.stem: path.read_bytes().hex() for path in directory.glob("*.txnindex")}
+    indexes |= {f"{base:020d}": encode(aborted).hex() for base, aborted in (lines or {}).items()}
+    # A cut may leave an empty file.
+    return {"snapshots": snapshots, "indexes": {name: text for name, text in indexes.items() if text}}
 
 
-def transaction_indexes(directory):
-    """The bytes of each .txnindex in a directory, by base offset. A cut may leave an empty one."""
-    return {int(path.stem): path.read_bytes() for path in directory.glob("*.txnindex") if path.stat().st_size}
+GOLDEN = Path(__file__).parent.parent / "golden/producers.json.gz"
+
+
+def write_golden(programs, told):
+    rows = [[program, answers, disk] for program, (answers, disk) in zip(programs, told, strict=True)]
+    GOLDEN.write_bytes(gzip.compress(json.dumps(rows, separators=(",", ":")).encode(), mtime=0))
+
+
+def read_golden(path):
+    """(program, the real log's answers, what it left on disk) of each golden program."""
+    return [tuple(row) for row in json.loads(gzip.decompress(path.read_bytes()))]
 
 
 LAST_SEQUENCE = 2**31 - 1
