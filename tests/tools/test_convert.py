@@ -98,7 +98,7 @@ def test_a_target_that_exists_is_status_2(source, target):
 
 
 @pytest.mark.parametrize(
-    "wrong", [["--to", "1"], ["--to", "x"], ["--codec", "brotli"], ["--repack", "-1"], ["--proof", "p.json"]]
+    "wrong", [["--to", "3"], ["--to", "x"], ["--codec", "brotli"], ["--repack", "-1"], ["--proof", "p.json"]]
 )
 def test_what_cannot_be_meant_is_status_2(source, wrong):
     assert len(seglog("convert", source, *wrong, status=2).stderr.splitlines()) == 3

@@ -107,7 +107,11 @@ def test_a_dry_run_cannot_be_carried_out(source):
 
 
 @pytest.mark.parametrize(("options", "error"), [
-    ({"to": 1}, InvalidArgumentError),
+    ({"to": 3}, InvalidArgumentError),
+    ({"to": 1, "repack_bytes": 100}, InvalidArgumentError),
+    ({"to": 1, "delete_horizon_ms": 0}, InvalidArgumentError),
+    ({"to": 1, "codec": "zstd"}, UnsupportedCompressionTypeError),
+    ({"to": 1, "aborted": "perhaps"}, InvalidArgumentError),
     ({"repack_bytes": -1}, InvalidArgumentError),
     ({"repack_bytes": 2**31}, InvalidArgumentError),
     ({"repack_bytes": 100, "delete_horizon_ms": 0}, InvalidArgumentError),

@@ -113,8 +113,8 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
 
 def test_a_newer_version_is_refused(tmp_path):
     path = tmp_path / "proof.json"
-    path.write_text(proof().to_json().replace('"version": 1', '"version": 2'))
-    with pytest.raises(UnsupportedVersionError, match="version 2 of a conversion proof, expected 1"):
+    path.write_text(proof().to_json().replace('"version": 2', '"version": 3'))
+    with pytest.raises(UnsupportedVersionError, match="version 3 of a conversion proof, expected 2"):
         Proof.read(path)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from seglog._kernels.batch_survey import first_disorder, tally
 from seglog._kernels.segment_scan import BatchTable
 from seglog.config import LogConfig
-from seglog.errors import CorruptRecordError, UnfinishedChangeError
+from seglog.errors import CorruptRecordError, UnfinishedChangeError, UnsupportedCompressionTypeError
 from seglog.format import names
 from seglog.format.compression import Codec
 from seglog.fs.files import FileSystem
@@ -20,6 +20,7 @@ from seglog.log.partition import Partition
 from seglog.segment.segment import Segment
 from seglog.segment.writer import RELATIVE_OFFSET_MAX
 from seglog.upkeep.conversion_forecast import Forecast
+from seglog.upkeep.conversion_losses import Losses, LossSurvey
 from seglog.upkeep.conversion_profile import Profile
 from seglog.upkeep.proof import Proof
 
@@ -29,10 +30,8 @@ Progress = Callable[[int, int], None]
 OFFSET_MAX = 2**63 - 1
 
 # What a segment has that is carried over or made anew.
-CARRIED = (
-    names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TRANSACTION_INDEX_SUFFIX,
-    names.SNAPSHOT_SUFFIX,
-)
+CARRIED_BELOW_V2 = (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
+CARRIED = (*CARRIED_BELOW_V2, names.TRANSACTION_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,8 @@ class SegmentPlan:
 class Plan:
     """The conversion of the partition directory `source`. `target` None: a dry run.
 
-    `left_behind` names what lies in the source and is not carried over; `warnings` say what to know before.
+    `left_behind` names what lies in the source and is not carried over; `warnings` say what to know before; `losses`
+    is what format v0 or v1 has no place for.
     """
 
     source: Path
@@ -94,6 +94,7 @@ class Plan:
     tail: Tail | None
     left_behind: tuple[str, ...]
     warnings: tuple[str, ...]
+    losses: Losses
     fs: FileSystem = field(repr=False, compare=False)
     carry_out: "Callable[[Plan, Progress | None], Result]" = field(repr=False, compare=False)
 
@@ -152,9 +153,11 @@ def make_plan(
     fs: FileSystem,
     carry_out: Callable[[Plan, Progress | None], Result],
     progress: Progress | None,
+    allow_lossy: bool = False,
 ) -> Plan:
     """Read the source and say what `carry_out` would do. Raises as `seglog.convert`."""
     names_found = _names_in(source)
+    survey = LossSurvey(source, profile)
     forecast = Forecast(source, profile) if target is None else None
     total = sum(segment.size_bytes for segment in source.segments)
     done = 0
@@ -166,9 +169,12 @@ def make_plan(
             progress(done, total)
 
     segments = tuple(
-        _plan_segment(segment, end, source.config, forecast, report)
+        _plan_segment(segment, end, source.config, profile, survey, forecast, report)
         for segment, end in zip(source.segments, end_offsets(source), strict=True)
     )
+    losses = survey.losses()
+    if target is not None:
+        losses.check(profile, allow_lossy=allow_lossy)
     last = source.segments[-1]
     tail_bytes = last.size_bytes - segments[-1].size_bytes
     return Plan(
@@ -179,8 +185,9 @@ def make_plan(
         config=source.config,
         segments=segments,
         tail=Tail(last.path.name, segments[-1].size_bytes, tail_bytes) if tail_bytes else None,
-        left_behind=_left_behind(names_found, segments),
+        left_behind=_left_behind(names_found, segments, to),
         warnings=tuple(_warnings(source, target, profile, forecast)),
+        losses=losses,
         fs=fs,
         carry_out=carry_out,
     )
@@ -190,6 +197,8 @@ def _plan_segment(
     segment: Segment,
     end_offset: int,
     config: LogConfig,
+    profile: Profile,
+    survey: LossSurvey,
     forecast: Forecast | None,
     report: Callable[[int], None],
 ) -> SegmentPlan:
@@ -199,11 +208,13 @@ def _plan_segment(
         forecast.begin()
     for table in tables_in_order(segment, end_offset):
         for what, counts in tally(table).items():
+            _refuse_zstd(segment, what, profile)
             before = formats.get(what, [0, 0, 0])
             formats[what] = [a + b for a, b in zip(before, counts, strict=True)]
         next_offset = table[-1].last_offset + 1
+        survey.add(table)
         if forecast is not None:
-            forecast.add(table)
+            forecast.add(survey.kept(table))
         report(table.end - table[0].position)
     size = None if forecast is None else forecast.end()
     segment.let_go()    # a log of ten thousand segments need not be mapped as a whole
@@ -224,6 +235,15 @@ def _plan_segment(
             0 if size is None else -(-size.size_bytes // config.segment_bytes),
         ),
     )
+
+
+def _refuse_zstd(segment: Segment, what: tuple[int, int], profile: Profile) -> None:
+    """Before anything is made: a format below v2 has no zstd, and Kafka refuses the down-conversion as well."""
+    if profile.to < 2 and what == (2, Codec.ZSTD) and profile.codec is None:
+        raise UnsupportedCompressionTypeError(
+            f"batches in zstd, which format v{profile.to} does not have (KIP-110)", file=segment.path,
+            hint="choose gzip, snappy, lz4 or none with --codec",
+        )
 
 
 def tables_in_order(segment: Segment, end_offset: int) -> Iterator[BatchTable]:
@@ -270,14 +290,16 @@ def _names_in(source: Partition) -> list[str]:
     return found
 
 
-def _left_behind(found: list[str], segments: tuple[SegmentPlan, ...]) -> tuple[str, ...]:
-    """Names that are not carried over: what no segment owns, what is not Kafka's."""
+def _left_behind(found: list[str], segments: tuple[SegmentPlan, ...], to: int) -> tuple[str, ...]:
+    """Names that are not carried over: what no segment owns, what is not Kafka's, what the format has no use for."""
+    suffixes = CARRIED if to == 2 else CARRIED_BELOW_V2
     carried = {
-        names.LEADER_EPOCH_CHECKPOINT,
         names.PARTITION_METADATA,
-        names.file_name(segments[-1].next_offset, names.SNAPSHOT_SUFFIX),
-        *(names.file_name(s.base_offset, suffix) for s in segments for suffix in CARRIED),
+        *(names.file_name(s.base_offset, suffix) for s in segments for suffix in suffixes),
     }
+    if to == 2:
+        carried.add(names.LEADER_EPOCH_CHECKPOINT)
+        carried.add(names.file_name(segments[-1].next_offset, names.SNAPSHOT_SUFFIX))
     return tuple(name for name in found if name not in carried)
 
 

@@ -1,12 +1,14 @@
-"""What becomes of the batches in a conversion to v2, and how much of them at a time."""
+"""What becomes of the batches in a conversion, and how much of them at a time."""
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from seglog._kernels.batch_survey import cut_plain, tally
+from seglog._kernels.down_convert import MessagePacker
 from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.up_convert import BatchPacker
 from seglog.config import LogConfig
+from seglog.errors import InvalidArgumentError, UnsupportedCompressionTypeError
 from seglog.format.compression import Codec, compress
 from seglog.log.partition import Partition
 
@@ -18,25 +20,56 @@ if TYPE_CHECKING:
 SLICE_BYTES = 4 << 20
 
 
+Aborted = Literal["drop", "keep"]
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Kafka 4's treatment of data at rest (KAFKA-13093, MemoryRecords.filterTo), unless told otherwise.
+    """To v2: Kafka 4's treatment of data at rest (KAFKA-13093, MemoryRecords.filterTo), unless told otherwise.
 
     One v2 batch for each compressed legacy batch, one for each legacy message that is not compressed, v2 batches as
     they are. `repack_bytes` > 0 packs consecutive records into batches of about that size. `codec` recompresses.
     `delete_horizon_ms` is stamped on batches that hold a tombstone, as Kafka's cleaner does (KIP-534).
+
+    To v0 and v1: Kafka's treatment of a fetch by an old consumer (FileRecords.downConvert). `aborted` says what becomes
+    of records whose transaction was aborted or is still open: without markers they are committed to any reader.
     """
 
     repack_bytes: int = 0
     codec: Codec | None = None
     delete_horizon_ms: int | None = None
+    to: int = 2
+    aborted: Aborted | None = None
 
-    def packer(self, source: Partition) -> BatchPacker:
+    def __post_init__(self) -> None:
+        if self.to < 2 and (self.repack_bytes or self.delete_horizon_ms is not None):
+            raise InvalidArgumentError(
+                f"repacking and delete horizons are for v2, not for v{self.to}",
+                hint="leave them out: to an older format each batch becomes one of its own",
+            )
+        if self.to < 2 and self.codec == Codec.ZSTD:
+            raise UnsupportedCompressionTypeError(
+                f"zstd in format v{self.to}: only v2 may use it (KIP-110)", hint="choose gzip, snappy, lz4 or none"
+            )
+        if self.aborted not in (None, "drop", "keep"):
+            raise InvalidArgumentError(f"aborted records are dropped or kept, not {self.aborted!r}")
+
+    def packer(self, source: Partition) -> BatchPacker | MessagePacker:
+        """What converts the batches of `source`."""
+        compress = _compressor(source.config, self.to)
+        if self.to < 2:
+            return MessagePacker(
+                self.to,
+                codec=-1 if self.codec is None else self.codec,
+                decompress=source.decompress,
+                compress=compress,
+                check_crc=False,        # Segment.tables did
+            )
         return BatchPacker(
             repack_bytes=self.repack_bytes,
             codec=-1 if self.codec is None else self.codec,
             decompress=source.decompress,
-            compress=_compressor(source.config),
+            compress=compress,
             delete_horizon_ms=-1 if self.delete_horizon_ms is None else self.delete_horizon_ms,
             check_crc=False,        # Segment.tables did
         )
@@ -47,20 +80,20 @@ class Profile:
         if self.codec is not None:
             return self.codec != Codec.NONE and any(codec != self.codec for _, codec in codecs)
         rewrites_v2 = self.repack_bytes > 0 or self.delete_horizon_ms is not None
-        return any(codec != Codec.NONE and (magic < 2 or rewrites_v2) for magic, codec in codecs)
+        return any(codec != Codec.NONE and (magic != self.to or rewrites_v2) for magic, codec in codecs)
 
 
-def _compressor(config: LogConfig) -> "Callable[[int, bytes], Buffer]":
+def _compressor(config: LogConfig, magic: int) -> "Callable[[int, bytes], Buffer]":
     levels = {
         Codec.GZIP: config.compression_gzip_level,
         Codec.LZ4: config.compression_lz4_level,
         Codec.ZSTD: config.compression_zstd_level,
     }
 
-    def compress_v2(codec: int, payload: bytes) -> "Buffer":
-        return compress(codec, 2, payload, levels.get(Codec(codec)))
+    def compress_payload(codec: int, payload: bytes) -> "Buffer":
+        return compress(codec, magic, payload, levels.get(Codec(codec)))
 
-    return compress_v2
+    return compress_payload
 
 
 def slices(table: BatchTable) -> Iterator[tuple[int, int]]:

@@ -4,8 +4,9 @@ transactions, leader epochs, the topic id. Carried over from the source, compute
 Offsets do not change in a conversion, so that every line of the source stays true. A line that the source
 lacks, or that contradicts its log, is computed as Kafka does when it recovers a log, and `notes` says so.
 """
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from seglog._kernels.batch_survey import first_of_later_epoch, first_with_producer
 from seglog._kernels.segment_scan import BatchTable
@@ -24,11 +25,60 @@ Write = Callable[[str, bytes], None]
 """Makes a file of this name and these bytes in the target."""
 
 
-class ConversionState:
+class ConversionState(Protocol):
     """Follows the conversion from segment to segment, and writes what belongs there.
 
     begin_segment, [begin_part,] add ... for each source segment; finish at the end.
     """
+
+    notes: list[str]
+
+    def begin_segment(self, segment: Segment, next_offset: int) -> None:
+        """Before the first batch of a source segment, which ends before `next_offset`."""
+
+    def begin_part(self, base_offset: int) -> None:
+        """Where a source segment is split: before the first batch of the next part."""
+
+    def add(self, table: BatchTable, first: int, stop: int) -> None:
+        """Learn from the batches [first, stop) of the target."""
+
+    def aborted_before(self, offset: int) -> Iterable[AbortedTransaction]:
+        """The aborted transactions whose marker lies below `offset`; each is given once."""
+        ...
+
+    def finish(self, log_end_offset: int) -> None:
+        """After the last batch."""
+
+
+class StateBelowV2:
+    """Of a log of format v0 or v1: there are no epochs, producers or transactions in it, and no files of them.
+
+    A broker whose topics have such a format deletes a leader-epoch-checkpoint that it finds.
+    (UnifiedLog.maybeCreateLeaderEpochCache)
+    """
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def begin_segment(self, segment: Segment, next_offset: int) -> None:
+        """Nothing to carry over."""
+
+    def begin_part(self, base_offset: int) -> None:
+        """No snapshot of no producers."""
+
+    def add(self, table: BatchTable, first: int, stop: int) -> None:
+        """Nothing to learn."""
+
+    def aborted_before(self, offset: int) -> Iterable[AbortedTransaction]:
+        """No transactions."""
+        return ()
+
+    def finish(self, log_end_offset: int) -> None:
+        """No files."""
+
+
+class StateOfV2:
+    """What Kafka keeps beside a log of format v2. See ConversionState."""
 
     def __init__(self, source: Partition, write: Write) -> None:
         self.notes: list[str] = []

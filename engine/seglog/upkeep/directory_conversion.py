@@ -1,4 +1,4 @@
-"""Convert a partition directory to record format v2: into a new directory, proven, put in place in one step.
+"""Convert a partition directory to another record format: into a new directory, proven, put in place in one step.
 
 The source is read and never written. The target is built in a staging directory that a broker does
 not mind (fs.staging): segment for segment, with indexes, producer snapshots and leader epochs. Its files
@@ -23,6 +23,7 @@ from seglog.fs.lock import LOG_DIR_LOCK, SHARED, holder, lock_log_dir
 from seglog.fs.staging import Staging, remove_leftovers
 from seglog.log.partition import Partition
 from seglog.segment.segment import Segment
+from seglog.upkeep.conversion_losses import LossSurvey
 from seglog.upkeep.conversion_plan import (
     Plan,
     Progress,
@@ -33,10 +34,10 @@ from seglog.upkeep.conversion_plan import (
     make_plan,
     tables_in_order,
 )
-from seglog.upkeep.conversion_profile import SLICE_BYTES, Profile, slices
-from seglog.upkeep.conversion_state import ConversionState, read
+from seglog.upkeep.conversion_profile import SLICE_BYTES, Aborted, Profile, slices
+from seglog.upkeep.conversion_state import ConversionState, StateBelowV2, StateOfV2, read
 from seglog.upkeep.index_rebuild import index_bytes
-from seglog.upkeep.proof import PROOF_FILE, Proof, SegmentProof, digest
+from seglog.upkeep.proof import EVERYTHING, PROOF_FILE, Proof, SegmentProof, View, digest
 from seglog.upkeep.segment_parts import SegmentParts
 
 AnyPath = str | os.PathLike[str]
@@ -50,11 +51,13 @@ def convert(
     repack_bytes: int = 0,
     codec: str | Codec | None = None,
     delete_horizon_ms: int | None = None,
+    allow_lossy: bool = False,
+    aborted: Aborted | None = None,
     config: Mapping[str, object] | LogConfig | None = None,
     progress: Progress | None = None,
     fs: FileSystem | None = None,
 ) -> Plan:
-    """The plan to convert the partition directory `src` to record format v2 as `dst`; `plan.run()` carries it out.
+    """The plan to convert the partition directory `src` to record format `to` as `dst`; `plan.run()` carries it out.
 
     Without `dst` it is a dry run: formats, sizes, a forecast. Records keep offset, timestamp, key, value and headers;
     by default batches come out as Kafka 4 rewrites data at rest. `repack_bytes` packs consecutive records into larger
@@ -62,23 +65,28 @@ def convert(
     `index.interval.bytes`, `segment.index.bytes`, which a directory does not tell. `delete_horizon_ms` stamps batches
     with tombstones as a compaction would. `progress(done, total)` is called with bytes of work.
 
+    To 0 or 1, batches come out as Kafka gave them to old consumers (FileRecords.downConvert). What has no place there
+    (headers, control batches, producers; in v0 timestamps) is counted in `plan.losses` and needs `allow_lossy`;
+    where records of aborted or open transactions are among it, `aborted` says whether to "drop" or to "keep" them.
+
     Raises NotALogError; CorruptRecordError for a damaged source (run `seglog verify`; a torn end of the last segment is
     no damage); UnfinishedChangeError; InvalidArgumentError for a target that exists or cannot be meant; LogLockedError
-    where a broker or another writer holds the log dir of either; StorageError; InvalidConfigError; codec errors.
+    where a broker or another writer holds the log dir of either; StorageError; InvalidConfigError; codec errors;
+    UnsupportedForMessageFormatError for losses without leave; UnsupportedCompressionTypeError for zstd below v2.
     """
-    if to != 2:
-        raise InvalidArgumentError(f"conversion to version {to!r} is not there yet", hint="the one target is 2")
+    if to not in (0, 1, 2):
+        raise InvalidArgumentError(f"no record format has the version {to!r}", hint="there are 0, 1 and 2")
     if repack_bytes < 0 or repack_bytes > names.MAX_PARTITION:
         raise InvalidArgumentError(f"batches of {repack_bytes} bytes: 0 keeps the batches, a size packs them")
     if repack_bytes and delete_horizon_ms is not None:
         raise InvalidArgumentError("a delete horizon belongs to batches that stay: not together with repacking")
-    profile = Profile(repack_bytes, None if codec is None else Codec.of(codec), delete_horizon_ms)
+    profile = Profile(repack_bytes, None if codec is None else Codec.of(codec), delete_horizon_ms, to, aborted)
     source_path = Path(os.path.abspath(src))
     target = None if dst is None else _checked_target(source_path, Path(os.path.abspath(dst)))
     if target is not None:
         _refuse_locked(source_path)
     with Partition(source_path, config=config) as source:
-        return make_plan(source, target, to, profile, fs or OsFileSystem(), run, progress)
+        return make_plan(source, target, to, profile, fs or OsFileSystem(), run, progress, allow_lossy)
 
 
 def run(plan: Plan, progress: Progress | None = None) -> Result:
@@ -165,7 +173,10 @@ class _Conversion:
         self._source = source
         self._target = target
         self._staging = staging
-        self._state = ConversionState(source, staging.write_file)
+        self._state: ConversionState = (
+            StateOfV2(source, staging.write_file) if plan.to == 2 else StateBelowV2()
+        )
+        self._survey = LossSurvey(source, plan.profile)
         self._end_offsets = end_offsets(source)
         self._pool = ArenaPool()
         self._larger_batches = 0
@@ -205,14 +216,16 @@ class _Conversion:
         with SegmentParts(
             self._plan.fs, self._staging.path, self._plan.config, self._state,
             base_offset=segment.base_offset, mtime_ns=segment.path.stat().st_mtime_ns,
+            decompress=self._source.decompress,
         ) as parts:
             for table in tables_in_order(segment, self._end_offsets[slot]):
-                for first, stop in slices(table):
-                    packer.add(table, first, stop)
+                kept = self._survey.kept(table)
+                for first, stop in slices(kept):
+                    packer.add(kept, first, stop)
                     if packer.ready_bytes >= SLICE_BYTES:
                         parts.append(packer.take())
-                    last = table[stop - 1]
-                    self._worked(last.position + last.size_bytes - table[first].position)
+                    last = kept[stop - 1]
+                    self._worked(last.position + last.size_bytes - kept[first].position)
                 size_bytes = table.end
             packer.finish()
             parts.append(packer.take())
@@ -244,6 +257,7 @@ class _Conversion:
             to=plan.to,
             repack_bytes=plan.profile.repack_bytes,
             codec=None if plan.profile.codec is None else plan.profile.codec.label,
+            left_out=self._left_out(),
             segments=tuple(
                 self._prove_segment(segment, files)
                 for segment, files in zip(self._source.segments, parts, strict=True)
@@ -265,9 +279,26 @@ class _Conversion:
                 self._check_indexes(target)
             weight = again.size_bytes / max(1, sum(target.size_bytes for target in targets))
             return SegmentProof(
-                digest([again], self._pool, lambda size_bytes: self._worked(size_bytes / 2)),
+                digest([again], self._pool, lambda size_bytes: self._worked(size_bytes / 2), self._view()),
                 digest(targets, self._pool, lambda size_bytes: self._worked(weight * size_bytes / 2)),
             )
+
+    def _view(self) -> View:
+        """What of the source has a place in the target: the target's digest covers all that it holds."""
+        if self._plan.to == 2:
+            return EVERYTHING
+        return View(
+            with_time=self._plan.to > 0, with_headers=False, with_control=False, kept=self._survey.kept
+        )
+
+    def _left_out(self) -> tuple[str, ...]:
+        """What of the source was not compared, since the format has no place for it, in words."""
+        losses = self._plan.losses
+        dropped = losses.undecided_records if self._plan.profile.aborted == "drop" else 0
+        return (
+            *(f"{count} {what}" for count, what in losses.kinds),
+            *((f"{dropped} records of aborted or open transactions",) if dropped else ()),
+        )
 
     def _check_indexes(self, segment: Segment) -> None:
         """The indexes on disk are those that the .log on disk gives. Raises ProofMismatchError."""

@@ -148,7 +148,7 @@ def _put(fs: FileSystem, path: Path, raw: bytes, entry_size: int) -> RebuiltInde
 
 def _transaction_indexes(partition: Partition) -> Iterator[tuple[Segment, bytes]]:
     """The .txnindex files that are wrong, and what they must hold. Ends where the log is damaged."""
-    state = ProducerState(_producers_before(partition))
+    state = ProducerState(producers_before(partition))
     for segment in partition.segments:
         aborted = []
         try:
@@ -172,7 +172,7 @@ def _listed(segment: Segment) -> set[tuple[int, int]] | None:
         return None
 
 
-def _producers_before(partition: Partition) -> tuple[ProducerEntry, ...]:
+def producers_before(partition: Partition) -> tuple[ProducerEntry, ...]:
     """The producers where the log begins: a transaction may have begun in a segment that retention removed."""
     first = partition.segments[0]
     try:

@@ -2,7 +2,8 @@
 
 The digest of a range of records is SHA-256 over their canonical bytes (seglog._kernels.canonical):
 offset, timestamp, key, value and headers of each, in log order, transaction markers included. What
-a conversion may change is not in it: batch boundaries, codecs, format versions.
+a conversion may change is not in it: batch boundaries, codecs, format versions. What the target's format has no
+place for is left out on both sides, and `left_out` says what that was.
 
 Kept as JSON in the target (docs/formats/conversion_proof.md); nothing reads it to decide anything.
 """
@@ -15,11 +16,12 @@ from pathlib import Path
 from seglog._kernels.canonical import update_digest
 from seglog._kernels.columns import ArenaPool, chunks
 from seglog._kernels.crc import crc32c
+from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import CorruptCheckpointError, ProofMismatchError, UnsupportedVersionError
 from seglog.segment.segment import Segment
 
 PROOF_FILE = "seglog-conversion.json"
-VERSION = 1
+VERSION = 2         # 1: without left_out; then nothing was
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Proof:
     repack_bytes: int
     codec: str | None
     segments: tuple[SegmentProof, ...]
+    left_out: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -96,7 +99,7 @@ class Proof:
                 ))
                 for segment in body.pop("segments")
             )
-            return cls(segments=segments, **body)
+            return cls(segments=segments, left_out=tuple(body.pop("left_out", ())), **body)
         except (ValueError, KeyError, TypeError, AttributeError) as e:
             raise CorruptCheckpointError(f"not a conversion proof: {e}", file=path) from e
 
@@ -105,10 +108,26 @@ def _crc(body: dict[str, object]) -> int:
     return crc32c(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """What of a log's records a digest covers: all of it, or what has a place in an older format."""
+
+    with_time: bool = True
+    with_headers: bool = True
+    with_control: bool = True
+    kept: Callable[[BatchTable], BatchTable] = lambda table: table
+
+
+EVERYTHING = View()
+
+
 def digest(
-    segments: Iterable[Segment], pool: ArenaPool, on_bytes: Callable[[int], None] = lambda _: None
+    segments: Iterable[Segment],
+    pool: ArenaPool,
+    on_bytes: Callable[[int], None] = lambda _: None,
+    view: View = EVERYTHING,
 ) -> RecordsDigest:
-    """The digest of all records in `segments`, read from their files; each batch's checksum is tested on the way.
+    """The digest of the records in `segments`, read from their files; each batch's checksum is tested on the way.
 
     `on_bytes` is told how many bytes of .log were read since the last time. Raises CorruptRecordError.
     """
@@ -119,8 +138,9 @@ def digest(
         files.append(segment.path.name)
         for table in segment.tables():
             position = table[0].position
-            for columns in chunks(table, pool, check_crc=False):
-                update_digest(columns, sha256)
+            kept = view.kept(table)
+            for columns in chunks(kept, pool, check_crc=False, include_control=view.with_control):
+                update_digest(columns, sha256, with_time=view.with_time, with_headers=view.with_headers)
                 records += len(columns)
             on_bytes(table.end - position)
     return RecordsDigest(tuple(files), records, sha256.hexdigest())

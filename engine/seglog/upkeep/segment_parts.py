@@ -9,7 +9,9 @@ from seglog._kernels.status import words
 from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError
+from seglog.format.compression import Decompress
 from seglog.fs.files import FileSystem
+from seglog.segment.segment import first_offset_of
 from seglog.segment.writer import SegmentWriter
 from seglog.upkeep.conversion_state import ConversionState
 
@@ -35,6 +37,7 @@ class SegmentParts:
         *,
         base_offset: int,
         mtime_ns: int,
+        decompress: Decompress,
     ) -> None:
         self.files: list[Path] = []
         self.larger_batches = 0
@@ -43,28 +46,29 @@ class SegmentParts:
         self._config = config
         self._state = state
         self._mtime_ns = mtime_ns
+        self._decompress = decompress
         self._writer = SegmentWriter(fs, directory, base_offset, config)
 
     def append(self, batches: "Buffer") -> None:
-        """Write finished v2 batches, where a part is full into a new one.
+        """Write finished batches, where a part is full into a new one.
 
         Raises CorruptRecordError where they are out of order: then a wrapper of the source began inside of the
         batch before it.
         """
         window = Window(batches)
-        table = scan(window)
+        table = scan(window, decompress=self._decompress)
         if table.stop != Status.OK:
             raise CorruptRecordError(f"the conversion made a batch that is none: {words(table.stop)}")
         slot = first_disorder(table, self._writer.next_offset)
         if slot >= 0:
             raise CorruptRecordError(
-                "a batch begins below the end of the one before it", offset=table[slot].base_offset
+                "a batch begins below the end of the one before it", offset=first_offset_of(table[slot])
             )
         first = 0
         while first < len(table):
             stop = self._writer.fits(table, first)
             if stop == first:
-                self._roll(table[first].base_offset)
+                self._roll(first_offset_of(table[first]))
                 continue
             self._writer.append(window, table, first, stop)
             self._state.add(table, first, stop)
