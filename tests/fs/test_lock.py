@@ -11,7 +11,7 @@ import pytest
 from seglog.errors import ForkedHandleError, LogLockedError, StorageError
 from seglog.fs import lock as lock_module
 from seglog.fs.files import OsFileSystem
-from seglog.fs.lock import EXCLUSIVE, SHARED, Holder, holder, is_locked, lock_log_dir, lock_partition
+from seglog.fs.lock import EXCLUSIVE, SHARED, Holder, holder, is_locked, lock_log_dir, lock_partition, turns
 
 FS = OsFileSystem()
 
@@ -374,3 +374,117 @@ def test_a_note_that_cannot_be_written_drops_the_lock(tmp_path, other, monkeypat
     with pytest.raises(StorageError, match="no space"):
         lock_partition(FS, tmp_path)
     assert other("partition", tmp_path) == "ok"
+
+
+# --- turns ---------------------------------------------------------------------------------
+
+OTHER_TURNS = """
+import sys
+from seglog.errors import SeglogError
+from seglog.fs.files import OsFileSystem
+from seglog.fs.lock import turns
+mine = None
+for line in sys.stdin:
+    command, _, path = line.strip().partition(" ")
+    if command == "open":
+        mine = turns(OsFileSystem(), path)
+        print("ok", flush=True)
+    elif command == "take":
+        mine.__enter__()
+        print("ok", flush=True)
+    elif command == "give":
+        mine.__exit__(None, None, None)
+        print("ok", flush=True)
+    elif command == "join":
+        print(mine.join(), flush=True)
+    elif command == "release":
+        mine.close()
+        print("ok", flush=True)
+"""
+
+
+@pytest.fixture
+def other_turns(tmp_path):
+    with Other((sys.executable, "-c", OTHER_TURNS)) as other:
+        assert other("open", tmp_path) == "ok"
+        yield other
+
+
+def test_a_turn_waits_for_another_process(tmp_path, other_turns, monkeypatch):
+    mine = turns(FS, tmp_path)
+    assert other_turns("take") == "ok"
+    monkeypatch.setattr(lock_module, "_TURN_WAIT_S", 0.01)
+    with pytest.raises(LogLockedError, match=f"locked by process {other_turns.pid} "):
+        mine.__enter__()
+    assert other_turns("give") == "ok"
+    with mine:
+        pass
+    mine.close()
+
+
+def test_the_turn_of_a_killed_process_is_over(tmp_path):
+    mine = turns(FS, tmp_path)
+    with Other((sys.executable, "-c", OTHER_TURNS)) as other:
+        assert (other("open", tmp_path), other("take")) == ("ok", "ok")
+        other.process.kill()
+        other.process.wait()
+    with mine:
+        pass
+    mine.close()
+
+
+def test_threads_of_a_process_take_turns_too(tmp_path):
+    together, most = [], []
+
+    def work():
+        mine = turns(FS, tmp_path)
+        for _ in range(50):
+            with mine:
+                together.append(1)
+                most.append(len(together))
+                together.pop()
+        mine.close()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 200
+
+
+def test_who_comes_learns_whether_somebody_was_there(tmp_path, other_turns):
+    assert other_turns("join") == "True"
+    mine, again = turns(FS, tmp_path), turns(FS, tmp_path)
+    assert not mine.join()
+    other_turns("release")
+    assert not again.join()
+    mine.close()
+    assert other_turns("open", tmp_path) == "ok"
+    assert other_turns("join") == "False"
+    other_turns("release")
+    again.close()
+    late = turns(FS, tmp_path)
+    assert late.join()
+    late.close()
+
+
+def test_a_handle_that_did_not_join_keeps_nobody_s_presence_alive(tmp_path):
+    joined, other = turns(FS, tmp_path), turns(FS, tmp_path)
+    assert joined.join()
+    joined.close()
+    assert other.join()
+    other.close()
+    other.close()
+    with pytest.raises(StorageError):
+        other.__enter__()
+
+
+def test_turns_are_not_inherited(tmp_path):
+    mine = turns(FS, tmp_path)
+    assert in_child(mine.__enter__) == "ForkedHandleError"
+    assert in_child(mine.join) == "ForkedHandleError"
+    assert in_child(mine.close) == "None"
+    with mine:
+        pass
+    mine.close()

@@ -31,6 +31,11 @@ class UnsyncedFs(OsFileSystem):
         file.__class__ = UnsyncedFile
         return file
 
+    def open_write(self, path, position=None):
+        file = super().open_write(path, position)
+        file.__class__ = UnsyncedFile
+        return file
+
     def sync_file(self, path):
         pass
 

@@ -26,6 +26,7 @@ class PartitionHold:
     path              absolute
     created           the directory was made here
     clean             as of opening: what is on disk can be trusted; else recover before writing
+    dirty             our mark stands in the partition: before_first_write() was called
     recovery_point, log_start_offset, high_watermark    what the log dir's checkpoint files say; None where they do not
     """
 
@@ -62,7 +63,7 @@ class PartitionHold:
         except BaseException:
             self._log_dir.close()
             raise
-        self._begun = False         # our mark stands in the partition
+        self.dirty = False
 
     def check(self) -> None:
         """For before each change. Raises ForkedHandleError in a child of the process, StorageError once closed."""
@@ -70,10 +71,10 @@ class PartitionHold:
 
     def before_first_write(self) -> None:
         """Before anything in the partition changes: it is dirty from here on, durably. Costs next to nothing again."""
-        if not self._begun:
+        if not self.dirty:
             self._lock.check()
             self._log_dir.make_dirty(self.path)
-            self._begun = True
+            self.dirty = True
 
     def put(
         self,
@@ -107,9 +108,9 @@ class PartitionHold:
         partition stays as dirty as it is.
         """
         try:
-            if clean and self._lock.held and (self._begun or not self.clean):
+            if clean and self._lock.held and (self.dirty or not self.clean):
                 self._log_dir.make_clean(self.path)
-                self._begun, self.clean = False, True
+                self.dirty, self.clean = False, True
         finally:
             self._lock.release()
             self._log_dir.close()
