@@ -201,6 +201,8 @@ cdef class RecordIterator:
 
 cdef RecordBatch batch_of(Window window, object decompress, const BatchHeader* header)
 
+cdef Record record_of(Window window, const BatchHeader* batch, const RecordView* view)
+
 cdef RecordIterator iterate(
     object keeper, Window window, object decompress, const BatchHeader* row, const BatchHeader* rows_end,
     int64_t first_offset, int64_t last_offset, bint with_control)

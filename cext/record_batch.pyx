@@ -412,6 +412,12 @@ cdef inline int fill_record(Record record, Window window, const BatchHeader* bat
     return 0
 
 
+cdef Record record_of(Window window, const BatchHeader* batch, const RecordView* view):
+    cdef Record record = Record.__new__(Record)
+    fill_record(record, window, batch, view)
+    return record
+
+
 # --- iteration -------------------------------------------------------------------------------
 
 cdef RecordIterator iterate(

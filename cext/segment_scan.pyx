@@ -179,10 +179,10 @@ cdef class BatchTable:
 
 cdef inline bint is_aborted(const BatchHeader* row, const int64_t* transactions, Py_ssize_t n) noexcept nogil:
     cdef const int64_t* t = transactions
-    cdef Py_ssize_t i
+    cdef Py_ssize_t _
     if row.magic < 2 or row.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT) != TRANSACTIONAL_BIT:
         return False
-    for i in range(n):
+    for _ in range(n):
         if row.producer_id == t[0] and t[1] <= row.last_offset < t[2]:
             return True
         t += ABORTED_FIELDS

@@ -6,7 +6,7 @@ or cut meanwhile it reads to their end where they are open, else it ends with Of
 """
 import abc
 import datetime as dt
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from seglog._kernels.columns import ArenaPool, Columns, chunks
+from seglog._kernels.point_read import LastOpened
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import (
@@ -42,6 +43,9 @@ LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
 
+# No offset and no timestamp is as large: they are int64.
+OFFSET_LIMIT = 2**63
+
 OnCorrupt = Literal["raise", "skip"]
 OnOutOfRange = Literal["earliest", "latest"]
 Isolation = Literal["read_uncommitted", "read_committed"]
@@ -56,12 +60,14 @@ class Extent:
     that a reader finds segments and start that belong together.
     """
 
-    __slots__ = ("_base_offsets", "log_start_offset", "segments")
+    __slots__ = ("_largest", "base_offsets", "log_start_offset", "segments")
 
     def __init__(self, segments: Iterable[Segment], log_start_offset: int) -> None:
         self.segments = tuple(segments)
         self.log_start_offset = log_start_offset
-        self._base_offsets = tuple(segment.base_offset for segment in self.segments)
+        self.base_offsets = tuple(segment.base_offset for segment in self.segments)
+        # Of each segment but the last: the largest timestamp in it and in those before. As many as were asked for.
+        self._largest: list[int] = []
 
     @property
     def log_end_offset(self) -> int:
@@ -70,7 +76,25 @@ class Extent:
 
     def slot_of(self, offset: int) -> int:
         """The slot of the last segment whose base is at or below the offset, 0 where there is none."""
-        return max(bisect_right(self._base_offsets, offset) - 1, 0)
+        return max(bisect_right(self.base_offsets, offset) - 1, 0)
+
+    def slot_at(self, timestamp: int) -> int:
+        """The slot of the first segment with a timestamp as large, or with damage that hides it; else of the last one.
+
+        Walks the headers of each segment before it, once for each opening.
+        """
+        largest = self._largest
+        slot = bisect_left(largest, timestamp)
+        if slot == len(largest) < len(self.segments) - 1:
+            largest = largest.copy()        # threads share the list
+            for segment in self.segments[len(largest):-1]:
+                passed = segment.largest_passed
+                largest.append(max(largest[-1] if largest else -1, OFFSET_LIMIT if passed is None else passed))
+                if largest[-1] >= timestamp:
+                    break
+            self._largest = largest
+            slot = bisect_left(largest, timestamp)
+        return slot
 
     def end_now(self, stop: int | None) -> int | None:
         """`stop`, or the end as of now where somebody appends."""
@@ -94,6 +118,7 @@ class LogReader(abc.ABC):
         # Replaced as a whole; None: closed.
         self._extent: Extent | None = None
         self._pool: ArenaPool | None = None
+        self.last_opened = LastOpened()     # for the segments
 
     def __enter__(self) -> Self:
         return self
@@ -200,6 +225,18 @@ class LogReader(abc.ABC):
         Raises OffsetOutOfRangeError outside [log start offset, log end offset), NoRecordError where compaction has
         left no record, or a transaction's marker stands.
         """
+        # Fast path: what is there. What is not is told apart below.
+        extent = self._extent
+        if extent is not None and type(offset) is int and extent.log_start_offset <= offset < OFFSET_LIMIT:
+            try:
+                record = extent.segments[bisect_right(extent.base_offsets, offset) - 1].get(offset)
+            except OffsetOutOfRangeError as gone:
+                raise _out_of_range(self._current(), offset, self.path) from gone
+            if record is not None:
+                return record
+        return self._get(offset)
+
+    def _get(self, offset: int) -> Record:
         if not isinstance(offset, int):
             raise InvalidArgumentError(f"not an offset: {offset!r}", hint="for a range, read(start, stop)")
         extent = self._current()
@@ -314,10 +351,10 @@ class LogReader(abc.ABC):
         low = -(2**63) if since is None else to_timestamp_ms(since)
         high = 2**63 if until is None else to_timestamp_ms(until)
         if low >= 0 and on_lost is None:
-            found = self._first_at(extent, low)
-            if found is None:
+            _, offset, _ = self._seek(extent, low)
+            if offset < 0:
                 return iter(())
-            start = max(found.offset, extent.log_start_offset if start is None else start)
+            start = offset if start is None else max(offset, start)
         records = self._records(extent, start, stop, isolation, control, on_lost)
         return (r for r in records if low <= r.timestamp < high)
 
@@ -357,6 +394,9 @@ class LogReader(abc.ABC):
 
         `when` and its special values: as for `offsets_for_time`.
         """
+        if type(when) is int and 0 <= when < OFFSET_LIMIT:
+            offset = self._seek(self._extent or self._current(), when)[1]
+            return None if offset < 0 else offset
         found = self.offsets_for_time(when)
         return None if found is None else found.offset
 
@@ -382,14 +422,23 @@ class LogReader(abc.ABC):
             raise InvalidArgumentError(
                 f"not a time: {target}", hint="times are >= 0; -1 latest, -2 earliest, -3 largest timestamp"
             )
-        return self._first_at(extent, target)
+        timestamp, offset, epoch = self._seek(extent, target)
+        return None if offset < 0 else TimestampOffset(timestamp, offset, None if epoch < 0 else epoch)
 
-    def _first_at(self, extent: Extent, timestamp: int) -> TimestampOffset | None:
+    def _seek(self, extent: Extent, timestamp: int) -> tuple[int, int, int]:
+        """The first record with timestamp >= `timestamp`, an int64 >= 0, as Segment.seek tells it."""
         start = extent.log_start_offset
-        for segment in extent.segments:
-            if segment.next_offset > start and (found := segment.find_timestamp(timestamp, start)) is not None:
-                return found
-        return None
+        try:
+            slot = extent.slot_at(timestamp)
+            if extent.base_offsets[slot] < start:
+                slot = max(slot, extent.slot_of(start))
+            found = extent.segments[slot].seek(timestamp, start)
+            while found[1] < 0 and slot < len(extent.segments) - 1:
+                slot += 1
+                found = extent.segments[slot].seek(timestamp, start)
+            return found
+        except OffsetOutOfRangeError as gone:
+            raise _out_of_range(self._current(), start, self.path) from gone
 
     def _epochs(self) -> LeaderEpochs | None:
         try:

@@ -63,6 +63,11 @@ class IndexFile:
         return entries
 
     @property
+    def entries(self) -> Window:
+        """The bytes of the entries, and no zeros behind them."""
+        return Window(self._window, self._window.name, self._entries * self.ENTRY_SIZE)
+
+    @property
     def preallocated_bytes(self) -> int:
         """Zero bytes behind the last entry: the file was not trimmed, its broker crashed or still runs."""
         return self.size_bytes - self._entries * self.ENTRY_SIZE

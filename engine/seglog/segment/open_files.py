@@ -5,12 +5,16 @@ end, over the same maps. So a reader takes one and works with it; when the segme
 meanwhile, because too many are open or because it is closed, the reader's own stay.
 """
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from seglog._kernels.checked_batches import CheckedBatches
+from seglog._kernels.point_read import LastOpened, PointReader
 from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError, OffsetOutOfRangeError
 from seglog.format import names
+from seglog.format.compression import Decompress
 from seglog.fs.mapping import Mapping
 from seglog.segment.offset_index import OffsetIndex
 from seglog.segment.published import End
@@ -31,7 +35,8 @@ class SegmentFiles:
     """
 
     __slots__ = (
-        "_base_offset", "_index_maps", "_offset_index", "_owned", "_path", "_time_index", "end", "log", "window",
+        "_base_offset", "_index_maps", "_offset_index", "_owned", "_path", "_time_index",
+        "checked", "end", "log", "offset_entries", "reader", "time_entries", "window",
     )
 
     def __init__(self, path: Path, base_offset: int, *, end: End | None, owned: bool, reserve_bytes: int) -> None:
@@ -47,11 +52,15 @@ class SegmentFiles:
             self.log = Mapping(path, reserve=max(reserve_bytes, 2 * end.position))
             if len(self.log) < end.position:
                 raise replaced(path)
+        self.checked = CheckedBatches(self.log.room)
         self._show(end)
 
     def _show(self, end: End | None) -> None:
         self.end = end
         self.window = Window(self.log, str(self._path), -1 if end is None else end.position)
+        self.reader: PointReader | None = None
+        self.offset_entries: Window | None = None
+        self.time_entries: Window | None = None
 
     def up_to(self, end: End) -> "SegmentFiles | None":
         """The same files to a later end; None where the map has no room for that."""
@@ -59,13 +68,23 @@ class SegmentFiles:
             return None
         later = SegmentFiles.__new__(SegmentFiles)
         later._path, later._base_offset, later._owned = self._path, self._base_offset, self._owned
-        later.log, later._index_maps = self.log, self._index_maps
+        later.log, later.checked, later._index_maps = self.log, self.checked, self._index_maps
         # An index as of before leads to the same batches; it is left only when entries have come.
         later._offset_index = self._offset_index if _holds(self._offset_index, end.offset_entries) else None
         later._time_index = self._time_index if _holds(self._time_index, end.time_entries) else None
         self.log.grow_to(end.position)
         later._show(end)
         return later
+
+    def open_reader(self, last_opened: LastOpened, decompress: Decompress) -> PointReader:
+        """`reader`, and `offset_entries` and `time_entries` for it: None where an index is missing or no good."""
+        if self.reader is None:
+            self.offset_entries = _entries(lambda: self.offset_index)
+            self.time_entries = _entries(lambda: self.time_index)
+            self.reader = PointReader(
+                self.window, self._base_offset, self.offset_entries, self.checked, last_opened, decompress
+            )
+        return self.reader
 
     @property
     def offset_index(self) -> OffsetIndex | None:
@@ -105,6 +124,14 @@ class SegmentFiles:
 def replaced(path: Path) -> OffsetOutOfRangeError:
     """What a reader gets that comes to a segment after it was cut or removed."""
     return OffsetOutOfRangeError("the segment was removed, or cut, while it was being read", file=path)
+
+
+def _entries(index: Callable[[], OffsetIndex | TimeIndex | None]) -> Window | None:
+    try:
+        found = index()
+    except CorruptIndexError:
+        return None
+    return None if found is None else found.entries
 
 
 def _holds(index: OffsetIndex | TimeIndex | None, entries: int) -> bool:

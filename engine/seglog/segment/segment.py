@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from seglog._kernels.header_walk import HeaderWalk
+from seglog._kernels.point_read import LastOpened
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.segment_scan import BatchFinder, BatchTable, scan
 from seglog._kernels.status import Status, words
@@ -40,6 +42,9 @@ SCAN_BYTES = 1 << 20
 SCAN_BATCHES = 8192
 # How far apart the places are at which a walk over headers keeps what it saw: what a later walk may repeat.
 WALK_BATCHES = 4096
+
+# What a PointReader answers where it takes more than the short way.
+ASK_THE_LOG = -2
 
 # So many record objects are kept while a batch is checked; one of more is read twice. Seven bytes of a payload can
 # be a record, and an object takes a hundred.
@@ -86,7 +91,7 @@ class Segment:
     zero bytes behind its last batch, are the tail of a write that did not finish, and end the data.
     Anywhere else the same bytes are corruption.
     `published`: somebody appends to the segment; it ends where that says, now and each time it is asked.
-    `owned`, `reserve_bytes`: see SegmentFiles.
+    `owned`, `reserve_bytes`: see SegmentFiles. `last_opened`: shared by the segments of a log.
 
     Threads may share it.
     """
@@ -100,6 +105,7 @@ class Segment:
         published: PublishedEnd | None = None,
         owned: bool = False,
         reserve_bytes: int = 0,
+        last_opened: LastOpened | None = None,
     ) -> None:
         self.path = path
         self.base_offset = names.parse_base_offset(path.name)
@@ -109,6 +115,7 @@ class Segment:
         self.recently_used = False
         self._owned = owned
         self._reserve_bytes = reserve_bytes
+        self._last_opened = last_opened or LastOpened()
         self._files: SegmentFiles | None = None
         self._closed = False
         self._retired = False
@@ -116,6 +123,9 @@ class Segment:
         # (position, largest timestamp before it) at batches that a walk from the start passed. Replaced by
         # a longer list and never changed: threads share a segment.
         self._walked = [(0, -1)]
+        # The same for the short way, beside the indexes. It outlives the open files.
+        self._walk = HeaderWalk(self.base_offset)
+        self._walked_whole = False
 
     # --- files -------------------------------------------------------------------------------
 
@@ -278,6 +288,17 @@ class Segment:
                 self._next_offset = table[-1].last_offset + 1
         return self._next_offset
 
+    # --- one record --------------------------------------------------------------------------
+
+    def get(self, offset: int) -> Record | None:
+        """The data record with this offset (an int64); None where there is none, or where damage stands before it."""
+        # `files` written out, as in `seek`: a call takes as long as half the search.
+        files = self._files
+        if files is None or (self.published is not None and files.end is not self.published.at):
+            files = self._open(files)
+        self.recently_used = True
+        return (files.reader or files.open_reader(self._last_opened, self.decompress)).get(offset)
+
     # --- search by offset --------------------------------------------------------------------
 
     def find_offset(self, target: int) -> BatchPosition | None:
@@ -327,8 +348,47 @@ class Segment:
 
         Kafka's LogSegment.findOffsetByTimestamp. The time index, where it holds true, says where to begin.
         """
+        if 0 <= target < 2**63:
+            timestamp, offset, epoch = self.seek(target, start_offset)
+            return None if offset < 0 else TimestampOffset(timestamp, offset, None if epoch < 0 else epoch)
+        return self._find_timestamp(target, start_offset)
+
+    def seek(self, target: int, start_offset: int) -> tuple[int, int, int]:
+        """As find_timestamp for 0 <= target < 2**63: (timestamp, offset, leader epoch or -1); offset -1 where none."""
+        files = self._files
+        if files is None or (self.published is not None and files.end is not self.published.at):
+            files = self._open(files)
+        self.recently_used = True
+        reader = files.reader or files.open_reader(self._last_opened, self.decompress)
+        if not self._walked_whole:
+            self._walk_on(files)
+        found = reader.find_timestamp(target, start_offset, self._walk, files.time_entries)
+        if found[1] != ASK_THE_LOG:
+            return found
+        slowly = self._find_timestamp(target, start_offset)
+        if slowly is None:
+            return -1, -1, -1
+        return slowly.timestamp, slowly.offset, -1 if slowly.leader_epoch is None else slowly.leader_epoch
+
+    @property
+    def largest_passed(self) -> int | None:
+        """The largest timestamp that a batch header of the segment tells, -1 for none; None where damage hides it."""
+        whole = self._walked_whole if self.published is None else self._walk.position == self.published.at.position
+        if not whole:
+            files = self.files()
+            files.open_reader(self._last_opened, self.decompress)
+            self._walk_on(files)
+        return None if self._walk.damaged else self._walk.largest_timestamp
+
+    def _walk_on(self, files: SegmentFiles) -> None:
+        if self._walk.position < len(files.window):
+            self._walk.advance(files.window, files.offset_entries, files.time_entries)
+        self._walked_whole = self.published is None
+
+    def _find_timestamp(self, target: int, start_offset: int) -> TimestampOffset | None:
+        """The long way, which knows what to do about damage and about indexes that mislead."""
         if target != within_int64(target):
-            return None if target > 0 else self.find_timestamp(within_int64(target), start_offset)
+            return None if target > 0 else self._find_timestamp(within_int64(target), start_offset)
         for table in self.tables(self._position_before_time(target)):
             found = table.find_timestamp(target)
             while found >= 0:

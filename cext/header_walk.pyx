@@ -1,0 +1,111 @@
+"""A walk over all batch headers of a segment beside its indexes: which of their entries can be believed.
+
+A time index says for each entry that nothing before it is later. No entry proves that, only the headers of all
+batches before it do; so they are walked once, and as many entries as held true are believed from then on. A
+segment that grows is walked on from where the walk had come to. No checksum is looked at: who is led to a
+batch checks it.
+"""
+cimport cython
+from libc.stdint cimport int64_t, uint8_t
+
+from .batch_header cimport BatchHeader, parse_header
+from .index_search cimport OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, Entries, absolute_offset, key_at, value_at
+from .status cimport OK
+from .window cimport Window
+
+
+@cython.final
+cdef class HeaderWalk:
+    """HeaderWalk(base_offset): at the start of a segment. Threads may share it."""
+
+    def __cinit__(self, int64_t base_offset):
+        self.base_offset = base_offset
+        self.walked.largest = -1
+        self.walked.last_offset = -1
+
+    @property
+    def position(self):
+        """Of the header that the walk has come to."""
+        return self.walked.position
+
+    @property
+    def largest_timestamp(self):
+        """Of the batches passed; -1 where none has one."""
+        return self.walked.largest
+
+    @property
+    def offset_entries(self):
+        """So many of the offset index lead to a batch, and none before that batch reaches up to their offset."""
+        return self.walked.offset_entries
+
+    @property
+    def time_entries(self):
+        """So many of the time index name the largest timestamp of the batch of their offset, and of all before."""
+        return self.walked.time_entries
+
+    @property
+    def damaged(self):
+        """The walk met what is no header, and goes no further."""
+        return self.walked.damaged
+
+    def advance(self, Window window not None, Window offsets, Window times):
+        """Walk on to the end of `window`; `offsets` and `times`: entries of the indexes, None where there is no index.
+
+        Windows may be longer each time, and hold what they held before.
+        """
+        cdef Walked walked = self.walked
+        cdef Entries of_offsets, of_times
+        hold(&of_offsets, offsets, OFFSET_ENTRY_SIZE)
+        hold(&of_times, times, TIME_ENTRY_SIZE)
+        if walked.damaged or walked.position >= window.size:     # or another thread has walked on
+            return
+        with nogil:
+            walk(&walked, self.base_offset, window.base, window.size, &of_offsets, &of_times)
+        if walked.position > self.walked.position or walked.damaged:
+            self.walked = walked
+
+
+cdef int hold(Entries* entries, Window window, int entry_size) except -1:
+    entries.timed = entry_size == TIME_ENTRY_SIZE
+    entries.first = NULL
+    entries.n = 0
+    if window is not None:
+        entries.first = window.base
+        entries.n = window.size // entry_size
+    return 0
+
+
+cdef void walk(
+    Walked* w, int64_t base_offset, const uint8_t* bytes, int64_t size, const Entries* offsets, const Entries* times
+) noexcept nogil:
+    cdef BatchHeader row
+    cdef int64_t slot
+    while w.position < size:
+        if parse_header(bytes, size, w.position, &row) != OK:
+            w.damaged = True
+            return
+        while not w.offsets_end and w.offset_entries < offsets.n:
+            slot = w.offset_entries
+            if value_at(offsets, slot) > row.position:
+                break
+            # Offsets must rise, for they are searched; and what stands before the batch must lie before the entry.
+            w.offsets_end = (
+                value_at(offsets, slot) < row.position
+                or absolute_offset(<int>key_at(offsets, slot), base_offset) <= w.last_offset
+                or (slot > 0 and key_at(offsets, slot) <= key_at(offsets, slot - 1))
+            )
+            if not w.offsets_end:
+                w.offset_entries += 1
+        w.largest = max(w.largest, row.max_timestamp)
+        while not w.times_end and w.time_entries < times.n:
+            slot = w.time_entries
+            if absolute_offset(value_at(times, slot), base_offset) > row.last_offset:
+                break
+            w.times_end = (
+                key_at(times, slot) != row.max_timestamp or row.max_timestamp != w.largest
+                or (slot > 0 and key_at(times, slot) <= key_at(times, slot - 1))
+            )
+            if not w.times_end:
+                w.time_entries += 1
+        w.last_offset = row.last_offset
+        w.position += row.size_bytes

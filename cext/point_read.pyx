@@ -1,0 +1,307 @@
+"""One record of a segment by its offset or its time, in one call: index entry, batch headers, records.
+
+Answers what can be answered without asking twice. Where an index misleads, bytes are damaged or the offset has no
+record, it says so and no more; the caller then takes the long way (segment_scan), which knows what to do about it.
+
+A batch's checksum is checked before anything in it is believed, once as long as the segment stays mapped
+(CheckedBatches). Bytes that rot in the page cache behind that are not found.
+"""
+cimport cython
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
+
+from .batch_header cimport CODEC_MASK, CODEC_NONE, CONTROL_BIT, TIMESTAMP_TYPE_BIT, BatchHeader, parse_header
+from .checked_batches cimport CheckedBatches
+from .header_walk cimport HeaderWalk
+from .index_search cimport (
+    OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, Entries, absolute_offset, floor_slot, key_at, relative_offset, value_at,
+)
+from .legacy_records cimport find_inner_base, parse_inner_message, parse_message
+from .record_batch cimport check_count, check_record_headers, open_records, parse_record_v2, record_of
+from .record_view cimport RecordView
+from .span cimport Span, span_varint, span_varlong
+from .status cimport LIMIT, OK
+from .window cimport Window
+
+from seglog.errors import InvalidArgumentError
+
+cdef extern from "<stdint.h>" nogil:
+    const int64_t INT64_MIN
+
+
+cdef enum:
+    # What a search answers beside a Status, which is 0 or less.
+    NOT_CHECKED = 1         # a checksum stands in the way that was not checked yet
+    UNSURE = 2              # damage, or an index that misleads
+
+
+@cython.final
+cdef class OpenedBatch:
+    """The records of a batch, decompressed where it needed that. Does not change once it is made."""
+    cdef CheckedBatches segment     # which segment's: the identity is all that counts
+    cdef int64_t position
+    cdef Window window              # keeps the bytes of `records`
+    cdef Span records
+    cdef int64_t inner_base         # of a wrapper: see find_inner_base
+    cdef int64_t count
+
+    def __init__(self):
+        raise TypeError("an OpenedBatch comes from reading a record")
+
+
+@cython.final
+cdef class LastOpened:
+    """The compressed batch that was opened last: its neighbours are likely to be asked for next.
+
+    One for each log, shared by the readers of its segments: so one batch is kept, not one a segment.
+    """
+    cdef OpenedBatch batch
+
+
+@cython.final
+cdef class PointReader:
+    """PointReader(window, base_offset, offsets, checked, last_opened, decompress): reads records of one segment.
+
+    window: the .log, up to the published end where it grows.
+    offsets: entries of the offset index and nothing behind them; None: it is searched from the start.
+    checked: of the map that the window looks at; as large as that may become.
+    """
+    cdef Window window
+    cdef Window offsets_window
+    cdef CheckedBatches checked
+    cdef LastOpened last_opened
+    cdef object decompress
+    cdef int64_t base_offset
+    cdef Entries offsets
+
+    def __cinit__(
+        self, Window window not None, int64_t base_offset, Window offsets, CheckedBatches checked not None,
+        LastOpened last_opened not None, decompress,
+    ):
+        if checked.size < window.size:
+            raise InvalidArgumentError(f"notes for {checked.size} bytes of {window.size}")
+        self.window = window
+        self.offsets_window = offsets
+        self.checked = checked
+        self.last_opened = last_opened
+        self.decompress = decompress
+        self.base_offset = base_offset
+        self.offsets.timed = False
+        self.offsets.first = NULL
+        self.offsets.n = 0
+        if offsets is not None:
+            self.offsets.first = offsets.base
+            self.offsets.n = offsets.size // OFFSET_ENTRY_SIZE
+
+    def get(self, int64_t offset):
+        """The data record with this offset; None where there is none, or where it takes more to find it.
+
+        Raises what opening a compressed batch raises.
+        """
+        cdef BatchHeader row
+        cdef RecordView view
+        cdef OpenedBatch batch
+        cdef int status = self.locate(offset, &row, False)
+        if status == NOT_CHECKED:
+            # The bytes may not be in memory yet, and a checksum of a large batch takes long: others may run meanwhile.
+            with nogil:
+                status = self.locate(offset, &row, True)
+        if status != OK or (row.magic == 2 and row.attributes & CONTROL_BIT):
+            return None
+        batch = self.open(&row)
+        if batch is None or find_record(batch, &row, offset, INT64_MIN, &view) != OK or view.offset != offset:
+            return None
+        return record_of(batch.window, &row, &view)
+
+    def find_timestamp(self, int64_t timestamp, int64_t start_offset, HeaderWalk walk not None, Window times):
+        """(timestamp, offset, leader epoch) of the first record with at least this timestamp and offset.
+
+        An offset of -1: there is none; -2: it takes more to say. `walk` must have come to the end of the window;
+        `times`: entries of the time index, None where there is none.
+        Raises what opening a compressed batch raises.
+        """
+        cdef BatchHeader row
+        cdef RecordView view
+        cdef OpenedBatch batch
+        cdef int64_t position
+        cdef int status
+        if walk.walked.damaged or walk.walked.position < self.window.size:
+            return (-1, -2, -1)
+        position = self.position_before(timestamp, start_offset, walk, times)
+        while True:
+            status = self.pass_over(timestamp, start_offset, &position, &row, False)
+            if status == NOT_CHECKED:
+                with nogil:
+                    status = self.pass_over(timestamp, start_offset, &position, &row, True)
+            if status == LIMIT:
+                return (-1, -1, -1)
+            batch = self.open(&row) if status == OK else None
+            if batch is None:
+                return (-1, -2, -1)
+            status = find_record(batch, &row, start_offset, timestamp, &view)
+            if status == OK:
+                return (view.timestamp, view.offset, row.leader_epoch)
+            if status != LIMIT:
+                return (-1, -2, -1)
+            position = row.position + row.size_bytes
+
+    cdef int locate(self, int64_t offset, BatchHeader* row, bint may_check) noexcept nogil:
+        """The first batch that ends at or behind `offset`: OK, LIMIT where there is none, NOT_CHECKED or UNSURE."""
+        cdef int64_t slot = floor_slot(&self.offsets, relative_offset(offset, self.base_offset))
+        cdef int64_t position = 0
+        cdef int status
+        if slot >= 0 and value_at(&self.offsets, slot) != 0:
+            # The entry is a hint: it must lead to a batch that begins at or before its offset (Segment._leads_to).
+            position = value_at(&self.offsets, slot)
+            status = self.header_at(position, row, may_check)
+            if status != OK:
+                return UNSURE if status == LIMIT else status
+            if row.base_offset > absolute_offset(<int32_t>key_at(&self.offsets, slot), self.base_offset):
+                return UNSURE
+            if row.base_offset < self.base_offset:
+                return UNSURE
+        while True:
+            status = self.header_at(position, row, may_check)
+            if status != OK or row.last_offset >= offset:
+                return status
+            position += row.size_bytes
+
+    cdef int header_at(self, int64_t position, BatchHeader* row, bint may_check) noexcept nogil:
+        """The header there, its batch checked: OK, LIMIT at the end of the bytes, NOT_CHECKED or UNSURE."""
+        if position == self.window.size:
+            return LIMIT
+        if position < 0 or parse_header(self.window.base, self.window.size, position, row) != OK:
+            return UNSURE
+        if not self.checked.holds(position):
+            if not may_check:
+                return NOT_CHECKED
+            if not self.checked.check(self.window.base, row):
+                return UNSURE
+        return OK
+
+    cdef int64_t position_before(
+        self, int64_t timestamp, int64_t start_offset, HeaderWalk walk, Window times
+    ) noexcept:
+        """Of a batch before which nothing is as late as `timestamp`, or nothing has as large an offset."""
+        cdef Entries believed
+        cdef int64_t slot
+        cdef int64_t offset = start_offset
+        if times is not None and timestamp > INT64_MIN:
+            believed.timed = True
+            believed.first = times.base
+            believed.n = min(times.size // TIME_ENTRY_SIZE, walk.walked.time_entries)
+            slot = floor_slot(&believed, timestamp - 1)
+            if slot >= 0:
+                offset = max(offset, absolute_offset(value_at(&believed, slot), self.base_offset))
+        believed = self.offsets
+        believed.n = min(believed.n, walk.walked.offset_entries)
+        slot = floor_slot(&believed, relative_offset(offset, self.base_offset))
+        return value_at(&believed, slot) if slot >= 0 else 0
+
+    cdef int pass_over(
+        self, int64_t timestamp, int64_t start_offset, int64_t* position, BatchHeader* row, bint may_check
+    ) noexcept nogil:
+        """Move `position` to the next batch that may hold such a record: as `locate` answers."""
+        cdef int status
+        while True:
+            status = self.header_at(position[0], row, may_check)
+            if status != OK or (row.max_timestamp >= timestamp and row.last_offset >= start_offset):
+                return status
+            position[0] += row.size_bytes
+
+    cdef OpenedBatch open(self, const BatchHeader* row):
+        """The records of the batch; None where it is not what it says."""
+        cdef OpenedBatch batch = self.last_opened.batch
+        cdef bint compressed = row.attributes & CODEC_MASK != CODEC_NONE
+        if compressed and batch is not None and batch.segment is self.checked and batch.position == row.position:
+            return batch
+        batch = OpenedBatch.__new__(OpenedBatch)
+        batch.segment = self.checked
+        batch.position = row.position
+        batch.window = open_records(self.window, row, self.decompress, &batch.records)
+        batch.count = row.count if row.magic == 2 else 1
+        if row.magic == 2:
+            if check_count(row, &batch.records) != OK:
+                return None
+        elif compressed and find_inner_base(&batch.records, row, &batch.inner_base, &batch.count) != OK:
+            return None
+        if compressed:
+            self.last_opened.batch = batch
+        return batch
+
+
+# --- in a batch ------------------------------------------------------------------------------
+
+cdef int find_record(
+    OpenedBatch batch, const BatchHeader* row, int64_t offset, int64_t timestamp, RecordView* out
+) noexcept:
+    """The first record with at least this offset and timestamp: OK, LIMIT where there is none, or what is wrong."""
+    cdef Span s = batch.records
+    cdef int64_t left = batch.count
+    cdef int8_t magic = -1
+    cdef uint8_t attributes = 0
+    cdef bint in_file = row.attributes & CODEC_MASK == CODEC_NONE
+    cdef int status = OK
+    if row.magic == 2 and not row.attributes & TIMESTAMP_TYPE_BIT and timestamp != INT64_MIN:
+        if in_file and row.base_timestamp >= 0:     # below, a difference may not fit in 64 bits
+            left -= batch.segment.approach(
+                batch.window.base, row, -1, timestamp - row.base_timestamp, &s)
+        status = skip_earlier(&s, row, timestamp, &left)
+    elif row.magic == 2 and left == row.last_offset - row.base_offset + 1 and timestamp == INT64_MIN:
+        # No offset is missing, so that the record's slot is known. (Where the count lies, the offset will tell.)
+        if in_file:
+            left -= batch.segment.approach(batch.window.base, row, offset - row.base_offset, 0, &s)
+        status = skip(&s, offset - row.base_offset - (batch.count - left), &left)
+    while status == OK and left > 0:
+        left -= 1
+        if row.magic == 2:
+            status = parse_record_v2(&s, row, out)
+            if status == OK and out.header_count != 0:
+                status = check_record_headers(out)
+        elif row.attributes & CODEC_MASK:
+            status = parse_inner_message(&s, row, batch.inner_base, out)
+        else:
+            status = parse_message(&s, out, &magic, &attributes)
+        if status == OK and out.offset >= offset and out.timestamp >= timestamp:
+            return OK
+    return LIMIT if status == OK else status
+
+
+cdef inline int skip(Span* s, int64_t n, int64_t* left) noexcept nogil:
+    """Move past n records, by their lengths alone."""
+    cdef int32_t length
+    cdef int status
+    while n > 0 and left[0] > 0:
+        status = span_varint(s, &length)
+        if status != OK:
+            return status
+        if length < 0 or length > s.end - s.p:
+            return UNSURE
+        s.p += length
+        n -= 1
+        left[0] -= 1
+    return OK
+
+
+cdef inline int skip_earlier(Span* s, const BatchHeader* row, int64_t timestamp, int64_t* left) noexcept nogil:
+    """Move past records of CreateTime with a timestamp below this one; no other field of theirs is read."""
+    cdef Span record
+    cdef int32_t length
+    cdef int64_t delta
+    cdef int status
+    while left[0] > 0:
+        record = s[0]
+        status = span_varint(&record, &length)
+        if status != OK:
+            return status
+        if length < 1 or length > record.end - record.p:
+            return UNSURE
+        record.end = record.p + length
+        record.p += 1
+        status = span_varlong(&record, &delta)
+        if status != OK:
+            return status
+        if <int64_t>(<uint64_t>row.base_timestamp + <uint64_t>delta) >= timestamp:
+            return OK
+        s.p = record.end
+        left[0] -= 1
+    return OK

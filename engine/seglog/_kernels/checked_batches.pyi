@@ -1,0 +1,5 @@
+from typing import final
+
+@final
+class CheckedBatches:
+    def __new__(cls, size_bytes: int) -> CheckedBatches: ...

@@ -1,0 +1,32 @@
+from collections.abc import Callable
+from typing import Never, final
+
+from typing_extensions import Buffer
+
+from seglog._kernels.checked_batches import CheckedBatches
+from seglog._kernels.header_walk import HeaderWalk
+from seglog._kernels.record_batch import Record
+from seglog._kernels.window import Window
+
+@final
+class OpenedBatch:
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
+
+@final
+class LastOpened: ...
+
+@final
+class PointReader:
+    def __new__(
+        cls,
+        window: Window,
+        base_offset: int,
+        offsets: Window | None,
+        checked: CheckedBatches,
+        last_opened: LastOpened,
+        decompress: Callable[[int, int, memoryview], Buffer] | None,
+    ) -> PointReader: ...
+    def get(self, offset: int) -> Record | None: ...
+    def find_timestamp(
+        self, timestamp: int, start_offset: int, walk: HeaderWalk, times: Window | None
+    ) -> tuple[int, int, int]: ...
