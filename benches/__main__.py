@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benches import converting, delayed, encoding, memory, reading
+from benches import converting, delayed, encoding, memory, reading, validating
 from benches.runner import Bench
 
 
@@ -26,6 +26,7 @@ def main() -> int:
         reading.run(bench, Path(directory), options.records)
         converting.run(bench, options.records)
         encoding.run(bench, options.records)
+        validating.run(bench, options.records)
         delayed.run(bench, options.records)
         if sys.platform == "linux":
             memory.run(bench, Path(directory), options.records * 1000)

@@ -83,7 +83,7 @@ cdef class Assigned:
         record's (LogAppendInfo.firstOrLastOffsetOfFirstBatch).
     max_timestamp: the largest of the batches, -1 where none has one.
     offset_of_max_timestamp: the last offset of the first batch that has it, which is what Kafka's time index takes
-        (shallowOffsetOfMaxTimestamp); -1 where none has one.
+        (LogSegment.append); -1 where none has one.
     count: of the records; -1 where nobody looked.
     rebuilt: whether the bytes are others than those given, beyond headers.
     """

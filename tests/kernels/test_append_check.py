@@ -10,7 +10,7 @@ from seglog._kernels.append_check import AppendCheck
 from seglog._kernels.append_result import Assigned, Unfit
 from seglog.config import LogConfig
 from seglog.errors import SeglogError
-from seglog.format.compression import decompressor
+from seglog.format.compression import compress, decompressor
 from seglog.format.validate import AppendRules, assign, check_follower
 from support import plain_format as plain
 from support.append_cases import CODECS, NOW, make_case
@@ -208,3 +208,39 @@ def test_what_a_check_answers_is_made_by_a_check_only():
             answer()
     with pytest.raises(TypeError):
         AppendCheck()
+
+
+def test_compressed_records_are_opened_once():
+    opened = []
+
+    def counting(codec, magic, payload):
+        opened.append(bytes(payload))
+        return decompress(codec, magic, payload)
+
+    check = AppendCheck(
+        max_message_bytes=1 << 20, segment_bytes=1 << 20, is_compacted=False, is_log_append_time=False,
+        before_max_ms=MAX_INT64, after_max_ms=MAX_INT64, codec=plain.NONE, decompress=counting,
+    )  # fmt: skip
+    inner = plain.message(0, b"k", b"v", timestamp=NOW) + plain.message(1, b"k", b"v", timestamp=NOW)
+    for raw, count in (
+        (plain.message(1, None, compress(plain.GZIP, 1, inner), timestamp=NOW, attributes=plain.GZIP), 2),
+        (plain.batch_v2(compress(plain.ZSTD, 2, plain.record_v2(0, 0, b"k", b"v")), attributes=plain.ZSTD), 1),
+    ):
+        opened.clear()
+        unfit = check.assign(raw, 5, NOW, 0)
+        assert isinstance(unfit, Unfit)
+        assert [record.key for record in unfit.records()] == [b"k"] * count
+        if unfit.magic == 2:
+            unfit.batch(unfit.payload(), 5, 0)
+        assert len(opened) == 1
+
+
+def test_what_was_checked_stays_when_the_callers_buffer_changes():
+    raw = plain.batch_v2(plain.record_v2(0, 0, b"k", b"v"))
+    for take in (lambda given: assign(given, 0, AppendRules.of(LogConfig()), now_ms=NOW),
+                 lambda given: check_follower(given, 0, AppendRules.of(LogConfig()))):  # fmt: skip
+        given = bytearray(raw)
+        taken = take(given)
+        given[:] = bytes(len(given))
+        assert bytes(taken.raw)[16:] == raw[16:]
+        del given[:]        # nobody holds it
