@@ -160,7 +160,8 @@ class LoadPlan:
         for segment in self.segments:
             if segment.is_changed:
                 _rewrite(fs, segment)
-        if not self.segments:
+        begins_anew = not self.segments
+        if begins_anew:
             self._begin_anew(fs)
         for segment in self.segments:
             if segment.check is not None:
@@ -169,7 +170,8 @@ class LoadPlan:
             replay.ReplaySegment(s.path, s.base_offset, s.check if s.is_recovered else None) for s in self.segments
         ]
         epochs = replay.put_leader_epochs(
-            fs, self.directory, segments, log_start_offset=self.log_start_offset, next_offset=self.next_offset
+            fs, self.directory, segments, log_start_offset=self.log_start_offset, next_offset=self.next_offset,
+            begins_anew=begins_anew,
         )
         producer_state = replay.put_producers(
             fs, self.directory, segments, clean=self.clean and not any(s.is_recovered for s in self.segments),

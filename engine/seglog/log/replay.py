@@ -66,30 +66,41 @@ class ReplaySegment:
 
 def put_leader_epochs(
     fs: FileSystem, directory: Path, segments: Sequence[ReplaySegment], *,
-    log_start_offset: int, next_offset: int,
+    log_start_offset: int, next_offset: int, begins_anew: bool,
 ) -> LeaderEpochs:
-    """The leader epochs of the log, and the same in their file, durably.
+    """The leader epochs of the log, and the same in their file, durably. `begins_anew`: all segments were removed.
 
     The checkpoint, where it reads well, with the epochs that recovered batches have and it has not; else those of all
     batches. Cut at both ends of the log. A log without epochs gets no file.
     """
     path = directory / names.LEADER_EPOCH_CHECKPOINT
-    there = True
-    try:
-        before = LeaderEpochs.read(path)
-        found = [epoch for s in segments if s.check is not None for epoch in s.epochs()]
-    except (FileNotFoundError, CorruptCheckpointError) as e:
-        there = isinstance(e, CorruptCheckpointError)
-        before = LeaderEpochs()
-        found = _epochs_of_batches(segments)
-    epochs = before
+    raw, before = _read_epochs(path)
+    if before is None:
+        epochs, found = LeaderEpochs(), _epochs_of_batches(segments)
+    else:
+        epochs, found = before, [epoch for s in segments if s.check is not None for epoch in s.epochs()]
     for epoch, start_offset in found:
         if epochs.latest is None or epoch > epochs.latest:
             epochs = epochs.assign(epoch, start_offset)
     epochs = epochs.truncate_from_end(next_offset).truncate_from_start(log_start_offset)
-    if epochs != before or (there and not before and read_file(path) != epochs.to_bytes()):
+    if begins_anew:
+        epochs = LeaderEpochs()
+    # (An empty file is what Kafka has where there are no epochs.)
+    if epochs != (before or LeaderEpochs()) or (before is None and raw):
         write_atomically(fs, path, epochs.to_bytes())
     return epochs
+
+
+def _read_epochs(path: Path) -> tuple[bytes, LeaderEpochs | None]:
+    """The bytes of the checkpoint, and what they say; None where there is none, or nothing good in it."""
+    try:
+        raw = read_file(path)
+    except FileNotFoundError:
+        return b"", None
+    try:
+        return raw, LeaderEpochs.parse(raw, file=path)
+    except CorruptCheckpointError:
+        return raw, None
 
 
 def _epochs_of_batches(segments: Sequence[ReplaySegment]) -> list[tuple[int, int]]:
