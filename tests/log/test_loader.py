@@ -50,8 +50,8 @@ def no_check(monkeypatch):
 
 # --- a clean open ------------------------------------------------------------------------------
 
-# But not those whose active segment Kafka 2.8.2 left without an .index, which both of us then make; nor what its cleaner
-# wrote, with one index decision a write: there an .index is empty where another Kafka would have had entries.
+# But not those whose active segment Kafka 2.8.2 left without an .index, which both of us then make; nor what its
+# cleaner wrote, with one index decision a write: there an .index is empty where another Kafka would have had entries.
 CLOSED = [
     case.name for case in golden_cases()
     if "crash" not in case.name and not ("pass2" in case.name and case.name.endswith("k282"))
