@@ -161,7 +161,8 @@ cdef int add_row(
             key_size = fields.key.end - fields.key.p
             if room_for(keys, key_size) != OK:
                 raise MemoryError
-            memcpy(keys.bytes + keys.size, fields.key.p, key_size)
+            if key_size:        # an empty key may have no address
+                memcpy(keys.bytes + keys.size, fields.key.p, key_size)
             keys.size += key_size
         if fields.compacted_count:
             if room_for(compacted, fields.compacted_count * <int64_t>sizeof(int32_t)) != OK:
