@@ -5,9 +5,12 @@ import json
 import threading
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from seglog.errors import InvalidArgumentError, LogClosedError, NoRecordError, OffsetOutOfRangeError
 from seglog.log.partition import open_partition
+from seglog.segment.segment import TimestampOffset
 from support.golden import golden_cases
 from support.growing_log import GrowingLog
 
@@ -105,6 +108,44 @@ def test_readers_see_what_is_published_and_nothing_else_while_others_append(log)
     for reader in readers:
         reader.join()
     assert failures == []
+
+
+TIMES = st.integers(0, 40)
+STEPS = st.one_of(
+    st.tuples(st.just("append"), st.lists(TIMES, min_size=1, max_size=4)),
+    st.tuples(st.just("roll"), st.none()),
+    st.tuples(st.just("delete"), st.integers(0, 3)),
+    st.tuples(st.just("read"), st.tuples(st.integers(0, 60), st.integers(0, 60), TIMES, TIMES)),
+)
+
+
+@given(st.lists(STEPS, max_size=40))
+def test_reads_are_those_of_a_list(tmp_path_factory, steps):
+    model = []      # (offset, timestamp)
+    with GrowingLog(tmp_path_factory.mktemp("model") / "growing-0") as log:
+        for step, argument in steps:
+            if step == "append":
+                model += [(log.next_offset + n, t) for n, t in enumerate(argument)]
+                log.append([b""] * len(argument), argument)
+            elif step == "roll" and log.segments[-1].size_bytes:
+                log.roll()
+            elif step == "delete":
+                log.delete_before(min(argument, len(log.segments) - 1))
+                model = [row for row in model if row[0] >= log.log_start_offset]
+            elif step == "read":
+                start, stop, since, until = argument
+                rows = [row for row in model if start <= row[0] < stop]
+                assert [(r.offset, r.timestamp) for r in log.records(start, stop)] == rows
+                got = offsets(log.read(start, stop, since=since, until=until, on_out_of_range="earliest"))
+                if log.log_start_offset <= start <= log.log_end_offset:
+                    assert got == [o for o, t in rows if since <= t < until]
+                assert log.offset_at(since) == next((o for o, t in model if t >= since), None)
+                assert log.offsets_for_time(-3) == max(
+                    (TimestampOffset(t, o) for o, t in model), key=lambda t: (t.timestamp, -t.offset), default=None
+                )
+                held = {o: t for o, t in model}
+                for offset in range(log.log_start_offset, log.log_end_offset):
+                    assert log[offset].timestamp == held[offset]
 
 
 # --- segments that go ------------------------------------------------------------------------

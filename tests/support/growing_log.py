@@ -40,9 +40,11 @@ class GrowingLog(LogReader):
         )
 
     def append(self, values, timestamp=0):
+        """`timestamp`: of all, or one for each."""
         builder = BatchBuilder(self.next_offset)
+        times = timestamp if isinstance(timestamp, list) else [timestamp] * len(values)
         for n, value in enumerate(values):
-            builder.append(self.next_offset + n, timestamp, None, value)
+            builder.append(self.next_offset + n, times[n], None, value)
         self.append_raw(builder.finish())
 
     def append_raw(self, raw, *, publish=True):
@@ -63,10 +65,9 @@ class GrowingLog(LogReader):
         )
 
     def roll(self):
-        old = self._extent
         for file in self._files:
             file.close()
-        self._extent = Extent([*old.segments, self._new_segment()], old.log_start_offset)
+        self._extent = self._extent.followed_by(self._new_segment())
 
     def delete_before(self, slot):
         """Let the first `slot` segments go."""

@@ -69,6 +69,14 @@ class Extent:
         # Of each segment but the last: the largest timestamp in it and in those before. As many as were asked for.
         self._largest: list[int] = []
 
+    def followed_by(self, segment: Segment) -> "Extent":
+        """The same after a roll: what was learned of the segments before stays known."""
+        later = Extent((), self.log_start_offset)
+        later.segments = (*self.segments, segment)
+        later.base_offsets = (*self.base_offsets, segment.base_offset)
+        later._largest = self._largest
+        return later
+
     @property
     def log_end_offset(self) -> int:
         """One past the last offset; of a segment that grows, of what is published now."""

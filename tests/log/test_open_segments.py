@@ -1,0 +1,136 @@
+"""Ten thousand segments, and no more files open than there may be."""
+import gc
+import os
+import threading
+
+import pytest
+
+from seglog.format import names
+from seglog.log.reader import Extent
+from seglog.segment.open_files import OPEN_SEGMENTS, OpenSegments
+from seglog.segment.segment import Segment
+from support.growing_log import GrowingLog
+
+MANY = 10_000
+MAPS_A_SEGMENT = 3
+
+
+def maps_of(directory):
+    if not os.path.exists("/proc/self/maps"):
+        pytest.skip("no /proc/self/maps on this system")
+    with open("/proc/self/maps") as maps:
+        return sum(str(directory) in line for line in maps)
+
+
+def test_ten_thousand_segments_are_read_with_few_of_them_open(tmp_path):
+    with GrowingLog(tmp_path / "growing-0") as log:
+        for n in range(MANY):
+            log.append([b"%d" % n], timestamp=1000 + n)
+            if n < MANY - 1:
+                log.roll()
+        descriptors = len(os.listdir("/dev/fd"))
+        kept = [r.value_view for r in log.read()][:: MANY // 10]
+        assert len(log.segments) == MANY
+        for n in range(0, MANY, 97):
+            assert log[n].value == b"%d" % n
+            assert log.offset_at(1000 + n) == n
+            assert log.find_offset(n)[0].base_offset == n
+        gc.collect()
+        assert maps_of(tmp_path) <= (OPEN_SEGMENTS.limit + len(kept)) * MAPS_A_SEGMENT
+        assert len(os.listdir("/dev/fd")) <= descriptors
+        assert [bytes(view) for view in kept] == [b"%d" % n for n in range(0, MANY, MANY // 10)]
+
+
+class Held:
+    def __init__(self):
+        self.recently_used, self.is_open = True, False
+
+    def let_go(self):
+        self.is_open = False
+
+
+def test_what_was_used_since_the_last_round_stays_open():
+    ring = OpenSegments(limit=4)
+    held = [Held() for _ in range(6)]
+    for one in held[:4]:
+        one.is_open = True
+        ring.opened(one)
+        one.recently_used = False
+    held[0].recently_used = True
+    for one in held[4:]:
+        one.is_open = True
+        ring.opened(one)
+    assert [one.is_open for one in held] == [True, False, False, True, True, True]
+
+
+def test_where_all_were_used_the_oldest_goes():
+    ring = OpenSegments(limit=2)
+    held = [Held() for _ in range(5)]
+    for one in held:
+        one.is_open = True
+        ring.opened(one)
+    assert sum(one.is_open for one in held) == 2
+    assert held[-1].is_open
+
+
+def test_readers_whose_segments_are_let_go_under_them_do_not_notice(tmp_path):
+    with GrowingLog(tmp_path / "growing-0") as log:
+        for n in range(50):
+            log.append([b"%d" % (10 * n + i) for i in range(10)], timestamp=n)
+            log.roll()
+        failures = []
+        done = threading.Event()
+
+        def let_go():
+            while not done.is_set():
+                for segment in log.segments:
+                    segment.let_go()
+
+        def read():
+            try:
+                for _ in range(20):
+                    assert [r.value for r in log] == [b"%d" % n for n in range(500)]
+                    assert all(log[n].value == b"%d" % n for n in range(500))
+                    assert all(log.offset_at(n) == 10 * n for n in range(50))
+            except BaseException as e:
+                failures.append(e)
+
+        threads = [threading.Thread(target=read) for _ in range(3)] + [threading.Thread(target=let_go)]
+        for thread in threads:
+            thread.start()
+        for thread in threads[:-1]:
+            thread.join()
+        done.set()
+        threads[-1].join()
+        assert failures == []
+
+
+def test_a_retired_segment_is_not_opened_by_its_name_again(tmp_path):
+    """Another file may have the name by then."""
+    with GrowingLog(tmp_path / "growing-0") as log:
+        log.append([b"a"])
+        published = log.segments[0].published
+        segment = Segment(log.segments[0].path, published=published, owned=True)
+        opened = Segment(log.segments[0].path, published=published, owned=True)
+        assert opened.get(0).value == b"a"
+        for one in (segment, opened):
+            one.retire()
+        assert opened.get(0).value == b"a"
+        with pytest.raises(IndexError):
+            segment.get(0)
+
+
+def test_a_file_shorter_than_what_was_published_is_not_mapped(tmp_path):
+    with GrowingLog(tmp_path / "growing-0") as log:
+        log.append([b"a"])
+        path = log.segments[0].path
+        shorter = tmp_path / path.name
+        shorter.write_bytes(path.read_bytes()[:-1])
+        with pytest.raises(IndexError, match="cut"):
+            Segment(shorter, published=log.segments[0].published).get(0)
+
+
+def test_an_extent_finds_the_segment_of_an_offset(tmp_path):
+    bases = [5, 10, 300]
+    extent = Extent([Segment(tmp_path / names.file_name(base, names.LOG_SUFFIX)) for base in bases], 7)
+    assert [extent.slot_of(o) for o in (-1, 4, 5, 9, 10, 299, 300, 2**70)] == [0, 0, 0, 0, 1, 1, 2, 2]
