@@ -143,7 +143,7 @@ def test_reads_are_those_of_a_list(tmp_path_factory, steps):
                 assert log.offsets_for_time(-3) == max(
                     (TimestampOffset(t, o) for o, t in model), key=lambda t: (t.timestamp, -t.offset), default=None
                 )
-                held = {o: t for o, t in model}
+                held = dict(model)
                 for offset in range(log.log_start_offset, log.log_end_offset):
                     assert log[offset].timestamp == held[offset]
 
