@@ -1,4 +1,4 @@
-"""Build a segment's offset index and time index from its batch headers.
+"""Build a segment's offset index, time index and minute index from its batch headers.
 
 The rule is the one that Kafka 3.9.1 and 4.1.1 follow on append (LogSegment.append) and on recovery
 (LogSegment.recover), so an index is a function of its log, one decision a batch:
@@ -7,8 +7,9 @@ The rule is the one that Kafka 3.9.1 and 4.1.1 follow on append (LogSegment.appe
     if more than index.interval.bytes lie between the last indexed batch and this one:
         offset index: (last offset of this batch, position of its first byte)
         time index:   (the remembered timestamp and offset), if above the last entry's timestamp
-    at the end: the remembered pair once more, by the same condition (a closed segment names its
-    largest timestamp)
+        minute index: the same pair, if the timestamp lies in a later minute than the last entry's
+    at the end: the remembered pair once more into the time index, by the same condition (a closed
+    segment names its largest timestamp)
 
 The first batch of a segment never gets an entry. Kafka 2.8.2 decided once an append instead, and
 every Kafka starts counting anew when it opens a log, so its live files may hold other entries than a
@@ -21,12 +22,15 @@ from libc.stdlib cimport free
 
 from seglog.errors import CorruptRecordError, InvalidArgumentError
 
-from .batch_header cimport BatchHeader
 from .index_search cimport OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from .output cimport Output, ensure_room
 from .segment_scan cimport BatchTable
 from .span cimport store_u32, store_u64
 from .status cimport NO_MEMORY, NO_SPACE, OFFSET_BACK, OFFSET_RANGE, OK, raise_status
+
+
+cdef enum:
+    MINUTE_MS = 60_000
 
 
 # What an index knows of itself; kept together so that a refused batch can be undone by assignment.
@@ -36,9 +40,11 @@ cdef struct Progress:
     int64_t max_timestamp
     int64_t offset_of_max_timestamp
     int64_t last_entry_timestamp        # of the time index, -1 before the first entry
+    int64_t last_minute                 # of the minute index's last entry, -1 before the first
     int32_t last_entry_relative_offset  # of the offset index, -1 before the first entry
     int64_t offset_entries              # in all, taken ones included
     int64_t time_entries
+    int64_t minute_entries
 
 
 @cython.final
@@ -50,6 +56,7 @@ cdef class IndexBuilder:
     """
     cdef Output offset_index
     cdef Output time_index
+    cdef Output minute_index
     cdef Progress now
     cdef int64_t max_offset_entries
     cdef int64_t max_time_entries
@@ -69,11 +76,39 @@ cdef class IndexBuilder:
         self.now.max_timestamp = -1
         self.now.offset_of_max_timestamp = -1
         self.now.last_entry_timestamp = -1
+        self.now.last_minute = -1
         self.now.last_entry_relative_offset = -1
 
     def __dealloc__(self):
         free(self.offset_index.first)
         free(self.time_index.first)
+        free(self.minute_index.first)
+
+    def resume(
+        self, int64_t offset_entries, tuple last_offset_entry not None,
+        int64_t time_entries, tuple last_time_entry not None,
+        int64_t minute_entries, int64_t last_minute_timestamp,
+    ):
+        """Go on behind index files that exist. On a new builder, before anything is added.
+
+        The files hold so many entries, the closing one not counted: the last are (offset, position) and (timestamp,
+        offset), (base_offset, 0) and (-1, -1) where there is none, and -1 for the minute index. Add next the batch
+        that the last offset entry leads to, and those after it: then the builder stands where it would had it
+        added them all.
+        """
+        cdef int64_t offset = last_offset_entry[0]
+        if self.now.end_position or self.now.offset_entries or self.now.time_entries:
+            raise InvalidArgumentError("only a new index builder may go on behind files that exist")
+        self.now.offset_entries = offset_entries
+        self.now.last_entry_position = self.now.end_position = last_offset_entry[1]
+        if offset_entries:
+            self.now.last_entry_relative_offset = <int32_t>(<uint64_t>offset - <uint64_t>self.base_offset)
+        self.now.time_entries = time_entries
+        self.now.last_entry_timestamp = self.now.max_timestamp = last_time_entry[0]
+        self.now.offset_of_max_timestamp = last_time_entry[1]
+        self.now.minute_entries = minute_entries
+        if minute_entries:
+            self.now.last_minute = last_minute_timestamp // MINUTE_MS
 
     def add(self, BatchTable table not None, Py_ssize_t first, Py_ssize_t last, int64_t file_position):
         """Index the batches [first, last) of a table; the first of them stands at `file_position` in the file.
@@ -84,6 +119,7 @@ cdef class IndexBuilder:
         cdef Progress before = self.now
         cdef int64_t offset_bytes = self.offset_index.size
         cdef int64_t time_bytes = self.time_index.size
+        cdef int64_t minute_bytes = self.minute_index.size
         cdef Py_ssize_t i = first
         cdef int64_t shift
         cdef int status = OK
@@ -94,7 +130,9 @@ cdef class IndexBuilder:
         shift = file_position - table.rows[first].position
         with nogil:
             while i < last:
-                status = self.add_batch(&table.rows[i], table.rows[i].position + shift)
+                status = self.add_batch(
+                    table.rows[i].last_offset, table.rows[i].max_timestamp,
+                    table.rows[i].position + shift, table.rows[i].size_bytes)
                 if status != OK:
                     break
                 i += 1
@@ -103,35 +141,56 @@ cdef class IndexBuilder:
         self.now = before
         self.offset_index.size = offset_bytes
         self.time_index.size = time_bytes
+        self.minute_index.size = minute_bytes
+        self.raise_refusal(status, table.rows[i].position + shift, table.rows[i].last_offset, table.window.name)
+
+    def add_one(self, int64_t last_offset, int64_t max_timestamp, int64_t size_bytes):
+        """Index one batch that stands behind the last one added. True: it made entries, to be taken.
+
+        Raises what `add` raises.
+        """
+        cdef Progress before = self.now
+        cdef int64_t time_bytes = self.time_index.size
+        cdef int status
+        if size_bytes < 0:
+            raise InvalidArgumentError(f"a batch of {size_bytes} bytes")
+        status = self.add_batch(last_offset, max_timestamp, before.end_position, size_bytes)
+        if status == OK:
+            return self.now.offset_entries != before.offset_entries
+        # The offset entry comes last, and the minute entry after the time entry: those two did not come to be.
+        self.now = before
+        self.time_index.size = time_bytes
+        self.raise_refusal(status, before.end_position, last_offset, None)
+
+    cdef int raise_refusal(self, int status, int64_t position, int64_t offset, object name) except -1:
         if status == NO_SPACE:
             raise InvalidArgumentError(
                 f"the indexes of a segment are full at {self.max_offset_entries} offset entries"
                 f" and {self.max_time_entries} time entries",
-                position=table.rows[i].position + shift,
-                offset=table.rows[i].last_offset,
-                file=table.window.name,
+                position=position, offset=offset, file=name,
                 hint="raise segment.index.bytes, or begin a new segment here",
             )
         if status == OFFSET_RANGE:
             raise CorruptRecordError(
                 f"a batch that no index entry can name: the segment begins at offset {self.base_offset},"
                 " and an entry holds 31 bits of offset and of position",
-                position=table.rows[i].position + shift,
-                offset=table.rows[i].last_offset,
-                file=table.window.name,
+                position=position, offset=offset, file=name,
             )
-        raise_status(status, table.rows[i].position + shift, table.rows[i].last_offset, table.window.name)
+        raise_status(status, position, offset, name)
+        return -1
 
-    cdef int add_batch(self, const BatchHeader* batch, int64_t position) noexcept nogil:
+    cdef int add_batch(
+        self, int64_t last_offset, int64_t max_timestamp, int64_t position, int64_t size_bytes
+    ) noexcept nogil:
         cdef Progress* now = &self.now
-        cdef uint64_t relative = <uint64_t>batch.last_offset - <uint64_t>self.base_offset
+        cdef uint64_t relative = <uint64_t>last_offset - <uint64_t>self.base_offset
         cdef uint8_t* entry
         cdef int status
-        if batch.last_offset < self.base_offset or relative > INT32_MAX or position > INT32_MAX:
+        if last_offset < self.base_offset or relative > INT32_MAX or position > INT32_MAX:
             return OFFSET_RANGE
-        if batch.max_timestamp > now.max_timestamp:
-            now.max_timestamp = batch.max_timestamp
-            now.offset_of_max_timestamp = batch.last_offset
+        if max_timestamp > now.max_timestamp:
+            now.max_timestamp = max_timestamp
+            now.offset_of_max_timestamp = last_offset
         if position - now.last_entry_position > self.index_interval_bytes:
             if now.offset_entries >= self.max_offset_entries or now.time_entries >= self.max_time_entries - 1:
                 return NO_SPACE
@@ -140,6 +199,8 @@ cdef class IndexBuilder:
             status = ensure_room(&self.offset_index, OFFSET_ENTRY_SIZE)
             if status == OK:
                 status = self.add_time_entry()
+            if status == OK:
+                status = self.add_minute_entry()
             if status != OK:
                 return status
             entry = self.offset_index.first + self.offset_index.size
@@ -149,23 +210,41 @@ cdef class IndexBuilder:
             now.offset_entries += 1
             now.last_entry_relative_offset = <int32_t>relative
             now.last_entry_position = position
-        now.end_position = position + batch.size_bytes
+        now.end_position = position + size_bytes
         return OK
 
     cdef int add_time_entry(self) noexcept nogil:
         # TimeIndex.maybeAppend: only what is strictly above the last entry; so v0, without time, has none.
         cdef Progress* now = &self.now
-        cdef uint8_t* entry
         if now.max_timestamp <= now.last_entry_timestamp:
             return OK
-        if ensure_room(&self.time_index, TIME_ENTRY_SIZE) != OK:
+        if self.put_timestamp(&self.time_index) != OK:
             return NO_MEMORY
-        entry = self.time_index.first + self.time_index.size
-        store_u64(entry, <uint64_t>now.max_timestamp)
-        store_u32(entry + 8, <uint32_t>(<uint64_t>now.offset_of_max_timestamp - <uint64_t>self.base_offset))
-        self.time_index.size += TIME_ENTRY_SIZE
         now.time_entries += 1
         now.last_entry_timestamp = now.max_timestamp
+        return OK
+
+    cdef int add_minute_entry(self) noexcept nogil:
+        # A negative timestamp is none, and the quotient of -1 is 0 in C.
+        cdef Progress* now = &self.now
+        if now.max_timestamp < 0 or now.max_timestamp // MINUTE_MS <= now.last_minute:
+            return OK
+        if self.put_timestamp(&self.minute_index) != OK:
+            return NO_MEMORY
+        now.minute_entries += 1
+        now.last_minute = now.max_timestamp // MINUTE_MS
+        return OK
+
+    cdef int put_timestamp(self, Output* index) noexcept nogil:
+        """The largest timestamp and the offset of its batch, as an entry of the time index or the minute index."""
+        cdef Progress* now = &self.now
+        cdef uint8_t* entry
+        if ensure_room(index, TIME_ENTRY_SIZE) != OK:
+            return NO_MEMORY
+        entry = index.first + index.size
+        store_u64(entry, <uint64_t>now.max_timestamp)
+        store_u32(entry + 8, <uint32_t>(<uint64_t>now.offset_of_max_timestamp - <uint64_t>self.base_offset))
+        index.size += TIME_ENTRY_SIZE
         return OK
 
     def finish(self):
@@ -186,6 +265,12 @@ cdef class IndexBuilder:
         self.time_index.size = 0
         return taken
 
+    def take_minute_entries(self):
+        """The bytes to append to the `.time.index` file: all entries since the last call."""
+        taken = PyBytes_FromStringAndSize(<const char*>self.minute_index.first, self.minute_index.size)
+        self.minute_index.size = 0
+        return taken
+
     @property
     def is_full(self):
         """No further entry fits: Kafka rolls the segment before the next append (LogSegment.shouldRoll)."""
@@ -203,6 +288,11 @@ cdef class IndexBuilder:
     def time_entries(self):
         """How many entries the time index has, taken ones included."""
         return self.now.time_entries
+
+    @property
+    def minute_entries(self):
+        """How many entries the minute index has, taken ones included."""
+        return self.now.minute_entries
 
     @property
     def max_timestamp(self):

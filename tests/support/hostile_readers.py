@@ -31,12 +31,13 @@ from seglog.log.partition import Partition
 from seglog.log.partition_metadata import PartitionMetadata
 from seglog.log.producer_snapshot import ProducerSnapshot
 from seglog.log.producer_state import ProducerState
+from seglog.segment.indexes import index_bytes
 from seglog.segment.offset_index import OffsetIndex
 from seglog.segment.segment import Segment
 from seglog.segment.time_index import TimeIndex
 from seglog.segment.transaction_index import TransactionIndex
 from seglog.tools.cli import cli
-from seglog.upkeep.index_rebuild import index_bytes, rebuild_indexes
+from seglog.upkeep.index_rebuild import rebuild_indexes
 from seglog.upkeep.verify import LEVELS, verify
 from support.hostile_files import LOG_DIR_FILES, Case
 

@@ -7,8 +7,8 @@ from seglog.errors import (
     UnsupportedForMessageFormatError,
 )
 from seglog.log.partition import Partition
+from seglog.segment.indexes import index_bytes
 from seglog.upkeep.directory_conversion import convert
-from seglog.upkeep.index_rebuild import index_bytes
 from seglog.upkeep.proof import PROOF_FILE, Proof
 from seglog.upkeep.verify import verify
 from support.conversion import config_of, source_of, tree

@@ -14,6 +14,7 @@ class End(NamedTuple):
     next_offset: int        # one past the last offset in them
     offset_entries: int = 0     # entries of .index that lead into them
     time_entries: int = 0       # entries of .timeindex
+    minute_entries: int = 0     # entries of .time.index, where there is one
 
 
 class PublishedEnd:

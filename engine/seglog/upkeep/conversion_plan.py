@@ -17,8 +17,8 @@ from seglog.format.compression import Codec
 from seglog.fs.files import FileSystem
 from seglog.fs.refusals import refusals
 from seglog.log.partition import Partition
+from seglog.segment.roll import RELATIVE_OFFSET_MAX
 from seglog.segment.segment import Segment
-from seglog.segment.writer import RELATIVE_OFFSET_MAX
 from seglog.upkeep.conversion_forecast import Forecast
 from seglog.upkeep.conversion_losses import Losses, LossSurvey
 from seglog.upkeep.conversion_profile import Profile

@@ -22,6 +22,7 @@ from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import LOG_DIR_LOCK, SHARED, holder, lock_log_dir
 from seglog.fs.staging import Staging, remove_leftovers
 from seglog.log.partition import Partition
+from seglog.segment.indexes import index_bytes
 from seglog.segment.segment import Segment
 from seglog.upkeep.conversion_losses import LossSurvey
 from seglog.upkeep.conversion_plan import (
@@ -36,7 +37,6 @@ from seglog.upkeep.conversion_plan import (
 )
 from seglog.upkeep.conversion_profile import SLICE_BYTES, Aborted, Profile, slices
 from seglog.upkeep.conversion_state import ConversionState, StateBelowV2, StateOfV2, read
-from seglog.upkeep.index_rebuild import index_bytes
 from seglog.upkeep.proof import EVERYTHING, PROOF_FILE, Proof, SegmentProof, View, digest
 from seglog.upkeep.segment_parts import SegmentParts
 
@@ -302,8 +302,7 @@ class _Conversion:
 
     def _check_indexes(self, segment: Segment) -> None:
         """The indexes on disk are those that the .log on disk gives. Raises ProofMismatchError."""
-        suffixes = names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX
-        for suffix, entries in zip(suffixes, index_bytes(segment, self._plan.config), strict=True):
+        for suffix, entries in index_bytes(segment, self._plan.config).files(self._plan.config):
             path = segment.path.with_suffix(suffix)
             if read(path) != entries:
                 raise ProofMismatchError("the index is not the one that its log gives", file=path)

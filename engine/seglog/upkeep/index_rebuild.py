@@ -3,7 +3,8 @@
 An index is a function of the log (Kafka's LogSegment.recover): what is written here is what a broker
 would write after an unclean shutdown, trimmed. An older broker's index may hold other entries and be as
 true; it is replaced all the same, and kept as `.bak`. A file that already holds the right bytes is
-left alone, so that running this twice changes nothing the second time.
+left alone, so that running this twice changes nothing the second time. A minute index is written where one is
+configured or there.
 
 A .txnindex is a function of the log, too, but not after compaction: the cleaner forgets aborted transactions
 whose data is gone. So one that lists more than the log shows is left alone; one that does not parse, or
@@ -17,7 +18,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from seglog._kernels.index_build import IndexBuilder
 from seglog.config import LogConfig
 from seglog.errors import (
     CorruptIndexError,
@@ -36,6 +36,8 @@ from seglog.log.partition import Partition
 from seglog.log.producer_snapshot import ProducerEntry, ProducerSnapshot
 from seglog.log.producer_state import ProducerState
 from seglog.segment import transaction_index
+from seglog.segment.indexes import index_bytes
+from seglog.segment.minute_index import minute_index_path
 from seglog.segment.offset_index import OffsetIndex
 from seglog.segment.segment import Segment
 from seglog.segment.time_index import TimeIndex
@@ -67,29 +69,6 @@ class RefusedSegment:
     error: SeglogError
 
 
-def index_bytes(
-    segment: Segment, config: LogConfig, *, progress: Callable[[int], None] | None = None
-) -> tuple[bytes, bytes]:
-    """The right .index and .timeindex of a segment.
-
-    `progress` is called with the position reached. Raises CorruptRecordError where the log is damaged,
-    InvalidArgumentError where the entries would pass segment.index.bytes: a broker refuses such a file.
-    """
-    builder = IndexBuilder(
-        segment.base_offset, config.index_interval_bytes, max_index_bytes=config.segment_index_bytes
-    )
-    offset_entries, time_entries = [], []
-    for table in segment.tables():
-        builder.add(table, 0, len(table), table[0].position)
-        offset_entries.append(builder.take_offset_entries())
-        time_entries.append(builder.take_time_entries())
-        if progress is not None:
-            progress(table.end)
-    builder.finish()
-    time_entries.append(builder.take_time_entries())
-    return b"".join(offset_entries), b"".join(time_entries)
-
-
 def rebuild_indexes(
     path: str | Path,
     *,
@@ -111,15 +90,16 @@ def rebuild_indexes(
         total, done = sum(s.size_bytes for s in wanted), 0
         for segment in wanted:
             try:
-                offset_index, time_index = index_bytes(
-                    segment, partition.config, progress=_shifted(progress, done, total)
-                )
+                right = index_bytes(segment, partition.config, progress=_shifted(progress, done, total))
             except CorruptRecordError as e:
                 yield RefusedSegment(os.fspath(segment.path), e)
             else:
                 base = segment.path
-                yield _put(fs, base.with_suffix(names.OFFSET_INDEX_SUFFIX), offset_index, OffsetIndex.ENTRY_SIZE)
-                yield _put(fs, base.with_suffix(names.TIME_INDEX_SUFFIX), time_index, TimeIndex.ENTRY_SIZE)
+                yield _put(fs, base.with_suffix(names.OFFSET_INDEX_SUFFIX), right.offset_index, OffsetIndex.ENTRY_SIZE)
+                yield _put(fs, base.with_suffix(names.TIME_INDEX_SUFFIX), right.time_index, TimeIndex.ENTRY_SIZE)
+                minute_index = minute_index_path(segment)
+                if partition.config.time_index_minute_enabled or minute_index.exists():
+                    yield _put(fs, minute_index, right.minute_index, TimeIndex.ENTRY_SIZE)
             done += segment.size_bytes
         if not only:
             for segment, raw in _transaction_indexes(partition):

@@ -1,0 +1,390 @@
+"""One segment that is appended to, with all its index files.
+
+The caller brings finished batches, as they shall stand in the file; here nothing is encoded or checked beyond what
+keeps the segment addressable. Bytes go to the .log by a write at its end, then the index entries that they make to
+the ends of their files: one decision a batch (IndexBuilder), so that the files are a function of the log however
+often it was closed and opened. They hold entries only, no preallocated zeros.
+
+A closed segment's time index ends with a closing entry, which names its largest timestamp and which a log that goes on
+would not have there. Opening counts it out and leaves it in the file: the next real entry, or the closing entry of the
+next close, is written over it, for timestamps only rise and one of the two is bound to come. So no index is cut, under
+whoever has it mapped, and opening writes nothing. Entries that `end` has counted do not change any more.
+
+After a failed write what is on disk is unknown. `end` then stays where it was, `failure` says why, and all but `close`
+is refused: whoever opens the log again recovers it.
+"""
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from seglog._kernels.index_build import IndexBuilder
+from seglog._kernels.segment_scan import BatchTable, scan
+from seglog._kernels.window import Window
+from seglog.config import LogConfig
+from seglog.errors import CorruptIndexError, CorruptRecordError, InvalidArgumentError, StorageError
+from seglog.format import names
+from seglog.fs.files import FileSystem, WritableFile
+from seglog.fs.mapping import Mapping
+from seglog.segment.offset_index import OffsetIndex
+from seglog.segment.open_indexes import open_indexes
+from seglog.segment.published import End
+from seglog.segment.roll import RollRule
+from seglog.segment.time_index import TimeIndex
+from seglog.segment.transaction_index import ENTRY_SIZE as TRANSACTION_ENTRY_SIZE
+from seglog.segment.transaction_index import AbortedTransaction
+
+
+class SegmentAppender:
+    """`SegmentAppender.create(...)` or `.open(...)`: the end of one log, which grows.
+
+    Calls must be ordered by the caller, but for `sync`, which may run beside appends. `end` is what is written, a
+    tuple that each append replaces: what a PublishedEnd is given. Errors are StorageError.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: Path,
+        config: LogConfig,
+        rule: RollRule,
+        builder: IndexBuilder,
+        *,
+        begun_ms: int,
+    ) -> None:
+        self.path = path
+        self.base_offset = rule.base_offset
+        self.end = End(0, rule.base_offset)
+        self.failure: StorageError | None = None
+        self.rule = rule
+        self._fs = fs
+        self._builder = builder
+        self._begun_ms = begun_ms
+        self._idle_roll = config.segment_idle_roll
+        self._files: list[WritableFile] = []
+        self._log: WritableFile
+        self._offset_index: WritableFile
+        self._time_index: WritableFile
+        self._minute_index: WritableFile | None = None
+        self._transaction_index: WritableFile | None = None
+        self._closing_entry = b""       # what the time index holds behind the entries of `end`
+        self._new_names = False         # a name was made that the directory was not synced for
+        self._sealed = False
+
+    # --- making one ----------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        fs: FileSystem,
+        directory: Path,
+        base_offset: int,
+        config: LogConfig,
+        created_ms: int,
+        *,
+        jitter_ms: int = 0,
+        sync_names: bool = True,
+    ) -> Self:
+        """A new, empty segment, whose names are durable at return. Where that fails, what was made goes again.
+
+        `created_ms` is the clock now; `jitter_ms` is the segment's own (roll.segment_jitter_ms). `sync_names` False:
+        the caller syncs the directory.
+        """
+        path = directory / names.file_name(base_offset, names.LOG_SUFFIX)
+        builder = IndexBuilder(base_offset, config.index_interval_bytes, max_index_bytes=config.segment_index_bytes)
+        rule = RollRule(base_offset, config, created_ms, jitter_ms)
+        self = cls(fs, path, config, rule, builder, begun_ms=created_ms)
+        try:
+            self._take_files(config, lambda path, _: fs.create(path))
+            if sync_names:
+                fs.sync_directory(directory)
+        except BaseException as error:
+            self.close()
+            for file in self._files:
+                try:
+                    fs.unlink(file.path)
+                except StorageError as refusal:
+                    error.add_note(f"{file.path} is left over: {refusal.what}")
+            raise
+        return self
+
+    @classmethod
+    def open(
+        cls,
+        fs: FileSystem,
+        directory: Path,
+        base_offset: int,
+        config: LogConfig,
+        end_position: int,
+        next_offset: int,
+        created_ms: int,
+        *,
+        jitter_ms: int = 0,
+    ) -> Self:
+        """A segment that exists and holds whole batches to its end, recovered where that was needed.
+
+        `created_ms` is the clock now: Kafka's segment.ms counts from the opening where records have no time.
+        Writes nothing, unless index files are missing or not right: then they are made anew, durably. Raises
+        CorruptRecordError where the .log is no such thing, InvalidArgumentError where it has another size.
+        """
+        path = directory / names.file_name(base_offset, names.LOG_SUFFIX)
+        rule = RollRule(base_offset, config, created_ms, jitter_ms)
+        with Mapping(path) as mapping:
+            window = Window(mapping, str(path))
+            if len(window) != end_position:
+                raise InvalidArgumentError(f"the log has {len(window)} bytes, not {end_position}", file=path)
+            indexes = open_indexes(fs, path, base_offset, config, window)
+            if end_position:
+                rule.first_timestamp = scan(window, max_batches=1)[0].max_timestamp
+                if indexes.next_offset != next_offset:
+                    raise CorruptRecordError(
+                        f"the last batch ends before offset {indexes.next_offset}, expected {next_offset}", file=path
+                    )
+        begun_ms = min(created_ms, path.stat().st_mtime_ns // 1_000_000)
+        self = cls(fs, path, config, rule, indexes.builder, begun_ms=begun_ms)
+        self._closing_entry = indexes.closing_entry
+        try:
+            self.end = End(end_position, next_offset)
+            self._take_files(config, fs.open_write)
+            self._put_end(end_position, next_offset)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _take_files(self, config: LogConfig, take: Callable[[Path, int], WritableFile]) -> None:
+        """Each file of the segment, by its path and the position at which appends go on."""
+        builder = self._builder
+        self._log = self._take(take, names.LOG_SUFFIX, self.end.position)
+        self._offset_index = self._take(
+            take, names.OFFSET_INDEX_SUFFIX, builder.offset_entries * OffsetIndex.ENTRY_SIZE
+        )
+        self._time_index = self._take(take, names.TIME_INDEX_SUFFIX, builder.time_entries * TimeIndex.ENTRY_SIZE)
+        if config.time_index_minute_enabled:
+            self._minute_index = self._take(
+                take, names.MINUTE_INDEX_SUFFIX, builder.minute_entries * TimeIndex.ENTRY_SIZE
+            )
+
+    def _take(self, take: Callable[[Path, int], WritableFile], suffix: str, position: int) -> WritableFile:
+        file = take(self.path.with_suffix(suffix), position)
+        self._files.append(file)
+        return file
+
+    # --- what it is ------------------------------------------------------------------------------
+
+    @property
+    def next_offset(self) -> int:
+        """One past the last offset."""
+        return self.end.next_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of batches."""
+        return self.end.position
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp of the segment, -1 where none has one."""
+        return self._builder.max_timestamp
+
+    @property
+    def offset_of_max_timestamp(self) -> int:
+        """The last offset of the first batch that holds it, -1 where none does."""
+        return self._builder.offset_of_max_timestamp
+
+    @property
+    def index_entries_left(self) -> int:
+        """How many more entries the indexes may get; 0 or less: one of them is full."""
+        return self.rule.entries_left(self.end.offset_entries, self.end.time_entries)
+
+    def should_roll(self, append_bytes: int, max_timestamp: int, last_offset: int, now_ms: int) -> bool:
+        """Whether an append of so many bytes, up to that time and offset, goes to a new segment: see RollRule."""
+        return self.rule.is_due(
+            self.end.position, self.index_entries_left, append_bytes, max_timestamp, last_offset, now_ms
+        )
+
+    def idle_roll_is_due(self, now_ms: int) -> bool:
+        """Whether segment.idle.roll is set and the segment is older than segment.ms by the clock.
+
+        It is as old as this appender, or as the last write that the .log's time of change tells of.
+        """
+        return self._idle_roll and self.rule.is_idle(self.end.position, self._begun_ms, now_ms)
+
+    # --- appending -------------------------------------------------------------------------------
+
+    def append_batch(self, raw: bytes, base_offset: int, last_offset: int, max_timestamp: int) -> None:
+        """Write one finished batch of which the caller knows that it says this. No scan.
+
+        Raises CorruptRecordError where an offset is not above those before it, or no index entry can name it,
+        InvalidArgumentError where the indexes are full: then nothing has changed.
+        """
+        end = self.end
+        self._check(base_offset)
+        try:
+            made_entries = self._builder.add_one(last_offset, max_timestamp, len(raw))
+            self._log.append(raw)
+            if made_entries:
+                self._write_entries()
+            if end.position == 0:
+                self.rule.first_timestamp = max_timestamp
+            self._put_end(end.position + len(raw), last_offset + 1)
+        except (CorruptRecordError, InvalidArgumentError):
+            raise
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def append(self, window: Window, table: BatchTable, first: int = 0, stop: int | None = None) -> None:
+        """Write the batches [first, stop) of `table`, which was scanned from `window`, by one write.
+
+        Raises what `append_batch` raises.
+        """
+        stop = len(table) if stop is None else stop
+        if first == stop:
+            return
+        begin, last = table[first], table[stop - 1]
+        end = self.end
+        # Where a wrapper begins is inside of it.
+        self._check(begin.base_offset if begin.magic == 2 else begin.last_offset)
+        size_bytes = last.position + last.size_bytes - begin.position
+        try:
+            self._builder.add(table, first, stop, end.position)
+            self._log.append(memoryview(window)[begin.position : begin.position + size_bytes])
+            self._write_entries()
+            if end.position == 0:
+                self.rule.first_timestamp = begin.max_timestamp
+            self._put_end(end.position + size_bytes, last.last_offset + 1)
+        except (CorruptRecordError, InvalidArgumentError):
+            raise
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def add_aborted(self, transaction: AbortedTransaction) -> None:
+        """Write a line of the .txnindex: of a transaction whose abort marker stands in this segment.
+
+        Raises CorruptIndexError where the file ends with a part of a line.
+        """
+        self._check(self.end.next_offset)
+        try:
+            if self._transaction_index is None:
+                self._transaction_index = self._open_transaction_index()
+                self._files.append(self._transaction_index)
+            self._transaction_index.append(transaction.to_bytes())
+        except CorruptIndexError:
+            raise
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _open_transaction_index(self) -> WritableFile:
+        path = self.path.with_suffix(names.TRANSACTION_INDEX_SUFFIX)
+        if not path.exists():
+            self._new_names = True
+            return self._fs.create(path)
+        file = self._fs.open_write(path)
+        if file.position % TRANSACTION_ENTRY_SIZE:
+            file.close()
+            raise CorruptIndexError(
+                f"{file.position} bytes are no multiple of the {TRANSACTION_ENTRY_SIZE}-byte entry", file=path
+            )
+        return file
+
+    def _write_entries(self) -> None:
+        """Write what the builder made. Nothing where it made none."""
+        if raw := self._builder.take_offset_entries():
+            self._offset_index.append(raw)
+        if raw := self._builder.take_time_entries():
+            self._closing_entry = b""       # written over
+            self._time_index.append(raw)
+        if (raw := self._builder.take_minute_entries()) and self._minute_index is not None:
+            self._minute_index.append(raw)
+
+    def _put_end(self, position: int, next_offset: int) -> None:
+        builder = self._builder
+        self.end = End(
+            position, next_offset, builder.offset_entries, builder.time_entries,
+            0 if self._minute_index is None else builder.minute_entries,
+        )  # fmt: skip
+
+    # --- the disk --------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Return when the batches of `end`, as it was before the call, are on the disk (fdatasync of the .log).
+
+        The indexes are not: after a crash they are made anew from the log.
+        """
+        self._check(self.end.next_offset, sealed=True)
+        try:
+            self._log.sync_data()
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def seal(self, *, mtime_ns: int | None = None) -> None:
+        """Write the closing time entry and sync all files: before the log rolls, and before it is closed.
+
+        Writes nothing to a segment that was opened and not appended to. Nothing can be appended after it. With
+        `mtime_ns` the files get that time: a segment without timestamps is as old as its file (Kafka's retention).
+        """
+        if self._sealed:
+            return
+        self._check(self.end.next_offset)
+        try:
+            self._seal(mtime_ns)
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _seal(self, mtime_ns: int | None) -> None:
+        self._sealed = True
+        self._builder.finish()
+        raw = self._builder.take_time_entries()
+        if raw != self._closing_entry:
+            self._time_index.append(raw)
+        for file in self._files:
+            if mtime_ns is not None:
+                self._fs.set_mtime(file.path, mtime_ns)
+            if file.unsynced or mtime_ns is not None:
+                file.sync()
+        if self._new_names:
+            self._fs.sync_directory(self.path.parent)
+        self._put_end(self.end.position, self.end.next_offset)
+
+    def close(self) -> None:
+        """Give the descriptors back; nobody may be inside of `sync`. Twice is fine. Without `seal` before it the
+        segment has no closing entry, and nothing says that it is durable.
+        """
+        self._sealed = True
+        with ExitStack() as stack:
+            for file in self._files:
+                stack.callback(file.close)
+
+    # --- refusals --------------------------------------------------------------------------------
+
+    def _check(self, base_offset: int, *, sealed: bool = False) -> None:
+        """Raise what keeps a batch that begins at `base_offset` from being appended."""
+        if self.failure is not None:
+            raise StorageError(
+                f"cannot go on after an error: {self.failure.what}",
+                file=self.path,
+                hint="what is on disk is unknown: open again, which recovers",
+                errno=self.failure.errno,
+            ) from self.failure
+        if self._sealed and not sealed:
+            raise StorageError("cannot write: the segment was sealed", file=self.path)
+        if base_offset < self.end.next_offset:
+            raise CorruptRecordError(
+                f"a batch from offset {base_offset} on, expected {self.end.next_offset} or above",
+                file=self.path, position=self.end.position, offset=base_offset,
+            )  # fmt: skip
+
+    def _fail(self, error: BaseException) -> None:
+        """After this nothing is written any more: files and builder may have come to different ends."""
+        if self.failure is not None:
+            return
+        if isinstance(error, StorageError):
+            # A copy: the error itself holds the frames of the call, and what lives in them.
+            self.failure = StorageError(error.what, file=error.file, hint=error.hint, errno=error.errno)
+        else:
+            self.failure = StorageError(f"a write was interrupted by {type(error).__name__}", file=self.path)

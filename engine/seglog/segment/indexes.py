@@ -1,0 +1,62 @@
+"""The index files of a segment as a function of its log (Kafka's LogSegment.recover)."""
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from seglog._kernels.index_build import IndexBuilder
+from seglog._kernels.segment_scan import BatchTable
+from seglog.config import LogConfig
+from seglog.format import names
+
+if TYPE_CHECKING:
+    from seglog.segment.segment import Segment
+
+
+class IndexBytes(NamedTuple):
+    """What .index, .timeindex and .time.index hold. The minute index is there whether or not it is configured."""
+
+    offset_index: bytes
+    time_index: bytes
+    minute_index: bytes
+
+    def files(self, config: LogConfig) -> list[tuple[str, bytes]]:
+        """(suffix, bytes) of each index file that a segment has with this configuration."""
+        files = [(names.OFFSET_INDEX_SUFFIX, self.offset_index), (names.TIME_INDEX_SUFFIX, self.time_index)]
+        if config.time_index_minute_enabled:
+            files.append((names.MINUTE_INDEX_SUFFIX, self.minute_index))
+        return files
+
+
+def index_bytes(
+    segment: "Segment", config: LogConfig, *, progress: Callable[[int], None] | None = None
+) -> IndexBytes:
+    """The right indexes of a closed segment: the closing time entry is among them.
+
+    `progress` is called with the position reached. Raises CorruptRecordError where the log is damaged,
+    InvalidArgumentError where the entries would pass segment.index.bytes: a broker refuses such a file.
+    """
+    return index_bytes_of(segment.tables(), segment.base_offset, config, progress=progress)
+
+
+def index_bytes_of(
+    tables: Iterable[BatchTable],
+    base_offset: int,
+    config: LogConfig,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> IndexBytes:
+    """The same for all the batches of a segment, in the order of the file, each where the file has it."""
+    builder = IndexBuilder(base_offset, config.index_interval_bytes, max_index_bytes=config.segment_index_bytes)
+    taken = []
+    for table in tables:
+        if len(table):
+            builder.add(table, 0, len(table), table[0].position)
+            taken.append(_take(builder))
+        if progress is not None:
+            progress(table.end)
+    builder.finish()
+    taken.append(_take(builder))
+    return IndexBytes(*map(b"".join, zip(*taken, strict=True)))
+
+
+def _take(builder: IndexBuilder) -> tuple[bytes, bytes, bytes]:
+    return builder.take_offset_entries(), builder.take_time_entries(), builder.take_minute_entries()

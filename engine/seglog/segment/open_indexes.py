@@ -1,0 +1,166 @@
+"""The index files of a segment that goes on: where they stand, and whether they are what the rule made of the log.
+
+Looked at are the ends only, so that opening a log costs the same however long it is: from the batch that the last
+offset entry leads to, the headers are read to the end of the log, and what they add must be what the files say. Files
+of a broker that counted anew when it opened the log, or decided once an append (before 3.9.1), are told by that where
+their end differs, and are made anew from the whole log; further up they may differ and are as true.
+"""
+import errno
+import struct
+from bisect import bisect_left
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from seglog._kernels.index_build import IndexBuilder
+from seglog._kernels.segment_scan import BatchTable, scan
+from seglog._kernels.status import Status, words
+from seglog._kernels.window import Window
+from seglog.config import LogConfig
+from seglog.errors import CorruptIndexError, CorruptRecordError, StorageError
+from seglog.format import names
+from seglog.fs.aside import write_atomically
+from seglog.fs.files import FileSystem
+from seglog.fs.mapping import Mapping, read_file
+from seglog.segment.indexes import index_bytes_of
+from seglog.segment.minute_index import MINUTE_MS
+from seglog.segment.segment import SCAN_BATCHES
+
+_OFFSET_ENTRY = struct.Struct(">ii")
+_TIME_ENTRY = struct.Struct(">qi")
+
+
+class OpenIndexes(NamedTuple):
+    """What an appender goes on with."""
+
+    builder: IndexBuilder
+    next_offset: int            # one past the last batch, the base offset where there is none
+    closing_entry: bytes        # that stands in the time index behind the builder's entries; empty: none does
+
+
+def open_indexes(
+    fs: FileSystem, path: Path, base_offset: int, config: LogConfig, window: Window
+) -> OpenIndexes:
+    """The indexes of the .log at `path`, all of whose bytes are in `window`; made anew where they are not right.
+
+    Raises CorruptRecordError where the log does not consist of whole batches, InvalidArgumentError where its
+    indexes would pass segment.index.bytes.
+    """
+    try:
+        return _resumed(path, base_offset, config, window)
+    except (CorruptIndexError, FileNotFoundError):
+        _rebuild(fs, path, base_offset, config, window)
+        return _resumed(path, base_offset, config, window)
+
+
+def _rebuild(fs: FileSystem, path: Path, base_offset: int, config: LogConfig, window: Window) -> None:
+    right = index_bytes_of(_tables(window, 0, path), base_offset, config)
+    for suffix, raw in right.files(config):
+        index = path.with_suffix(suffix)
+        if not index.exists() or read_file(index) != raw:
+            write_atomically(fs, index, raw)
+
+
+def _tables(window: Window, position: int, path: Path) -> Iterator[BatchTable]:
+    """The headers from `position` to the end of the log. Raises CorruptRecordError where there is another thing."""
+    while position < len(window):
+        table = scan(window, position, max_batches=SCAN_BATCHES)
+        if table.stop not in (Status.OK, Status.LIMIT):
+            raise CorruptRecordError(words(table.stop), file=path, position=table.end)
+        yield table
+        position = table.end
+
+
+def _resumed(path: Path, base_offset: int, config: LogConfig, window: Window) -> OpenIndexes:
+    """Raises FileNotFoundError or CorruptIndexError where the files are not what the rule makes of the log."""
+    offsets = _Entries(path.with_suffix(names.OFFSET_INDEX_SUFFIX), _OFFSET_ENTRY)
+    times = _Entries(path.with_suffix(names.TIME_INDEX_SUFFIX), _TIME_ENTRY)
+    relative_offset, position = offsets.last if offsets.count else (-1, 0)
+    if offsets.count and not 0 < position < len(window):
+        raise offsets.wrong(f"leads to position {position} of {len(window)}")
+    # A time entry is made with an offset entry and names no later batch; what does came at the close.
+    closing = times.last if times.count and times.last[1] > relative_offset else None
+    if closing is not None:
+        times.count -= 1
+    timestamp, relative_of_timestamp = times.last if times.count else (-1, -1)
+    if relative_of_timestamp > relative_offset or times.count > offsets.count:
+        raise times.wrong("has more than one entry that no entry of the offset index goes with")
+    builder = IndexBuilder(base_offset, config.index_interval_bytes, max_index_bytes=config.segment_index_bytes)
+    minutes = _minute_entries(path, times) if config.time_index_minute_enabled else 0
+    builder.resume(
+        offsets.count, (base_offset + relative_offset, position),
+        times.count, (timestamp, base_offset + relative_of_timestamp if times.count else -1),
+        minutes, timestamp,
+    )  # fmt: skip
+    next_offset = base_offset
+    try:
+        for table in _tables(window, position, path):
+            next_offset = table[-1].last_offset + 1
+            first = table[0]
+            if first.position == position and offsets.count and first.last_offset != base_offset + relative_offset:
+                raise offsets.wrong(f"leads to a batch that ends with offset {first.last_offset}")
+            builder.add(table, 0, len(table), first.position)
+    except CorruptRecordError as error:
+        raise offsets.wrong("does not lead to batches") from error
+    if builder.offset_entries != offsets.count:
+        raise offsets.wrong("is not the last that the log makes")
+    if not times.count and offsets.count and next(_tables(window, 0, path))[0].max_timestamp >= 0:
+        raise times.wrong("is missing")
+    expected = closing_entry(builder, timestamp)
+    if closing is not None and _TIME_ENTRY.pack(*closing) != expected:
+        raise times.wrong("does not name the largest timestamp")
+    return OpenIndexes(builder, next_offset, b"" if closing is None else expected)
+
+
+def closing_entry(builder: IndexBuilder, last_timestamp: int) -> bytes:
+    """What a time index whose last entry has `last_timestamp` gets at a close; empty where nothing is later."""
+    if builder.max_timestamp <= last_timestamp:
+        return b""
+    return _TIME_ENTRY.pack(builder.max_timestamp, builder.offset_of_max_timestamp - builder.base_offset)
+
+
+def _minute_entries(path: Path, times: "_Entries") -> int:
+    """How many entries the minute index has, if it goes as far as the time index, of which it is a part."""
+    minutes = _Entries(path.with_suffix(names.MINUTE_INDEX_SUFFIX), _TIME_ENTRY)
+    if minutes.count and times.count:
+        minute = minutes.last[0] // MINUTE_MS
+        slot = times.first_slot_at(minute * MINUTE_MS)
+        if slot < times.count and times[slot] == minutes.last and times.last[0] // MINUTE_MS == minute:
+            return minutes.count
+    elif minutes.count == times.count:
+        return 0
+    raise minutes.wrong("is not what the time index says of its last minute")
+
+
+class _Entries:
+    """The entries of one index file, the first `count` of them."""
+
+    def __init__(self, path: Path, entry: struct.Struct) -> None:
+        self._path = path
+        self._entry = entry
+        try:
+            self._bytes = memoryview(Mapping(path))
+        except StorageError as error:
+            if error.errno == errno.ENOENT:
+                raise FileNotFoundError(path) from error
+            raise
+        self.count, rest = divmod(len(self._bytes), entry.size)
+        if rest:
+            raise self.wrong(f"is followed by {rest} bytes, which are no entry")
+
+    def __getitem__(self, slot: int) -> tuple[int, int]:
+        first, second = self._entry.unpack_from(self._bytes, slot * self._entry.size)
+        return first, second
+
+    @property
+    def last(self) -> tuple[int, int]:
+        return self[self.count - 1]
+
+    def first_slot_at(self, key: int) -> int:
+        """The first slot whose key is at or above `key`."""
+        return bisect_left(range(self.count), key, key=lambda slot: self[slot][0])
+
+    def wrong(self, how: str) -> CorruptIndexError:
+        return CorruptIndexError(
+            f"the last entry {how}", file=self._path, position=max(self.count - 1, 0) * self._entry.size
+        )

@@ -1,0 +1,91 @@
+"""When a log leaves a segment for a new one, and what the new one is called: Kafka's LogSegment.shouldRoll.
+
+Decided before each append, for the whole append: its size, its largest timestamp, its last offset. Nothing here
+touches a file or reads a clock.
+"""
+from collections.abc import Callable
+
+from seglog.config import LogConfig
+from seglog.segment.offset_index import OffsetIndex
+from seglog.segment.time_index import TimeIndex
+
+# An index entry holds the offset as a signed int32 above the segment's base
+# (LogSegment.canConvertToRelativeOffset).
+RELATIVE_OFFSET_MAX = 2**31 - 1
+
+
+class RollRule:
+    """The rule for one segment: what it began with, and the limits of its configuration.
+
+    `created_ms` is the clock when the segment was made or, as in Kafka, last opened; `jitter_ms` is its share of
+    segment.jitter.ms. `first_timestamp` is the largest of the segment's first batch, None before there is one.
+    """
+
+    __slots__ = (
+        "base_offset", "created_ms", "first_timestamp", "index_interval_bytes", "offset_entries_max", "segment_bytes",
+        "segment_ms", "time_entries_max",
+    )  # fmt: skip
+
+    def __init__(self, base_offset: int, config: LogConfig, created_ms: int, jitter_ms: int = 0) -> None:
+        self.base_offset = base_offset
+        self.segment_bytes = config.segment_bytes
+        self.index_interval_bytes = config.index_interval_bytes
+        self.segment_ms = config.segment_ms - jitter_ms
+        self.created_ms = created_ms
+        self.first_timestamp: int | None = None
+        self.offset_entries_max = config.segment_index_bytes // OffsetIndex.ENTRY_SIZE
+        # The last slot of a time index is kept for its closing entry (TimeIndex.isFull).
+        self.time_entries_max = config.segment_index_bytes // TimeIndex.ENTRY_SIZE - 1
+
+    def entries_left(self, offset_entries: int, time_entries: int) -> int:
+        """How many more index entries may be made; 0 or less: an index is full."""
+        return min(self.offset_entries_max - offset_entries, self.time_entries_max - time_entries)
+
+    def is_due(
+        self,
+        size_bytes: int,
+        entries_left: int,
+        append_bytes: int,
+        max_timestamp: int,
+        last_offset: int,
+        now_ms: int,
+    ) -> bool:
+        """Whether a segment of `size_bytes` is left before an append of so many bytes, up to that offset and time.
+
+        An append larger than segment.bytes rolls an empty segment, too, in Kafka: LogValidator refuses it before.
+        """
+        return (
+            append_bytes > self.segment_bytes - size_bytes
+            or (size_bytes > 0 and self._waited_ms(max_timestamp, now_ms) > self.segment_ms)
+            or entries_left <= 0
+            or not 0 <= last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
+        )
+
+    def _waited_ms(self, max_timestamp: int, now_ms: int) -> int:
+        """LogSegment.timeWaitedForRoll: by the records' time where the first batch has one, else by the clock."""
+        first = self.first_timestamp
+        if first is not None and first >= 0:
+            return max_timestamp - first
+        return now_ms - self.created_ms
+
+    def is_idle(self, size_bytes: int, begun_ms: int, now_ms: int) -> bool:
+        """Whether a segment that the clock saw at `begun_ms` is older than segment.ms, and not empty.
+
+        By the clock alone: a segment of old records is not left behind on sight.
+        """
+        return size_bytes > 0 and now_ms - begun_ms > self.segment_ms
+
+
+def new_base_offset(first_offset: int | None, last_offset: int, log_end_offset: int) -> int:
+    """The base offset of the segment that begins with an append (UnifiedLog.maybeRoll, LocalLog.roll).
+
+    Its first offset, above a hole where there is one. `first_offset` None: a follower's v0 or v1, where Kafka does
+    not open the wrapper to find it and takes the lowest that the last offset can be told from.
+    """
+    return max(last_offset - RELATIVE_OFFSET_MAX if first_offset is None else first_offset, log_end_offset)
+
+
+def segment_jitter_ms(config: LogConfig, randrange: Callable[[int], int]) -> int:
+    """By how much one segment's segment.ms is shortened (LogConfig.randomSegmentJitter)."""
+    most = min(config.segment_jitter_ms, config.segment_ms)
+    return randrange(most) if most > 0 else 0
