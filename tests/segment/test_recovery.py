@@ -146,6 +146,16 @@ def test_behind_damage_no_batch_of_the_next_segment_s_offsets_is_believed(check)
     assert check(parts, end_offset=4000).next_offset == 2
 
 
+def test_batches_that_hold_one_another_cost_a_bounded_search(check):
+    # Each is whole, and none may follow: the search tries one inside the other.
+    inner = bytes(batch(2**31 + 5))
+    for _ in range(300):
+        inner = bytes(batch(2**31 + 5, count=1, value=inner))
+    found = check([batch(0), b"\xff" * 20, inner])
+    assert found.next_offset == 2
+    assert covers_all(found)
+
+
 # --- batches in the wrong place ----------------------------------------------------------------
 
 

@@ -34,9 +34,9 @@ SIZE_POS, LOG_OVERHEAD, MAGIC_POS = 8, 12, 16
 V2_HEADER_SIZE = 61
 # With these the size field may still be right, and lead to the next batch.
 _SIZED = (Status.BAD_CRC, Status.BAD_MAGIC, Status.BAD_COUNT, Status.OFFSET_RANGE)
-# So many bytes are summed in vain to see whether a size field leads to a batch, before it is asked no more: the bytes
-# of a segment may be made so that each of many leads to a large one that is bad.
-_PROBE_BYTES = 64 << 20
+# So many bytes, and so many times those of the file, are summed in vain to see whether a place holds the next batch:
+# the bytes of a segment may be made so that each of many leads to a large one that is bad, or holds another.
+_PROBE_BYTES, _PROBE_PASSES = 64 << 20, 8
 
 GOES_BACK = "the offset goes back"
 JUMPS_AHEAD = "the offset jumps ahead of what follows"
@@ -158,7 +158,7 @@ class _Walk:
         # Of the last batch taken: its position, and the next offset before it.
         self._last: tuple[int, int] | None = None
         self._finder = BatchFinder(window)
-        self._probe_bytes = _PROBE_BYTES
+        self._probe_bytes = _PROBE_BYTES + _PROBE_PASSES * self.size_bytes
 
     def run(self) -> SegmentCheck:
         position = 0
@@ -306,7 +306,7 @@ class _Walk:
                 return end
         found = self._finder.behind(table, self.next_offset)
         while found >= 0 and not self._is_batch(found):
-            found = self._finder.find(found + 1, self.next_offset)
+            found = self._finder.find(found + 1, self.next_offset) if self._probe_bytes >= 0 else -1
         return found if found >= 0 else self.size_bytes
 
     def _claimed_end(self, position: int) -> int:
@@ -320,10 +320,11 @@ class _Walk:
         if self._probe_bytes < 0:
             return False
         table = scan(self.window, position, check_crc=True, max_batches=1)
-        if not table:
-            self._probe_bytes -= self._claimed_end(position) - position
-            return False
-        return self.next_offset <= _begin(table[0]) and table[0].last_offset < min(self.end_offset, self.max_offset + 1)
+        end_offset = min(self.end_offset, self.max_offset + 1)
+        if table and self.next_offset <= _begin(table[0]) and table[0].last_offset < end_offset:
+            return True
+        self._probe_bytes -= self._claimed_end(position) - position
+        return False
 
     def _lose(self, position: int, end: int, last_offset: int, reason: str, *, is_misplaced: bool = False) -> None:
         self._end_indexes()

@@ -1,0 +1,88 @@
+"""`seglog.recover`: locks, crashes, and what it refuses."""
+import os
+import shutil
+
+import pytest
+
+import seglog
+from seglog.errors import InvalidArgumentError, LogLockedError
+from seglog.fs.files import OsFileSystem
+from seglog.fs.lock import SHARED, lock_log_dir
+from seglog.upkeep.recover import recover
+from support.faultfs import RecordingFs
+from support.golden import unpack
+
+# `make torture` sets SEGLOG_TORTURE: the full count; otherwise a twentieth.
+STATES = 1000 if os.environ.get("SEGLOG_TORTURE") else 50
+KIND = "txn-v2-k391--flip-earlier-seg"
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    (tmp_path / "disk").mkdir()
+    return shutil.copytree(unpack("kafka") / "corrupt" / KIND / f"{KIND}-0", tmp_path / "disk/logs/orders-0")
+
+
+def files(directory):
+    return {str(p.relative_to(directory)): p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}
+
+
+def test_it_is_a_public_door():
+    assert seglog.recover is recover
+
+
+@pytest.mark.parametrize("mode", ["truncate", "quarantine"])
+def test_a_crash_in_place_leaves_a_log_that_recovers_to_the_same_and_the_backup_whole(damaged, mode):
+    before = files(damaged)
+    record = RecordingFs(damaged.parent)
+    recover(damaged, mode=mode, in_place=True, backup=True, fs=record)
+    whole = files(damaged)
+    backups = {name for name in whole if name.endswith(".bak")}
+    assert backups
+    for state in record.crash_states(limit=STATES, seed=7):
+        with state.materialise() as disk:
+            recover(disk / "orders-0", mode=mode, in_place=True, backup=True)
+            after = files(disk / "orders-0")
+            assert {n: raw for n, raw in after.items() if n not in backups} == {
+                n: raw for n, raw in whole.items() if n not in backups}, state.story()
+            # A .log that was gone before the run began has its backup by then.
+            assert all(after[name] == before[name.removesuffix(".bak")] for name in backups), state.story()
+
+
+def test_a_crash_of_a_copy_leaves_a_whole_one_or_none(damaged):
+    record = RecordingFs(damaged.parents[1])
+    recover(damaged, damaged.with_name("copy-0"), mode="quarantine", fs=record)
+    whole, source = files(damaged.with_name("copy-0")), files(damaged)
+    for state in record.crash_states(limit=STATES, seed=8):
+        with state.materialise() as disk:
+            assert files(disk / "logs/orders-0") == source
+            target = disk / "logs/copy-0"
+            if target.exists():
+                assert files(target) == whole, state.story()
+            else:
+                recover(disk / "logs/orders-0", target, mode="quarantine")
+            assert not [n for n in os.listdir(disk) if "staging" in n], state.story()
+
+
+def test_a_log_dir_in_use_is_not_written_to(damaged):
+    before = files(damaged)
+    with lock_log_dir(OsFileSystem(), damaged.parent, SHARED):
+        for target in ({"in_place": True}, {"out": damaged.with_name("copy-0")}):
+            with pytest.raises(LogLockedError):
+                recover(damaged, mode="truncate", **target)
+        assert recover(damaged, mode="truncate").target is None
+    assert files(damaged) == before
+
+
+def test_a_partition_that_starts_behind_its_damage_is_looked_at_from_its_first_segment(damaged):
+    (damaged.parent / "log-start-offset-checkpoint").write_text("0\n1\norders 0 76\n")
+    done = recover(damaged, mode="quarantine")
+    assert (done.log_start_offset, done.log_end_offset) == (76, 82)
+
+
+@pytest.mark.parametrize("arguments", [
+    {"mode": "fail"}, {"mode": "truncate", "backup": True}, {"mode": "truncate", "in_place": True, "out": "x-0"},
+])
+def test_what_cannot_be_meant_is_refused(damaged, arguments):
+    with pytest.raises(InvalidArgumentError):
+        recover(damaged, **arguments)
