@@ -1,8 +1,8 @@
 """Search in index files: the largest entry whose key is not above a target.
 
 Offset index, 8 bytes an entry: relative offset i32, position i32. Time index and minute index,
-12 bytes: timestamp i64, relative offset i32. Big-endian; see docs/formats/offset_index.md and
-docs/formats/time_index.md.
+12 bytes: timestamp i64, relative offset i32. Big-endian; see docs/formats/offset_index.md,
+time_index.md and minute_index.md there.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 

@@ -10,18 +10,23 @@ import re
 import shutil
 import struct
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from seglog._kernels.crc import crc32, crc32c
+from seglog.config import LogConfig
 from seglog.format.compression import Codec, decompress
 from seglog.fs.files import OsFileSystem
 from seglog.log.clean_marks import PARTITION_MARK, TAKEN_MARK
 from seglog.log.leader_epochs import LeaderEpochs
 from seglog.log.partition_hold import PartitionHold
 from seglog.log.producer_snapshot import ProducerSnapshot
+from seglog.segment.indexes import index_bytes
+from seglog.segment.minute_index import MinuteIndex
 from seglog.segment.offset_index import OffsetIndex
+from seglog.segment.segment import Segment
 from seglog.segment.time_index import TimeIndex
 from seglog.segment.transaction_index import TransactionIndex
 from seglog.upkeep.directory_conversion import convert
@@ -259,6 +264,21 @@ def time_index():
     return block(source, walk.done(), f"its first two of {len(raw) // 12} entries")
 
 
+def minute_index():
+    log = "cases/v1-none-ct-k391/v1-none-ct-k391-0/00000000000000000070.log"
+    with closing(Segment(unpack("kafka") / log)) as segment:
+        raw = index_bytes(segment, LogConfig.of({"index.interval.bytes": 256})).minute_index
+    walk = HexWalk(raw)
+    entries = []
+    for n in range(len(raw) // 12):
+        walk.heading(f"slot {n}")
+        timestamp = walk.take("q", "timestamp", f"minute {struct.unpack_from('>q', raw, walk.pos)[0] // 60_000}")
+        relative_offset = walk.take("i", "relative_offset", f"offset {70 + struct.unpack_from('>i', raw, walk.pos)[0]}")
+        entries.append((timestamp, 70 + relative_offset))
+    assert list(MinuteIndex(raw, 70)) == entries
+    return block(f"kafka.tar.gz: {log}", walk.done(), "what seglog makes of it with index.interval.bytes=256")
+
+
 def transaction_index():
     source, raw = golden("txn-v2-k411", "00000000000000000000.txnindex")
     walk = HexWalk(raw, end=68)
@@ -429,6 +449,7 @@ EXAMPLES = {
         "lz4-v1": lambda: lz4_frame("v1-lz4-ct-k391", 1),
     },
     "offset_index.md": {"offset-index": offset_index, "preallocated-tail": preallocated_tail},
+    "minute_index.md": {"minute-index": minute_index},
     "time_index.md": {"time-index": time_index},
     "transaction_index.md": {"transaction-index": transaction_index},
     "producer_snapshot.md": {"producer-snapshot": producer_snapshot},

@@ -3,13 +3,14 @@ import json
 
 import pytest
 
+from seglog._kernels.batch_builder import BatchBuilder
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.fs.files import OsFileSystem
 from seglog.segment.appender import SegmentAppender
 from seglog.segment.indexes import index_bytes
-from seglog.segment.roll import new_base_offset
+from seglog.segment.roll import RELATIVE_OFFSET_MAX, RollRule, new_base_offset, segment_jitter_ms
 from seglog.segment.segment import Segment
 from support.golden import unpack
 
@@ -98,3 +99,65 @@ def test_a_log_rolls_where_kafka_rolled_it(tmp_path, name, version):
         right = index_bytes(Segment(log), replay.config)
         assert ours[log.with_suffix(".index").name] == right.offset_index
         assert ours[log.with_suffix(".timeindex").name] == right.time_index
+
+
+# --- the rule by itself --------------------------------------------------------------------------
+
+
+def is_due(rule, size_bytes=100, entries_left=5, append_bytes=10, max_timestamp=NOW, last_offset=7, now_ms=NOW):
+    return rule.is_due(size_bytes, entries_left, append_bytes, max_timestamp, last_offset, now_ms)
+
+
+def test_records_without_a_time_wait_by_the_clock():
+    rule = RollRule(0, LogConfig.of({"segment.ms": 1000}), NOW)
+    rule.first_timestamp = -1
+    assert not is_due(rule, max_timestamp=NOW * 2, now_ms=NOW + 1000)
+    assert is_due(rule, max_timestamp=-1, now_ms=NOW + 1001)
+    rule.first_timestamp = NOW
+    assert not is_due(rule, max_timestamp=NOW + 1000, now_ms=NOW * 2)
+    assert is_due(rule, max_timestamp=NOW + 1001, now_ms=NOW)
+    assert not is_due(rule, size_bytes=0, max_timestamp=NOW + 1001)
+
+
+def test_offsets_that_no_entry_can_hold_begin_a_segment_also_below_the_base():
+    rule = RollRule(10, LogConfig(), NOW)
+    assert not is_due(rule, last_offset=10 + RELATIVE_OFFSET_MAX)
+    assert is_due(rule, last_offset=11 + RELATIVE_OFFSET_MAX)
+    assert is_due(rule, last_offset=9)
+    assert is_due(rule, last_offset=10, entries_left=0)
+
+
+def test_jitter_shortens_the_time_of_a_segment():
+    config = LogConfig.of({"segment.ms": 1000, "segment.jitter.ms": 5000})
+    asked = []
+    assert segment_jitter_ms(config, lambda most: asked.append(most) or 300) == 300
+    assert asked == [1000]
+    assert segment_jitter_ms(LogConfig(), None) == 0
+    rule = RollRule(0, config, NOW, jitter_ms=300)
+    rule.first_timestamp = NOW
+    assert not is_due(rule, max_timestamp=NOW + 700)
+    assert is_due(rule, max_timestamp=NOW + 701)
+
+
+def test_the_base_of_a_new_segment():
+    assert new_base_offset(50, 60, 40) == 50
+    assert new_base_offset(None, 60, 40) == 40
+    assert new_base_offset(None, 40 + 2**31, 40) == 41
+
+
+@pytest.mark.parametrize("idle_roll", [True, False])
+def test_an_idle_segment_is_rolled_by_the_clock_where_it_is_asked_for(tmp_path, idle_roll):
+    config = LogConfig.of({"segment.ms": 1000, "segment.idle.roll": idle_roll})
+    fs = OsFileSystem()
+    active = SegmentAppender.create(fs, tmp_path, 0, config, NOW)
+    assert not active.idle_roll_is_due(NOW + 5000)      # it is empty
+    builder = BatchBuilder(0)
+    builder.append(0, 5, None, b"an old record")
+    active.append_batch(bytes(builder.finish()), 0, 0, 5)
+    assert not active.idle_roll_is_due(NOW + 1000)
+    assert active.idle_roll_is_due(NOW + 1001) is idle_roll
+    active.close()
+    fs.set_mtime(active.path, (NOW - 2000) * 1_000_000)
+    active = SegmentAppender.open(fs, tmp_path, 0, config, active.size_bytes, 1, NOW)
+    assert active.idle_roll_is_due(NOW) is idle_roll
+    active.close()

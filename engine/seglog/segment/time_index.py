@@ -8,8 +8,7 @@ class TimeIndex(IndexFile):
 
     An entry says that no record up to and with `offset` has a later timestamp; timestamps rise strictly.
     Empty for v0, which has no time. `lookup(timestamp)` gives the last entry at or below it,
-    (-1, base_offset) where there is none; `lookup_many` gives offsets. The minute-granularity
-    `.time.index` has the same layout.
+    (-1, base_offset) where there is none; `lookup_many` gives offsets.
     """
 
     ENTRY_SIZE = 12     # timestamp int64, relative offset int32
