@@ -1,5 +1,6 @@
 """Opening a directory: closed cleanly, with something missing, with a start behind its end, or not there yet."""
 import shutil
+from contextlib import closing
 
 import pytest
 
@@ -11,6 +12,8 @@ from seglog.log.leader_epochs import LeaderEpochs
 from seglog.log.loader import ENDS_BELOW_START, load, plan_load
 from seglog.log.partition import Partition
 from seglog.segment import recovery
+from seglog.segment.indexes import index_bytes
+from seglog.segment.segment import Segment
 from support.golden import golden_cases, unpack
 
 INTERVAL = 256      # of the golden cases
@@ -120,6 +123,19 @@ def test_an_index_is_rebuilt_beside_damage_that_lies_below_the_recovery_point(co
 
 
 # --- from the recovery point on ----------------------------------------------------------------
+
+
+def test_the_minute_index_of_a_checked_segment_is_made_anew_where_it_is_configured(copy_of):
+    directory = copy_of("v1-none-ct-k391--tail-cut7", "corrupt")
+    config = LogConfig.of({"index.interval.bytes": INTERVAL, "time.index.minute.enabled": True})
+    logs = sorted(directory.glob("*.log"))
+    for log in logs:
+        log.with_suffix(".time.index").write_bytes(bytes(24))
+    load(OsFileSystem(), directory, config, now_ms=0, clean=False)
+    for log in logs:
+        with closing(Segment(log)) as segment:
+            assert log.with_suffix(".time.index").read_bytes() == index_bytes(segment, config).minute_index
+    assert logs[0].with_suffix(".time.index").stat().st_size > 12
 
 
 @pytest.mark.parametrize(("recovery_point", "is_found"), [(0, True), (69, True), (70, False), (136, False)])

@@ -405,18 +405,20 @@ def _pieces(raw: memoryview, runs: tuple[Run, ...], foreign_magics: tuple[int, .
 
 
 def _put_indexes(fs: FileSystem, segment: PlannedSegment, config: LogConfig) -> None:
-    """Let .index and .timeindex be what the .log asks for. What was read is synced, too, before readers see it."""
+    """Let the index files be what the .log asks for. What was read is synced, too, before readers see it."""
     check = _checked(segment)
     if segment.is_changed:
         if not _is_prefix(check.runs if segment.runs is None else segment.runs) or check.offset_index is None:
             check = check_segment(segment.path, segment.base_offset, names.MAX_OFFSET, config)
-        if names.MINUTE_INDEX_SUFFIX in segment.files.indexes:
-            # Of a log that is no more. Whoever wants one finds it missing and builds it.
+        if names.MINUTE_INDEX_SUFFIX in segment.files.indexes and not config.time_index_minute_enabled:
+            # Of a log that is no more.
             fs.unlink(segment.path.with_suffix(names.MINUTE_INDEX_SUFFIX))
     elif segment.is_recovered:
         fs.sync_file(segment.path)
     _put(fs, segment.path.with_suffix(names.OFFSET_INDEX_SUFFIX), check.offset_index or b"")
     _put(fs, segment.path.with_suffix(names.TIME_INDEX_SUFFIX), check.time_index or b"")
+    if config.time_index_minute_enabled:
+        _put(fs, segment.path.with_suffix(names.MINUTE_INDEX_SUFFIX), check.minute_index or b"")
 
 
 def _put(fs: FileSystem, path: Path, raw: bytes) -> None:

@@ -50,13 +50,14 @@ def index_bytes_of(
     for table in tables:
         if len(table):
             builder.add(table, 0, len(table), table[0].position)
-            taken.append(_take(builder))
+            taken.append(take_entries(builder))
         if progress is not None:
             progress(table.end)
     builder.finish()
-    taken.append(_take(builder))
+    taken.append(take_entries(builder))
     return IndexBytes(*map(b"".join, zip(*taken, strict=True)))
 
 
-def _take(builder: IndexBuilder) -> tuple[bytes, bytes, bytes]:
-    return builder.take_offset_entries(), builder.take_time_entries(), builder.take_minute_entries()
+def take_entries(builder: IndexBuilder) -> IndexBytes:
+    """What the builder made since its entries were last taken."""
+    return IndexBytes(builder.take_offset_entries(), builder.take_time_entries(), builder.take_minute_entries())

@@ -22,6 +22,7 @@ from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.format.compression import Decompress, decompressor
 from seglog.fs.mapping import Advice, Mapping
+from seglog.segment.indexes import IndexBytes, take_entries
 from seglog.segment.roll import RELATIVE_OFFSET_MAX
 from seglog.segment.segment import LostRange, first_offset_of
 
@@ -79,8 +80,8 @@ class SegmentCheck:
 
     `foreign_magics`: positions of batches inside runs that are whole v2 batches but for the magic, which says more
     than 2. Kafka reads them as v2, for it takes any magic above 1 so, and no CRC covers it.
-    `epochs`: (leader epoch, offset of its first batch), rising. `offset_index`, `time_index`: the right bytes of the
-    .index and .timeindex for what lies before the first damage; None where the first damage was told too late.
+    `epochs`: (leader epoch, offset of its first batch), rising. `offset_index`, `time_index`, `minute_index`: the
+    right bytes of these files for what lies before the first damage; None where the first damage was told too late.
     """
 
     path: Path
@@ -93,6 +94,7 @@ class SegmentCheck:
     has_producers: bool
     offset_index: bytes | None
     time_index: bytes | None
+    minute_index: bytes | None
 
     @property
     def next_offset(self) -> int:
@@ -154,7 +156,7 @@ class _Walk:
         self._decompress: Decompress = decompressor(config.max_decompressed_message_bytes)
         # None behind the first damage.
         self._builder: IndexBuilder | None = IndexBuilder(base_offset, config.index_interval_bytes)
-        self._indexes: tuple[bytes, bytes] | None = None
+        self._indexes: IndexBytes | None = None
         # Of the last batch taken: its position, and the next offset before it.
         self._last: tuple[int, int] | None = None
         self._finder = BatchFinder(window)
@@ -172,10 +174,11 @@ class _Walk:
             if table.stop not in (Status.OK, Status.LIMIT):
                 position = self._pass_damage(table)
         self._end_indexes()
-        offset_index, time_index = self._indexes or (None, None)
+        offset_index, time_index, minute_index = self._indexes or (None, None, None)
         return SegmentCheck(
             self.path, self.base_offset, self.size_bytes, tuple(self.runs), tuple(self.damages),
             tuple(self.foreign_magics), tuple(self.epochs), self.has_producers, offset_index, time_index,
+            minute_index,
         )
 
     # --- whole batches -------------------------------------------------------------------------
@@ -338,7 +341,7 @@ class _Walk:
     def _end_indexes(self) -> None:
         if self._builder is not None:
             self._builder.finish()
-            self._indexes = self._builder.take_offset_entries(), self._builder.take_time_entries()
+            self._indexes = take_entries(self._builder)
             self._builder = None
 
 
