@@ -2,8 +2,9 @@
 
     import seglog
 
-    with seglog.open_partition("kafka-logs/orders-0") as partition:
-        for record in partition.records(since="-2h"):
+    with seglog.open("data/orders-0") as log:
+        offset = log.append(b"value", key=b"key")
+        for record in log.read(since="-2h"):
             print(record.offset, record.timestamp, record.key, record.value, record.headers)
 
 The names here are the public ones; the rooms below are for reading the source. A name is imported
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
     from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
     from seglog.format.batch import build_batch
+    from seglog.log.append import AppendResult
+    from seglog.log.log import Log, open
     from seglog.log.partition import Partition, open_partition
     from seglog.segment.segment import LostRange, Segment, TimestampOffset
     from seglog.upkeep.directory_conversion import convert
@@ -30,9 +33,9 @@ if TYPE_CHECKING:
     from seglog.upkeep.verify import verify
 
 __all__ = [
-    "build_batch", "convert", "open_partition", "recover", "verify",
-    "Columns", "Finding", "LostRange", "Partition", "Record", "RecordBatch", "Recovery", "Report", "Segment",
-    "TimestampOffset",
+    "build_batch", "convert", "open", "open_partition", "recover", "verify",
+    "AppendResult", "Columns", "Finding", "Log", "LostRange", "Partition", "Record", "RecordBatch", "Recovery",
+    "Report", "Segment", "TimestampOffset",
     "BucketDelayedDeliveryTracker", "InMemoryDelayedDeliveryTracker",
     "SeglogError", "errors",
     "__version__",
@@ -41,11 +44,14 @@ __all__ = [
 _ROOM_OF = {
     "build_batch": "format.batch",
     "convert": "upkeep.directory_conversion",
+    "open": "log.log",
     "open_partition": "log.partition",
+    "AppendResult": "log.append",
     "BucketDelayedDeliveryTracker": "delayed.bucket_tracker",
     "Columns": "_kernels.columns",
     "Finding": "upkeep.findings",
     "InMemoryDelayedDeliveryTracker": "delayed.in_memory",
+    "Log": "log.log",
     "LostRange": "segment.segment",
     "Partition": "log.partition",
     "Record": "_kernels.record_batch",

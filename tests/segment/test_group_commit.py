@@ -42,14 +42,14 @@ def disk():
 
 
 @pytest.fixture
-def commit(disk):
-    return GroupCommit(disk.sync, failed)
+def commit():
+    return GroupCommit(failed)
 
 
 def append_and_wait(disk, commit):
     """An append of now, whose number is waited for when the result is called."""
     number = disk.append()
-    return lambda: commit.wait(number)
+    return lambda: commit.wait(number, disk.sync)
 
 
 def in_threads(*functions):
@@ -87,14 +87,14 @@ def waiting(commit, count):
 
 def test_a_lone_appender_syncs_once_for_each_append(disk, commit):
     for _ in range(3):
-        commit.wait(disk.append())
+        commit.wait(disk.append(), disk.sync)
     assert (disk.syncs, commit.committed) == (3, 3)
 
 
 def test_what_was_synced_is_not_synced_again(disk, commit):
     disk.append()
-    commit.wait(disk.append())
-    commit.wait(1)
+    commit.wait(disk.append(), disk.sync)
+    commit.wait(1, disk.sync)
     assert disk.syncs == 1
 
 
@@ -134,16 +134,16 @@ def test_after_a_failed_sync_everybody_who_waits_learns_of_the_first_error(disk,
         assert error.__cause__ is disk.error
     disk.error = None
     with pytest.raises(LogFailedError, match="input/output"):
-        commit.wait(disk.append())
+        commit.wait(disk.append(), disk.sync)
     assert (disk.syncs, commit.committed) == (0, 0)
 
 
 def test_what_was_durable_before_a_failure_stays_so(disk, commit):
-    commit.wait(disk.append())
+    commit.wait(disk.append(), disk.sync)
     commit.fail(StorageError("no space"))
-    commit.wait(1)
+    commit.wait(1, disk.sync)
     with pytest.raises(LogFailedError, match="no space"):
-        commit.wait(2)
+        commit.wait(2, disk.sync)
     with pytest.raises(LogFailedError, match="no space"), commit.exclusive():
         pass
 
@@ -151,7 +151,7 @@ def test_what_was_durable_before_a_failure_stays_so(disk, commit):
 def test_who_has_the_files_for_himself_keeps_syncs_away_and_may_cover_for_them(disk, commit):
     number = disk.append()
     with commit.exclusive():
-        waiter = in_threads(lambda: commit.wait(number))
+        waiter = in_threads(lambda: commit.wait(number, disk.sync))
         waiting(commit, 1)
         commit.cover(number)
     assert waiter() == [None]
@@ -179,7 +179,7 @@ def test_an_error_while_the_files_are_taken_is_a_failure(disk, commit):
     with pytest.raises(OSError, match="lost"), commit.exclusive():
         raise OSError("lost")
     with pytest.raises(LogFailedError, match="lost"):
-        commit.wait(disk.append())
+        commit.wait(disk.append(), disk.sync)
 
 
 def test_many_threads_append_and_each_is_durable_when_told_so(disk, commit):
@@ -189,7 +189,7 @@ def test_many_threads_append_and_each_is_durable_when_told_so(disk, commit):
         for _ in range(200):
             with lock:
                 number = disk.append()
-            commit.wait(number)
+            commit.wait(number, disk.sync)
             assert commit.committed >= number
 
     assert in_threads(*[run] * 6)() == [None] * 6

@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
+from seglog._kernels.batch_encode import EncodedBatch
 from seglog._kernels.index_build import IndexBuilder
 from seglog._kernels.segment_scan import BatchTable, scan
 from seglog._kernels.window import Window
@@ -212,7 +213,7 @@ class SegmentAppender:
 
     # --- appending -------------------------------------------------------------------------------
 
-    def append_batch(self, raw: bytes, base_offset: int, last_offset: int, max_timestamp: int) -> None:
+    def append_batch(self, raw: bytes | EncodedBatch, base_offset: int, last_offset: int, max_timestamp: int) -> None:
         """Write one finished batch of which the caller knows that it says this. No scan.
 
         Raises CorruptRecordError where an offset is not above those before it, or no index entry can name it,

@@ -17,14 +17,13 @@ GATHER_PART = 0.5
 
 
 class GroupCommit:
-    """`sync()` makes durable what was written before the call, and returns the number of the last append in it.
+    """Appenders call `wait`, after their write and without any lock that their `sync` takes.
 
-    `wait` is for appenders, after their write and without any lock that `sync` takes. Errors of `sync` reach whoever
-    led; from then on every `wait` for more raises what `failed(error)` makes of the first one.
+    An error of a sync reaches whoever led it; from then on every `wait` for more raises what `failed(error)` makes
+    of the first one.
     """
 
-    def __init__(self, sync: Callable[[], int], failed: Callable[[BaseException], Exception]) -> None:
-        self._sync = sync
+    def __init__(self, failed: Callable[[BaseException], Exception]) -> None:
         self._failed = failed
         # Guards all below. `committed` only goes up, so that it may be read without.
         self._changed = threading.Condition(threading.Lock())
@@ -35,8 +34,12 @@ class GroupCommit:
         self._sync_s = 0.0          # how long the last one took
         self._failure: BaseException | None = None
 
-    def wait(self, number: int) -> None:
-        """Return when the appends up to `number` are on the disk. Raises what sync raises, or `failed` makes of it."""
+    def wait(self, number: int, sync: Callable[[], int]) -> None:
+        """Return when the appends up to `number` are on the disk.
+
+        Who leads calls the `sync` that he brought: it makes durable what was written before the call, and returns the
+        number of the last append in it. Raises what it raises, or what `failed` makes of an earlier error.
+        """
         if self.committed >= number:
             return
         with self._changed:
@@ -56,7 +59,7 @@ class GroupCommit:
         with self._alone():
             started = time.perf_counter()
             try:
-                number = self._sync()
+                number = sync()
             except Exception as error:
                 self.fail(error)
                 raise

@@ -1,0 +1,83 @@
+"""What a log does by itself, when nobody calls it: write what lingers, sync after flush.ms, roll when idle.
+
+One daemon thread a log, and only where its configuration asks for it. The thread does not keep the log alive.
+"""
+import threading
+import time
+import weakref
+from typing import Protocol
+
+from seglog.errors import SeglogError
+
+
+class Housekept(Protocol):
+    """What the thread calls. Errors are the log's to remember: whoever appends next meets them."""
+
+    def write_lingering(self) -> None: ...
+
+    def keep_house(self) -> None: ...
+
+
+class Housekeeping:
+    """Calls `keep_house` each `period_s`, and `write_lingering` so long after `linger` was called first."""
+
+    def __init__(self, log: Housekept, name: str, *, period_s: float | None, linger_s: float) -> None:
+        self._period_s = period_s
+        self._linger_s = linger_s
+        # Guards what is below. It is taken with the log's lock held, never the other way round; an RLock, for the log
+        # may be collected while it is held.
+        self._changed = threading.Condition()
+        self._linger_at: float | None = None
+        self._stopped = False
+        self._log = weakref.ref(log, self._stop)
+        self._thread = threading.Thread(target=self._run, name=f"seglog {name}", daemon=True)
+        self._thread.start()
+
+    def linger(self) -> None:
+        """Something waits in memory from now on."""
+        with self._changed:
+            if self._linger_at is None:
+                self._linger_at = time.monotonic() + self._linger_s
+                self._changed.notify()
+
+    def stop(self) -> None:
+        """End the thread. Not with the log's lock held: the thread may want it."""
+        self._stop()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _stop(self, _: object = None) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+
+    def _run(self) -> None:
+        period_at = None if self._period_s is None else time.monotonic() + self._period_s
+        while True:
+            with self._changed:
+                while not self._stopped:
+                    left = self._left_s(period_at)
+                    if left is not None and left <= 0:
+                        break
+                    self._changed.wait(left)
+                if self._stopped:
+                    return
+                lingers = self._linger_at is not None and self._linger_at <= time.monotonic()
+                if lingers:
+                    self._linger_at = None
+            log = self._log()
+            if log is None:
+                return
+            try:
+                if lingers:
+                    log.write_lingering()
+                if period_at is not None and self._period_s is not None and period_at <= time.monotonic():
+                    period_at = time.monotonic() + self._period_s
+                    log.keep_house()
+            except SeglogError:
+                return      # closed or read-only: the log says so to whoever asks
+            del log
+
+    def _left_s(self, period_at: float | None) -> float | None:
+        due = [at for at in (self._linger_at, period_at) if at is not None]
+        return min(due) - time.monotonic() if due else None

@@ -1,0 +1,429 @@
+"""A log: one partition directory, opened to be appended to, read, cut and closed.
+
+    with seglog.open("data/orders-0") as log:
+        offset = log.append(b"value", key=b"key")
+        for record in log.read(start=offset): ...
+
+Opening locks the partition and recovers it as Kafka's loader does (log.loader). How it is read: log.reader. How
+it is appended to: log.append. This file opens, cuts and closes it, in an order of durable steps such that a crash
+after any of them leaves a directory which Kafka and we open.
+"""
+import os
+import warnings
+import weakref
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import get_args
+
+from seglog._kernels.segment_scan import BatchTable
+from seglog.clock import Clock, SystemClock
+from seglog.config import LogConfig
+from seglog.errors import (
+    ForkedHandleError,
+    InvalidArgumentError,
+    InvalidConfigError,
+    LogClosedError,
+    OffsetOutOfRangeError,
+)
+from seglog.format import names
+from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.log.append import Fsync, LogAppender
+from seglog.log.housekeeping import Housekeeping
+from seglog.log.leader_epochs import LeaderEpochFileCache, LeaderEpochs
+from seglog.log.loader import load
+from seglog.log.partition_hold import PartitionHold
+from seglog.log.producer_snapshots import ProducerSnapshots, rebuild
+from seglog.log.reader import Extent
+from seglog.log.removal import cut_segment, remove_segments
+from seglog.segment.appender import SegmentAppender
+from seglog.segment.segment import Segment
+
+# How often an idle log looks whether its segment is due to roll.
+_IDLE_LOOK_MS = 10_000
+
+
+class Log(LogAppender):
+    """`seglog.open(path)`. Use it as a context manager, or close it. Threads may share it; a forked child may not.
+
+    Raises InvalidArgumentError for a name that is no <topic>-<partition> and for what is no argument,
+    InvalidConfigError, LogLockedError, NotALogError, StorageError; CorruptRecordError where recovery finds a bad
+    batch in the middle of the log, and recovery.mode does not say what to do with it.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        config: Mapping[str, object] | LogConfig | None = None,
+        fsync: Fsync = "batch",
+        leader_epoch: int = 0,
+        clock: Clock | None = None,
+        fs: FileSystem | None = None,
+        create: bool = True,
+    ) -> None:
+        """See `seglog.open`."""
+        settings = _settings(config, fsync, leader_epoch)
+        fs = fs or OsFileSystem()
+        clock = clock or SystemClock()
+        self._hold = PartitionHold(fs, _as_path(path), create=create)
+        self._pid = os.getpid()
+        try:
+            super().__init__(self._hold.path, settings, fs, clock, fsync, leader_epoch)
+            self.topic, self.partition = self._hold.topic, self._hold.partition
+            self._open()
+        except BaseException:
+            self._hold.close(clean=False)
+            raise
+        _LOGS.add(self)
+        self._start_housekeeping()
+
+    def _open(self) -> None:
+        """Recover where need be, then take up the last segment."""
+        now_ms = self._now_ms()
+        hold = self._hold
+        loaded = load(
+            self.fs, self.path, self.config, clean=hold.clean, recovery_point=hold.recovery_point or 0,
+            log_start_offset=hold.log_start_offset or 0, now_ms=now_ms,
+        )
+        self.recovery = loaded
+        self._epoch_cache = LeaderEpochFileCache(
+            self.fs, self.path / names.LEADER_EPOCH_CHECKPOINT, loaded.leader_epochs
+        )
+        self._set_epoch(max(self.leader_epoch, self._epoch_cache.latest or 0))
+        self._snapshots = ProducerSnapshots(self.fs, self.path)
+        self._producers = loaded.producer_state
+        *sealed, last = loaded.segments
+        self._next_offset = self._durable_offset = loaded.next_offset
+        self._recovery_point = loaded.recovery_point
+        self._take_up(
+            [self._sealed(segment.path) for segment in sealed], last.base_offset, last.size_bytes,
+            loaded.log_start_offset,
+        )
+
+    def _take_up(self, before: list[Segment], base_offset: int, size_bytes: int, log_start_offset: int) -> None:
+        """Append to the segment at `base_offset`, whose .log has so many bytes, from the next offset on."""
+        active = SegmentAppender.open(
+            self.fs, self.path, base_offset, self.config, size_bytes, self._next_offset, self._now_ms(),
+            jitter_ms=self._jitter_ms(),
+        )
+        self._use(active, before, log_start_offset)
+
+    def _sealed(self, path: Path) -> Segment:
+        return Segment(path, is_last=False, decompress=self.decompress, owned=True)
+
+    def __repr__(self) -> str:
+        if self._extent is None:
+            return f"<Log {self.path.name}: closed>"
+        return f"<Log {self.path.name}: offsets {self.log_start_offset} to {self.log_end_offset}>"
+
+    # --- extent ----------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        return self._extent is None
+
+    @property
+    def high_watermark(self) -> int:
+        """Up to where readers see the log. There are no replicas to wait for: it is the log end offset."""
+        return self.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset of the oldest transaction that is still open; the log end offset where none is."""
+        return self._producers.last_stable_offset(self.log_end_offset)
+
+    @property
+    def durable_offset(self) -> int:
+        """One past the last offset that is surely on the disk."""
+        return self._durable_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """From where on the next opening checks the log, should this process die: the last roll, or opening."""
+        return self._recovery_point
+
+    @property
+    def leader_epochs(self) -> LeaderEpochs:
+        """At which offset each leader epoch began."""
+        return self._epoch_cache.epochs
+
+    # --- by itself -------------------------------------------------------------------------------
+
+    def _start_housekeeping(self) -> None:
+        config = self.config
+        periods_ms = []
+        if self.fsync == "interval":
+            periods_ms.append(max(config.flush_ms, 1))
+        if config.segment_idle_roll:
+            periods_ms.append(min(config.segment_ms, _IDLE_LOOK_MS))
+        if periods_ms or config.linger_ms:
+            self._housekeeping = Housekeeping(
+                self, self.path.name,
+                period_s=min(periods_ms) / 1000 if periods_ms else None, linger_s=config.linger_ms / 1000,
+            )
+
+    def keep_house(self) -> None:
+        """What is due by the clock: the sync of fsync="interval", the roll of an idle segment. A thread calls it."""
+        if self.fsync == "interval":
+            self.flush()
+        if self.config.segment_idle_roll:
+            with self._lock:
+                self._check_writable()
+                if self._active.idle_roll_is_due(self._now_ms()):
+                    self._roll(self._next_offset)
+
+    def write_lingering(self) -> None:
+        """Write what linger.ms keeps in memory; durable it is as any other append. Its own thread calls it."""
+        with self._lock:
+            self._check_writable()
+
+    # --- cutting ---------------------------------------------------------------------------------
+
+    def roll(self) -> int:
+        """Seal the active segment and begin a new one; nothing where the active one is empty. Returns its base offset.
+
+        Raises LogClosedError, LogFailedError.
+        """
+        with self._lock:
+            self._check_writable()
+            if self._active.size_bytes:
+                self._roll(self._next_offset)
+            return self._active.base_offset
+
+    def truncate_to(self, offset: int) -> int:
+        """Take back every record from `offset` on. Returns the new log end offset.
+
+        A batch goes as a whole: where `offset` lies inside of one, its first offset is the new end. Readers that are in
+        the removed part go on to its end, new ones get OffsetOutOfRangeError. (UnifiedLog.truncateTo)
+
+        Raises OffsetOutOfRangeError below the log start offset, LogClosedError, LogFailedError.
+        """
+        _check_offset(offset)
+        with self._lock:
+            self._check_writable()
+            extent = self._current()
+            if offset < extent.log_start_offset:
+                raise OffsetOutOfRangeError(
+                    f"offset {offset} is below the log start offset, {extent.log_start_offset}",
+                    file=self.path, offset=offset,
+                )
+            if offset < self._next_offset:
+                self._before_change()
+                try:
+                    with self._commit.exclusive():
+                        self._truncate(extent, offset)
+                except BaseException as error:
+                    self._fail(error)
+                    raise
+            return self._next_offset
+
+    def _truncate(self, extent: Extent, offset: int) -> None:
+        """Alone with the files. Each step is durable before the next one begins."""
+        self._commit.cover(self._sync_written())        # readers see all there is, so that the cut can be found
+        slot = extent.slot_of(offset)
+        cut = extent.segments[slot]
+        found = cut.find_offset(offset)
+        position = cut.size_bytes if found is None else found.position
+        # First what recovery starts from: it must not take the cut for damage below what was once checked.
+        self._put_recovery_point(min(self._recovery_point, offset))
+        self._active.close()
+        for segment in reversed(extent.segments[slot:]):
+            segment.retire()
+        # From the end on and one by one: a crash in between leaves no hole in the middle.
+        for segment in reversed(extent.segments[slot + 1 :]):
+            remove_segments(self.fs, self.path, [segment.path])
+        cut_segment(self.fs, cut.path, position, offset)
+        self._next_offset = self._durable_offset = self._sealed(cut.path).next_offset
+        self._put_recovery_point(min(self._recovery_point, self._next_offset))
+        self._epoch_cache.truncate_from_end(self._next_offset)
+        self._is_epoch_due = True
+        self._take_up(list(extent.segments[:slot]), cut.base_offset, position, extent.log_start_offset)
+        self._producers = rebuild(
+            self._snapshots, [segment.base_offset for segment in self.segments], self._tables_from,
+            log_start_offset=extent.log_start_offset, log_end_offset=self._next_offset,
+            now_ms=self._now_ms(), expiration_ms=self.config.producer_id_expiration_ms,
+        )
+
+    def _tables_from(self, offset: int) -> Iterator[BatchTable]:
+        return (table for _, table in self.tables(offset, check_crc=False))
+
+    def delete_records(self, before: int) -> int:
+        """Let the log begin at `before`: records below it are gone for readers, segments wholly below it from the disk.
+
+        Returns the log start offset. (UnifiedLog.maybeIncrementLogStartOffset, KIP-107)
+
+        Raises OffsetOutOfRangeError above the log end offset, StorageError, LogClosedError, LogFailedError.
+        """
+        _check_offset(before)
+        with self._lock:
+            self._check_writable()
+            extent = self._current()
+            if before > extent.log_end_offset:
+                raise OffsetOutOfRangeError(
+                    f"offset {before} is not within [{extent.log_start_offset}, {extent.log_end_offset}]",
+                    file=self.path, offset=before,
+                )
+            if before > extent.log_start_offset:
+                self._delete_before(extent, before)
+            return self.log_start_offset
+
+    def _delete_before(self, extent: Extent, before: int) -> None:
+        self._before_change()
+        # First the promise, then the files: were a segment gone without it, the log would begin there after a crash,
+        # and with one of several segments gone, in the middle.
+        self._hold.put(log_start_offset=before, first_base_offset=extent.segments[0].base_offset)
+        slot = extent.slot_of(before)
+        gone, kept = extent.segments[:slot], extent.segments[slot:]
+        for segment in gone:
+            segment.retire()
+        self._extent = Extent(kept, before)
+        self._epoch_cache.truncate_from_start(before)
+        if gone:
+            remove_segments(self.fs, self.path, [segment.path for segment in gone])
+            self._snapshots.delete_before(kept[0].base_offset)
+
+    # --- closing ---------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Make everything durable, note that the log is clean, and let go of it. Twice is fine.
+
+        After a failed write or sync it only lets go: the next opening recovers. So it does in a forked child, whose
+        parent goes on. Records and batches taken before stay readable. Raises LogFailedError where making it durable
+        fails now.
+        """
+        if self._extent is None:
+            return
+        if self._is_forked():
+            self._let_go(clean=None)
+            return
+        if self._housekeeping is not None:
+            self._housekeeping.stop()
+        with self._lock:
+            if self._extent is None:
+                return
+            clean = False
+            try:
+                if self._failure is None:
+                    self._check_writable()
+                    self._finish()
+                    clean = True
+            finally:
+                self._let_go(clean=clean)
+
+    def _finish(self) -> None:
+        """Everything is on the disk, and the log dir knows it."""
+        try:
+            with self._commit.exclusive():
+                if self._hold.clean and not self._is_changed:
+                    return
+                self._seal_active()
+                self._snapshots.take(self._producers, self._next_offset)
+                extent = self._current()
+                self._hold.put(
+                    recovery_point=self._next_offset, high_watermark=self._next_offset,
+                    log_start_offset=extent.log_start_offset, first_base_offset=extent.segments[0].base_offset,
+                )
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _let_go(self, *, clean: bool | None) -> None:
+        """Close what is open. `clean` None: the locks are another process's."""
+        extent, self._extent = self._extent, None
+        if self._failure is None:
+            self._refusal = self._closed_error
+        for segment in extent.segments if extent is not None else ():
+            segment.close()
+        try:
+            self._active.close()
+        finally:
+            if clean is not None:
+                self._hold.close(clean=clean)
+
+    def _closed_error(self) -> LogClosedError:
+        return LogClosedError("the log was closed", file=self.path)
+
+    def _forked_error(self) -> ForkedHandleError:
+        return ForkedHandleError(f"the log belongs to process {self._pid}, which forked this one", file=self.path)
+
+    def _is_forked(self) -> bool:
+        return self._pid != os.getpid()
+
+    def _after_fork(self) -> None:
+        """In the child. Another thread of the parent may have held the lock: nobody here may wait for it."""
+        self._refusal = self._forked_error
+
+    def __del__(self) -> None:
+        if getattr(self, "_extent", None) is not None and not self._is_forked():
+            warnings.warn(
+                f"{self!r} was not closed: its next opening recovers", ResourceWarning, stacklevel=2, source=self
+            )
+            if self._housekeeping is not None:
+                self._housekeeping.stop()
+            self._let_go(clean=False)
+
+
+def open(
+    path: str | os.PathLike[str],
+    *,
+    config: Mapping[str, object] | LogConfig | None = None,
+    fsync: Fsync = "batch",
+    leader_epoch: int = 0,
+    clock: Clock | None = None,
+    fs: FileSystem | None = None,
+    create: bool = True,
+) -> Log:
+    """Open a partition directory such as `data/orders-0` to append to it; make it where it is not there.
+
+    `config`: Kafka's keys (docs/config.md). `fsync`: when an append is on the disk: "batch" when it returns, concurrent
+    ones sharing one sync; "interval" after flush.ms or flush.messages; "never" when the system writes it, a segment
+    is full, or flush() or close() is called. `leader_epoch`: what appended batches carry; a log that has a later one
+    goes on in that. `clock`, `fs`: for tests. `create=False` refuses where there is no such directory.
+
+    Raises what `Log` raises.
+    """
+    return Log(
+        path, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock, fs=fs, create=create
+    )
+
+
+# Those that a fork takes along.
+_LOGS: "weakref.WeakSet[Log]" = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for log in list(_LOGS):
+        log._after_fork()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def _as_path(path: str | os.PathLike[str]) -> Path:
+    try:
+        return Path(path)
+    except TypeError:
+        raise InvalidArgumentError(f"a path is text or a Path, not {type(path).__name__}") from None
+
+
+def _check_offset(offset: int) -> None:
+    if not isinstance(offset, int) or isinstance(offset, bool):
+        raise InvalidArgumentError(f"an offset is an int, not {type(offset).__name__}")
+
+
+def _settings(config: Mapping[str, object] | LogConfig | None, fsync: str, leader_epoch: int) -> LogConfig:
+    """The configuration of a log that is written to, with what goes together only there."""
+    if not isinstance(config, LogConfig):
+        if config is not None and not isinstance(config, Mapping):
+            raise InvalidArgumentError(f"a configuration is a mapping of keys to values, not {type(config).__name__}")
+        config = LogConfig.of(config or {})
+    if fsync not in get_args(Fsync):
+        raise InvalidArgumentError(f'fsync is "batch", "interval" or "never", not {fsync!r}')
+    if not isinstance(leader_epoch, int) or not 0 <= leader_epoch < 2**31:
+        raise InvalidArgumentError(f"a leader epoch is an int from 0 to {2**31 - 1}, not {leader_epoch!r}")
+    if config.linger_ms and fsync == "batch":
+        raise InvalidConfigError(
+            'linger.ms keeps records in memory after append has returned, and fsync="batch" promises that they are on '
+            'the disk then: choose fsync="interval" or "never"'
+        )
+    return config

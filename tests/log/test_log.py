@@ -1,0 +1,377 @@
+"""A log that is opened, appended to, read, cut and closed, and opened again."""
+import os
+import threading
+import warnings
+
+import pytest
+
+import seglog
+from seglog.clock import ManualClock
+from seglog.errors import (
+    ForkedHandleError,
+    InvalidArgumentError,
+    InvalidConfigError,
+    LogClosedError,
+    LogLockedError,
+    NotALogError,
+    OffsetOutOfRangeError,
+    StorageError,
+)
+
+NOW = 1_700_000_000_000
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "data" / "orders-0"
+
+
+@pytest.fixture
+def clock():
+    return ManualClock(NOW)
+
+
+def values(log, *args, **more):
+    return [record.value for record in log.read(*args, **more)]
+
+
+def segment_bases(path):
+    return sorted(int(name[:20]) for name in os.listdir(path) if name.endswith(".log"))
+
+
+def epochs_of(log):
+    return [(entry.epoch, entry.start_offset) for entry in log.leader_epochs]
+
+
+# --- opening and closing ---------------------------------------------------------------------------
+
+
+def test_the_first_opening_makes_the_directory_and_those_above_it(path):
+    with seglog.open(path) as log:
+        assert (log.log_start_offset, log.log_end_offset, log.durable_offset) == (0, 0, 0)
+        assert (log.topic, log.partition) == ("orders", 0)
+        assert list(log.read()) == []
+    assert path.is_dir()
+
+
+def test_what_was_appended_is_there_after_closing_and_opening(path, clock):
+    with seglog.open(path, clock=clock) as log:
+        log.append(b"one", key=b"k", headers=[("src", b"web")])
+        log.append_many([(b"k1", b"two"), (b"k2", None)])
+    with seglog.open(path) as log:
+        assert log.recovery.lost == ()
+        found = [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in log.read(start=0)]
+        assert found == [
+            (0, NOW, b"k", b"one", (("src", b"web"),)),
+            (1, NOW, b"k1", b"two", ()),
+            (2, NOW, b"k2", None, ()),
+        ]
+        assert log.append(b"three") == 3
+    with seglog.open(path) as log:
+        assert log.log_end_offset == 4
+
+
+def test_closing_twice_is_fine_and_then_nothing_else_is(path):
+    log = seglog.open(path)
+    record_of = log.append(b"x")
+    record = log[record_of]
+    log.close()
+    log.close()
+    assert log.closed
+    assert record.value == b"x"
+    for use in (
+        lambda: log.append(b"y"), lambda: log.append_many([(None, b"y")]), log.flush, log.roll,
+        lambda: log.truncate_to(0), lambda: log.delete_records(0), log.read, lambda: log[0], lambda: log.log_end_offset,
+    ):  # fmt: skip
+        with pytest.raises(LogClosedError):
+            use()
+
+
+def test_one_process_opens_a_log_once(path):
+    with seglog.open(path), pytest.raises(LogLockedError):
+        seglog.open(path)
+    seglog.open(path).close()
+
+
+def test_a_log_that_was_not_closed_says_so_and_lets_go(path):
+    log = seglog.open(path)
+    log.append(b"x")
+    with pytest.warns(ResourceWarning, match="orders-0"):
+        del log
+    with seglog.open(path) as log:
+        assert values(log) == [b"x"]
+
+
+def test_a_log_that_failed_to_open_can_be_opened(path, tmp_path):
+    path.mkdir(parents=True)
+    (path / "00000000000000000000.log").mkdir()
+    with pytest.raises(StorageError):
+        seglog.open(path)
+    (path / "00000000000000000000.log").rmdir()
+    seglog.open(path).close()
+
+
+def test_a_forked_child_is_refused_and_harms_nothing(path):
+    with seglog.open(path) as log:
+        log.append(b"parent")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")     # of a fork beside threads, where other tests left some
+            child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                try:
+                    log.append(b"child")
+                except ForkedHandleError:
+                    log.close()
+                    status = 0
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert log.append(b"parent") == 1
+        with pytest.raises(LogLockedError):
+            seglog.open(path)
+
+
+@pytest.mark.parametrize("name", ["orders", "orders-", "a b-0", "orders-0.aabbccdd-delete", "or/ders-x"])
+def test_a_directory_is_named_after_topic_and_partition(tmp_path, name):
+    with pytest.raises(InvalidArgumentError, match="name"):
+        seglog.open(tmp_path / name)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path):
+    (tmp_path / "orders-0").write_bytes(b"")
+    with pytest.raises(NotALogError):
+        seglog.open(tmp_path / "orders-0")
+
+
+def test_a_missing_directory_is_refused_where_none_may_be_made(path):
+    with pytest.raises(NotALogError):
+        seglog.open(path, create=False)
+    assert not path.parent.exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_directory_that_cannot_be_written_is_refused(path):
+    path.mkdir(parents=True)
+    path.chmod(0o500)
+    with pytest.raises(StorageError, match="permission"):
+        seglog.open(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"config": {"segment.byte": 1}}, InvalidConfigError, "segment.bytes"),
+        ({"config": {"segment.bytes": "many"}}, InvalidConfigError, "segment.bytes"),
+        ({"config": ["segment.bytes"]}, InvalidArgumentError, "list"),
+        ({"fsync": "sometimes"}, InvalidArgumentError, "sometimes"),
+        ({"leader_epoch": -1}, InvalidArgumentError, "-1"),
+        ({"leader_epoch": "1"}, InvalidArgumentError, "'1'"),
+        ({"config": {"linger.ms": 5}}, InvalidConfigError, "linger.ms"),
+    ],
+)
+def test_arguments_that_cannot_be_meant_are_refused_before_anything_is_made(path, arguments, error, words):
+    with pytest.raises(error, match=words):
+        seglog.open(path, **arguments)
+    assert not path.parent.exists()
+
+
+def test_a_path_is_text_or_a_path():
+    with pytest.raises(InvalidArgumentError, match="int"):
+        seglog.open(7)
+
+
+# --- rolling ---------------------------------------------------------------------------------------
+
+
+def test_a_full_segment_is_followed_by_another(path, clock):
+    with seglog.open(path, clock=clock, config={"segment.bytes": 300}) as log:
+        for _ in range(7):
+            log.append(b"x" * 50)
+        assert [s.base_offset for s in log.segments] == segment_bases(path) == [0, 2, 4, 6]
+        assert [r.offset for r in log.read()] == list(range(7))
+        assert log.recovery_point == 6
+        assert [r.offset for r in log.read(start=3, stop=5)] == [3, 4]
+
+
+def test_rolling_by_hand_begins_a_segment_at_the_end(path):
+    with seglog.open(path) as log:
+        log.append(b"x")
+        assert log.roll() == 1
+        assert log.roll() == 1      # it is empty
+        assert log.durable_offset == log.recovery_point == 1
+        log.append(b"y")
+        assert segment_bases(path) == [0, 1]
+        assert values(log) == [b"x", b"y"]
+
+
+def test_a_segment_is_left_when_its_first_record_is_too_old(path, clock):
+    with seglog.open(path, clock=clock, config={"segment.ms": 1000}) as log:
+        log.append(b"x")
+        clock.advance(1000)
+        log.append(b"y")
+        clock.advance(1)
+        log.append(b"z")
+        assert segment_bases(path) == [0, 2]
+
+
+# --- cutting ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def five(path, clock):
+    """Five records in segments from 0, 2 and 4."""
+    with seglog.open(path, clock=clock, config={"segment.bytes": 300}) as log:
+        for n in range(5):
+            log.append(b"%d" % n * 50)
+        yield log
+
+
+def test_truncating_takes_records_back_and_the_next_append_takes_their_offsets(five, path):
+    assert five.truncate_to(3) == 3
+    assert (five.log_end_offset, five.durable_offset, five.recovery_point) == (3, 3, 3)
+    assert segment_bases(path) == [0, 2]
+    assert five.append(b"again") == 3
+    assert values(five)[3:] == [b"again"]
+    five.close()
+    with seglog.open(path) as log:
+        assert values(log)[2:] == [b"2" * 50, b"again"]
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2, 4])
+def test_truncating_at_any_record_leaves_those_before_it(five, path, offset):
+    assert five.truncate_to(offset) == offset
+    assert [r.offset for r in five.read()] == list(range(offset))
+    five.close()
+    with seglog.open(path) as log:
+        assert [r.offset for r in log.read()] == list(range(offset))
+        assert log.recovery.lost == ()
+
+
+def test_truncating_behind_the_end_changes_nothing(five):
+    assert five.truncate_to(5) == five.truncate_to(99) == 5
+
+
+def test_truncating_inside_of_a_batch_takes_the_whole_batch(path):
+    with seglog.open(path) as log:
+        log.append(b"x")
+        log.append_many([(None, b"a"), (None, b"b"), (None, b"c")])
+        assert log.truncate_to(2) == 1
+        assert values(log) == [b"x"]
+
+
+def test_a_reader_goes_on_in_what_was_truncated(five):
+    reader = five.read()
+    next(reader)
+    five.truncate_to(1)
+    assert next(reader).offset == 1     # of the batch table that it has
+    with pytest.raises(OffsetOutOfRangeError):
+        five.read(start=3)
+
+
+def test_deleting_records_moves_the_start_and_removes_whole_segments(five, path):
+    assert five.delete_records(3) == 3
+    assert five.log_start_offset == 3
+    assert segment_bases(path) == [2, 4]
+    assert [r.offset for r in five.read()] == [3, 4]
+    with pytest.raises(OffsetOutOfRangeError, match=r"\[3, 5\)"):
+        five.read(start=2)
+    assert [r.offset for r in five.read(start=2, on_out_of_range="earliest")] == [3, 4]
+    five.close()
+    with seglog.open(path) as log:
+        assert (log.log_start_offset, log.log_end_offset) == (3, 5)
+
+
+def test_deleting_all_records_keeps_the_end(five, path):
+    assert five.delete_records(5) == 5
+    assert list(five.read()) == []
+    five.close()
+    with seglog.open(path) as log:
+        assert (log.log_start_offset, log.log_end_offset) == (5, 5)
+        assert log.append(b"x") == 5
+
+
+def test_deleting_below_the_start_changes_nothing(five):
+    five.delete_records(3)
+    assert five.delete_records(1) == 3
+
+
+def test_offsets_outside_of_the_log_are_refused_with_the_valid_range(five):
+    with pytest.raises(OffsetOutOfRangeError, match=r"\[0, 5\]"):
+        five.delete_records(6)
+    five.delete_records(3)
+    with pytest.raises(OffsetOutOfRangeError, match="3"):
+        five.truncate_to(2)
+    for call in (five.truncate_to, five.delete_records):
+        with pytest.raises(InvalidArgumentError, match="str"):
+            call("3")
+
+
+# --- leader epochs ---------------------------------------------------------------------------------
+
+
+def test_appended_batches_carry_the_logs_leader_epoch(path):
+    with seglog.open(path, leader_epoch=4) as log:
+        log.append(b"x")
+        assert [batch.leader_epoch for batch in log.batches()] == [4]
+        assert epochs_of(log) == [(4, 0)]
+    with seglog.open(path) as log:      # a log does not go back to an earlier epoch
+        log.append(b"y")
+        assert [batch.leader_epoch for batch in log.batches()] == [4, 4]
+    with seglog.open(path, leader_epoch=5) as log:
+        log.append(b"z")
+        assert epochs_of(log) == [(4, 0), (5, 2)]
+
+
+def test_truncating_takes_epochs_back_too(path):
+    with seglog.open(path, leader_epoch=1) as log:
+        log.append(b"x")
+    with seglog.open(path, leader_epoch=2) as log:
+        log.append(b"y")
+        log.truncate_to(1)
+        assert epochs_of(log) == [(1, 0)]
+        log.append(b"z")
+        assert epochs_of(log) == [(1, 0), (2, 1)]
+
+
+# --- threads ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fsync", ["batch", "never"])
+def test_threads_append_read_and_roll_at_once(path, fsync):
+    """Each record has an offset of its own, and every reader sees a prefix."""
+    with seglog.open(path, fsync=fsync, config={"segment.bytes": 4096}) as log:
+        found = {}
+        done = threading.Event()
+        errors = []
+
+        def append(name):
+            try:
+                for n in range(60):
+                    value = b"%d-%d" % (name, n)
+                    found[log.append(value)] = value
+            except Exception as error:
+                errors.append(error)
+
+        def read():
+            try:
+                while not done.is_set():
+                    offsets = [r.offset for r in log.read()]
+                    assert offsets == list(range(len(offsets)))
+            except Exception as error:
+                errors.append(error)
+
+        writers = [threading.Thread(target=append, args=(name,)) for name in range(4)]
+        readers = [threading.Thread(target=read) for _ in range(2)]
+        for thread in writers + readers:
+            thread.start()
+        for thread in writers:
+            thread.join()
+        done.set()
+        for thread in readers:
+            thread.join()
+        assert errors == []
+        assert {r.offset: r.value for r in log.read()} == found
+        assert sorted(found) == list(range(240))
