@@ -12,6 +12,7 @@ from seglog.log.leader_epochs import LeaderEpochs
 from seglog.log.loader import ENDS_BELOW_START, load, plan_load
 from seglog.log.partition import Partition
 from seglog.segment import recovery
+from seglog.segment.appender import SegmentAppender
 from seglog.segment.indexes import index_bytes
 from seglog.segment.segment import Segment
 from support.golden import golden_cases, unpack
@@ -152,6 +153,24 @@ def test_the_active_segment_is_checked_even_if_the_recovery_point_lies_behind_th
     directory = copy_of("v1-none-ct-k391--tail-cut7", "corrupt")
     loaded = opened(directory, clean=False, recovery_point=10**9)
     assert (loaded.next_offset, loaded.recovery_point) == (135, 135)
+
+
+# --- whoever appends next ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [
+    "v2-none-ct-k411--tail-cut7", "txn-v2-k391--zero-tail", "v1-none-ct-k391--garbage-tail",
+])
+def test_the_appender_opens_what_was_recovered_and_changes_nothing(copy_of, name):
+    directory = copy_of(name, "corrupt")
+    loaded = opened(directory, clean=False)
+    before = files(directory)
+    config = LogConfig.of({"index.interval.bytes": INTERVAL})
+    last = loaded.segments[-1]
+    appender = SegmentAppender.open(
+        OsFileSystem(), directory, last.base_offset, config, last.size_bytes, loaded.next_offset, 0)
+    appender.close()
+    assert files(directory) == before
 
 
 # --- both ends ---------------------------------------------------------------------------------
