@@ -177,6 +177,20 @@ def remove_leftovers(fs: FileSystem, log_dir: AnyPath) -> list[Path]:
     return found
 
 
+def remove_partition(fs: FileSystem, path: AnyPath) -> None:
+    """Remove a partition directory: gone in one durable step, by the name of a deleted one, then file by file.
+
+    The caller holds its lock. What a crash leaves is one of `leftovers`.
+    """
+    path = Path(os.path.abspath(path))
+    if _PARTITION.fullmatch(path.name) is None:
+        raise ValueError(f"{path} is no partition directory")
+    gone = path.parent / _inside_name(path.name, _token())
+    fs.rename(path, gone)
+    fs.sync_directory(path.parent)
+    _remove_tree(fs, gone)
+
+
 def _free(target: AnyPath) -> Path:
     """The absolute path of `target`, of which there is nothing yet."""
     target = Path(os.path.abspath(target))

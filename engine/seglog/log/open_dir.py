@@ -1,0 +1,158 @@
+"""A log dir: several logs by topic and partition, as Kafka's LogManager keeps them.
+
+    with seglog.open_dir("data") as log_dir:
+        orders = log_dir.log("orders", 0)
+        orders.append(b"...")
+        log_dir.partitions()            # [("orders", 0)]
+
+Opening holds the log dir against brokers, and makes it where it is not there. Each partition is locked when its
+log is opened: others may stay with other processes.
+"""
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from seglog.clock import Clock
+from seglog.config import LogConfig
+from seglog.errors import InvalidArgumentError, LogClosedError, NotALogError
+from seglog.format import names
+from seglog.fs import lock
+from seglog.fs.aside import make_directories
+from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.staging import remove_partition
+from seglog.log.checkpoints import TopicPartition
+from seglog.log.log_dir_state import LogDirState
+
+if TYPE_CHECKING:
+    from seglog.log.append import Fsync
+    from seglog.log.log import Log
+
+
+class LogDir:
+    """`seglog.open_dir(path)`. Use it as a context manager, or close it: that closes its logs. Threads may share it."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        config: Mapping[str, object] | LogConfig | None = None,
+        fsync: "Fsync" = "batch",
+        leader_epoch: int = 0,
+        clock: Clock | None = None,
+        fs: FileSystem | None = None,
+    ) -> None:
+        """The arguments are those of `seglog.open`, for every log. Raises NotALogError (a file), LogLockedError,
+        StorageError."""
+        self.path = Path(os.path.abspath(path))
+        if self.path.exists() and not self.path.is_dir():
+            raise NotALogError("a file, not a log dir", file=self.path)
+        self._config = config
+        self._fsync = fsync
+        self._leader_epoch = leader_epoch
+        self._clock = clock
+        self._fs = fs or OsFileSystem()
+        make_directories(self._fs, self.path)
+        self._state = LogDirState(self._fs, self.path)
+        self._logs: dict[TopicPartition, Log] = {}
+        # Guards _logs and _closed; held while a log opens, so that two threads get the same one.
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<LogDir {self.path}: {len(self._logs)} logs opened>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def partitions(self) -> list[TopicPartition]:
+        """(topic, partition) of every partition directory, in order, opened or not."""
+        self._check()
+        return self._state.partitions()
+
+    def log(
+        self,
+        topic: str,
+        partition: int = 0,
+        *,
+        config: Mapping[str, object] | LogConfig | None = None,
+        create: bool = True,
+    ) -> "Log":
+        """The log of a partition; the same object while it is open. It may be closed on its own.
+
+        `config` instead of the log dir's; only for one that is opened by this call. Raises what `seglog.open` raises.
+        """
+        from seglog.log.log import Log  # not at the top: it opens one partition, this lists many
+
+        where = _checked(topic, partition)
+        with self._lock:
+            self._check()
+            log = self._logs.get(where)
+            if log is not None and not log.closed:
+                if config is not None:
+                    raise InvalidArgumentError(
+                        "the log is open, with a configuration", file=log.path, hint="close it, or take it as it is")
+                return log
+            log = self._logs[where] = Log(
+                self.path / names.partition_dir(*where), config=self._config if config is None else config,
+                fsync=self._fsync, leader_epoch=self._leader_epoch, clock=self._clock, fs=self._fs, create=create,
+            )
+            return log
+
+    def delete(self, topic: str, partition: int = 0) -> None:
+        """Remove a partition: its directory, and its lines in the log dir's checkpoint files.
+
+        It is gone in one step, a rename to the name of a deleted partition; what a crash leaves of it after that a
+        broker removes at start, and so does `seglog convert`. Raises NotALogError where there is none,
+        LogLockedError where another process has it open.
+        """
+        where = _checked(topic, partition)
+        directory = self.path / names.partition_dir(*where)
+        with self._lock:
+            self._check()
+            log = self._logs.pop(where, None)
+            if log is not None:
+                log.close()
+            if not directory.is_dir():
+                raise NotALogError("no such partition directory", file=directory)
+            with lock.lock_partition(self._fs, directory):
+                # The lines first: a partition of the same name must not begin at the offsets of this one.
+                for checkpoint in names.OFFSET_CHECKPOINTS:
+                    self._state.put_offset(checkpoint, where, None)
+                remove_partition(self._fs, directory)
+
+    def close(self) -> None:
+        """Close every log, and let go of the log dir. Twice is fine. Raises what the first of the logs raises."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            errors = []
+            for log in self._logs.values():
+                try:
+                    log.close()
+                except Exception as error:
+                    errors.append(error)
+            self._state.close()
+            if errors:
+                raise errors[0]
+
+    def _check(self) -> None:
+        if self._closed:
+            raise LogClosedError("the log dir was closed", file=self.path)
+        self._state.check()
+
+
+def _checked(topic: str, partition: int) -> TopicPartition:
+    if not isinstance(topic, str):
+        raise InvalidArgumentError(f"a topic is text, not {type(topic).__name__}")
+    if not isinstance(partition, int) or isinstance(partition, bool) or not 0 <= partition <= names.MAX_PARTITION:
+        raise InvalidArgumentError(f"a partition is an int from 0 to {names.MAX_PARTITION}, not {partition!r}")
+    return names.validate_topic(topic), partition

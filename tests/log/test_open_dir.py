@@ -1,0 +1,124 @@
+"""A log dir of several logs: who gets which log, what is made, what a deletion leaves."""
+import pytest
+
+from seglog.errors import InvalidArgumentError, LogClosedError, LogLockedError, NotALogError
+from seglog.format import names
+from seglog.fs.files import OsFileSystem
+from seglog.fs.lock import lock_log_dir
+from seglog.fs.staging import leftovers
+from seglog.log.checkpoints import format_offset_checkpoint, read_offset_checkpoint
+from seglog.log.log import Log
+from seglog.log.open_dir import LogDir
+from support.faultfs import RecordingFs
+
+
+def test_logs_are_made_by_topic_and_partition(tmp_path):
+    with LogDir(tmp_path / "a/data") as log_dir:
+        assert log_dir.partitions() == []
+        for topic, partition in (("orders", 0), ("orders", 1), ("pay.ments-eu", 0)):
+            log_dir.log(topic, partition).append(topic.encode())
+        assert log_dir.partitions() == [("orders", 0), ("orders", 1), ("pay.ments-eu", 0)]
+        assert [record.value for record in log_dir.log("pay.ments-eu").read()] == [b"pay.ments-eu"]
+    assert (tmp_path / "a/data" / names.CLEAN_SHUTDOWN).exists()
+    assert read_offset_checkpoint(tmp_path / "a/data" / names.RECOVERY_POINT_CHECKPOINT) == {
+        ("orders", 0): 1, ("orders", 1): 1, ("pay.ments-eu", 0): 1,
+    }  # fmt: skip
+
+
+def test_a_log_is_the_same_object_while_it_is_open(tmp_path):
+    with LogDir(tmp_path) as log_dir:
+        log = log_dir.log("orders")
+        assert log_dir.log("orders", 0) is log
+        with pytest.raises(InvalidArgumentError, match="the log is open"):
+            log_dir.log("orders", config={"segment.bytes": 1 << 20})
+        log.close()
+        again = log_dir.log("orders", config={"segment.bytes": 1 << 20})
+        assert again is not log
+        assert again.config.segment_bytes == 1 << 20
+    with pytest.raises(LogClosedError):
+        again.append(b"")
+
+
+def test_the_log_dir_is_held_without_a_log_too(tmp_path):
+    log_dir = LogDir(tmp_path, config={"segment.bytes": 1 << 20})
+    with pytest.raises(LogLockedError):
+        lock_log_dir(OsFileSystem(), tmp_path)
+    assert log_dir.log("orders").config.segment_bytes == 1 << 20
+    with LogDir(tmp_path) as other, pytest.raises(LogLockedError):
+        other.log("orders")
+    log_dir.close()
+    log_dir.close()
+    lock_log_dir(OsFileSystem(), tmp_path).release()
+    for use in (log_dir.partitions, lambda: log_dir.log("orders"), lambda: log_dir.delete("orders")):
+        with pytest.raises(LogClosedError):
+            use()
+
+
+def test_what_a_broker_keeps_in_a_log_dir_stays(tmp_path):
+    kept = {"meta.properties": b"version=1\n", names.CLEANER_CHECKPOINT: b"0\n1\nother 0 3\n"}
+    for name, content in kept.items():
+        (tmp_path / name).write_bytes(content)
+    with LogDir(tmp_path) as log_dir:
+        log_dir.log("orders").append(b"")
+    assert {name: (tmp_path / name).read_bytes() for name in kept} == kept
+    assert not (tmp_path / "orders-0" / names.PARTITION_METADATA).exists()
+
+
+def test_a_deleted_partition_leaves_nothing(tmp_path):
+    (tmp_path / names.CLEANER_CHECKPOINT).write_bytes(format_offset_checkpoint({("orders", 0): 1, ("orders", 1): 2}))
+    with LogDir(tmp_path) as log_dir:
+        for partition in range(2):
+            log_dir.log("orders", partition).append(b"")
+        log_dir.log("orders", 1).flush()
+        log_dir.delete("orders", 0)
+        assert log_dir.partitions() == [("orders", 1)]
+        with pytest.raises(NotALogError):
+            log_dir.delete("orders", 0)
+        with pytest.raises(NotALogError):
+            log_dir.log("orders", 0, create=False)
+        assert log_dir.log("orders", 0).log_end_offset == 0
+    for name in names.OFFSET_CHECKPOINTS:
+        if (tmp_path / name).exists():
+            assert read_offset_checkpoint(tmp_path / name).get(("orders", 0), 0) == 0
+    assert read_offset_checkpoint(tmp_path / names.CLEANER_CHECKPOINT) == {("orders", 1): 2}
+    assert not leftovers(tmp_path)
+
+
+def test_a_partition_that_is_open_elsewhere_is_not_deleted(tmp_path):
+    with LogDir(tmp_path) as log_dir, Log(tmp_path / "orders-0") as log:
+        with pytest.raises(LogLockedError):
+            log_dir.delete("orders")
+        log.append(b"still there")
+
+
+def test_a_crash_of_a_deletion_leaves_the_whole_partition_or_what_a_broker_removes(tmp_path):
+    root = tmp_path / "disk"
+    with LogDir(root) as log_dir:
+        log_dir.log("orders").append(b"value")
+    recording = RecordingFs(root)
+    with LogDir(root, fs=recording) as log_dir:
+        log_dir.delete("orders")
+    for state in recording.crash_states(limit=200):
+        for directory in state.directories:
+            parsed = names.parse_partition_dir(directory)
+            assert parsed, state.story()
+            assert parsed.mark in ("", names.DELETE), state.story()
+            if not parsed.mark:
+                assert len(state.files[f"{directory}/{names.file_name(0, names.LOG_SUFFIX)}"]) > 61, state.story()
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition"), [("", 0), ("a b", 0), ("..", 0), ("t" * 250, 0), (b"orders", 0), ("orders", -1),
+                             ("orders", 1 << 31), ("orders", "0"), ("orders", True)],
+)  # fmt: skip
+def test_names_that_kafka_would_not_take_are_refused(tmp_path, topic, partition):
+    with LogDir(tmp_path) as log_dir:
+        with pytest.raises(InvalidArgumentError):
+            log_dir.log(topic, partition)
+        assert log_dir.partitions() == []
+
+
+def test_a_file_is_no_log_dir(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(NotALogError, match="not a log dir"):
+        LogDir(tmp_path / "file")
