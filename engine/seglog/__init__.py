@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from seglog.format.batch import build_batch
     from seglog.log.append import AppendResult
     from seglog.log.log import Log, open
+    from seglog.log.open_dir import LogDir, open_dir
     from seglog.log.partition import Partition, open_partition
     from seglog.segment.segment import LostRange, Segment, TimestampOffset
     from seglog.upkeep.directory_conversion import convert
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
     from seglog.upkeep.verify import verify
 
 __all__ = [
-    "build_batch", "convert", "open", "open_partition", "recover", "verify",
-    "AppendResult", "Columns", "Finding", "Log", "LostRange", "Partition", "Record", "RecordBatch", "Recovery",
-    "Report", "Segment", "TimestampOffset",
+    "build_batch", "convert", "open", "open_dir", "open_partition", "recover", "verify",
+    "AppendResult", "Columns", "Finding", "Log", "LogDir", "LostRange", "Partition", "Record", "RecordBatch",
+    "Recovery", "Report", "Segment", "TimestampOffset",
     "BucketDelayedDeliveryTracker", "InMemoryDelayedDeliveryTracker",
     "SeglogError", "errors",
     "__version__",
@@ -45,6 +46,7 @@ _ROOM_OF = {
     "build_batch": "format.batch",
     "convert": "upkeep.directory_conversion",
     "open": "log.log",
+    "open_dir": "log.open_dir",
     "open_partition": "log.partition",
     "AppendResult": "log.append",
     "BucketDelayedDeliveryTracker": "delayed.bucket_tracker",
@@ -52,6 +54,7 @@ _ROOM_OF = {
     "Finding": "upkeep.findings",
     "InMemoryDelayedDeliveryTracker": "delayed.in_memory",
     "Log": "log.log",
+    "LogDir": "log.open_dir",
     "LostRange": "segment.segment",
     "Partition": "log.partition",
     "Record": "_kernels.record_batch",

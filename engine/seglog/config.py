@@ -262,6 +262,8 @@ class LogConfig:
         known = dict(keys(cls))
         values: dict[str, Any] = {}
         for given, value in settings.items():
+            if not isinstance(given, str):
+                raise InvalidConfigError(f"a key is text such as segment.bytes, not {given!r}")
             name = given.strip().replace("_", ".")
             if name not in attributes:
                 raise InvalidConfigError(f"no such key: {given}{_suggestion(name, attributes)}")

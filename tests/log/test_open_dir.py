@@ -1,7 +1,11 @@
 """A log dir of several logs: who gets which log, what is made, what a deletion leaves."""
+import subprocess
+import sys
+
 import pytest
 
-from seglog.errors import InvalidArgumentError, LogClosedError, LogLockedError, NotALogError
+import seglog
+from seglog.errors import InvalidArgumentError, InvalidConfigError, LogClosedError, LogLockedError, NotALogError
 from seglog.format import names
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
@@ -122,3 +126,76 @@ def test_a_file_is_no_log_dir(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(NotALogError, match="not a log dir"):
         LogDir(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"config": {"segment.byte": 1}}, {"config": {7: 1}}, {"fsync": "always"}, {"leader_epoch": -1}]
+)
+def test_arguments_that_cannot_be_meant_are_refused_before_anything_is_made(tmp_path, arguments):
+    with pytest.raises(InvalidConfigError if "config" in arguments else InvalidArgumentError):
+        seglog.open_dir(tmp_path / "data", **arguments)
+    assert not (tmp_path / "data").exists()
+
+
+# --- several processes -------------------------------------------------------------------------
+
+RECORDS = 300
+WRITER = f"""
+import os, signal, sys
+import seglog
+
+log_dir, partition, end = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+opened = seglog.open_dir(log_dir, config={{"segment.bytes": 4096}}, fsync="interval")
+log = opened.log("orders", partition)
+print("open", flush=True)
+sys.stdin.readline()        # all of them are open
+for n in range({RECORDS}):
+    log.append(b"%d of %d" % (n, partition))
+log.flush()
+if end == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+opened.close()
+"""
+
+
+def run_writers(log_dir, *ends):
+    """One process a partition, all of them open at the same time. Each ends as `ends` says."""
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, log_dir, str(partition), end],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+        for partition, end in enumerate(ends)
+    ]  # fmt: skip
+    for writer in writers:
+        assert writer.stdout.readline() == "open\n"
+    for writer in writers:
+        writer.stdin.write("\n")
+        writer.stdin.flush()
+    for writer in writers:
+        writer.communicate()
+    return [writer.returncode for writer in writers]
+
+
+def values_of(log_dir, partition):
+    with seglog.open_dir(log_dir) as opened:
+        return [record.value for record in opened.log("orders", partition, create=False).read()]
+
+
+def test_two_processes_write_two_partitions_of_one_log_dir(tmp_path):
+    assert run_writers(tmp_path, "closed", "closed") == [0, 0]
+    assert (tmp_path / names.CLEAN_SHUTDOWN).exists()
+    ends = {("orders", 0): RECORDS, ("orders", 1): RECORDS}
+    assert read_offset_checkpoint(tmp_path / names.RECOVERY_POINT_CHECKPOINT) == ends
+    assert read_offset_checkpoint(tmp_path / names.REPLICATION_CHECKPOINT) == ends
+    for partition in range(2):
+        assert values_of(tmp_path, partition) == [b"%d of %d" % (n, partition) for n in range(RECORDS)]
+
+
+def test_the_clean_mark_stays_away_where_one_of_two_processes_was_killed(tmp_path):
+    closed, killed = run_writers(tmp_path, "closed", "killed")
+    assert (closed, killed) == (0, -9)
+    assert not (tmp_path / names.CLEAN_SHUTDOWN).exists()
+    with seglog.open_dir(tmp_path) as log_dir:
+        assert log_dir.log("orders", 1).log_end_offset == RECORDS
+    assert (tmp_path / names.CLEAN_SHUTDOWN).exists()

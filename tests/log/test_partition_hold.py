@@ -172,7 +172,7 @@ def test_a_new_log_dir_gets_a_mark(tmp_path):
 
 
 def test_deleted_partitions_and_the_metadata_log_do_not_count(tmp_path):
-    for name in (names.marked_partition_dir("orders", 5), "__cluster_metadata-0", "no partition"):
+    for name in (f"orders-5.{0:032x}-delete", "__cluster_metadata-0", "no partition"):
         (tmp_path / name).mkdir()
     write(tmp_path).close(clean=True)
     assert mark(tmp_path) == b""
@@ -180,7 +180,7 @@ def test_deleted_partitions_and_the_metadata_log_do_not_count(tmp_path):
 
 @pytest.mark.parametrize("kind", [names.FUTURE, names.STRAY])
 def test_future_and_stray_partitions_count(tmp_path, kind):
-    (tmp_path / names.marked_partition_dir("orders", 5, kind)).mkdir()
+    (tmp_path / f"orders-5.{0:032x}-{kind}").mkdir()
     write(tmp_path).close(clean=True)
     assert mark(tmp_path) is None
 

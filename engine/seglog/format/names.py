@@ -7,7 +7,6 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import uuid4
 
 from seglog.errors import InvalidArgumentError, NotALogError
 
@@ -118,7 +117,6 @@ DELETE = "delete"       # its topic was deleted; a broker removes it, also at st
 FUTURE = "future"       # being copied to another log dir (KIP-113)
 STRAY = "stray"         # the cluster does not know it (3.6 and newer)
 
-MAX_NAME_BYTES = 255
 MAX_PARTITION = 2**31 - 1
 
 _MARKED = re.compile(r"(?P<partition_dir>\S+-\S+)\.(?P<unique_id>\S+)-(?P<mark>delete|future|stray)")
@@ -142,15 +140,6 @@ def partition_dir(topic: str, partition: int) -> str:
     return f"{topic}-{partition}"
 
 
-def marked_partition_dir(topic: str, partition: int, mark: str = DELETE, unique_id: str | None = None) -> str:
-    """A name under which a broker does not serve the partition; under "delete" it removes it at the next start.
-
-    A long topic is cut so that the name fits a directory entry, as Kafka does (KAFKA-4893).
-    """
-    end = f"-{partition}.{unique_id or uuid4().hex}-{mark}"
-    return topic[: MAX_NAME_BYTES - len(end)] + end
-
-
 def parse_partition_dir(name: str) -> PartitionDir | None:
     """The parts of a partition directory's name; None for any other name.
 
@@ -170,7 +159,7 @@ def parse_partition_dir(name: str) -> PartitionDir | None:
 
 # --- topics ----------------------------------------------------------------------------------
 
-MAX_TOPIC_LENGTH = 249      # so that "-<partition>.<32 hex>-delete" fits into MAX_NAME_BYTES, nearly
+MAX_TOPIC_LENGTH = 249      # so that "-<partition>.<32 hex>-delete" fits into the 255 bytes of a name, nearly
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 
 

@@ -11,7 +11,7 @@ import random
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from seglog._kernels.batch_encode import EncodedBatch, encode_one
 from seglog._kernels.batch_survey import first_with_producer
@@ -22,6 +22,7 @@ from seglog.format.batch import BatchEncoder
 from seglog.format.compression import Codec, decompressor
 from seglog.format.validate import AppendRules, Assigned, assign, check_follower
 from seglog.fs.files import FileSystem
+from seglog.log.arguments import Fsync
 from seglog.log.housekeeping import Housekeeping
 from seglog.log.leader_epochs import LeaderEpochFileCache
 from seglog.log.linger import Linger
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from seglog._kernels.batch_encode import Headers, Record
     from seglog.log.reader import Time
 
-Fsync = Literal["batch", "interval", "never"]
 logger = logging.getLogger("seglog")
 
 # Where the attributes of a v2 batch stand, and the bit of a control batch: docs/formats/record_batch.md.

@@ -13,21 +13,19 @@ import warnings
 import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import get_args
 
 from seglog._kernels.segment_scan import BatchTable
 from seglog.clock import Clock, SystemClock
 from seglog.config import LogConfig
 from seglog.errors import (
     ForkedHandleError,
-    InvalidArgumentError,
-    InvalidConfigError,
     LogClosedError,
     OffsetOutOfRangeError,
 )
 from seglog.format import names
 from seglog.fs.files import FileSystem, OsFileSystem
-from seglog.log.append import Fsync, LogAppender
+from seglog.log.append import LogAppender
+from seglog.log.arguments import Fsync, check_offset, checked_config, checked_path
 from seglog.log.housekeeping import Housekeeping
 from seglog.log.leader_epochs import LeaderEpochFileCache, LeaderEpochs
 from seglog.log.loader import load
@@ -62,10 +60,10 @@ class Log(LogAppender):
         create: bool = True,
     ) -> None:
         """See `seglog.open`."""
-        settings = _settings(config, fsync, leader_epoch)
+        settings = checked_config(config, fsync, leader_epoch)
         fs = fs or OsFileSystem()
         clock = clock or SystemClock()
-        self._hold = PartitionHold(fs, _as_path(path), create=create)
+        self._hold = PartitionHold(fs, checked_path(path), create=create)
         self._pid = os.getpid()
         try:
             super().__init__(self._hold.path, settings, fs, clock, fsync, leader_epoch)
@@ -198,7 +196,7 @@ class Log(LogAppender):
 
         Raises OffsetOutOfRangeError below the log start offset, LogClosedError, LogFailedError.
         """
-        _check_offset(offset)
+        check_offset(offset)
         with self._lock:
             self._check_writable()
             extent = self._current()
@@ -254,7 +252,7 @@ class Log(LogAppender):
 
         Raises OffsetOutOfRangeError above the log end offset, StorageError, LogClosedError, LogFailedError.
         """
-        _check_offset(before)
+        check_offset(before)
         with self._lock:
             self._check_writable()
             extent = self._current()
@@ -397,33 +395,3 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
-
-
-def _as_path(path: str | os.PathLike[str]) -> Path:
-    try:
-        return Path(path)
-    except TypeError:
-        raise InvalidArgumentError(f"a path is text or a Path, not {type(path).__name__}") from None
-
-
-def _check_offset(offset: int) -> None:
-    if not isinstance(offset, int) or isinstance(offset, bool):
-        raise InvalidArgumentError(f"an offset is an int, not {type(offset).__name__}")
-
-
-def _settings(config: Mapping[str, object] | LogConfig | None, fsync: str, leader_epoch: int) -> LogConfig:
-    """The configuration of a log that is written to, with what goes together only there."""
-    if not isinstance(config, LogConfig):
-        if config is not None and not isinstance(config, Mapping):
-            raise InvalidArgumentError(f"a configuration is a mapping of keys to values, not {type(config).__name__}")
-        config = LogConfig.of(config or {})
-    if fsync not in get_args(Fsync):
-        raise InvalidArgumentError(f'fsync is "batch", "interval" or "never", not {fsync!r}')
-    if not isinstance(leader_epoch, int) or not 0 <= leader_epoch < 2**31:
-        raise InvalidArgumentError(f"a leader epoch is an int from 0 to {2**31 - 1}, not {leader_epoch!r}")
-    if config.linger_ms and fsync == "batch":
-        raise InvalidConfigError(
-            'linger.ms keeps records in memory after append has returned, and fsync="batch" promises that they are on '
-            'the disk then: choose fsync="interval" or "never"'
-        )
-    return config

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from seglog.clock import Clock
 from seglog.config import LogConfig
@@ -23,12 +23,10 @@ from seglog.fs import lock
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.staging import remove_partition
+from seglog.log.arguments import Fsync, checked_config, checked_path
 from seglog.log.checkpoints import TopicPartition
+from seglog.log.log import Log
 from seglog.log.log_dir_state import LogDirState
-
-if TYPE_CHECKING:
-    from seglog.log.append import Fsync
-    from seglog.log.log import Log
 
 
 class LogDir:
@@ -39,17 +37,17 @@ class LogDir:
         path: str | os.PathLike[str],
         *,
         config: Mapping[str, object] | LogConfig | None = None,
-        fsync: "Fsync" = "batch",
+        fsync: Fsync = "batch",
         leader_epoch: int = 0,
         clock: Clock | None = None,
         fs: FileSystem | None = None,
     ) -> None:
         """The arguments are those of `seglog.open`, for every log. Raises NotALogError (a file), LogLockedError,
-        StorageError."""
-        self.path = Path(os.path.abspath(path))
+        InvalidConfigError, InvalidArgumentError, StorageError."""
+        self.path = Path(os.path.abspath(checked_path(path)))
         if self.path.exists() and not self.path.is_dir():
             raise NotALogError("a file, not a log dir", file=self.path)
-        self._config = config
+        self._config = checked_config(config, fsync, leader_epoch)
         self._fsync = fsync
         self._leader_epoch = leader_epoch
         self._clock = clock
@@ -84,13 +82,11 @@ class LogDir:
         *,
         config: Mapping[str, object] | LogConfig | None = None,
         create: bool = True,
-    ) -> "Log":
+    ) -> Log:
         """The log of a partition; the same object while it is open. It may be closed on its own.
 
         `config` instead of the log dir's; only for one that is opened by this call. Raises what `seglog.open` raises.
         """
-        from seglog.log.log import Log  # not at the top: it opens one partition, this lists many
-
         where = _checked(topic, partition)
         with self._lock:
             self._check()
@@ -148,6 +144,23 @@ class LogDir:
         if self._closed:
             raise LogClosedError("the log dir was closed", file=self.path)
         self._state.check()
+
+
+def open_dir(
+    path: str | os.PathLike[str],
+    *,
+    config: Mapping[str, object] | LogConfig | None = None,
+    fsync: Fsync = "batch",
+    leader_epoch: int = 0,
+    clock: Clock | None = None,
+    fs: FileSystem | None = None,
+) -> LogDir:
+    """Open a log dir such as `data`, which holds `orders-0` and others; make it where it is not there.
+
+    `log_dir.log(topic, partition)` opens one of its logs, or makes it. The arguments are those of `seglog.open`, for
+    every log. Raises what `LogDir` raises.
+    """
+    return LogDir(path, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock, fs=fs)
 
 
 def _checked(topic: str, partition: int) -> TopicPartition:

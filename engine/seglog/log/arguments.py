@@ -1,0 +1,40 @@
+"""What the doors of a log are given, checked before anything is touched."""
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, get_args
+
+from seglog.config import LogConfig
+from seglog.errors import InvalidArgumentError, InvalidConfigError
+
+Fsync = Literal["batch", "interval", "never"]
+
+
+def checked_config(config: Mapping[str, object] | LogConfig | None, fsync: str, leader_epoch: int) -> LogConfig:
+    """The configuration of a log that is written to, with what goes together only there."""
+    if not isinstance(config, LogConfig):
+        if config is not None and not isinstance(config, Mapping):
+            raise InvalidArgumentError(f"a configuration is a mapping of keys to values, not {type(config).__name__}")
+        config = LogConfig.of(config or {})
+    if fsync not in get_args(Fsync):
+        raise InvalidArgumentError(f'fsync is "batch", "interval" or "never", not {fsync!r}')
+    if not isinstance(leader_epoch, int) or isinstance(leader_epoch, bool) or not 0 <= leader_epoch < 2**31:
+        raise InvalidArgumentError(f"a leader epoch is an int from 0 to {2**31 - 1}, not {leader_epoch!r}")
+    if config.linger_ms and fsync == "batch":
+        raise InvalidConfigError(
+            'linger.ms keeps records in memory after append has returned, and fsync="batch" promises that they are on '
+            'the disk then: choose fsync="interval" or "never"'
+        )
+    return config
+
+
+def checked_path(path: str | os.PathLike[str]) -> Path:
+    try:
+        return Path(path)
+    except TypeError:
+        raise InvalidArgumentError(f"a path is text or a Path, not {type(path).__name__}") from None
+
+
+def check_offset(offset: int) -> None:
+    if not isinstance(offset, int) or isinstance(offset, bool):
+        raise InvalidArgumentError(f"an offset is an int, not {type(offset).__name__}")
