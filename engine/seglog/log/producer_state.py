@@ -98,7 +98,7 @@ class _Producer:
         """ProducerStateEntry.maybeUpdateProducerEpoch: batches of another epoch are forgotten."""
         return self.batches if epoch == self.producer_epoch else ()
 
-    def after_data(self, batch: RecordBatch) -> "_Producer":
+    def after_data(self, batch: "RecordBatch | ProducerBatch") -> "_Producer":
         """ProducerAppendInfo.appendDataBatch, after its checks."""
         last_offset = batch.last_offset
         added = _Batch(batch.last_sequence, last_offset, last_offset - batch.base_offset, batch.max_timestamp)
@@ -116,6 +116,43 @@ class _Producer:
     def after_marker(self, epoch: int, coordinator_epoch: int, timestamp: int) -> "_Producer":
         """ProducerAppendInfo.appendEndTxnMarker, after its checks: no transaction is open."""
         return _Producer(epoch, self._batches_of(epoch), timestamp, coordinator_epoch)
+
+
+class EndMarker(NamedTuple):
+    """The marker that ends a transaction; `timestamp` in ms."""
+
+    is_abort: bool
+    coordinator_epoch: int
+    timestamp: int
+
+
+class ProducerBatch(NamedTuple):
+    """What of a v2 batch concerns its producer: small, without the bytes of the batch. `marker`: of a control batch."""
+
+    producer_id: int
+    producer_epoch: int
+    base_offset: int
+    last_offset: int
+    last_sequence: int
+    max_timestamp: int
+    is_transactional: bool
+    marker: EndMarker | None = None
+
+    @classmethod
+    def of(cls, batch: RecordBatch) -> "ProducerBatch | None":
+        """None where it concerns none: no producer id, or a marker that compaction took.
+
+        Raises CorruptRecordError where a control batch does not hold a readable marker.
+        """
+        if batch.producer_id < 0:
+            return None
+        marker = _read_marker(batch) if batch.is_control else None
+        if batch.is_control and marker is None:
+            return None
+        return cls(
+            batch.producer_id, batch.producer_epoch, batch.base_offset, batch.last_offset, batch.last_sequence,
+            batch.max_timestamp, batch.is_transactional, marker,
+        )
 
 
 class _Begun(NamedTuple):
@@ -201,10 +238,17 @@ class ProducerState:
         The result is the line that belongs into the .txnindex of the segment that holds the batch.
         Raises CorruptRecordError where a control batch does not hold a readable marker.
         """
-        if batch.producer_id < 0:
-            return None
-        update = self.prepare((batch,), Origin.REPLICATION)
-        assert isinstance(update, Update)       # a replay finds no duplicates
+        found = ProducerBatch.of(batch)
+        return None if found is None else self.replay(found)
+
+    def replay(self, batch: ProducerBatch) -> AbortedTransaction | None:
+        """`add` of what was kept of a batch."""
+        producer = self._producers.get(batch.producer_id) or _Producer()
+        update = Update()
+        if batch.marker is None:
+            _note_data(update, producer, batch)
+        else:
+            _note_marker(update, producer, batch, batch.marker)
         ended = self.apply(update)
         self._transactions.on_high_watermark_updated(batch.last_offset + 1)
         return ended[0] if ended else None
@@ -249,9 +293,7 @@ class ProducerState:
                 raise InvalidTxnStateError(
                     f"producer {batch.producer_id} writes a plain batch while its transaction is open that began at "
                     f"offset {producer.current_txn_first_offset}", offset=batch.base_offset)
-        after = update.producers[batch.producer_id] = producer.after_data(batch)
-        if after.current_txn_first_offset != producer.current_txn_first_offset:
-            update.transactions.append(_Begun(batch.producer_id, after.current_txn_first_offset))
+        _note_data(update, producer, batch)
 
     def _prepare_marker(self, update: Update, producer: _Producer, batch: RecordBatch, origin: Origin) -> None:
         marker = _read_marker(batch)
@@ -263,12 +305,7 @@ class ProducerState:
                 raise InvalidTxnStateError(
                     f"a marker for producer {batch.producer_id} of a coordinator of epoch {marker.coordinator_epoch}, "
                     f"after one of epoch {producer.coordinator_epoch}", offset=batch.base_offset)
-        # A marker without data before it decides nothing: only the producer's line changes.
-        if producer.current_txn_first_offset >= 0:
-            update.transactions.append(_Completed(
-                batch.producer_id, producer.current_txn_first_offset, batch.base_offset, marker.is_abort))
-        update.producers[batch.producer_id] = producer.after_marker(
-            batch.producer_epoch, marker.coordinator_epoch, marker.timestamp)
+        _note_marker(update, producer, batch, marker)
 
     # --- what is decided -------------------------------------------------------------------------
 
@@ -376,13 +413,24 @@ def _check_sequence(producer: _Producer, batch: RecordBatch) -> None:
             offset=batch.base_offset)
 
 
-class _Marker(NamedTuple):
-    is_abort: bool
-    coordinator_epoch: int
-    timestamp: int
+def _note_data(update: Update, producer: _Producer, batch: RecordBatch | ProducerBatch) -> None:
+    after = update.producers[batch.producer_id] = producer.after_data(batch)
+    if after.current_txn_first_offset != producer.current_txn_first_offset:
+        update.transactions.append(_Begun(batch.producer_id, after.current_txn_first_offset))
 
 
-def _read_marker(batch: RecordBatch) -> _Marker | None:
+def _note_marker(
+    update: Update, producer: _Producer, batch: RecordBatch | ProducerBatch, marker: EndMarker
+) -> None:
+    # A marker without data before it decides nothing: only the producer's line changes.
+    if producer.current_txn_first_offset >= 0:
+        update.transactions.append(_Completed(
+            batch.producer_id, producer.current_txn_first_offset, batch.base_offset, marker.is_abort))
+    update.producers[batch.producer_id] = producer.after_marker(
+        batch.producer_epoch, marker.coordinator_epoch, marker.timestamp)
+
+
+def _read_marker(batch: RecordBatch) -> EndMarker | None:
     """The end-of-transaction marker of a control batch (EndTransactionMarker.deserialize).
 
     None where compaction removed it: the whole transaction had gone before it.
@@ -403,4 +451,4 @@ def _read_marker(batch: RecordBatch) -> _Marker | None:
             f"control record type {kind} with a producer id, expected {_ABORT} (abort) or {_COMMIT} (commit)",
             position=batch.position, offset=batch.base_offset,
         )
-    return _Marker(kind == _ABORT, coordinator_epoch, record.timestamp)
+    return EndMarker(kind == _ABORT, coordinator_epoch, record.timestamp)

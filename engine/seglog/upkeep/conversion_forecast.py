@@ -37,7 +37,7 @@ class Forecast:
         self.saw_all = True
 
     def begin(self) -> None:
-        self._packer = self._profile.packer(self._source)
+        self._packer = self._profile.packer(self._source.config, self._source.decompress)
         self._from: Counter[str] = Counter()       # bytes of source, by what is done with them
         self._to: Counter[str] = Counter()         # bytes made of them
         self._doing = _EXACT

@@ -65,31 +65,38 @@ class Losses:
 
 
 class LossSurvey:
-    """Looks at every batch of `source` on its way to `profile.to`; to v2 nothing is lost and nothing is looked at."""
+    """Looks at every batch of `source` on its way to `profile.to`; to v2 nothing is lost and nothing is looked at.
+
+    `dropped` are the transactions whose records are left out, in the order of their markers.
+    """
 
     def __init__(self, source: Partition, profile: Profile) -> None:
         self._profile = profile
         self._pool = ArenaPool()
         self._headers = self._timestamps = self._control = self._with_producer = 0
         self._aborted_records = self._open_records = 0
+        self._end_offset = 0
         aborted, still_open = _transactions(source) if profile.to < 2 else ([], [])
         self._aborted, self._open = AbortedTransactions(aborted), AbortedTransactions(still_open)
-        drops = profile.aborted == "drop"
-        self._dropped = AbortedTransactions(sorted([*aborted, *still_open], key=_marker) if drops else ())
+        self.dropped = tuple(sorted([*aborted, *still_open], key=_marker)) if profile.aborted == "drop" else ()
+        self._dropped = AbortedTransactions(self.dropped)
 
     def kept(self, table: BatchTable) -> BatchTable:
         """The batches of a table that are carried over: without those of dropped transactions."""
         return self._dropped.left_out_of(table) if len(table) else table
 
     def add(self, table: BatchTable) -> None:
-        """Count what the batches of a table would lose."""
+        """Count what the batches of a table would lose. One table after the other, in log order."""
         magics = {magic for magic, _ in tally(table)}
         if max(magics, default=0) <= self._profile.to:
+            self._end_offset = table[-1].last_offset + 1 if len(table) else self._end_offset
             return
         if 2 in magics:
             self._add_of_v2(table)
         for columns in chunks(self.kept(table), self._pool, check_crc=False, include_control=False):
             self._headers += len(columns.header_key)
+            if len(columns):
+                self._end_offset = int(columns.offset[-1]) + 1
             if self._profile.to == 0:
                 self._timestamps += len(columns) - columns.timestamp.tolist().count(-1)
 
@@ -101,6 +108,11 @@ class LossSurvey:
         self._control += sum(batch.is_control for batch in table)
         self._aborted_records += _records(table) - _records(self._aborted.left_out_of(table))
         self._open_records += _records(table) - _records(self._open.left_out_of(table))
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last record that is carried over of what was counted so far; 0 where there is none."""
+        return self._end_offset
 
     def losses(self) -> Losses:
         """What was counted so far."""

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from seglog._kernels.batch_survey import first_disorder, tally
-from seglog._kernels.segment_scan import BatchTable
+from seglog._kernels.batch_survey import tally
 from seglog.config import LogConfig
-from seglog.errors import CorruptRecordError, UnfinishedChangeError, UnsupportedCompressionTypeError
+from seglog.errors import UnfinishedChangeError, UnsupportedCompressionTypeError
 from seglog.format import names
 from seglog.format.compression import Codec
 from seglog.fs.files import FileSystem
@@ -19,15 +18,15 @@ from seglog.fs.refusals import refusals
 from seglog.log.partition import Partition
 from seglog.segment.roll import RELATIVE_OFFSET_MAX
 from seglog.segment.segment import Segment
+from seglog.segment.transaction_index import AbortedTransaction
 from seglog.upkeep.conversion_forecast import Forecast
 from seglog.upkeep.conversion_losses import Losses, LossSurvey
 from seglog.upkeep.conversion_profile import Profile
 from seglog.upkeep.proof import Proof
+from seglog.upkeep.segment_conversion import tables_in_order
 
 Progress = Callable[[int, int], None]
 """Told (bytes of work done, bytes of work in all) now and then. An exception that it raises ends the work."""
-
-OFFSET_MAX = 2**63 - 1
 
 # What a segment has that is carried over or made anew.
 CARRIED_BELOW_V2 = (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
@@ -82,7 +81,8 @@ class Plan:
     """The conversion of the partition directory `source`. `target` None: a dry run.
 
     `left_behind` names what lies in the source and is not carried over; `warnings` say what to know before; `losses`
-    is what format v0 or v1 has no place for.
+    is what format v0 or v1 has no place for. `target_end_offset` is the log end offset of the result: lower than the
+    source's where nothing is carried over of what stands last. `dropped` are transactions that are left out.
     """
 
     source: Path
@@ -95,6 +95,8 @@ class Plan:
     left_behind: tuple[str, ...]
     warnings: tuple[str, ...]
     losses: Losses
+    target_end_offset: int
+    dropped: tuple[AbortedTransaction, ...] = field(repr=False, compare=False)
     fs: FileSystem = field(repr=False, compare=False)
     carry_out: "Callable[[Plan, Progress | None], Result]" = field(repr=False, compare=False)
 
@@ -176,6 +178,8 @@ def make_plan(
     if target is not None:
         losses.check(profile, allow_lossy=allow_lossy)
     last = source.segments[-1]
+    # The last segment keeps its base offset, also where nothing is left of it.
+    end_offset = max(last.base_offset, survey.end_offset)
     tail_bytes = last.size_bytes - segments[-1].size_bytes
     return Plan(
         source=source.path,
@@ -186,8 +190,13 @@ def make_plan(
         segments=segments,
         tail=Tail(last.path.name, segments[-1].size_bytes, tail_bytes) if tail_bytes else None,
         left_behind=_left_behind(names_found, segments, to),
-        warnings=tuple(_warnings(source, target, profile, forecast)),
+        warnings=(
+            *_warnings(source, target, profile, forecast),
+            *_end_offset_warning(profile, segments[-1].next_offset, end_offset),
+        ),
         losses=losses,
+        target_end_offset=end_offset,
+        dropped=survey.dropped,
         fs=fs,
         carry_out=carry_out,
     )
@@ -246,33 +255,9 @@ def _refuse_zstd(segment: Segment, what: tuple[int, int], profile: Profile) -> N
         )
 
 
-def tables_in_order(segment: Segment, end_offset: int) -> Iterator[BatchTable]:
-    """The segment's tables, checksums tested, and no offset outside of [base offset, `end_offset`) or out of order.
-
-    The base offset of a v2 batch stands outside of its checksum (DefaultRecordBatch.java): the order is the test.
-    """
-    expected = segment.base_offset
-    for table in segment.tables():
-        slot = first_disorder(table, expected)
-        if slot >= 0:
-            batch, least = table[slot], expected if slot == 0 else table[slot - 1].last_offset + 1
-            raise CorruptRecordError(
-                f"a batch of offsets {batch.base_offset} to {batch.last_offset}, expected {least} or above",
-                file=segment.path, position=batch.position, offset=least,
-            )
-        expected = table[-1].last_offset + 1
-        if expected > end_offset:
-            batch = table[table.find_offset(end_offset)]
-            raise CorruptRecordError(
-                f"a batch up to offset {batch.last_offset}, but the next segment begins at {end_offset}",
-                file=segment.path, position=batch.position, offset=end_offset,
-            )
-        yield table
-
-
 def end_offsets(source: Partition) -> list[int]:
     """For each segment the offset that its batches must stay below: the base of the next one."""
-    return [*(segment.base_offset for segment in source.segments[1:]), OFFSET_MAX]
+    return [*(segment.base_offset for segment in source.segments[1:]), names.MAX_OFFSET]
 
 
 def _names_in(source: Partition) -> list[str]:
@@ -323,6 +308,14 @@ def _warnings(
     if forecast is not None and forecast.larger_batches:
         yield larger_batches_warning(
             forecast.larger_batches, source.config.max_message_bytes, at_least=not forecast.saw_all
+        )
+
+
+def _end_offset_warning(profile: Profile, before: int, after: int) -> Iterator[str]:
+    if after < before:
+        yield (
+            f"the log end offset falls from {before} to {after}: what stands last has no place in v{profile.to}."
+            " Offsets in between are given again; a consumer that committed one is out of range"
         )
 
 

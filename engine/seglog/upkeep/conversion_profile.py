@@ -9,8 +9,7 @@ from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.up_convert import BatchPacker
 from seglog.config import LogConfig
 from seglog.errors import InvalidArgumentError, UnsupportedCompressionTypeError
-from seglog.format.compression import Codec, compress
-from seglog.log.partition import Partition
+from seglog.format.compression import Codec, Decompress, compress
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -54,21 +53,21 @@ class Profile:
         if self.aborted not in (None, "drop", "keep"):
             raise InvalidArgumentError(f"aborted records are dropped or kept, not {self.aborted!r}")
 
-    def packer(self, source: Partition) -> BatchPacker | MessagePacker:
-        """What converts the batches of `source`."""
-        compress = _compressor(source.config, self.to)
+    def packer(self, config: LogConfig, decompress: Decompress) -> BatchPacker | MessagePacker:
+        """What converts the batches of a log with this topic configuration."""
+        compress = _compressor(config, self.to)
         if self.to < 2:
             return MessagePacker(
                 self.to,
                 codec=-1 if self.codec is None else self.codec,
-                decompress=source.decompress,
+                decompress=decompress,
                 compress=compress,
                 check_crc=False,        # Segment.tables did
             )
         return BatchPacker(
             repack_bytes=self.repack_bytes,
             codec=-1 if self.codec is None else self.codec,
-            decompress=source.decompress,
+            decompress=decompress,
             compress=compress,
             delete_horizon_ms=-1 if self.delete_horizon_ms is None else self.delete_horizon_ms,
             check_crc=False,        # Segment.tables did

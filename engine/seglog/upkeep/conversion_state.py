@@ -4,125 +4,70 @@ transactions, leader epochs, the topic id. Carried over from the source, compute
 Offsets do not change in a conversion, so that every line of the source stays true. A line that the source
 lacks, or that contradicts its log, is computed as Kafka does when it recovers a log, and `notes` says so.
 """
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
-from seglog._kernels.batch_survey import first_of_later_epoch, first_with_producer
-from seglog._kernels.segment_scan import BatchTable
-from seglog.errors import CorruptCheckpointError, CorruptIndexError, CorruptSnapshotError, UnsupportedVersionError
+from seglog.errors import CorruptCheckpointError, CorruptSnapshotError, UnsupportedVersionError
 from seglog.format import names
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import refusals
 from seglog.log.leader_epochs import EpochStart, LeaderEpochs
-from seglog.log.partition import Partition
 from seglog.log.producer_snapshot import ProducerSnapshot
 from seglog.log.producer_state import ProducerState
-from seglog.segment.segment import Segment
-from seglog.segment.transaction_index import AbortedTransaction
+from seglog.segment import transaction_index
+from seglog.upkeep.converted_segment import ConvertedSegment
+
+Read = Callable[[str], bytes | None]
+"""The bytes of a small file of the source directory, None where there is none."""
 
 Write = Callable[[str, bytes], None]
 """Makes a file of this name and these bytes in the target."""
 
 
-class ConversionState(Protocol):
-    """Follows the conversion from segment to segment, and writes what belongs there.
+class StateFold:
+    """Takes converted segments in offset order, and writes what belongs beside them. `finish` at the end.
 
-    begin_segment, [begin_part,] add ... for each source segment; finish at the end.
+    Holds the producers and the leader epochs of one partition. `notes` say what of the source was bad.
+
+    Below v2 there are no epochs, producers or transactions, and no files of them. (A broker whose topics have such a
+    format deletes a leader-epoch-checkpoint that it finds: UnifiedLog.maybeCreateLeaderEpochCache.)
     """
 
-    notes: list[str]
-
-    def begin_segment(self, segment: Segment, next_offset: int) -> None:
-        """Before the first batch of a source segment, which ends before `next_offset`."""
-
-    def begin_part(self, base_offset: int) -> None:
-        """Where a source segment is split: before the first batch of the next part."""
-
-    def add(self, table: BatchTable, first: int, stop: int) -> None:
-        """Learn from the batches [first, stop) of the target."""
-
-    def aborted_before(self, offset: int) -> Iterable[AbortedTransaction]:
-        """The aborted transactions whose marker lies below `offset`; each is given once."""
-        ...
-
-    def finish(self, log_end_offset: int) -> None:
-        """After the last batch."""
-
-
-class StateBelowV2:
-    """Of a log of format v0 or v1: there are no epochs, producers or transactions in it, and no files of them.
-
-    A broker whose topics have such a format deletes a leader-epoch-checkpoint that it finds.
-    (UnifiedLog.maybeCreateLeaderEpochCache)
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, read: Read, write: Write, *, to: int) -> None:
         self.notes: list[str] = []
-
-    def begin_segment(self, segment: Segment, next_offset: int) -> None:
-        """Nothing to carry over."""
-
-    def begin_part(self, base_offset: int) -> None:
-        """No snapshot of no producers."""
-
-    def add(self, table: BatchTable, first: int, stop: int) -> None:
-        """Nothing to learn."""
-
-    def aborted_before(self, offset: int) -> Iterable[AbortedTransaction]:
-        """No transactions."""
-        return ()
-
-    def finish(self, log_end_offset: int) -> None:
-        """No files."""
-
-
-class StateOfV2:
-    """What Kafka keeps beside a log of format v2. See ConversionState."""
-
-    def __init__(self, source: Partition, write: Write) -> None:
-        self.notes: list[str] = []
-        self._source = source
+        self._read = read
         self._write = write
+        self._is_v2 = to == 2
         self._producers = ProducerState()
         self._snapshot_at = -1
-        self._aborted: list[AbortedTransaction] = []
-        self._aborted_is_known = False
         self._epochs: list[EpochStart] = []
 
-    def begin_segment(self, segment: Segment, next_offset: int) -> None:
-        """Before the first batch of a source segment, which ends before `next_offset`."""
-        self._take_snapshot(segment.base_offset)
-        known = self._transactions_of(segment, next_offset)
-        self._aborted_is_known = known is not None
-        self._aborted = known or []
-
-    def begin_part(self, base_offset: int) -> None:
-        """Where a source segment is split: before the first batch of the next part."""
-        self._take_snapshot(base_offset)
-
-    def add(self, table: BatchTable, first: int, stop: int) -> None:
-        """Learn from the batches [first, stop) of the target."""
-        slot = first_of_later_epoch(table, self._epochs[-1].epoch if self._epochs else -1, first)
-        while 0 <= slot < stop:
-            self._epochs.append(EpochStart(table[slot].leader_epoch, table[slot].base_offset))
-            slot = first_of_later_epoch(table, self._epochs[-1].epoch, slot)
-        slot = first_with_producer(table, first)
-        while 0 <= slot < stop:
-            aborted = self._producers.add(table[slot])
-            if aborted is not None and not self._aborted_is_known:
-                self._aborted.append(aborted)
-            slot = first_with_producer(table, slot + 1)
-
-    def aborted_before(self, offset: int) -> Iterator[AbortedTransaction]:
-        """The aborted transactions whose marker lies below `offset`; each is given once."""
-        while self._aborted and self._aborted[0].last_offset < offset:
-            yield self._aborted.pop(0)
+    def add(self, segment: ConvertedSegment) -> None:
+        """The next segment of the log."""
+        if not self._is_v2:
+            return
+        self.notes += segment.notes
+        lines = list(segment.aborted or ())
+        ends = [*(part.base_offset for part in segment.parts[1:]), segment.next_offset]
+        for part, end_offset in zip(segment.parts, ends, strict=True):
+            self._take_snapshot(part.base_offset)
+            latest = self._epochs[-1].epoch if self._epochs else -1
+            self._epochs += (start for start in part.epochs if start.epoch > latest)
+            for batch in part.producers:
+                aborted = self._producers.replay(batch)
+                if aborted is not None and segment.aborted is None:
+                    lines.append(aborted)
+            here = [line for line in lines if line.last_offset < end_offset]
+            lines = lines[len(here) :]
+            if here:
+                path = names.file_name(part.base_offset, names.TRANSACTION_INDEX_SUFFIX)
+                self._write(path, transaction_index.encode(here))
 
     def finish(self, log_end_offset: int) -> None:
-        """After the last batch."""
-        self._take_snapshot(log_end_offset)
-        self._write(names.LEADER_EPOCH_CHECKPOINT, self._leader_epochs(log_end_offset))
+        """After the last segment."""
+        if self._is_v2:
+            self._take_snapshot(log_end_offset)
+            self._write(names.LEADER_EPOCH_CHECKPOINT, self._leader_epochs(log_end_offset))
 
     # --- producers -------------------------------------------------------------------------------
 
@@ -143,62 +88,51 @@ class StateOfV2:
             self._write(names.file_name(offset, names.SNAPSHOT_SUFFIX), snapshot.to_bytes())
 
     def _snapshot_of_source(self, offset: int) -> ProducerSnapshot | None:
-        path = self._source.path / names.file_name(offset, names.SNAPSHOT_SUFFIX)
-        if not path.exists():
+        name = names.file_name(offset, names.SNAPSHOT_SUFFIX)
+        raw = self._read(name)
+        if raw is None:
             return None
         try:
-            snapshot = ProducerSnapshot.parse(read(path), file=path)
+            snapshot = ProducerSnapshot.parse(raw)
         except (CorruptSnapshotError, UnsupportedVersionError) as e:
-            self.notes.append(f"{path.name} is computed anew: {e.what}")
+            self.notes.append(f"{name} is computed anew: {e.what}")
             return None
         why = self._producers.contradiction(snapshot.producers, offset)
         if why is not None:
-            self.notes.append(f"{path.name} is computed anew: {why}")
+            self.notes.append(f"{name} is computed anew: {why}")
             return None
         return snapshot
-
-    # --- transactions ----------------------------------------------------------------------------
-
-    def _transactions_of(self, segment: Segment, next_offset: int) -> list[AbortedTransaction] | None:
-        """The lines of the segment's .txnindex; None where they have to be computed."""
-        try:
-            index = segment.transaction_index
-        except (CorruptIndexError, UnsupportedVersionError) as e:
-            self.notes.append(f"{segment.path.stem}{names.TRANSACTION_INDEX_SUFFIX} is computed anew: {e.what}")
-            return None
-        if index is None:
-            return None
-        lines = list(index)
-        if any(not segment.base_offset <= line.last_offset < next_offset for line in lines):
-            self.notes.append(
-                f"{segment.path.stem}{names.TRANSACTION_INDEX_SUFFIX} is computed anew: a marker outside of the segment"
-            )
-            return None
-        return lines
 
     # --- leader epochs ---------------------------------------------------------------------------
 
     def _leader_epochs(self, log_end_offset: int) -> bytes:
         """The source's checkpoint as it stands; else what the batches tell (LogSegment.recover)."""
-        path = self._source.path / names.LEADER_EPOCH_CHECKPOINT
-        if not path.exists():
+        name = names.LEADER_EPOCH_CHECKPOINT
+        raw = self._read(name)
+        if raw is None:
             if self._epochs:
-                self.notes.append(f"{path.name} is computed: the source has none")
+                self.notes.append(f"{name} is computed: the source has none")
             return LeaderEpochs(self._epochs).to_bytes()
-        raw = read(path)
         try:
-            epochs = LeaderEpochs.parse(raw, file=path)
+            epochs = LeaderEpochs.parse(raw)
         except (CorruptCheckpointError, UnsupportedVersionError) as e:
-            self.notes.append(f"{path.name} is computed anew: {e.what}")
+            self.notes.append(f"{name} is computed anew: {e.what}")
             return LeaderEpochs(self._epochs).to_bytes()
         kept = [entry for entry in epochs if entry.start_offset <= log_end_offset]
         if len(kept) < len(epochs):
-            self.notes.append(f"{path.name} loses what begins behind the end of the log, offset {log_end_offset}")
+            self.notes.append(f"{name} loses what begins behind the end of the log, offset {log_end_offset}")
             return LeaderEpochs(kept).to_bytes()
         return raw
 
 
-def read(path: Path) -> bytes:
-    """A small file whole. Raises StorageError."""
-    with refusals("read", path):
-        return read_file(path)
+def reader(directory: Path) -> Read:
+    """Reads the small files of a directory. Raises StorageError."""
+
+    def read(name: str) -> bytes | None:
+        path = directory / name
+        if not path.exists():
+            return None
+        with refusals("read", path):
+            return read_file(path)
+
+    return read

@@ -1,30 +1,28 @@
 """Convert a partition directory to another record format: into a new directory, proven, put in place in one step.
 
 The source is read and never written. The target is built in a staging directory that a broker does
-not mind (fs.staging): segment for segment, with indexes, producer snapshots and leader epochs. Its files
-are then read again, and must hold the source's records (upkeep.proof) and the indexes that a rebuild
-would give. Only then it gets its name. A crash, ^C or an error before that leaves no target.
+not mind (fs.staging), segment for segment (segment_conversion): the files of each are read again, and must hold the
+source's records (upkeep.proof) and the indexes that a rebuild would give. Beside them come producer snapshots,
+transactions and leader epochs (conversion_state). Only then it gets its name. A crash, ^C or an error before
+that leaves no target.
 
 Memory holds one slice of a segment and the columns of the proof, whatever the size of the log.
 """
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
-from seglog._kernels.columns import ArenaPool
 from seglog._version import __version__
 from seglog.config import LogConfig
-from seglog.errors import InvalidArgumentError, LogLockedError, ProofMismatchError
+from seglog.errors import InvalidArgumentError, LogLockedError
 from seglog.format import names
 from seglog.format.compression import Codec
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import LOG_DIR_LOCK, SHARED, holder, lock_log_dir
 from seglog.fs.staging import Staging, remove_leftovers
 from seglog.log.partition import Partition
-from seglog.segment.indexes import index_bytes
 from seglog.segment.segment import Segment
-from seglog.upkeep.conversion_losses import LossSurvey
 from seglog.upkeep.conversion_plan import (
     Plan,
     Progress,
@@ -33,12 +31,12 @@ from seglog.upkeep.conversion_plan import (
     end_offsets,
     larger_batches_warning,
     make_plan,
-    tables_in_order,
 )
-from seglog.upkeep.conversion_profile import SLICE_BYTES, Aborted, Profile, slices
-from seglog.upkeep.conversion_state import ConversionState, StateBelowV2, StateOfV2, read
-from seglog.upkeep.proof import EVERYTHING, PROOF_FILE, Proof, SegmentProof, View, digest
-from seglog.upkeep.segment_parts import SegmentParts
+from seglog.upkeep.conversion_profile import Aborted, Profile
+from seglog.upkeep.conversion_state import StateFold, reader
+from seglog.upkeep.converted_segment import ConvertedSegment
+from seglog.upkeep.proof import PROOF_FILE, Proof
+from seglog.upkeep.segment_conversion import convert_segment
 
 AnyPath = str | os.PathLike[str]
 
@@ -173,84 +171,59 @@ class _Conversion:
         self._source = source
         self._target = target
         self._staging = staging
-        self._state: ConversionState = (
-            StateOfV2(source, staging.write_file) if plan.to == 2 else StateBelowV2()
-        )
-        self._survey = LossSurvey(source, plan.profile)
+        self._state = StateFold(reader(source.path), staging.write_file, to=plan.to)
         self._end_offsets = end_offsets(source)
-        self._pool = ArenaPool()
-        self._larger_batches = 0
         self._progress = progress
         self._done = 0.0
 
     def run(self) -> Result:
         if [segment.path.name for segment in self._source.segments] != [s.file for s in self._plan.segments]:
             raise _changed(self._source.path)
-        parts = [self._convert(segment, slot) for slot, segment in enumerate(self._source.segments)]
+        segments = [self._convert(segment, slot) for slot, segment in enumerate(self._source.segments)]
         self._state.finish(self._plan.log_end_offset)
         self._copy_metadata()
-        proof = self._prove(parts)
+        proof = self._proof(segments)
         self._staging.write_file(PROOF_FILE, proof.to_json().encode())
         warnings = [*self._plan.warnings]
-        if self._larger_batches:
-            warnings.append(larger_batches_warning(self._larger_batches, self._plan.config.max_message_bytes))
+        larger_batches = sum(segment.larger_batches for segment in segments)
+        if larger_batches:
+            warnings.append(larger_batches_warning(larger_batches, self._plan.config.max_message_bytes))
         return Result(
             plan=self._plan,
             target=self._target,
             segments=tuple(
-                TargetSegment(file.name, segment.path.name, names.parse_base_offset(file.name), file.stat().st_size)
-                for segment, files in zip(self._source.segments, parts, strict=True)
-                for file in files
+                TargetSegment(part.file, segment.source, part.base_offset, part.size_bytes)
+                for segment in segments
+                for part in segment.parts
             ),
             proof=proof,
             warnings=tuple(warnings),
             notes=tuple(self._state.notes),
         )
 
-    def _convert(self, segment: Segment, slot: int) -> list[Path]:
-        """Write what comes of one source segment; its .log files in the staging."""
-        planned = self._plan.segments[slot]
-        self._state.begin_segment(segment, planned.next_offset)
-        packer = self._plan.profile.packer(self._source)
-        size_bytes = 0
-        with SegmentParts(
-            self._plan.fs, self._staging.path, self._plan.config, self._state,
-            base_offset=segment.base_offset, mtime_ns=segment.path.stat().st_mtime_ns,
-            decompress=self._source.decompress,
-        ) as parts:
-            for table in tables_in_order(segment, self._end_offsets[slot]):
-                kept = self._survey.kept(table)
-                for first, stop in slices(kept):
-                    packer.add(kept, first, stop)
-                    if packer.ready_bytes >= SLICE_BYTES:
-                        parts.append(packer.take())
-                    last = kept[stop - 1]
-                    self._worked(last.position + last.size_bytes - kept[first].position)
-                size_bytes = table.end
-            packer.finish()
-            parts.append(packer.take())
-            if size_bytes != planned.size_bytes:
-                raise _changed(segment.path)
-            parts.finish()
-        segment.let_go()    # a log of ten thousand segments need not be mapped as a whole
-        self._larger_batches += parts.larger_batches
-        return parts.files
+    def _convert(self, segment: Segment, slot: int) -> ConvertedSegment:
+        """Write and prove what comes of one source segment, and what stands beside it."""
+        plan = self._plan
+        converted = convert_segment(
+            plan.fs, segment.path, self._staging.path, plan.profile, plan.config,
+            end_offset=self._end_offsets[slot], is_last=segment.is_last, dropped=plan.dropped,
+            worked=self._worked,
+        )
+        if converted.size_bytes != plan.segments[slot].size_bytes:
+            raise _changed(segment.path)
+        self._state.add(converted)
+        return converted
 
     def _copy_metadata(self) -> None:
         """The topic id, unless the target is of another topic: a broker refuses a directory with a foreign one."""
-        path = self._source.path / names.PARTITION_METADATA
-        if not path.exists():
-            return
+        raw = reader(self._source.path)(names.PARTITION_METADATA)
         target = names.parse_partition_dir(self._target.name)
-        if target is not None and target.topic == self._source.topic:
-            self._staging.write_file(names.PARTITION_METADATA, read(path))
+        if raw is not None and target is not None and target.topic == self._source.topic:
+            self._staging.write_file(names.PARTITION_METADATA, raw)
 
-    # --- the proof -------------------------------------------------------------------------------
-
-    def _prove(self, parts: list[list[Path]]) -> Proof:
-        """Read all files of both sides again. Raises ProofMismatchError."""
+    def _proof(self, segments: list[ConvertedSegment]) -> Proof:
         plan = self._plan
-        proof = Proof(
+        return Proof(
             source=str(plan.source),
             target=str(self._target),
             seglog=__version__,
@@ -258,37 +231,7 @@ class _Conversion:
             repack_bytes=plan.profile.repack_bytes,
             codec=None if plan.profile.codec is None else plan.profile.codec.label,
             left_out=self._left_out(),
-            segments=tuple(
-                self._prove_segment(segment, files)
-                for segment, files in zip(self._source.segments, parts, strict=True)
-            ),
-        )
-        proof.check()
-        return proof
-
-    def _prove_segment(self, source: Segment, files: list[Path]) -> SegmentProof:
-        with ExitStack() as closer:
-
-            def opened(path: Path, *, is_last: bool) -> Segment:
-                return closer.enter_context(closing(Segment(path, is_last=is_last, decompress=self._source.decompress)))
-
-            # A new look at the source, too: what is compared are two sets of files.
-            again = opened(source.path, is_last=source.is_last)
-            targets = [opened(file, is_last=False) for file in files]
-            for target in targets:
-                self._check_indexes(target)
-            weight = again.size_bytes / max(1, sum(target.size_bytes for target in targets))
-            return SegmentProof(
-                digest([again], self._pool, lambda size_bytes: self._worked(size_bytes / 2), self._view()),
-                digest(targets, self._pool, lambda size_bytes: self._worked(weight * size_bytes / 2)),
-            )
-
-    def _view(self) -> View:
-        """What of the source has a place in the target: the target's digest covers all that it holds."""
-        if self._plan.to == 2:
-            return EVERYTHING
-        return View(
-            with_time=self._plan.to > 0, with_headers=False, with_control=False, kept=self._survey.kept
+            segments=tuple(segment.proof for segment in segments),
         )
 
     def _left_out(self) -> tuple[str, ...]:
@@ -299,13 +242,6 @@ class _Conversion:
             *(f"{count} {what}" for count, what in losses.kinds),
             *((f"{dropped} records of aborted or open transactions",) if dropped else ()),
         )
-
-    def _check_indexes(self, segment: Segment) -> None:
-        """The indexes on disk are those that the .log on disk gives. Raises ProofMismatchError."""
-        for suffix, entries in index_bytes(segment, self._plan.config).files(self._plan.config):
-            path = segment.path.with_suffix(suffix)
-            if read(path) != entries:
-                raise ProofMismatchError("the index is not the one that its log gives", file=path)
 
     def _worked(self, size_bytes: float) -> None:
         """Each byte of the source counts once when it is converted and once when it is proven."""

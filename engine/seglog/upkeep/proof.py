@@ -44,6 +44,16 @@ class SegmentProof:
     def holds(self) -> bool:
         return (self.source.records, self.source.sha256) == (self.target.records, self.target.sha256)
 
+    def check(self, source: Path) -> None:
+        """Raises ProofMismatchError, which names the segment `source`, where the sides differ."""
+        if not self.holds:
+            before, after = self.source, self.target
+            raise ProofMismatchError(
+                f"the proof failed: {before.records} records with digest {before.sha256[:16]} became"
+                f" {after.records} with {after.sha256[:16]} in {', '.join(after.files)}",
+                file=source,
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Proof:
@@ -69,13 +79,7 @@ class Proof:
     def check(self) -> None:
         """Raises ProofMismatchError for the first segment whose sides differ."""
         for segment in self.segments:
-            if not segment.holds:
-                before, after = segment.source, segment.target
-                raise ProofMismatchError(
-                    f"the proof failed: {before.records} records with digest {before.sha256[:16]} became"
-                    f" {after.records} with {after.sha256[:16]} in {', '.join(after.files)}",
-                    file=Path(self.source) / before.files[0],
-                )
+            segment.check(Path(self.source) / segment.source.files[0])
 
     def to_json(self) -> str:
         """One JSON object; `crc32c` covers the text of the same object without it, keys sorted, without spaces."""

@@ -13,7 +13,7 @@ from seglog.format.compression import Decompress
 from seglog.fs.files import FileSystem
 from seglog.segment.segment import first_offset_of
 from seglog.segment.writer import SegmentWriter
-from seglog.upkeep.conversion_state import ConversionState
+from seglog.upkeep.converted_segment import ConvertedPart, EpochTrail, ProducerTrail
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -24,7 +24,7 @@ class SegmentParts:
 
     The first part has the base offset of the source segment, and may stay empty; each further one begins at its
     first batch, as Kafka rolls. All get `mtime_ns`, the time of the source's file: a segment without timestamps is
-    as old as its file to retention. `files` are the finished .log files; `larger_batches` are those above
+    as old as its file to retention. `parts` are the finished ones; `larger_batches` counts those above
     max.message.bytes.
     """
 
@@ -33,21 +33,19 @@ class SegmentParts:
         fs: FileSystem,
         directory: Path,
         config: LogConfig,
-        state: ConversionState,
         *,
         base_offset: int,
         mtime_ns: int,
         decompress: Decompress,
     ) -> None:
-        self.files: list[Path] = []
+        self.parts: list[ConvertedPart] = []
         self.larger_batches = 0
         self._fs = fs
         self._directory = directory
         self._config = config
-        self._state = state
         self._mtime_ns = mtime_ns
         self._decompress = decompress
-        self._writer = SegmentWriter(fs, directory, base_offset, config)
+        self._begin(base_offset)
 
     def append(self, batches: "Buffer") -> None:
         """Write finished batches, where a part is full into a new one.
@@ -71,7 +69,8 @@ class SegmentParts:
                 self._roll(first_offset_of(table[first]))
                 continue
             self._writer.append(window, table, first, stop)
-            self._state.add(table, first, stop)
+            self._epochs.add(table, first, stop)
+            self._producers.add(table, first, stop)
             first = stop
         slot = first_larger(table, self._config.max_message_bytes)
         while slot >= 0:
@@ -80,18 +79,23 @@ class SegmentParts:
 
     def finish(self) -> None:
         """After the last batch: sync and close the last part."""
-        self._finish_part(self._writer.next_offset)
+        self._writer.finish(mtime_ns=self._mtime_ns)
+        self.parts.append(ConvertedPart(
+            file=self._writer.path.name,
+            base_offset=self._writer.base_offset,
+            size_bytes=self._writer.size_bytes,
+            epochs=tuple(self._epochs.starts),
+            producers=tuple(self._producers.batches()),
+        ))
+
+    def _begin(self, base_offset: int) -> None:
+        self._writer = SegmentWriter(self._fs, self._directory, base_offset, self._config)
+        self._epochs = EpochTrail()
+        self._producers = ProducerTrail()
 
     def _roll(self, base_offset: int) -> None:
-        self._finish_part(base_offset)
-        self._state.begin_part(base_offset)
-        self._writer = SegmentWriter(self._fs, self._directory, base_offset, self._config)
-
-    def _finish_part(self, end_offset: int) -> None:
-        for transaction in self._state.aborted_before(end_offset):
-            self._writer.add_aborted(transaction)
-        self._writer.finish(mtime_ns=self._mtime_ns)
-        self.files.append(self._writer.path)
+        self.finish()
+        self._begin(base_offset)
 
     def __enter__(self) -> Self:
         return self
