@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from difflib import get_close_matches
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from seglog.errors import InvalidConfigError
 
@@ -16,6 +16,9 @@ MIB = 1 << 20
 GIB = 1 << 30
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1     # Kafka's "never"
+
+# When what is appended is on the disk: when the append returns; after a while; when the system writes it.
+Fsync = Literal["batch", "interval", "never"]
 
 _SUFFIXES = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": 1 << 40}
 _SIZE = re.compile(r"(?P<number>[0-9][0-9_]*(\.[0-9]+)?)\s*((?P<unit>[kmgt])(i?b)?|b)?", re.IGNORECASE)

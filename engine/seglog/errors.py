@@ -5,6 +5,7 @@ anchor in docs/errors.md) and the exit status that a command ends with; each ins
 which file, at which byte (`position`), after or at which record (`offset`), and what to do.
 """
 import os
+from typing import Self
 
 
 class SeglogError(Exception):
@@ -100,6 +101,14 @@ class CorruptCheckpointError(SeglogError):
 
     code = "corrupt_checkpoint"
     hint = "remove the file: a broker falls back to recovering the whole log"
+
+
+class CorruptManifestError(SeglogError):
+    """A file of ours that says what a managed ledger, a ledger or a cursor consists of does not parse, fails its
+    checksum, or contradicts the directory. The entries are in the ledgers, whatever it says."""
+
+    code = "corrupt_manifest"
+    hint = "`seglog ledger recover` makes the manifest anew from the ledgers; a cursor's file can be deleted"
 
 
 class UnfinishedChangeError(SeglogError):
@@ -226,6 +235,16 @@ class LogFailedError(StorageError):
 
     code = "log_failed"
     hint = "mend what the first error names, close the log and open it again: opening recovers"
+
+    @classmethod
+    def since(cls, first: BaseException, what: str = "log") -> Self:
+        """What is raised wherever a log (or `what`) that met the error `first` shall change."""
+        if not isinstance(first, SeglogError):
+            return cls(f"the {what} is read-only since an error: {type(first).__name__}: {first}")
+        return cls(
+            f"the {what} is read-only since an error: {first.what}",
+            file=first.file, errno=getattr(first, "errno", None),
+        )
 
 
 class LogClosedError(StorageError):

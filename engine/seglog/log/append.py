@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from seglog._kernels.batch_encode import EncodedBatch, encode_one
 from seglog._kernels.batch_survey import first_with_producer
 from seglog.clock import Clock
-from seglog.config import LogConfig
+from seglog.config import Fsync, LogConfig
 from seglog.errors import InvalidArgumentError, LogFailedError, RecordTooLargeError, SeglogError
 from seglog.format.batch import BatchEncoder
 from seglog.format.compression import Codec, decompressor
 from seglog.format.validate import AppendRules, Assigned, assign, check_follower
 from seglog.fs.files import FileSystem
-from seglog.log.arguments import Fsync
-from seglog.log.housekeeping import Housekeeping
 from seglog.log.leader_epochs import LeaderEpochFileCache
 from seglog.log.linger import Linger
 from seglog.log.partition_hold import PartitionHold
@@ -33,6 +31,7 @@ from seglog.log.reader import Extent, LogReader
 from seglog.log.times import to_timestamp_ms
 from seglog.segment.appender import SegmentAppender
 from seglog.segment.group_commit import GroupCommit
+from seglog.segment.housekeeping import Housekeeping
 from seglog.segment.published import End, PublishedEnd
 from seglog.segment.roll import new_base_offset, segment_jitter_ms
 from seglog.segment.segment import Segment
@@ -99,7 +98,7 @@ class LogAppender(LogReader):
         self._housekeeping: Housekeeping | None = None
         # Appends that somebody waits for, counted (GroupCommit), and what is surely on the disk.
         self._number = 0
-        self._commit = GroupCommit(log_failed)
+        self._commit = GroupCommit(LogFailedError.since)
         self._durable_offset = 0
         # Readers see what is durable, or what is written.
         self._publishes_synced = fsync == "batch"
@@ -481,20 +480,11 @@ class LogAppender(LogReader):
             self._commit.fail(error)
             logger.error("%s is read-only until it is opened again: %s", self.path, error)
         if isinstance(error, Exception) and not isinstance(error, LogFailedError):
-            raise log_failed(error) from error
+            raise LogFailedError.since(error) from error
 
     def _read_only(self) -> LogFailedError:
         assert self._failure is not None
-        return log_failed(self._failure)
-
-
-def log_failed(first: BaseException) -> LogFailedError:
-    """What is raised wherever a log that met the error `first` shall change."""
-    if not isinstance(first, SeglogError):
-        return LogFailedError(f"the log is read-only since an error: {type(first).__name__}: {first}")
-    return LogFailedError(
-        f"the log is read-only since an error: {first.what}", file=first.file, errno=getattr(first, "errno", None)
-    )
+        return LogFailedError.since(self._failure)
 
 
 def _is_control(batch: memoryview) -> bool:

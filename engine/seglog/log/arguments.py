@@ -2,12 +2,10 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
-from seglog.config import LogConfig
+from seglog.config import Fsync, LogConfig
 from seglog.errors import InvalidArgumentError, InvalidConfigError
-
-Fsync = Literal["batch", "interval", "never"]
 
 
 def checked_config(config: Mapping[str, object] | LogConfig | None, fsync: str, leader_epoch: int) -> LogConfig:

@@ -7,23 +7,18 @@ this partition in that period; a mark of any other period says nothing.
 Formatting and parsing only; log.log_dir_state decides.
 """
 import enum
-import json
 import os
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self
 
-from seglog._kernels.crc import crc32c
-from seglog.errors import CorruptCheckpointError, UnsupportedVersionError
+from seglog.format.checked_json import format_json, parse_json
 from seglog.fs.mapping import read_file
 
 VERSION = 1
 TAKEN_MARK = ".seglog.cleanshutdown"
 PARTITION_MARK = ".seglog.mark"
-
-_Parsed = TypeVar("_Parsed")
 
 
 class PartitionState(enum.Enum):
@@ -44,12 +39,14 @@ class TakenMark:
         return cls(secrets.token_hex(16), stood, content)
 
     def to_bytes(self) -> bytes:
-        return _format("seglog-clean-shutdown", period=self.period, stood=self.stood, content=self.content.hex())
+        return format_json(
+            "seglog-clean-shutdown", VERSION, period=self.period, stood=self.stood, content=self.content.hex()
+        )
 
     @classmethod
     def parse(cls, raw: bytes, *, file: str | os.PathLike[str] | None = None) -> Self:
         """Raises CorruptCheckpointError, UnsupportedVersionError."""
-        return _parse(raw, "seglog-clean-shutdown", file, lambda body: cls(
+        return parse_json(raw, "seglog-clean-shutdown", VERSION, file, lambda body: cls(
             _text(body["period"]), _truth(body["stood"]), bytes.fromhex(_text(body["content"]))))
 
     @classmethod
@@ -66,43 +63,18 @@ class PartitionMark:
     state: PartitionState
 
     def to_bytes(self) -> bytes:
-        return _format("seglog-partition-mark", period=self.period, state=self.state.value)
+        return format_json("seglog-partition-mark", VERSION, period=self.period, state=self.state.value)
 
     @classmethod
     def parse(cls, raw: bytes, *, file: str | os.PathLike[str] | None = None) -> Self:
         """Raises CorruptCheckpointError, UnsupportedVersionError."""
-        return _parse(raw, "seglog-partition-mark", file, lambda body: cls(
+        return parse_json(raw, "seglog-partition-mark", VERSION, file, lambda body: cls(
             _text(body["period"]), PartitionState(body["state"])))
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Raises FileNotFoundError, and what `parse` raises."""
         return cls.parse(read_file(path), file=path)
-
-
-def _format(name: str, **members: object) -> bytes:
-    body = {"format": name, "version": VERSION, **members}
-    return json.dumps({**body, "crc32c": _crc(body)}, sort_keys=True).encode() + b"\n"
-
-
-def _parse(
-    raw: bytes, name: str, file: str | os.PathLike[str] | None, make: Callable[[dict[str, object]], _Parsed]
-) -> _Parsed:
-    try:
-        body = json.loads(raw)
-        crc = body.pop("crc32c")
-        if crc != _crc(body) or body["format"] != name:
-            raise ValueError("the checksum does not match")
-        # Behind the checksum: a flipped bit must not look like the file of a newer seglog.
-        if body["version"] != VERSION:
-            raise UnsupportedVersionError(f"version {body['version']} of {name}, expected {VERSION}", file=file)
-        return make(body)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-        raise CorruptCheckpointError(f"not a file of {name}: {e}", file=file) from e
-
-
-def _crc(body: dict[str, object]) -> int:
-    return crc32c(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
 
 
 def _text(value: object) -> str:

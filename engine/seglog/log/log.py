@@ -16,7 +16,7 @@ from pathlib import Path
 
 from seglog._kernels.segment_scan import BatchTable
 from seglog.clock import Clock, SystemClock
-from seglog.config import LogConfig
+from seglog.config import Fsync, LogConfig
 from seglog.errors import (
     ForkedHandleError,
     LogClosedError,
@@ -25,8 +25,7 @@ from seglog.errors import (
 from seglog.format import names
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.log.append import LogAppender
-from seglog.log.arguments import Fsync, check_offset, checked_config, checked_path
-from seglog.log.housekeeping import Housekeeping
+from seglog.log.arguments import check_offset, checked_config, checked_path
 from seglog.log.leader_epochs import LeaderEpochFileCache, LeaderEpochs
 from seglog.log.loader import load
 from seglog.log.partition_hold import PartitionHold
@@ -34,6 +33,7 @@ from seglog.log.producer_snapshots import ProducerSnapshots, rebuild
 from seglog.log.reader import Extent
 from seglog.log.removal import cut_segment, remove_segments
 from seglog.segment.appender import SegmentAppender
+from seglog.segment.housekeeping import Housekeeping
 from seglog.segment.segment import Segment
 
 # How often an idle log looks whether its segment is due to roll.

@@ -16,14 +16,14 @@ from types import TracebackType
 from typing import Self
 
 from seglog.clock import Clock
-from seglog.config import LogConfig
+from seglog.config import Fsync, LogConfig
 from seglog.errors import InvalidArgumentError, LogClosedError, NotALogError
 from seglog.format import names
 from seglog.fs import lock
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.staging import remove_partition
-from seglog.log.arguments import Fsync, checked_config, checked_path
+from seglog.log.arguments import checked_config, checked_path
 from seglog.log.checkpoints import TopicPartition
 from seglog.log.log import Log
 from seglog.log.log_dir_state import LogDirState

@@ -1,6 +1,6 @@
-"""What a log does by itself, when nobody calls it: write what lingers, sync after flush.ms, roll when idle.
+"""What a log, or a ledger, does by itself when nobody calls it: write what lingers, sync after a while, roll when idle.
 
-One daemon thread a log, and only where its configuration asks for it. The thread does not keep the log alive.
+One daemon thread each, and only where its configuration asks for it. The thread does not keep the log alive.
 """
 import threading
 import time
