@@ -134,7 +134,7 @@ class InvalidArgumentError(SeglogError, ValueError):
 
     code = "invalid_argument"
     exit_status = 2
-    hint = "see the command's --help"
+    hint = "the message says what is expected; see the function's help(), or the command's --help"
 
 
 class InvalidConfigError(InvalidArgumentError):

@@ -13,7 +13,6 @@ from seglog.errors import (
     InvalidConfigError,
     LogClosedError,
     LogLockedError,
-    NotALogError,
     OffsetOutOfRangeError,
     StorageError,
 )
@@ -140,18 +139,6 @@ def test_a_directory_is_named_after_topic_and_partition(tmp_path, name):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path):
-    (tmp_path / "orders-0").write_bytes(b"")
-    with pytest.raises(NotALogError):
-        seglog.open(tmp_path / "orders-0")
-
-
-def test_a_missing_directory_is_refused_where_none_may_be_made(path):
-    with pytest.raises(NotALogError):
-        seglog.open(path, create=False)
-    assert not path.parent.exists()
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_directory_that_cannot_be_written_is_refused(path):
     path.mkdir(parents=True)
@@ -163,8 +150,6 @@ def test_a_directory_that_cannot_be_written_is_refused(path):
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ({"config": {"segment.byte": 1}}, InvalidConfigError, "segment.bytes"),
-        ({"config": {"segment.bytes": "many"}}, InvalidConfigError, "segment.bytes"),
         ({"config": ["segment.bytes"]}, InvalidArgumentError, "list"),
         ({"fsync": "sometimes"}, InvalidArgumentError, "sometimes"),
         ({"leader_epoch": -1}, InvalidArgumentError, "-1"),

@@ -124,7 +124,7 @@ def test_names_that_kafka_would_not_take_are_refused(tmp_path, topic, partition)
 
 def test_a_file_is_no_log_dir(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(NotALogError, match="not a log dir"):
+    with pytest.raises(NotALogError, match="where a directory is expected"):
         LogDir(tmp_path / "file")
 
 

@@ -17,11 +17,12 @@ from seglog._kernels.batch_encode import EncodedBatch, encode_one
 from seglog._kernels.batch_survey import first_with_producer
 from seglog.clock import Clock
 from seglog.config import Fsync, LogConfig
-from seglog.errors import InvalidArgumentError, LogFailedError, RecordTooLargeError, SeglogError
+from seglog.errors import CorruptRecordError, InvalidArgumentError, LogFailedError, RecordTooLargeError, SeglogError
 from seglog.format.batch import BatchEncoder
 from seglog.format.compression import Codec, decompressor
 from seglog.format.validate import AppendRules, Assigned, assign, check_follower
 from seglog.fs.files import FileSystem
+from seglog.log.arguments import check_leader_epoch
 from seglog.log.leader_epochs import LeaderEpochFileCache
 from seglog.log.linger import Linger
 from seglog.log.partition_hold import PartitionHold
@@ -198,27 +199,36 @@ class LogAppender(LogReader):
         again: the result names the first one.
         """
         now_ms = self._now_ms()
+        if leader_epoch is not None:
+            check_leader_epoch(leader_epoch)
         try:
             view = memoryview(raw).cast("B")
         except TypeError as error:
-            raise InvalidArgumentError(f"a batch is bytes-like, not {type(raw).__name__}") from error
+            raise InvalidArgumentError(
+                f"a batch is one run of bytes, not {type(raw).__name__}", hint="seglog.build_batch makes one of records"
+            ) from error
         with self._lock:
             self._check_writable()
-            if leader_epoch is not None and leader_epoch != self.leader_epoch:
-                if leader_epoch < self.leader_epoch:
-                    raise InvalidArgumentError(f"leader epoch {leader_epoch} after {self.leader_epoch}")
-                self._set_epoch(leader_epoch)
-            if assign_offsets:
-                from_coordinator = _is_control(view)
-                assigned = assign(
-                    view, self._next_offset, self._rules,
-                    now_ms=now_ms, leader_epoch=self.leader_epoch, allow_control=from_coordinator,
+            epoch = self.leader_epoch if leader_epoch is None else leader_epoch
+            if epoch < self.leader_epoch:
+                raise InvalidArgumentError(
+                    f"leader epoch {epoch} after {self.leader_epoch}", file=self.path, hint="leader epochs only rise"
                 )
-                origin = Origin.COORDINATOR if from_coordinator else Origin.CLIENT
-            else:
-                assigned = check_follower(view, self._next_offset, self._rules)
-                origin = Origin.REPLICATION
-            result = self._append_assigned(assigned, origin, now_ms)
+            try:
+                if assign_offsets:
+                    from_coordinator = _is_control(view)
+                    assigned = assign(
+                        view, self._next_offset, self._rules,
+                        now_ms=now_ms, leader_epoch=epoch, allow_control=from_coordinator,
+                    )
+                    origin = Origin.COORDINATOR if from_coordinator else Origin.CLIENT
+                else:
+                    assigned = check_follower(view, self._next_offset, self._rules)
+                    origin = Origin.REPLICATION
+            except CorruptRecordError as error:
+                error.hint = "nothing was written: these bytes are no whole batch; seglog.build_batch makes good ones"
+                raise
+            result = self._append_assigned(assigned, origin, now_ms, epoch)
             number = self._number
         self._acknowledge(number)
         return result
@@ -310,13 +320,15 @@ class LogAppender(LogReader):
             return made, made.max_timestamp
         return made, now_ms if timestamp is None or self._encoder.uses_log_append_time else timestamp
 
-    def _append_assigned(self, assigned: Assigned, origin: Origin, now_ms: int) -> AppendResult:
+    def _append_assigned(self, assigned: Assigned, origin: Origin, now_ms: int, epoch: int) -> AppendResult:
         update = None
         if first_with_producer(assigned.table) >= 0:
             found = self._producers.prepare(assigned.table, origin)
             if isinstance(found, Duplicate):
                 return AppendResult(found.first_offset, found.last_offset, is_duplicate=True)
             update = found
+        if epoch > self.leader_epoch:
+            self._set_epoch(epoch)
         self._write_assigned(assigned, origin, now_ms, update)
         return AppendResult(assigned.first_offset, assigned.last_offset)
 

@@ -16,8 +16,7 @@ def checked_config(config: Mapping[str, object] | LogConfig | None, fsync: str, 
         config = LogConfig.of(config or {})
     if fsync not in get_args(Fsync):
         raise InvalidArgumentError(f'fsync is "batch", "interval" or "never", not {fsync!r}')
-    if not isinstance(leader_epoch, int) or isinstance(leader_epoch, bool) or not 0 <= leader_epoch < 2**31:
-        raise InvalidArgumentError(f"a leader epoch is an int from 0 to {2**31 - 1}, not {leader_epoch!r}")
+    check_leader_epoch(leader_epoch)
     if config.linger_ms and fsync == "batch":
         raise InvalidConfigError(
             'linger.ms keeps records in memory after append has returned, and fsync="batch" promises that they are on '
@@ -31,6 +30,11 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
         return Path(path)
     except TypeError:
         raise InvalidArgumentError(f"a path is text or a Path, not {type(path).__name__}") from None
+
+
+def check_leader_epoch(epoch: int) -> None:
+    if not isinstance(epoch, int) or isinstance(epoch, bool) or not 0 <= epoch < 2**31:
+        raise InvalidArgumentError(f"a leader epoch is an int from 0 to {2**31 - 1}, not {epoch!r}")
 
 
 def check_offset(offset: int) -> None:

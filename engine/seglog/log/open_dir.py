@@ -27,6 +27,7 @@ from seglog.log.arguments import checked_config, checked_path
 from seglog.log.checkpoints import TopicPartition
 from seglog.log.log import Log
 from seglog.log.log_dir_state import LogDirState
+from seglog.log.partition_hold import refuse_file_in_the_way
 
 
 class LogDir:
@@ -45,8 +46,7 @@ class LogDir:
         """The arguments are those of `seglog.open`, for every log. Raises NotALogError (a file), LogLockedError,
         InvalidConfigError, InvalidArgumentError, StorageError."""
         self.path = Path(os.path.abspath(checked_path(path)))
-        if self.path.exists() and not self.path.is_dir():
-            raise NotALogError("a file, not a log dir", file=self.path)
+        refuse_file_in_the_way(self.path)
         self._config = checked_config(config, fsync, leader_epoch)
         self._fsync = fsync
         self._leader_epoch = leader_epoch

@@ -42,8 +42,7 @@ class PartitionHold:
         names.validate_topic(parsed.topic)
         self.topic, self.partition = self._where = parsed.topic, parsed.partition
         self._fs = fs
-        if self.path.exists() and not self.path.is_dir():
-            raise NotALogError("a file, not a partition directory", file=self.path)
+        refuse_file_in_the_way(self.path)
         self.created = not self.path.exists()
         if self.created and not create:
             raise NotALogError("no such partition directory", file=self.path)
@@ -114,3 +113,15 @@ class PartitionHold:
         finally:
             self._lock.release()
             self._log_dir.close()
+
+
+def refuse_file_in_the_way(directory: Path) -> None:
+    """Raise NotALogError where `directory`, or one above it, is there and no directory: a file, a link to nothing."""
+    path = directory
+    while not os.path.lexists(path) and path != path.parent:
+        path = path.parent
+    if not path.is_dir():
+        what = "a link to nothing" if path.is_symlink() else "a file"
+        raise NotALogError(
+            f"{what} stands where a directory is expected", file=path, hint="choose another path, or move it away"
+        )

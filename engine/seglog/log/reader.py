@@ -17,6 +17,7 @@ from seglog._kernels.columns import ArenaPool, Columns, chunks
 from seglog._kernels.point_read import LastOpened
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.segment_scan import BatchTable
+from seglog.clock import SystemClock
 from seglog.errors import (
     CorruptCheckpointError,
     CorruptRecordError,
@@ -127,6 +128,7 @@ class LogReader(abc.ABC):
         self._extent: Extent | None = None
         self._pool: ArenaPool | None = None
         self.last_opened = LastOpened()     # for the segments
+        self._now_ms = SystemClock().now_ms     # what "-2h" is counted from
 
     def __enter__(self) -> Self:
         return self
@@ -200,6 +202,7 @@ class LogReader(abc.ABC):
         extent = self._current()
         if on_out_of_range not in (None, "earliest", "latest"):
             raise InvalidArgumentError(f'on_out_of_range is "earliest" or "latest", not {on_out_of_range!r}')
+        _check_range(start, stop)
         if start is not None and not _holds(extent, start, on_corrupt):
             if on_out_of_range is None:
                 raise _out_of_range(extent, start, self.path)
@@ -307,6 +310,7 @@ class LogReader(abc.ABC):
 
         The first table begins at the batch that holds `start`, the last one may reach beyond `stop`.
         """
+        _check_range(start, stop)
         extent = self._current()
         first = extent.log_start_offset if start is None else start
         return self._walk(extent, first, extent.end_now(stop), check_crc, on_lost)
@@ -333,6 +337,7 @@ class LogReader(abc.ABC):
         self, extent: Extent, start: int | None, stop: int | None, isolation: Isolation
     ) -> tuple[int, int | None, AbortedTransactions | None]:
         """Where a read begins and ends, and what it leaves out in between."""
+        _check_range(start, stop)
         first = extent.log_start_offset if start is None else start
         aborted = None
         if isolation == "read_committed":
@@ -356,8 +361,8 @@ class LogReader(abc.ABC):
     ) -> Iterator[Record]:
         if since is None and until is None:
             return self._records(extent, start, stop, isolation, control, on_lost)
-        low = -(2**63) if since is None else to_timestamp_ms(since)
-        high = 2**63 if until is None else to_timestamp_ms(until)
+        low = -(2**63) if since is None else to_timestamp_ms(since, now_ms=self._now_ms())
+        high = 2**63 if until is None else to_timestamp_ms(until, now_ms=self._now_ms())
         if low >= 0 and on_lost is None:
             _, offset, _ = self._seek(extent, low)
             if offset < 0:
@@ -416,7 +421,7 @@ class LogReader(abc.ABC):
         only says where to begin, and is not believed where it contradicts the log.
         (UnifiedLog.fetchOffsetByTimestamp, KIP-79, KIP-734.)
         """
-        target = to_timestamp_ms(when)
+        target = to_timestamp_ms(when, now_ms=self._now_ms())
         extent = self._current()
         if target == EARLIEST_TIMESTAMP:
             return TimestampOffset(-1, extent.log_start_offset, self._epoch_at(extent.log_start_offset))
@@ -461,8 +466,6 @@ class LogReader(abc.ABC):
 
 def _holds(extent: Extent, offset: int, on_corrupt: OnCorrupt) -> bool:
     """May a read begin at the offset? The log end offset is the last that it may."""
-    if not isinstance(offset, int):
-        raise InvalidArgumentError(f"not an offset: {offset!r}")
     if offset < extent.log_start_offset:
         return False
     if offset <= extent.segments[-1].base_offset:
@@ -473,6 +476,12 @@ def _holds(extent: Extent, offset: int, on_corrupt: OnCorrupt) -> bool:
         if on_corrupt == "raise":
             raise
         return True     # nobody knows where it ends
+
+
+def _check_range(start: int | None, stop: int | None) -> None:
+    for offset in (start, stop):
+        if offset is not None and not isinstance(offset, int):
+            raise InvalidArgumentError(f"not an offset: {offset!r}", hint="for times, read(since=, until=)")
 
 
 def _out_of_range(extent: Extent, offset: int, path: Path) -> OffsetOutOfRangeError:

@@ -1,0 +1,284 @@
+"""What a log is given that it cannot take: who is told what, and that nothing of it is written."""
+import datetime as dt
+import os
+from array import array
+
+import pytest
+
+import seglog
+from seglog.clock import ManualClock
+from seglog.errors import (
+    CorruptRecordError,
+    InvalidArgumentError,
+    InvalidConfigError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    NotALogError,
+    OffsetOutOfRangeError,
+    RecordTooLargeError,
+)
+
+NOW = 1_700_000_000_000
+HOUR = 3_600_000
+BATCH = seglog.build_batch([(b"k", b"v")], timestamp=NOW)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "data" / "orders-0"
+
+
+@pytest.fixture
+def log(path):
+    config = {"segment.bytes": "64KiB", "max.message.bytes": 1000, "message.timestamp.before.max.ms": HOUR}
+    with seglog.open(path, config=config, clock=ManualClock(NOW)) as opened:
+        opened.append(b"first")
+        yield opened
+
+
+def tell(error):
+    """What the user reads: what, where, what to do."""
+    assert error.hint
+    return f"{error} | {error.hint}"
+
+
+# --- records ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({"value": "text"}, "the value is bytes-like or None, not str"),
+        ({"value": 5}, "the value is bytes-like or None, not int"),
+        ({"value": b"", "key": "text"}, "the key is bytes-like or None, not str"),
+        ({"value": b"", "headers": 5}, "headers is a sequence"),
+        ({"value": b"", "headers": {"name": b"value"}}, "the header is a pair"),
+        ({"value": b"", "headers": [("name",)]}, "the header is a pair"),
+        ({"value": b"", "headers": [(b"name", b"value")]}, "the header key is a str, not bytes"),
+        ({"value": b"", "headers": [("name", "value")]}, "the header value is bytes-like or None, not str"),
+        ({"value": b"", "timestamp": "yesterday"}, "not a time: 'yesterday'"),
+        ({"value": b"", "timestamp": 1.5}, "not a time: 1.5"),
+        ({"value": b"", "timestamp": dt.datetime(2026, 11, 1)}, "without a time zone"),
+    ],
+)  # fmt: skip
+def test_a_record_of_wrong_types_is_refused_in_words(log, record, words):
+    with pytest.raises(InvalidArgumentError, match=words) as refused:
+        log.append(**record)
+    tell(refused.value)
+    assert log.append(b"second") == 1
+
+
+@pytest.mark.parametrize(
+    ("records", "words"),
+    [
+        (5, "not iterable"),
+        ([], "a batch of no records"),
+        (["text"], "record 0 is"),
+        ([(b"k",)], "record 0 is"),
+        ([{"key": b"k", "value": b"v"}], "record 0 is"),
+        ([(b"k", b"v"), (b"k", "v")], "the value of record 1 is bytes-like or None, not str"),
+        ([(b"k", b"v"), (5, b"v")], "the key of record 1 is bytes-like or None, not int"),
+        ([(b"k", b"v", (), "-2h")], "the timestamp of record 0 is an int"),
+    ],
+)
+def test_of_many_records_the_wrong_one_is_named_and_none_is_written(log, records, words):
+    with pytest.raises(InvalidArgumentError, match=words) as refused:
+        log.append_many(records)
+    tell(refused.value)
+    assert log.log_end_offset == 1
+
+
+@pytest.mark.parametrize(
+    "append",
+    [
+        lambda log, at: log.append(b"", timestamp=at),
+        lambda log, at: log.append_many([(None, b"", (), NOW), (None, b"", (), at)]),
+        lambda log, at: log.append_batch(seglog.build_batch([(None, b"")], timestamp=at)),
+    ],
+)
+@pytest.mark.parametrize(
+    ("at", "key"),
+    [(NOW - HOUR - 1, "message.timestamp.before.max.ms"), (NOW + HOUR + 1, "message.timestamp.after.max.ms")],
+)
+def test_a_time_too_far_from_the_clock_is_refused_by_the_name_of_its_limit(log, append, at, key):
+    with pytest.raises(InvalidTimestampError, match=key) as refused:
+        append(log, at)
+    assert str(at) in tell(refused.value)
+    assert log.log_end_offset == 1
+
+
+@pytest.mark.parametrize(
+    "append",
+    [
+        lambda log, value: log.append(value),
+        lambda log, value: log.append_many([(None, value)]),
+        lambda log, value: log.append_columns(values=(array("i", [0, len(value)]), value)),
+        lambda log, value: log.append_batch(seglog.build_batch([(None, value)], timestamp=NOW)),
+    ],
+)  # fmt: skip
+def test_a_batch_above_max_message_bytes_is_refused(log, append):
+    with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes = 1000"):
+        append(log, b"x" * 1000)
+    assert append(log, b"x" * 900) in (1, (1, 1, False))
+
+
+def test_a_batch_larger_than_a_segment_is_refused(path):
+    with seglog.open(path, config={"segment.bytes": 4096}) as log:
+        big = b"x" * 5000
+        for append in (
+            lambda: log.append(big),
+            lambda: log.append_many([(None, big)]),
+            lambda: log.append_batch(seglog.build_batch([(None, big)])),
+            lambda: log.append_batch(seglog.build_batch([(None, big)]), assign_offsets=False),
+        ):
+            with pytest.raises(RecordTooLargeError, match=r"segment\.bytes = 4096"):
+                append()
+        assert log.append(b"small") == 0
+
+
+def test_a_compacted_log_takes_no_record_without_a_key(path):
+    with seglog.open(path, config={"cleanup.policy": "compact"}) as log:
+        for append in (
+            lambda: log.append(b"v"),
+            lambda: log.append_many([(b"k", b"v"), (None, b"v")]),
+            lambda: log.append_columns(values=(array("i", [0, 1]), b"v")),
+            lambda: log.append_batch(seglog.build_batch([(b"k", b"v"), (None, b"v")])),
+        ):
+            with pytest.raises(InvalidRecordError, match="key") as refused:
+                append()
+            assert "compact" in tell(refused.value)
+        assert log.append(b"v", key=b"k") == 0
+        assert log.append(None, key=b"k") == 1
+
+
+# --- ready batches ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "error"),
+    [
+        ("text", InvalidArgumentError),
+        (None, InvalidArgumentError),
+        (b"", InvalidRecordError),
+        (bytes(61), CorruptRecordError),
+        (b"x" * 100, CorruptRecordError),
+        (BATCH[:-1], CorruptRecordError),
+        (BATCH[:-1] + bytes([BATCH[-1] ^ 1]), CorruptRecordError),
+        (BATCH + b"more", CorruptRecordError),
+        (BATCH + BATCH, InvalidRecordError),
+    ],
+)
+def test_bytes_that_are_no_batch_are_refused(log, raw, error):
+    with pytest.raises(error) as refused:
+        log.append_batch(raw)
+    assert "build_batch" in tell(refused.value)
+    assert log.log_end_offset == 1
+
+
+@pytest.mark.parametrize("epoch", ["1", -1, 2**31, 2**70, True, 1.0])
+def test_a_leader_epoch_is_an_int32(log, epoch):
+    with pytest.raises(InvalidArgumentError, match="leader epoch"):
+        log.append_batch(BATCH, leader_epoch=epoch)
+    assert log.append_batch(BATCH).first_offset == 1
+
+
+def test_a_batch_that_is_refused_does_not_begin_its_leader_epoch(log):
+    with pytest.raises(CorruptRecordError):
+        log.append_batch(BATCH[:-1], leader_epoch=7)
+    log.append_batch(BATCH, leader_epoch=3)
+    assert [(entry.epoch, entry.start_offset) for entry in log.leader_epochs] == [(0, 0), (3, 1)]
+    with pytest.raises(InvalidArgumentError, match="leader epoch 2 after 3"):
+        log.append_batch(BATCH, leader_epoch=2)
+
+
+def test_a_followers_batch_begins_at_the_end_of_the_log_or_above(log):
+    with pytest.raises(InvalidRecordError, match="begins at offset 0, where 1 or more is due"):
+        log.append_batch(BATCH, assign_offsets=False)
+    later = seglog.build_batch([(b"k", b"v")], base_offset=40)
+    assert log.append_batch(later, assign_offsets=False) == (40, 40, False)
+    assert log.log_end_offset == 41
+
+
+# --- offsets and times -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", ["0", 1.5, b"0", [0]])
+def test_an_offset_is_an_int(log, offset):
+    for use in (
+        log.read, log.batches, log.columns, log.tables, log.truncate_to, log.delete_records, log.__getitem__,
+        lambda offset: log.read(0, offset), lambda offset: log.batches(0, offset),
+        lambda offset: log.columns(0, offset),
+    ):  # fmt: skip
+        with pytest.raises(InvalidArgumentError, match="offset") as refused:
+            use(offset)
+        tell(refused.value)
+
+
+@pytest.mark.parametrize("offset", [-1, 2, 2**63, 2**70])
+def test_an_offset_outside_of_the_log_is_answered_with_the_valid_range(log, offset):
+    for use in (log.read, log.__getitem__):
+        with pytest.raises(OffsetOutOfRangeError, match=r"\[0, 1\)") as refused:
+            use(offset)
+        assert refused.value.offset == offset
+    assert [r.offset for r in log.read(offset, on_out_of_range="earliest")] == [0]
+    assert [r.offset for r in log.read(offset, on_out_of_range="latest")] == []
+    with pytest.raises(InvalidArgumentError, match="on_out_of_range"):
+        log.read(offset, on_out_of_range="none")
+
+
+@pytest.mark.parametrize("when", ["soon", 1.5, dt.datetime(2026, 11, 1), 2**63, b"0", -9])
+def test_a_time_is_told_from_what_is_none(log, when):
+    with pytest.raises(InvalidArgumentError, match="time") as refused:
+        log.offset_at(when)
+    tell(refused.value)
+
+
+def test_an_unknown_isolation_is_refused(log):
+    with pytest.raises(InvalidArgumentError, match="read_committed"):
+        log.read(isolation="serializable")
+
+
+# --- opening ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"segment.byte": 1}, "no such key: segment.byte; did you mean segment.bytes"),
+        ({7: 1}, "a key is text"),
+        ({"segment.bytes": "many"}, "segment.bytes is 14 to"),
+        ({"segment.bytes": None}, "segment.bytes is 14 to"),
+        ({"segment.bytes": 1}, "segment.bytes is 14 to"),
+        ({"cleanup.policy": "shrink"}, "cleanup.policy is delete or compact"),
+        ({"segment.idle.roll": "perhaps"}, "segment.idle.roll is true or false"),
+        ({"segment.bytes": 4096, "segment_bytes": 4096}, "given twice"),
+    ],
+)  # fmt: skip
+def test_a_configuration_is_refused_by_the_name_of_its_key(path, config, words):
+    with pytest.raises(InvalidConfigError, match=words) as refused:
+        seglog.open(path, config=config)
+    assert "docs/config.md" in tell(refused.value)
+    assert not path.parent.exists()
+
+
+def test_a_file_where_a_directory_is_expected_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "file-0").touch()
+    (tmp_path / "gone-0").symlink_to("nowhere")
+    for path, culprit in (
+        (tmp_path / "file-0", "file-0"), (tmp_path / "file" / "orders-0", "file"), (tmp_path / "gone-0", "gone-0"),
+        (tmp_path / "file" / "data" / "orders-0", "file"),
+    ):  # fmt: skip
+        with pytest.raises(NotALogError, match="where a directory is expected") as refused:
+            seglog.open(path)
+        assert refused.value.file == str(tmp_path / culprit)
+    assert sorted(os.listdir(tmp_path)) == ["file", "file-0", "gone-0"]
+
+
+def test_the_directories_above_are_made_where_they_are_missing(tmp_path):
+    path = tmp_path / "a" / "b" / "orders-0"
+    with pytest.raises(NotALogError, match="no such partition directory"):
+        seglog.open(path, create=False)
+    assert os.listdir(tmp_path) == []
+    seglog.open(path).close()
+    seglog.open(path, create=False).close()
