@@ -9,7 +9,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benches import converting, delayed, encoding, memory, reading, validating
+from benches import (
+    appending,
+    converting,
+    delayed,
+    encoding,
+    index_memory,
+    looking_up,
+    memory,
+    opening,
+    reading,
+    validating,
+)
 from benches.runner import Bench
 
 
@@ -27,8 +38,12 @@ def main() -> int:
         converting.run(bench, options.records)
         encoding.run(bench, options.records)
         validating.run(bench, options.records)
+        appending.run(bench, Path(directory), options.records)
+        looking_up.run(bench, Path(directory), options.records)
+        opening.run(bench, Path(directory), options.records)
         delayed.run(bench, options.records)
         if sys.platform == "linux":
+            index_memory.run(bench, Path(directory), options.records)
             memory.run(bench, Path(directory), options.records * 1000)
     if options.json:
         bench.write_json(options.json)

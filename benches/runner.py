@@ -6,9 +6,13 @@ repetitions: on a shared machine wall time measures the neighbours. Wall time st
 """
 import gc
 import json
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -31,6 +35,15 @@ class Goal:
 
     must: float | None = None
     stretch: float | None = None
+
+
+@dataclass(frozen=True)
+class Fresh(Generic[T]):
+    """A contender that wants something new for each round. Neither making nor dropping it is measured."""
+
+    make: Callable[[], T]
+    work: Callable[[T], object]
+    drop: Callable[[T], object]
 
 
 @dataclass
@@ -74,21 +87,21 @@ class Bench:
         case: str,
         amount: float,
         unit: str,
-        contenders: dict[str, Callable[[], object]],
+        contenders: dict[str, Callable[[], object] | Fresh],
         goals: dict[tuple[str, str], Goal],
+        *,
+        clock: Callable[[], float] = time.thread_time,
     ) -> None:
-        """Run the contenders; report each goal (ours, peer). `amount` is the work of one run in `unit`."""
+        """Run the contenders; report each goal (ours, peer). `amount` is the work of one run in `unit`.
+
+        `clock`: time.process_time, where other threads do a part of the work.
+        """
         if not self.wanted(case):
             return
         timings = {name: Timing() for name in contenders}
         for repetition in range(self.repetitions + 1):
-            for name, run in contenders.items():
-                gc.collect()
-                gc.disable()
-                wall, cpu = time.perf_counter(), time.thread_time()
-                run()
-                cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
-                gc.enable()
+            for name, contender in contenders.items():
+                cpu, wall = _measure(contender, clock)
                 if repetition:      # the first round warms caches and pools
                     timings[name].cpu_s.append(cpu)
                     timings[name].wall_s.append(wall)
@@ -102,9 +115,45 @@ class Bench:
             self.results.append(result)
             self._print(result)
 
+    def by_wall(
+        self,
+        case: str,
+        amount: float,
+        unit: str,
+        contenders: dict[str, Callable[[], object] | Fresh],
+        goals: dict[tuple[str, str], Goal],
+        *,
+        turns: int,
+    ) -> None:
+        """As `compare`, for what waits: the median of the wall times of many short turns. CPU time stands beside it."""
+        if not self.wanted(case):
+            return
+        timings = {name: Timing() for name in contenders}
+        for _ in range(turns):
+            for name, contender in contenders.items():
+                cpu, wall = _measure(contender, time.process_time)
+                timings[name].cpu_s.append(cpu)
+                timings[name].wall_s.append(wall)
+        for (ours, peer), goal in goals.items():
+            a, b = timings[ours], timings[peer]
+            a_wall, b_wall = statistics.median(a.wall_s), statistics.median(b.wall_s)
+            result = Result(
+                case, unit, ours, peer, amount / a_wall, amount / b_wall, b_wall / a_wall,
+                goal.must, goal.stretch, a.best_cpu_s, a_wall, b.best_cpu_s, b_wall,
+            )
+            self.results.append(result)
+            self._print(result)
+
     def limit(self, case: str, unit: str, ours: str, value: float, at_most: float) -> None:
         """A figure with a bound of its own: value <= at_most."""
         result = Result(case, unit, ours, f"bound {at_most:g} {unit}", value, at_most, at_most / value,
+                        1.0, None, 0.0, 0.0, 0.0, 0.0)
+        self.results.append(result)
+        self._print(result)
+
+    def at_least(self, case: str, unit: str, ours: str, value: float, bound: float) -> None:
+        """A figure with a bound of its own: value >= bound."""
+        result = Result(case, unit, ours, f"bound {bound:g} {unit}", value, bound, value / bound,
                         1.0, None, 0.0, 0.0, 0.0, 0.0)
         self.results.append(result)
         self._print(result)
@@ -132,3 +181,18 @@ class Bench:
         with open(path, "w") as f:
             for r in self.results:
                 f.write(json.dumps({**asdict(r), "verdict": r.verdict}) + "\n")
+
+
+def _measure(contender: Callable[[], object] | Fresh, clock: Callable[[], float]) -> tuple[float, float]:
+    """CPU and wall seconds of one run."""
+    fresh = contender if isinstance(contender, Fresh) else Fresh(lambda: None, lambda _: contender(), lambda _: None)
+    thing = fresh.make()
+    try:
+        gc.collect()
+        gc.disable()
+        wall, cpu = time.perf_counter(), clock()
+        fresh.work(thing)
+        return clock() - cpu, time.perf_counter() - wall
+    finally:
+        gc.enable()
+        fresh.drop(thing)

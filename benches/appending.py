@@ -1,0 +1,229 @@
+"""Appending: our log beside SQLite, lmdb and aiokafka into a file, without a sync and with one an append."""
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import repeat
+from pathlib import Path
+
+import seglog
+from benches import data
+from benches.peer_logs import AiokafkaLog, LmdbLog, SqliteLog
+from benches.runner import Bench, Fresh, Goal
+
+# records a batch: share of the records, goals beside lmdb, SQLite and aiokafka
+CASES = {
+    1: (0.03, Goal(3), Goal(7), Goal()),
+    100: (0.3, Goal(3.5), Goal(12), Goal(1.4)),
+    10_000: (0.3, Goal(6.5), Goal(20), Goal(1.6)),
+}
+LINGER = {"linger.ms": 1000, "linger.bytes": 65536}
+
+DURABLE_TURNS = 400
+THREADS = 8
+APPENDS_A_THREAD = 25
+
+Peer = SqliteLog | LmdbLog | AiokafkaLog
+Batches = list[tuple[list[bytes], list[int]]]
+
+
+def batches_of(count: int, size: int) -> Batches:
+    """(values, timestamps) of `size` records each."""
+    _, values, timestamps = data.messages(count)
+    return [(values[i : i + size], timestamps[i : i + size]) for i in range(0, count, size)]
+
+
+# --- ours ------------------------------------------------------------------------------------
+
+
+def append_one_by_one(log: seglog.Log, batches: Batches) -> None:
+    append = log.append
+    for (value,), (timestamp,) in batches:
+        append(value, timestamp=timestamp)
+
+
+def append_batches(log: seglog.Log, batches: Batches) -> None:
+    append_many = log.append_many
+    for values, timestamps in batches:
+        append_many(zip(repeat(None), values, repeat(()), timestamps))
+
+
+def append_to_peer(log: Peer, batches: Batches) -> None:
+    append = log.append
+    for values, timestamps in batches:
+        append(values, timestamps)
+
+
+# --- contenders ------------------------------------------------------------------------------
+
+
+class Place:
+    """Directories under one, each new, each removed after its use."""
+
+    def __init__(self, parent: Path) -> None:
+        self._parent = parent
+
+    def new(self) -> Path:
+        return Path(tempfile.mkdtemp(dir=self._parent))
+
+    def fresh(self, opener: Callable[[Path], object], work: Callable[[object], object]) -> Fresh:
+        """Work on a log that `opener` makes in a new directory."""
+
+        def make() -> tuple[Path, object]:
+            path = self.new()
+            return path, opener(path)
+
+        def drop(made: tuple[Path, object]) -> None:
+            path, log = made
+            log.close()     # type: ignore[attr-defined]
+            shutil.rmtree(path)
+
+        return Fresh(make, lambda made: work(made[1]), drop)
+
+
+def our_log(path: Path, **settings: object) -> seglog.Log:
+    return seglog.open(path / "bench-0", **settings)      # type: ignore[arg-type]
+
+
+def run(bench: Bench, directory: Path, count: int) -> None:
+    place = Place(directory)
+    for size, (share, beside_lmdb, beside_sqlite, beside_aiokafka) in CASES.items():
+        name = f"append {size} a batch"
+        if not bench.wanted(name):
+            continue
+        records = int(count * share)
+        batches = batches_of(records, size)
+        ours = append_one_by_one if size == 1 else append_batches
+        theirs = partial(append_to_peer, batches=batches)
+        bench.compare(
+            name, records / 1e6, "M rec/s",
+            {
+                "seglog": place.fresh(
+                    partial(our_log, fsync="never", config={"max.message.bytes": 1 << 30}),
+                    partial(ours, batches=batches)),
+                "lmdb": place.fresh(LmdbLog, theirs),
+                "sqlite": place.fresh(SqliteLog, theirs),
+                "aiokafka": place.fresh(AiokafkaLog, theirs),
+            },
+            {
+                ("seglog", "lmdb"): beside_lmdb,
+                ("seglog", "sqlite"): beside_sqlite,
+                ("seglog", "aiokafka"): beside_aiokafka,
+            },
+        )
+    _with_linger(bench, place, int(count * CASES[1][0]))
+    _durable(bench, place)
+    _many_threads(bench, place)
+
+
+def _with_linger(bench: Bench, place: Place, records: int) -> None:
+    """One record a call, and a write for some hundred of them: what lingers is lost with the process."""
+    batches = batches_of(records, 1)
+    theirs = partial(append_to_peer, batches=batches)
+
+    def ours(log: object) -> None:
+        append_one_by_one(log, batches)     # type: ignore[arg-type]
+        log.flush()                         # type: ignore[attr-defined]
+
+    bench.compare(
+        "append 1 a call, linger", records / 1e6, "M rec/s",
+        {
+            "seglog": place.fresh(partial(our_log, fsync="never", config=LINGER), ours),
+            "lmdb": place.fresh(LmdbLog, theirs),
+            "sqlite": place.fresh(SqliteLog, theirs),
+        },
+        {("seglog", "lmdb"): Goal(8), ("seglog", "sqlite"): Goal(20)},
+    )
+
+
+# --- durable ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def counted_syncs() -> Iterator[list[int]]:
+    """[how many fdatasync and fsync were called within]."""
+    calls = [0]
+    originals = os.fdatasync, os.fsync
+
+    def counting(original: Callable[[int], None], fd: int) -> None:
+        calls[0] += 1
+        original(fd)
+
+    os.fdatasync, os.fsync = (partial(counting, original) for original in originals)    # type: ignore[assignment]
+    try:
+        yield calls
+    finally:
+        os.fdatasync, os.fsync = originals
+
+
+class BareFile:
+    """The least that a durable append can be: the same bytes, a write and an fdatasync."""
+
+    def __init__(self, path: Path, batch: bytes) -> None:
+        self._fd = os.open(path / "bare", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._batch = batch
+
+    def append(self) -> None:
+        os.write(self._fd, self._batch)
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def _durable(bench: Bench, place: Place) -> None:
+    """One batch of 16 KB an append, on the disk when the append returns."""
+    name = "durable append of 16 KB"
+    if not bench.wanted(name):
+        return
+    turns = DURABLE_TURNS if bench.repetitions > 1 else 10
+    (values, timestamps), = batches_of(140, 140)
+    records = list(zip(repeat(None), values, repeat(()), timestamps))
+    path = place.new()
+    with our_log(path) as log:
+        log.append_many(records)
+        bare = BareFile(path, bytes(next(log.batches()).raw()))
+        bench.by_wall(
+            name, 1, "app/s",
+            {"seglog": partial(log.append_many, records), "bare": bare.append},
+            {("seglog", "bare"): Goal(0.9)}, turns=turns,
+        )
+        with counted_syncs() as calls:
+            for _ in range(turns):
+                log.append_many(records)
+        bench.limit("syncs a durable append", "syncs", "seglog", calls[0] / turns, 1)
+        bare.close()
+    shutil.rmtree(path)
+
+
+def _many_threads(bench: Bench, place: Place) -> None:
+    """Concurrent appenders share a sync: as many appends by one thread and by eight."""
+    name = f"durable append, {THREADS} threads"
+    if not bench.wanted(name):
+        return
+    path = place.new()
+    value = b"v" * 100
+    with our_log(path) as log:
+
+        def append_some(n: int) -> None:
+            for _ in range(n):
+                log.append(value)
+
+        def by_threads() -> None:
+            threads = [threading.Thread(target=append_some, args=(APPENDS_A_THREAD,)) for _ in range(THREADS)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+        appends = THREADS * APPENDS_A_THREAD
+        append_some(APPENDS_A_THREAD)
+        bench.by_wall(
+            name, appends, "app/s",
+            {"seglog": by_threads, "seglog, 1 thread": partial(append_some, appends)},
+            {("seglog", "seglog, 1 thread"): Goal(4)}, turns=2 * bench.repetitions,
+        )
+    shutil.rmtree(path)

@@ -1,0 +1,114 @@
+"""Reading a log that was appended to: all of it, one record by offset, the first one at or after a time.
+
+Batches of 150 records, about 16 KB, as a producer makes them; lmdb has one entry a message.
+"""
+import random
+from functools import partial
+from itertools import repeat
+from pathlib import Path
+
+import seglog
+from benches import data
+from benches.peer_logs import AiokafkaLog, LmdbLog
+from benches.runner import Bench, Goal
+
+BATCH_RECORDS = 150
+PEER_BATCH_RECORDS = 10_000
+LOOKUPS = 0.05      # share of the records
+
+Peer = LmdbLog | AiokafkaLog
+
+
+def scan(log: seglog.Log) -> None:
+    for _ in log.read():
+        pass
+
+
+def scan_columns(log: seglog.Log) -> None:
+    for _ in log.columns():
+        pass
+
+
+def get(log: seglog.Log, offsets: list[int]) -> None:
+    for offset in offsets:
+        log[offset].value  # noqa: B018
+
+
+def seek(log: seglog.Log, timestamps: list[int]) -> None:
+    offset_at = log.offset_at
+    for timestamp in timestamps:
+        offset_at(timestamp)
+
+
+def peer_get(log: Peer, offsets: list[int]) -> None:
+    get = log.get
+    for offset in offsets:
+        get(offset)
+
+
+def peer_seek(log: Peer, timestamps: list[int]) -> None:
+    seek = log.seek
+    for timestamp in timestamps:
+        seek(timestamp)
+
+
+def fill(log: Peer, count: int, batch_records: int) -> None:
+    _, values, timestamps = data.messages(count)
+    for i in range(0, count, batch_records):
+        end = min(i + batch_records, count)
+        log.append(values[i:end], timestamps[i:end])
+
+
+def check(log: seglog.Log, lmdb: LmdbLog, aiokafka: AiokafkaLog, offsets: list[int], times: list[int]) -> None:
+    """All answer the same: a bench of wrong answers would be quick."""
+    for offset in offsets[:200]:
+        assert log[offset].value == lmdb.get(offset) == aiokafka.get(offset)
+    for time in times[:200]:
+        assert log.offset_at(time) == lmdb.seek(time) == aiokafka.seek(time)
+
+
+def run(bench: Bench, directory: Path, count: int) -> None:
+    cases = ["log scan, lazy", "log scan, columns", "get by offset", "seek by time"]
+    if not any(map(bench.wanted, cases)):
+        return
+    _, values, timestamps = data.messages(count)
+    paths = [directory / "looking-up" / name for name in ("ours", "lmdb", "aiokafka")]
+    for path in paths:
+        path.mkdir(parents=True)
+    chance = random.Random(5)
+    offsets = [chance.randrange(count) for _ in range(int(count * LOOKUPS))]
+    times = [timestamps[chance.randrange(count)] for _ in offsets]
+    lmdb, aiokafka = LmdbLog(paths[1]), AiokafkaLog(paths[2])
+    fill(lmdb, count, PEER_BATCH_RECORDS)
+    fill(aiokafka, count, BATCH_RECORDS)
+    with seglog.open(paths[0] / "bench-0", fsync="never") as log:
+        for i in range(0, count, BATCH_RECORDS):
+            end = min(i + BATCH_RECORDS, count)
+            log.append_many(zip(repeat(None), values[i:end], repeat(()), timestamps[i:end]))
+        check(log, lmdb, aiokafka, offsets, times)
+        bench.compare(
+            cases[0], count / 1e6, "M rec/s", {"seglog": partial(scan, log), "lmdb": lmdb.scan},
+            {("seglog", "lmdb"): Goal(3.5)},
+        )
+        bench.compare(
+            cases[1], count / 1e6, "M rec/s", {"seglog": partial(scan_columns, log), "lmdb": lmdb.scan},
+            {("seglog", "lmdb"): Goal(5)},
+        )
+        bench.compare(
+            cases[2], len(offsets) / 1e6, "M/s",
+            {
+                "seglog": partial(get, log, offsets), "lmdb": partial(peer_get, lmdb, offsets),
+                "aiokafka": partial(peer_get, aiokafka, offsets),
+            },
+            {("seglog", "lmdb"): Goal(1.2), ("seglog", "aiokafka"): Goal(10)},
+        )
+        bench.compare(
+            cases[3], len(times) / 1e6, "M/s",
+            {
+                "seglog": partial(seek, log, times), "lmdb": partial(peer_seek, lmdb, times),
+                "aiokafka": partial(peer_seek, aiokafka, times),
+            },
+            {("seglog", "lmdb"): Goal(1.5), ("seglog", "aiokafka"): Goal()},
+        )
+    lmdb.close()
+    aiokafka.close()

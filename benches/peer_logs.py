@@ -1,0 +1,146 @@
+"""A log of messages with a time index, as a user of SQLite, lmdb or aiokafka would write it today.
+
+Of `append(values, timestamps)` as one transaction, batch or write, `get(offset)`, `seek(timestamp)` (the first offset
+that is not earlier), `scan()` and `close()` each has what it is measured by. Messages have no keys.
+"""
+import os
+import sqlite3
+import struct
+from bisect import bisect_left, bisect_right
+from pathlib import Path
+
+import lmdb
+from aiokafka.record._crecords import DefaultRecordBatch, DefaultRecordBatchBuilder, MemoryRecords
+
+_MAP_BYTES = 8 << 30
+_PAIR = struct.Struct(">QQ")
+_KEY = struct.Struct(">Q")
+
+
+class SqliteLog:
+    """A table by sequence number with an index by time, in WAL mode."""
+
+    def __init__(self, path: Path, *, durable: bool = False) -> None:
+        self._db = db = sqlite3.connect(path / "log.sqlite", isolation_level=None)
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+        db.execute("PRAGMA mmap_size=2000000000")
+        db.execute("PRAGMA cache_size=-65536")
+        db.execute("CREATE TABLE IF NOT EXISTS log (seq INTEGER PRIMARY KEY, ts INTEGER NOT NULL, val BLOB NOT NULL)")
+        db.execute("CREATE INDEX IF NOT EXISTS log_ts ON log (ts)")
+        last = db.execute("SELECT max(seq) FROM log").fetchone()[0]
+        self._next = 0 if last is None else last + 1
+
+    def append(self, values: list[bytes], timestamps: list[int]) -> None:
+        first, end = self._next, self._next + len(values)
+        execute = self._db.execute
+        execute("BEGIN")
+        self._db.executemany(
+            "INSERT INTO log VALUES (?, ?, ?)", zip(range(first, end), timestamps, values, strict=True)
+        )
+        execute("COMMIT")
+        self._next = end
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class LmdbLog:
+    """Messages by sequence number in one tree, (time, sequence number) in another."""
+
+    def __init__(self, path: Path, *, durable: bool = False) -> None:
+        self._env = lmdb.open(str(path), map_size=_MAP_BYTES, max_dbs=2, sync=durable, metasync=durable)
+        self._messages = self._env.open_db(b"messages")
+        self._times = self._env.open_db(b"times")
+        with self._env.begin() as transaction:
+            cursor = transaction.cursor(self._messages)
+            self._next = _KEY.unpack(cursor.key())[0] + 1 if cursor.last() else 0
+
+    def append(self, values: list[bytes], timestamps: list[int]) -> None:
+        key, pair, first = _KEY.pack, _PAIR.pack, self._next
+        with self._env.begin(write=True) as transaction:
+            if len(values) == 1:
+                transaction.put(key(first), values[0], append=True, db=self._messages)
+                transaction.put(pair(timestamps[0], first), b"", append=True, db=self._times)
+            else:
+                transaction.cursor(self._messages).putmulti(
+                    [(key(first + i), value) for i, value in enumerate(values)], append=True)
+                transaction.cursor(self._times).putmulti(
+                    [(pair(timestamp, first + i), b"") for i, timestamp in enumerate(timestamps)], append=True)
+        self._next = first + len(values)
+
+    def get(self, offset: int) -> bytes:
+        with self._env.begin() as transaction:
+            return transaction.get(_KEY.pack(offset), db=self._messages)
+
+    def seek(self, timestamp: int) -> int:
+        with self._env.begin() as transaction:
+            cursor = transaction.cursor(self._times)
+            cursor.set_range(_KEY.pack(timestamp))
+            return _PAIR.unpack(cursor.key())[1]
+
+    def scan(self) -> int:
+        n = 0
+        with self._env.begin() as transaction:
+            for _key, _value in transaction.cursor(self._messages):
+                n += 1
+        return n
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class AiokafkaLog:
+    """Batches by aiokafka's builder, written to a file; where each begins is kept in lists."""
+
+    def __init__(self, path: Path, *, durable: bool = False) -> None:
+        self._durable = durable
+        self._fd = os.open(path / "00000000000000000000.log", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        self._next = self._size = 0
+        self._offsets: list[int] = []
+        self._positions: list[int] = []
+        self._timestamps: list[int] = []
+
+    def append(self, values: list[bytes], timestamps: list[int]) -> None:
+        builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
+        append = builder.append
+        for i, value in enumerate(values):
+            append(i, timestamps[i], None, value, [])
+        batch = builder.build()
+        struct.pack_into(">q", batch, 0, self._next)
+        self._offsets.append(self._next)
+        self._positions.append(self._size)
+        self._timestamps.append(timestamps[-1])
+        self._next += len(values)
+        self._size += len(batch)
+        os.write(self._fd, batch)
+        if self._durable:
+            os.fdatasync(self._fd)
+
+    def _batch(self, slot: int) -> DefaultRecordBatch:
+        begin = self._positions[slot]
+        end = self._positions[slot + 1] if slot + 1 < len(self._positions) else self._size
+        return DefaultRecordBatch(os.pread(self._fd, end - begin, begin))
+
+    def get(self, offset: int) -> bytes:
+        for record in self._batch(bisect_right(self._offsets, offset) - 1):
+            if record.offset == offset:
+                return record.value
+        raise KeyError(offset)
+
+    def seek(self, timestamp: int) -> int:
+        for record in self._batch(bisect_left(self._timestamps, timestamp)):
+            if record.timestamp >= timestamp:
+                return record.offset
+        raise KeyError(timestamp)
+
+    def scan(self) -> int:
+        n = 0
+        records = MemoryRecords(os.pread(self._fd, self._size, 0))
+        while (batch := records.next_batch()) is not None:
+            for _ in batch:
+                n += 1
+        return n
+
+    def close(self) -> None:
+        os.close(self._fd)
