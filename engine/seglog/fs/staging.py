@@ -146,7 +146,7 @@ class Staging:
                 if file.unsynced:
                     file.sync()
                 file.close()
-        for directory, files in _bottom_up(self.path):
+        for directory, files in bottom_up(self.path):
             for path in files:
                 known = self._files.get(path)
                 if known is None or known.unsynced:
@@ -224,13 +224,13 @@ def _place_beside(target: Path, token: str) -> Path | None:
     return above / name
 
 
-def _bottom_up(path: AnyPath) -> Iterator[tuple[str, list[str]]]:
+def bottom_up(path: AnyPath) -> Iterator[tuple[str, list[str]]]:
     """Each directory under `path`, the deepest first, with the paths of all in it that is no directory."""
     files = []
     with refusals("list", path), os.scandir(path) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.is_dir(follow_symlinks=False):
-                yield from _bottom_up(entry.path)
+                yield from bottom_up(entry.path)
             else:
                 files.append(entry.path)
     yield os.fspath(path), files
@@ -243,7 +243,7 @@ def _remove_tree(fs: FileSystem, path: Path) -> None:
     if path.is_symlink():
         fs.unlink(path)
         return
-    for directory, files in _bottom_up(path):
+    for directory, files in bottom_up(path):
         for file in files:
             fs.unlink(file)
         fs.rmdir(directory)

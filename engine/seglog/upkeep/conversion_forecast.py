@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from seglog._kernels.batch_survey import first_larger
 from seglog._kernels.segment_scan import BatchTable, scan
 from seglog._kernels.window import Window
-from seglog.log.partition import Partition
+from seglog.config import LogConfig
+from seglog.format.compression import Decompress
 from seglog.upkeep.conversion_profile import Profile, slices
 
 # Of what will be compressed, a run of so many bytes is converted, and fifteen such runs after it are not.
@@ -30,14 +31,15 @@ class Forecast:
     `saw_all` tells whether that was all of them.
     """
 
-    def __init__(self, source: Partition, profile: Profile) -> None:
-        self._source = source
+    def __init__(self, profile: Profile, config: LogConfig, decompress: Decompress) -> None:
         self._profile = profile
+        self._config = config
+        self._decompress = decompress
         self.larger_batches = 0
         self.saw_all = True
 
     def begin(self) -> None:
-        self._packer = self._profile.packer(self._source.config, self._source.decompress)
+        self._packer = self._profile.packer(self._config, self._decompress)
         self._from: Counter[str] = Counter()       # bytes of source, by what is done with them
         self._to: Counter[str] = Counter()         # bytes made of them
         self._doing = _EXACT
@@ -79,7 +81,7 @@ class Forecast:
         made = self._packer.take()
         self._to[self._doing] += made.nbytes
         table = scan(Window(made))
-        limit = self._source.config.max_message_bytes
+        limit = self._config.max_message_bytes
         slot = first_larger(table, limit)
         while slot >= 0:
             self.larger_batches += 1

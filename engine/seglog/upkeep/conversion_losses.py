@@ -47,6 +47,14 @@ class Losses:
         """Records that a reader of committed data does not see in the source."""
         return self.aborted_records + self.open_records
 
+    def left_out(self, profile: Profile) -> tuple[str, ...]:
+        """What of the source has no place in the target and is in the proof of neither side, in words."""
+        dropped = self.undecided_records if profile.aborted == "drop" else 0
+        return (
+            *(f"{count} {what}" for count, what in self.kinds),
+            *((f"{dropped} records of aborted or open transactions",) if dropped else ()),
+        )
+
     def check(self, profile: Profile, *, allow_lossy: bool) -> None:
         """Raises UnsupportedForMessageFormatError where there are losses and no leave, InvalidArgumentError where
         nobody said what becomes of aborted records.

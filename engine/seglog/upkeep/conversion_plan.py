@@ -160,7 +160,7 @@ def make_plan(
     """Read the source and say what `carry_out` would do. Raises as `seglog.convert`."""
     names_found = _names_in(source)
     survey = LossSurvey(source, profile)
-    forecast = Forecast(source, profile) if target is None else None
+    forecast = Forecast(profile, source.config, source.decompress) if target is None else None
     total = sum(segment.size_bytes for segment in source.segments)
     done = 0
 
@@ -217,7 +217,7 @@ def _plan_segment(
         forecast.begin()
     for table in tables_in_order(segment, end_offset):
         for what, counts in tally(table).items():
-            _refuse_zstd(segment, what, profile)
+            refuse_zstd(segment, what, profile)
             before = formats.get(what, [0, 0, 0])
             formats[what] = [a + b for a, b in zip(before, counts, strict=True)]
         next_offset = table[-1].last_offset + 1
@@ -246,7 +246,7 @@ def _plan_segment(
     )
 
 
-def _refuse_zstd(segment: Segment, what: tuple[int, int], profile: Profile) -> None:
+def refuse_zstd(segment: Segment, what: tuple[int, int], profile: Profile) -> None:
     """Before anything is made: a format below v2 has no zstd, and Kafka refuses the down-conversion as well."""
     if profile.to < 2 and what == (2, Codec.ZSTD) and profile.codec is None:
         raise UnsupportedCompressionTypeError(

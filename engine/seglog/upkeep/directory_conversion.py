@@ -230,17 +230,8 @@ class _Conversion:
             to=plan.to,
             repack_bytes=plan.profile.repack_bytes,
             codec=None if plan.profile.codec is None else plan.profile.codec.label,
-            left_out=self._left_out(),
+            left_out=plan.losses.left_out(plan.profile),
             segments=tuple(segment.proof for segment in segments),
-        )
-
-    def _left_out(self) -> tuple[str, ...]:
-        """What of the source was not compared, since the format has no place for it, in words."""
-        losses = self._plan.losses
-        dropped = losses.undecided_records if self._plan.profile.aborted == "drop" else 0
-        return (
-            *(f"{count} {what}" for count, what in losses.kinds),
-            *((f"{dropped} records of aborted or open transactions",) if dropped else ()),
         )
 
     def _worked(self, size_bytes: float) -> None:
