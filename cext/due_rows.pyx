@@ -17,7 +17,7 @@ from cpython cimport array as c_array
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove, memset
 
 from seglog.errors import CorruptDelayedIndexError, InvalidArgumentError
 
@@ -329,6 +329,12 @@ cdef class DueRows:
     def keep_before(self, int64_t deliver_at):
         """Let go of the rows, sorted before, that are due at `deliver_at` or later."""
         self.count = first_after(self.rows, self.count, deliver_at - 1)
+
+    def drop(self, int64_t n):
+        """Let go of the first n rows."""
+        self.check_range(0, n)
+        memmove(self.rows, self.rows + n, (self.count - n) * sizeof(DueRow))
+        self.count -= n
 
     def extend(self, DueRows other not None):
         """Append the rows of another."""

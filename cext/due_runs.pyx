@@ -343,7 +343,7 @@ cdef class DueRuns:
         cdef int64_t i = self.n_tails
         while i > 0:
             i -= 1
-            if self.tails[i].min_at <= cutoff:
+            if self.tails[i].n and self.tails[i].min_at <= cutoff:
                 self.sort_tail(i)
         return 0
 
@@ -485,6 +485,17 @@ cdef class DueRuns:
                 limit -= 1
             self.drop_head()
         return popped
+
+    def take(self, int64_t cutoff):
+        """The rows with deliver_at <= cutoff, sorted; they are here no longer. Stale ones are among them."""
+        cdef DueRows found = DueRows()
+        self.sort_due_tails(cutoff)
+        while self.n_runs and self.heap[0].rows[self.heap[0].pos].deliver_at <= cutoff:
+            found.reserve(1)
+            found.rows[found.count] = self.heap[0].rows[self.heap[0].pos]
+            found.count += 1
+            self.drop_head()
+        return found
 
     # --- by owner --------------------------------------------------------------------------
 

@@ -28,6 +28,8 @@ class RecordingStorage(InMemoryBucketSnapshotStorage):
         super().update_properties(changes)
 
     def create_snapshot(self, metadata, segments):
+        segments = list(segments)
+        metadata = list(metadata)
         self.written.append([*metadata, *segments])
         return super().create_snapshot(metadata, segments)
 

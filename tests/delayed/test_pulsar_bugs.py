@@ -9,8 +9,8 @@ from pyroaring import BitMap
 
 from seglog._kernels.due_rows import DueRows
 from seglog.clock import ManualClock
-from seglog.delayed.bucket import BUCKET_PROPERTY
-from seglog.delayed.bucket_tracker import RETRY_NS, BucketDelayedDeliveryTracker
+from seglog.delayed.bucket import BUCKET_PROPERTY, RETRY_NS
+from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
 from seglog.delayed.snapshot import decode_metadata, decode_rows, encode_snapshot

@@ -52,6 +52,19 @@ def test_rows_that_are_due_are_let_go():
     assert list(held) == [(5, 1, 4)]
 
 
+def test_the_first_rows_are_let_go():
+    rows = DueRows()
+    for n in range(5):
+        rows.append(n, n, n)
+    rows.drop(2)
+    rows.drop(0)
+    assert list(rows) == [(2, 2, 2), (3, 3, 3), (4, 4, 4)]
+    with pytest.raises(IndexError):
+        rows.drop(4)
+    rows.drop(3)
+    assert len(rows) == 0
+
+
 def test_rows_are_appended_to_rows():
     held = made([(1, 1, 1)])
     held.extend(made([(2, 1, 2)]))

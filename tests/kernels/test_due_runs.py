@@ -129,6 +129,21 @@ def test_due_rows_of_an_owner_are_handed_over():
     assert drain(runs, pending) == [(1, n) for n in range(10)]
 
 
+def test_rows_are_taken_up_to_a_time_from_runs_and_tails():
+    runs = DueRuns()
+    for source, times in enumerate([(1, 4, 4, 9), (2, 4, 8)]):
+        rows = DueRows()
+        for n, at in enumerate(times):
+            rows.append(at, source, n)
+        runs.add_run(source, rows)
+    runs.push(3, 7, 7)
+    assert list(runs.take(4)) == [(1, 0, 0), (2, 1, 0), (3, 7, 7), (4, 0, 1), (4, 0, 2), (4, 1, 1)]
+    assert list(runs.take(4)) == []
+    assert list(runs.take(2**63 - 1)) == [(8, 1, 2), (9, 0, 3)]
+    assert len(runs) == 0
+    assert list(runs.take(2**63 - 1)) == []
+
+
 def test_rows_between_two_times_are_those_still_pending():
     runs, pending = pushed([(n, 1, n) for n in range(10)])
     drain(runs, pending, cutoff=2)

@@ -159,7 +159,7 @@ class Program:
 
     def poll(self):
         limit = self.chance.choice([1, 3, 20, 1000])
-        troubled = self.storage.fail_once_in or any(b.retry_at_ns for b in self.tracker.buckets)
+        troubled = self.storage.fail_once_in or any(b.retry.at_ns for b in self.tracker.buckets)
         due = sorted((self.at[p], *p) for p in self.pending | self.ghosts if self.at[p] <= self.cutoff)
         got = self.tracker.get_scheduled_messages(limit)
         for position in got:
@@ -265,7 +265,7 @@ class Program:
         next_at = self.tracker.next_delivery_time()
         if owed:
             assert next_at is not None
-            assert next_at <= max(min(self.at[p] for p in owed), 0) or any(b.retry_at_ns for b in self.tracker.buckets)
+            assert next_at <= max(min(self.at[p] for p in owed), 0) or any(b.retry.at_ns for b in self.tracker.buckets)
         else:
             assert next_at is None
         ranges = [(b.start, b.end) for b in self.tracker.buckets]

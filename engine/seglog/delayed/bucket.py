@@ -1,4 +1,4 @@
-"""Buckets: the delayed messages of a range of ledgers, and which of them are merged."""
+"""A bucket: the delayed messages of a range of ledgers."""
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,6 +6,26 @@ from dataclasses import dataclass, field
 from seglog._kernels.pending_set import PendingSet
 
 BUCKET_PROPERTY = "#pulsar.internal.delayed.bucket_"
+# A failed operation is tried again after so long, twice as long each time up to the second.
+RETRY_NS = 100_000_000
+MAX_RETRY_NS = 10_000_000_000
+
+
+@dataclass(slots=True)
+class Retry:
+    """When something that failed may be tried again."""
+
+    at_ns: int = 0
+    failures: int = 0
+
+    def put_off(self, now_ns: int) -> None:
+        """It failed: leave it alone for a while."""
+        self.at_ns = now_ns + min(RETRY_NS << min(self.failures, 30), MAX_RETRY_NS)
+        self.failures += 1
+
+    def reset(self) -> None:
+        """It went well."""
+        self.at_ns = self.failures = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -28,10 +48,8 @@ class Bucket:
     """(first, last) schedule timestamp of every segment"""
     loaded: int = 0
     """segments before this one were loaded, or skipped when they were due at recovery"""
-    retry_at_ns: int = 0
-    """no further attempt at storing or loading before this time"""
-    failures: int = 0
-    merging: bool = False
+    retry: Retry = field(default_factory=Retry)
+    """of storing, loading and deleting"""
 
     @property
     def property_name(self) -> str:
@@ -54,33 +72,3 @@ def bucket_of(buckets: Sequence[Bucket], ledger_id: int) -> Bucket | None:
     if slot >= 0 and buckets[slot].end >= ledger_id:
         return buckets[slot]
     return None
-
-
-def select_for_merge(buckets: Sequence[Bucket], fan_in: int) -> Sequence[Bucket]:
-    """`fan_in` neighbours to be merged, else one less, down to two; empty where there is nothing to merge.
-
-    Neighbours are looked at from the oldest on, and a later group is preferred when it has no more messages than any
-    group before it and its next segment is due before that of the preferred one. So says the code of Pulsar 4.2.4
-    (BucketDelayedDeliveryTracker.selectMergedBuckets) and so say its golden runs; its comment says "the fewest
-    messages". Pulsar takes only buckets that have a segment to load, because it loses the messages of the others
-    (#26251); here such buckets come first, and where there are none, any.
-    """
-    for only_unloaded in (True, False):
-        for width in range(min(fan_in, len(buckets)), 1, -1):
-            preferred: Sequence[Bucket] = ()
-            fewest = earliest = 2**63
-            for slot in range(len(buckets) - width + 1):
-                group = buckets[slot : slot + width]
-                if any(b.merging or b.snapshot_id is None or (only_unloaded and b.next_at is None) for b in group):
-                    continue
-                remaining = sum(b.remaining for b in group)
-                if remaining > fewest:
-                    continue
-                fewest = remaining
-                next_at = min((at for b in group if (at := b.next_at) is not None), default=2**63 - 1)
-                if next_at < earliest:
-                    earliest = next_at
-                    preferred = group
-            if preferred:
-                return preferred
-    return ()

@@ -1,6 +1,6 @@
 """The tracker that keeps every delayed message in memory."""
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -231,16 +231,27 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
     # --- looking --------------------------------------------------------------------------------
 
     def _rows_between(self, first_at: int, end_at: int) -> DueRows:
-        """The pending rows of these times; unsorted, and a row may be there twice."""
-        with self._lock:
-            return self._runs.rows_between(first_at, end_at, self._promises, self._amendments.moved)
+        """The pending rows of these times that are in memory; unsorted, and a row may be there twice: after the clock
+        stepped back a message may have been added again beside its old row."""
+        return self._runs.rows_between(first_at, end_at, self._promises, self._amendments.moved)
+
+    def _stored_rows_between(self, first_at: int, end_at: int) -> Iterator[DueRows]:
+        """The pending rows of these times that are elsewhere, in parts; no row twice."""
+        return iter(())
 
     def list(self, first_at: int, end_at: int) -> Messages:
-        # A set: after the clock stepped back a message may have been added again beside its old row.
-        return [DelayedMessage(*row) for row in sorted(set(self._rows_between(max(first_at, 0), end_at)))]
+        first_at = max(first_at, 0)
+        with self._lock:
+            rows = set(self._rows_between(first_at, end_at))
+            for part in self._stored_rows_between(first_at, end_at):
+                rows.update(part)
+        return [DelayedMessage(*row) for row in sorted(rows)]
 
     def count(self, first_at: int, end_at: int) -> int:
-        return len(set(self._rows_between(max(first_at, 0), end_at)))
+        first_at = max(first_at, 0)
+        with self._lock:
+            in_memory = len(set(self._rows_between(first_at, end_at)))
+            return in_memory + sum(map(len, self._stored_rows_between(first_at, end_at)))
 
     def histogram(self, edges: Sequence[int]) -> Counts:
         return [self.count(first, end) for first, end in pairwise(edges)]

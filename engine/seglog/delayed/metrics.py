@@ -2,7 +2,10 @@
 
 Reading is O(1) and takes no lock; formatting is not done here.
 """
-from seglog.counters import Counter, Histogram, Metric
+import time
+from collections.abc import Iterator
+
+from seglog.counters import Counter, Histogram, Metric, Sample
 
 OPERATIONS = ("create", "load", "merge", "delete")
 STATES = ("all", "succeed", "failed")
@@ -34,3 +37,28 @@ class BucketStats:
         self.latency_ms = {kind: Histogram(LATENCY_BOUNDS_MS) for kind in OPERATIONS}
         self.merged = Counter()
         self.deleted = Counter()
+        self.last_failure: BaseException | None = None
+
+    def begin(self, kind: str) -> int:
+        """An operation begins; what `succeeded` is to be told."""
+        self.counts[kind, "all"].add()
+        return time.monotonic_ns()
+
+    def succeeded(self, kind: str, began_ns: int) -> None:
+        self.counts[kind, "succeed"].add()
+        self.latency_ms[kind].observe((time.monotonic_ns() - began_ns) / 1e6)
+
+    def failed(self, kind: str, failure: BaseException) -> None:
+        self.counts[kind, "failed"].add()
+        self.last_failure = failure
+
+    def samples(self) -> Iterator[Sample]:
+        """The values of those METRICS that are about operations."""
+        yield Sample("pulsar_delayed_delivery_tracker_bucket_merge_count", (), self.merged.value)
+        yield Sample("pulsar_delayed_delivery_tracker_bucket_delete_count", (), self.deleted.value)
+        for kind in OPERATIONS:
+            of_kind = (("type", kind),)
+            for state in STATES:
+                yield Sample(f"{_INDEX}_bucket_op_count", (("state", state), *of_kind), self.counts[kind, state].value)
+            yield Sample(f"{_INDEX}_bucket_op_failed_count", of_kind, self.counts[kind, "failed"].value)
+            yield Sample(f"{_INDEX}_bucket_op_latency_ms", of_kind, self.latency_ms[kind])

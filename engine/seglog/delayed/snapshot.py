@@ -3,9 +3,8 @@
 The bytes are Pulsar 4.2.4's (MutableBucket.createImmutableBucketAndAsyncPersistent): see
 docs/formats/delayed_index_snapshot.md. Rows go through the kernel; metadata is small and goes through protobuf.
 """
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from seglog._kernels.due_rows import DueRows, decode_segment
@@ -18,6 +17,8 @@ from seglog.wire.delayed_index_pb2 import SnapshotMetadata, SnapshotSegmentMetad
 MAX_ENTRY_BYTES = 5 * (1 << 20) - 10 * (1 << 10)
 # No index of a segment takes more (cext/due_rows.pyx).
 _MAX_INDEX_BYTES = 35
+# Tag and value of SnapshotMetadata.metadata_entries.
+_COUNT_FIELD_BYTES = 2 + 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,62 @@ def no_pause() -> None:
     """The pause of whoever encodes while nobody waits."""
 
 
+class SnapshotEncoder:
+    """Encodes sorted rows segment by segment, and describes each segment. One snapshot each.
+
+    A segment spans less than `time_step_ms` and holds at most `max_indexes` (-1: any number). `pause` is called after
+    every segment: a background thread lets others have the interpreter there.
+    """
+
+    def __init__(
+        self,
+        *,
+        time_step_ms: int,
+        max_indexes: int,
+        max_entry_bytes: int = MAX_ENTRY_BYTES,
+        pause: Callable[[], None] = no_pause,
+    ) -> None:
+        fits = max_entry_bytes // _MAX_INDEX_BYTES
+        self._most = fits if max_indexes < 0 else min(max_indexes, fits)
+        self._time_step_ms = time_step_ms
+        self._pause = pause
+        self._order = JavaHashMapOrder()
+
+    def segments(self, chunks: Iterable[DueRows]) -> Iterator[tuple[bytes, SegmentMetadata]]:
+        """Entry and description of each segment of the rows in `chunks`, each chunk sorted and none before the one
+        before it. Rows are held until their segment is full, and no longer."""
+        held = DueRows()
+        for rows in chunks:
+            held.extend(rows)
+            first = 0
+            # What ends with the rows at hand may go on in the next chunk.
+            while first < len(held) and (end := held.segment_end(first, self._time_step_ms, self._most)) < len(held):
+                yield self._encode(held, first, end)
+                first = end
+            held.drop(first)
+        if len(held):
+            yield self._encode(held, 0, len(held))
+
+    def _encode(self, rows: DueRows, first: int, end: int) -> tuple[bytes, SegmentMetadata]:
+        from pyroaring import BitMap
+
+        bitmaps: dict[int, bytes] = {}
+        by_ledger = rows.entries_by_ledger(first, end)
+        for ledger_id, entry_ids in by_ledger:
+            self._order.add(ledger_id)
+            bitmap = BitMap(entry_ids)
+            bitmap.run_optimize()
+            bitmaps[ledger_id] = bitmap.serialize()
+        # Pulsar asks its map once a row. That matters after the last new ledger only: asking may make the map grow.
+        newest, its_entries = by_ledger[-1]
+        if len(its_entries) > 1 or rows[end - 1][1] != newest:
+            self._order.add(newest)
+        ordered = {ledger: bitmaps[ledger] for ledger in self._order.drain()}
+        entry = rows.encode(first, end)
+        self._pause()
+        return entry, SegmentMetadata(rows[first][0], rows[end - 1][0], ordered)
+
+
 def encode_snapshot(
     rows: DueRows,
     *,
@@ -55,65 +112,62 @@ def encode_snapshot(
     max_entry_bytes: int = MAX_ENTRY_BYTES,
     pause: Callable[[], None] = no_pause,
 ) -> EncodedSnapshot:
-    """The snapshot of sorted rows. A segment spans less than `time_step_ms` and holds at most `max_indexes` (-1: any
-    number). `pause` is called after every segment: a background thread lets others have the interpreter there.
+    """The snapshot of sorted rows, whole.
 
     Raises RecordTooLargeError where one segment's metadata is larger than an entry may be.
     """
-    from pyroaring import BitMap
-
-    fits = max_entry_bytes // _MAX_INDEX_BYTES
-    most = fits if max_indexes < 0 else min(max_indexes, fits)
-    order = JavaHashMapOrder()
-    segments: list[bytes] = []
-    described: list[SegmentMetadata] = []
-    first = 0
-    while first < len(rows):
-        end = rows.segment_end(first, time_step_ms, most)
-        bitmaps: dict[int, bytes] = {}
-        by_ledger = rows.entries_by_ledger(first, end)
-        for ledger_id, entry_ids in by_ledger:
-            order.add(ledger_id)
-            bitmap = BitMap(entry_ids)
-            bitmap.run_optimize()
-            bitmaps[ledger_id] = bitmap.serialize()
-        # Pulsar asks its map once a row. That matters after the last new ledger only: asking may make the map grow.
-        newest, its_entries = by_ledger[-1]
-        if len(its_entries) > 1 or rows[end - 1][1] != newest:
-            order.add(newest)
-        described.append(
-            SegmentMetadata(rows[first][0], rows[end - 1][0], {ledger: bitmaps[ledger] for ledger in order.drain()})
-        )
-        segments.append(rows.encode(first, end))
-        first = end
-        pause()
-    return EncodedSnapshot(encode_metadata(described, max_entry_bytes), segments, described)
+    encoder = SnapshotEncoder(
+        time_step_ms=time_step_ms, max_indexes=max_indexes, max_entry_bytes=max_entry_bytes, pause=pause
+    )
+    encoded = list(encoder.segments([rows]))
+    described = [says for _, says in encoded]
+    return EncodedSnapshot(encode_metadata(described, max_entry_bytes), [entry for entry, _ in encoded], described)
 
 
-def encode_metadata(described: Iterable[SegmentMetadata], max_entry_bytes: int = MAX_ENTRY_BYTES) -> list[bytes]:
+class MetadataEntries:
     """The entries that hold the metadata of a snapshot's segments: one where it fits, as in Pulsar.
 
     More than one is ours: each is a SnapshotMetadata of some segments, in order, and the first says how many there are.
     """
-    parts = [SnapshotMetadata()]
-    # Tag and length of a segment's metadata, and the field that the first entry may get, stay below this.
-    size, slack = 0, 16
-    for segment in described:
-        message = _metadata_message(segment)
-        message_bytes = message.ByteSize() + slack
-        if message_bytes > max_entry_bytes:
+
+    def __init__(self, max_entry_bytes: int = MAX_ENTRY_BYTES) -> None:
+        self._max_entry_bytes = max_entry_bytes
+        self._full: list[bytes] = []
+        # Serialised messages one after another are one message with all their repeated fields.
+        self._last: list[bytes] = []
+        self._last_bytes = 0
+
+    def add(self, segment: SegmentMetadata) -> None:
+        """Raises RecordTooLargeError where the segment's bitmaps alone are larger than an entry may be."""
+        part = SnapshotMetadata(metadata_list=[_metadata_message(segment)]).SerializeToString()
+        # The first entry may get one more field.
+        most = self._max_entry_bytes - _COUNT_FIELD_BYTES
+        if len(part) > most:
             raise RecordTooLargeError(
-                f"the bitmaps of one snapshot segment take {message_bytes} bytes, an entry holds {max_entry_bytes}",
+                f"the bitmaps of one snapshot segment take {len(part)} bytes, "
+                f"an entry holds {self._max_entry_bytes}",
                 hint="lower delayedDeliveryMaxIndexesPerBucketSnapshotSegment",
             )
-        if size + message_bytes > max_entry_bytes - slack and parts[-1].metadata_list:
-            parts.append(SnapshotMetadata())
-            size = 0
-        parts[-1].metadata_list.append(message)
-        size += message_bytes
-    if len(parts) > 1:
-        parts[0].metadata_entries = len(parts)
-    return [part.SerializeToString() for part in parts]
+        if self._last_bytes + len(part) > most:
+            self._full.append(b"".join(self._last))
+            self._last.clear()
+            self._last_bytes = 0
+        self._last.append(part)
+        self._last_bytes += len(part)
+
+    def entries(self) -> list[bytes]:
+        entries = [*self._full, b"".join(self._last)]
+        if len(entries) > 1:
+            entries[0] += SnapshotMetadata(metadata_entries=len(entries)).SerializeToString()
+        return entries
+
+
+def encode_metadata(described: Iterable[SegmentMetadata], max_entry_bytes: int = MAX_ENTRY_BYTES) -> list[bytes]:
+    """The entries of the metadata of these segments."""
+    metadata = MetadataEntries(max_entry_bytes)
+    for segment in described:
+        metadata.add(segment)
+    return metadata.entries()
 
 
 def _metadata_message(segment: SegmentMetadata) -> SnapshotSegmentMetadata:
@@ -127,9 +181,15 @@ def _metadata_message(segment: SegmentMetadata) -> SnapshotSegmentMetadata:
 
 def decode_metadata(entries: Sequence[bytes]) -> list[SegmentMetadata]:
     """What the metadata of a snapshot says of its segments. Raises CorruptDelayedIndexError."""
+    return list(read_metadata(entries))
+
+
+def read_metadata(entries: Sequence[bytes]) -> Iterator[SegmentMetadata]:
+    """The same, one segment after the other: all bitmaps of a large snapshot take more memory than what is in them."""
     from google.protobuf.message import DecodeError
 
-    found: list[SegmentMetadata] = []
+    last_at = 0
+    slot = 0
     for part, entry in enumerate(entries):
         try:
             message = SnapshotMetadata.FromString(entry)
@@ -139,37 +199,35 @@ def decode_metadata(entries: Sequence[bytes]) -> list[SegmentMetadata]:
             raise CorruptDelayedIndexError(
                 f"the metadata of a snapshot takes {max(message.metadata_entries, 1)} entries, {len(entries)} found"
             )
-        found += (
-            SegmentMetadata(
-                segment.min_schedule_timestamp,
-                segment.max_schedule_timestamp,
-                {entry.key: entry.value for entry in segment.delayed_index_bit_map},
-            )
-            for segment in message.metadata_list
-        )
-    for slot, (before, after) in enumerate(pairwise(found)):
-        if after.min_schedule_timestamp < before.max_schedule_timestamp:
-            raise CorruptDelayedIndexError(
-                f"segment {slot + 2} of a snapshot begins at {after.min_schedule_timestamp}, "
-                f"before the one before it ends, {before.max_schedule_timestamp}"
-            )
-    return found
+        for segment in message.metadata_list:
+            slot += 1
+            if segment.min_schedule_timestamp < last_at:
+                raise CorruptDelayedIndexError(
+                    f"segment {slot} of a snapshot begins at {segment.min_schedule_timestamp}, "
+                    f"before the one before it ends, {last_at}"
+                )
+            last_at = segment.max_schedule_timestamp
+            bitmaps = {entry.key: entry.value for entry in segment.delayed_index_bit_map}
+            yield SegmentMetadata(segment.min_schedule_timestamp, last_at, bitmaps)
 
 
 def bitmaps_of(described: Iterable[SegmentMetadata], pause: Callable[[], None] = no_pause) -> dict[int, Any]:
     """Ledger id -> BitMap of its entries in all of these segments. Raises CorruptDelayedIndexError."""
     from pyroaring import BitMap
 
-    found: dict[int, list[Any]] = {}
+    found: dict[int, Any] = {}
     for segment in described:
         for ledger_id, serialised in segment.bitmaps.items():
             try:
                 bitmap = BitMap.deserialize(serialised)
             except (ValueError, IndexError) as e:
                 raise CorruptDelayedIndexError(f"the bitmap of ledger {ledger_id} cannot be read: {e}") from None
-            found.setdefault(ledger_id, []).append(bitmap)
+            if ledger_id in found:
+                found[ledger_id] |= bitmap
+            else:
+                found[ledger_id] = bitmap
         pause()
-    return {ledger_id: BitMap.union(*bitmaps) for ledger_id, bitmaps in found.items()}
+    return found
 
 
 def decode_rows(entry: bytes, name: str | None = None) -> DueRows:

@@ -3,7 +3,7 @@
 A storage belongs to one tracker. It knows entries and properties as bytes and text, nothing of what they mean.
 """
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from seglog.errors import SnapshotMissingError
 
@@ -20,8 +20,12 @@ class BucketSnapshotStorage(ABC):
         """Before anything else is called."""
 
     @abstractmethod
-    def create_snapshot(self, metadata: Sequence[bytes], segments: Sequence[bytes]) -> int:
-        """Store a snapshot's entries, metadata first; its id, which no other snapshot here ever had."""
+    def create_snapshot(self, metadata: Iterable[bytes], segments: Iterable[bytes]) -> int:
+        """Store a snapshot's entries, metadata first; its id, which no other snapshot here ever had.
+
+        All of `segments` is taken before the first of `metadata`, which may be known only then; and no more than a few
+        segments are held at a time. What the iterables raise is raised.
+        """
 
     @abstractmethod
     def get_metadata(self, snapshot_id: int) -> list[bytes]:
@@ -67,10 +71,11 @@ class InMemoryBucketSnapshotStorage(BucketSnapshotStorage):
     def initialize(self) -> None:
         pass
 
-    def create_snapshot(self, metadata: Sequence[bytes], segments: Sequence[bytes]) -> int:
+    def create_snapshot(self, metadata: Iterable[bytes], segments: Iterable[bytes]) -> int:
         snapshot_id = self._next_id
         self._next_id += 1
-        self._snapshots[snapshot_id] = (list(metadata), list(segments))
+        held = list(segments)
+        self._snapshots[snapshot_id] = (list(metadata), held)
         return snapshot_id
 
     def get_metadata(self, snapshot_id: int) -> list[bytes]:

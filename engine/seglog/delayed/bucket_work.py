@@ -1,0 +1,284 @@
+"""What is done to buckets beside adding and delivering: sealing, merging, deleting, loading ahead.
+
+It is derived from the state: whatever is not as it should be, is the next thing to do. What failed is still not as it
+should be, and so it is tried again, after a pause. Storage is changed without the tracker's lock; what was cleared
+meanwhile is left alone.
+"""
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+
+from seglog._kernels.due_rows import DueRows
+from seglog._kernels.pending_set import PendingSet
+from seglog.delayed.bucket import Bucket, Retry
+from seglog.delayed.config import DelayedDeliveryConfig
+from seglog.delayed.merge import merged_rows, select_for_merge
+from seglog.delayed.sealed import FAILURES, SealedBuckets
+from seglog.delayed.snapshot import MetadataEntries, SnapshotEncoder, bitmaps_of, decode_rows, encode_snapshot
+
+# Segments that will be due within this time are loaded in the background.
+PREFETCH_MS = 2_000
+# Between two of its pauses background work keeps the interpreter for about as long.
+PAUSE_EVERY_NS = 500_000
+
+Task = Callable[[], None]
+
+
+class BucketWork:
+    """The background work of one tracker. `run` and `due` may be called by any thread, `run` by one at a time.
+
+    `unsealed` has the messages of buckets that are not stored; `config` and `cutoff` are asked each time.
+    """
+
+    def __init__(
+        self,
+        sealed: SealedBuckets,
+        unsealed: PendingSet,
+        lock: AbstractContextManager[bool],
+        new_pending: Callable[[], PendingSet],
+        config: Callable[[], DelayedDeliveryConfig],
+        cutoff: Callable[[], int],
+    ) -> None:
+        self._sealed = sealed
+        self._storage = sealed.storage
+        self._stats = sealed.stats
+        self._unsealed = unsealed
+        self._lock = lock
+        self._new_pending = new_pending
+        self._config = config
+        self._cutoff = cutoff
+        self._closed = False
+        self._doomed_retry, self._unstored_retry, self._merge_retry = Retry(), Retry(), Retry()
+        self._paused_ns = 0
+
+    def close(self) -> None:
+        """Begin no further task."""
+        self._closed = True
+
+    def due(self) -> bool:
+        """Whether there is something to do. Called with the lock held."""
+        return self._next_task() is not None
+
+    def run(self) -> None:
+        """Do what there is to do."""
+        while True:
+            with self._lock:
+                task = None if self._closed else self._next_task()
+            if task is None:
+                return
+            task()
+
+    def _next_task(self) -> Task | None:
+        """The most urgent thing that is not as it should be. Called with the lock held."""
+        now_ns = self._sealed.clock.monotonic_ns()
+        for bucket in self._sealed:
+            if bucket.snapshot_id is None:
+                if bucket.retry.at_ns <= now_ns:
+                    return lambda bucket=bucket: self._seal(bucket)  # type: ignore[misc]
+                break  # in order: a later bucket without an earlier one would keep the earlier from being stored
+        for bucket in self._sealed:
+            if bucket.snapshot_id is not None and bucket.remaining == 0 and bucket.retry.at_ns <= now_ns:
+                return lambda bucket=bucket: self._delete(bucket)  # type: ignore[misc]
+        if self._sealed.doomed and self._doomed_retry.at_ns <= now_ns:
+            return self._delete_doomed
+        if self._sealed.unstored and self._unstored_retry.at_ns <= now_ns:
+            return self._store_properties
+        most = self._config().max_buckets
+        if most > 0 and self._merge_retry.at_ns <= now_ns and len(stored := self._sealed.stored) > most:
+            group = select_for_merge(stored, self._config().merge_fan_in)
+            if group:
+                return lambda: self._merge(group)
+        soon = self._sealed.first_unloaded()
+        if soon is not None and soon.next_at is not None and soon.next_at <= self._cutoff() + PREFETCH_MS:
+            return lambda: self._prefetch(soon)
+        return None
+
+    def _pause(self) -> None:
+        """Let threads that wait for the interpreter have it."""
+        now_ns = time.monotonic_ns()
+        if now_ns - self._paused_ns > PAUSE_EVERY_NS:
+            time.sleep(0)
+            self._paused_ns = time.monotonic_ns()
+
+    def _prefetch(self, bucket: Bucket) -> None:
+        slot = bucket.loaded
+        began = self._stats.begin("load")
+        try:
+            rows = self._sealed.read_rows(bucket, slot)
+        except (*FAILURES, ValueError) as e:
+            with self._lock:
+                self._sealed.load_failed(bucket, e)
+            return
+        with self._lock:
+            # A poll may have loaded it, or the bucket may be gone.
+            if self._sealed.promises.get(bucket.number) is bucket.pending and bucket.loaded == slot:
+                self._sealed.take_over(bucket, rows)
+        self._stats.succeeded("load", began)
+
+    # --- sealing -----------------------------------------------------------------------------------
+
+    def _seal(self, bucket: Bucket) -> None:
+        began = self._stats.begin("create")
+        with self._lock:
+            generation = self._sealed.generation
+            rows = self._sealed.runs.rows_of(bucket.number)
+        config = self._config()
+        snapshot_id = None
+        try:
+            rows.sort()
+            encoded = encode_snapshot(
+                rows,
+                time_step_ms=config.time_step_ms,
+                max_indexes=config.max_indexes_per_segment,
+                pause=self._pause,
+            )
+            snapshot_id = self._storage.create_snapshot(encoded.metadata, encoded.segments)
+            listed = self._sealed.publish({bucket.property_name: str(snapshot_id)}, generation)
+            first_rows = decode_rows(encoded.segments[0]) if encoded.segments else DueRows()
+            bitmaps = bitmaps_of(encoded.described, self._pause)
+        except FAILURES as e:
+            with self._lock:
+                self._stats.failed("create", e)
+                bucket.retry.put_off(self._sealed.clock.monotonic_ns())
+                self._doom(snapshot_id)
+            return
+        with self._lock:
+            if not listed or generation != self._sealed.generation:
+                self._doom(snapshot_id)
+                return
+            pending = self._new_pending()
+            for ledger_id, bitmap in bitmaps.items():
+                self._unsealed.hand_over(ledger_id, bitmap, pending)
+            for position in self._sealed.amendments.moved:
+                # It is due at another time, in a row that the bucket does not own.
+                if pending.remove(*position):
+                    self._unsealed.add(*position)
+            bucket.snapshot_id = snapshot_id
+            self._sealed.runs.drop_owner(bucket.number)
+            bucket.segments = [(s.min_schedule_timestamp, s.max_schedule_timestamp) for s in encoded.described]
+            bucket.loaded = min(1, len(bucket.segments))
+            self._sealed.adopt(bucket, pending, encoded.size_bytes)
+            self._sealed.runs.add_run(bucket.number, first_rows)
+            self._stats.succeeded("create", began)
+
+    # --- merging -----------------------------------------------------------------------------------
+
+    def _merge(self, group: Sequence[Bucket]) -> None:
+        """One bucket of neighbours. The new snapshot is stored, then listed in place of the old ones, then those go."""
+        began = self._stats.begin("merge")
+        with self._lock:
+            generation = self._sealed.generation
+            merged = self._sealed.new_bucket(group[0].start, group[-1].end)
+        config = self._config()
+        encoder = SnapshotEncoder(
+            time_step_ms=config.time_step_ms, max_indexes=config.max_indexes_per_segment, pause=self._pause
+        )
+        metadata = MetadataEntries()
+        size_bytes = 0
+
+        def segments() -> Iterator[bytes]:
+            nonlocal size_bytes
+            for entry, says in encoder.segments(merged_rows(group, self._read_for_merge)):
+                metadata.add(says)
+                merged.segments.append((says.min_schedule_timestamp, says.max_schedule_timestamp))
+                size_bytes += len(entry)
+                yield entry
+
+        def metadata_entries() -> Iterator[bytes]:
+            nonlocal size_bytes
+            for entry in metadata.entries():
+                size_bytes += len(entry)
+                yield entry
+
+        snapshot_id = None
+        try:
+            snapshot_id = self._storage.create_snapshot(metadata_entries(), segments())
+            changes: dict[str, str | None] = {bucket.property_name: None for bucket in group}
+            changes[merged.property_name] = str(snapshot_id)
+            listed = self._sealed.publish(changes, generation)
+        except FAILURES as e:
+            with self._lock:
+                self._stats.failed("merge", e)
+                self._merge_retry.put_off(self._sealed.clock.monotonic_ns())
+                self._doom(snapshot_id)
+            return
+        with self._lock:
+            if not listed or generation != self._sealed.generation:
+                self._doom(snapshot_id)
+                return
+            pending = self._new_pending()
+            for bucket in group:
+                assert bucket.pending is not None
+                for ledger_id in bucket.pending.ledger_ids():
+                    pending.merge(ledger_id, bucket.pending.bitmap(ledger_id))
+                self._sealed.forget(bucket)
+                self._doom(bucket.snapshot_id)
+            merged.snapshot_id = snapshot_id
+            self._sealed.adopt(merged, pending, size_bytes)
+            self._sealed.add(merged)
+            self._merge_retry.reset()
+            self._stats.merged.add()
+            self._stats.succeeded("merge", began)
+
+    def _read_for_merge(self, bucket: Bucket, slot: int) -> DueRows:
+        rows = self._sealed.read_rows(bucket, slot)
+        with self._lock:
+            if bucket.pending is not None:
+                bucket.pending.keep_pending(rows, self._sealed.amendments.moved)
+        self._pause()
+        return rows
+
+    # --- deleting ----------------------------------------------------------------------------------
+
+    def _doom(self, snapshot_id: int | None) -> None:
+        """Delete a snapshot when there is time, or when the next open finds an orphan."""
+        if snapshot_id is not None:
+            self._sealed.doomed.append(snapshot_id)
+
+    def _delete(self, bucket: Bucket) -> None:
+        """Delete a bucket whose messages are all delivered: its snapshot, then its pointer, which may then point to
+        nothing after a crash, while a snapshot without a pointer would be hard to find (#22802)."""
+        began = self._stats.begin("delete")
+        generation = self._sealed.generation
+        assert bucket.snapshot_id is not None
+        try:
+            self._storage.delete_snapshot(bucket.snapshot_id)
+            self._sealed.publish({bucket.property_name: None}, generation)
+        except FAILURES as e:
+            with self._lock:
+                self._stats.failed("delete", e)
+                bucket.retry.put_off(self._sealed.clock.monotonic_ns())
+            return
+        with self._lock:
+            if bucket in self._sealed.buckets:
+                self._sealed.forget(bucket)
+            self._stats.deleted.add()
+            self._stats.succeeded("delete", began)
+
+    def _delete_doomed(self) -> None:
+        began = self._stats.begin("delete")
+        with self._lock:
+            snapshot_id = self._sealed.doomed[0]
+        try:
+            self._storage.delete_snapshot(snapshot_id)
+        except FAILURES as e:
+            with self._lock:
+                self._stats.failed("delete", e)
+                self._doomed_retry.put_off(self._sealed.clock.monotonic_ns())
+            return
+        with self._lock:
+            self._sealed.doomed.remove(snapshot_id)
+            self._doomed_retry.reset()
+            self._stats.deleted.add()
+            self._stats.succeeded("delete", began)
+
+    def _store_properties(self) -> None:
+        with self._lock:
+            try:
+                self._storage.update_properties(self._sealed.unstored)
+            except FAILURES as e:
+                self._stats.failed("delete", e)
+                self._unstored_retry.put_off(self._sealed.clock.monotonic_ns())
+                return
+            self._sealed.unstored.clear()
+            self._unstored_retry.reset()

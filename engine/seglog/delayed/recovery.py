@@ -1,0 +1,102 @@
+"""Taking over the buckets that a storage lists."""
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from seglog._kernels.pending_set import PendingSet
+from seglog.delayed.bucket import BUCKET_PROPERTY
+from seglog.delayed.sealed import FAILURES, SealedBuckets
+from seglog.delayed.snapshot import SegmentMetadata, bitmaps_of, read_metadata
+from seglog.errors import CorruptDelayedIndexError, SnapshotMissingError
+
+ATTEMPTS = 3
+
+T = TypeVar("T")
+
+
+class BucketRecovery:
+    """Fills `sealed` from its storage. Raises what the storage raises where it cannot be read after some attempts.
+
+    Reads metadata, and of a bucket's messages at most the one segment that is due in part.
+
+    What is due already is left out: it may have been delivered before, and if it was not, the reader finds it in
+    the log and dispatches it. So nothing is delivered twice, unless the clock was set back meanwhile.
+    """
+
+    def __init__(self, sealed: SealedBuckets, cutoff: int, new_bitmap: Callable[[], Any]) -> None:
+        self._sealed = sealed
+        self._storage = sealed.storage
+        self._cutoff = cutoff
+        self._new_bitmap = new_bitmap
+
+    def run(self) -> int:
+        """How many messages are pending in the buckets that were recovered."""
+        properties = self._attempt(self._storage.properties)
+        self._sealed.amendments.read(properties)
+        delayed = 0
+        listed: list[tuple[int, int, str, int]] = []
+        unreadable: dict[str, str | None] = {}
+        for name, value in properties.items():
+            if name.startswith(BUCKET_PROPERTY):
+                bounds = name.removeprefix(BUCKET_PROPERTY).split("_")
+                if len(bounds) == 2 and all(b.isdecimal() for b in bounds) and value.isdecimal():
+                    listed.append((int(bounds[0]), int(bounds[1]), name, int(value)))
+                else:
+                    unreadable[name] = None
+        for start, end, name, snapshot_id in sorted(listed):
+            try:
+                if start > end or start <= self._sealed.end:
+                    # Pulsar's own map dropped overlapped buckets without a word; their messages are in the log.
+                    raise CorruptDelayedIndexError(f"bucket {start} to {end} overlaps the one before it")
+                delayed += self._recover(start, end, snapshot_id)
+            except (CorruptDelayedIndexError, SnapshotMissingError) as e:
+                self._sealed.stats.failed("load", e)
+                unreadable[name] = None
+        if unreadable:
+            self._attempt(lambda: self._storage.update_properties(unreadable))
+        known = {bucket.snapshot_id for bucket in self._sealed}
+        self._sealed.doomed += [found for found in self._attempt(self._storage.snapshot_ids) if found not in known]
+        return delayed
+
+    def _recover(self, start: int, end: int, snapshot_id: int) -> int:
+        metadata = self._attempt(lambda: self._storage.get_metadata(snapshot_id))
+        size_bytes = self._attempt(lambda: self._storage.get_length(snapshot_id))
+        bucket = self._sealed.new_bucket(start, end)
+        bucket.snapshot_id = snapshot_id
+
+        def living() -> Iterator[SegmentMetadata]:
+            for says in read_metadata(metadata):
+                bucket.segments.append((says.min_schedule_timestamp, says.max_schedule_timestamp))
+                if says.max_schedule_timestamp > self._cutoff:
+                    yield says
+                else:
+                    bucket.loaded += 1
+
+        amendments = self._sealed.amendments
+        pending = PendingSet(self._new_bitmap)
+        for ledger_id, bitmap in bitmaps_of(living()).items():
+            cancelled = amendments.cancelled_in(ledger_id)
+            pending.merge(ledger_id, bitmap - cancelled if cancelled else bitmap)
+        for position in amendments.moved:
+            pending.remove(*position)
+        rows = None
+        if bucket.next_at is not None and bucket.next_at <= self._cutoff:
+            rows = self._attempt(lambda: self._sealed.read_rows(bucket, bucket.loaded))
+            pending.remove_due(rows, self._cutoff)
+            bucket.loaded += 1
+        self._sealed.adopt(bucket, pending, size_bytes)
+        if rows is not None:
+            self._sealed.runs.add_run(bucket.number, rows)
+        self._sealed.add(bucket)
+        return pending.count
+
+    def _attempt(self, operation: Callable[[], T]) -> T:
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                return operation()
+            except (CorruptDelayedIndexError, SnapshotMissingError):
+                raise
+            except FAILURES as e:
+                self._sealed.stats.failed("load", e)
+                if left == 0:
+                    raise
+        raise AssertionError("unreachable")

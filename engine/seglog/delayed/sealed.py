@@ -1,0 +1,214 @@
+"""The sealed buckets of a tracker: what they promise, and which of their segments is the next to be loaded."""
+import threading
+from bisect import insort
+from collections.abc import Iterator, Mapping
+from heapq import heappop, heappush
+
+from seglog._kernels.due_rows import DueRows
+from seglog._kernels.due_runs import DueRuns
+from seglog._kernels.pending_set import PendingSet
+from seglog.clock import Clock
+from seglog.delayed.amendments import Amendments
+from seglog.delayed.bucket import Bucket, bucket_of
+from seglog.delayed.metrics import BucketStats
+from seglog.delayed.snapshot import decode_rows
+from seglog.delayed.storage import BucketSnapshotStorage
+from seglog.errors import SeglogError
+
+# What an operation on a bucket may end with and be tried again.
+FAILURES = (SeglogError, OSError, MemoryError)
+
+
+class SealedBuckets:
+    """Buckets that are stored or being stored, sorted by ledger, their ranges disjoint.
+
+    Guarded by the tracker's lock, but for `publish`.
+    """
+
+    def __init__(
+        self,
+        storage: BucketSnapshotStorage,
+        runs: DueRuns,
+        promises: dict[int, PendingSet],
+        amendments: Amendments,
+        clock: Clock,
+        first_number: int,
+    ) -> None:
+        self.storage = storage
+        self.runs = runs
+        self.promises = promises
+        self.amendments = amendments
+        self.clock = clock
+        self.stats = BucketStats()
+        self.buckets: list[Bucket] = []
+        self.end = -1
+        """the last ledger of any bucket there ever was: later ones only may be sealed"""
+        self.snapshot_bytes = 0
+        self.doomed: list[int] = []
+        """snapshots that no property lists any more"""
+        self.unstored: dict[str, str | None] = {}
+        """properties that storage should have, and may have not"""
+        self.generation = 0
+        """background work that began in an earlier one is void"""
+        self._next_number = first_number
+        # (time of its next segment, number, bucket): what is not loaded. Entries that no longer hold are skipped.
+        self._unloaded: list[tuple[int, int, Bucket]] = []
+        # Held while the list of buckets is stored, so that none is listed after `clear`. Taken last.
+        self._listing = threading.Lock()
+
+    # --- which there are -------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Bucket]:
+        return iter(self.buckets)
+
+    def __len__(self) -> int:
+        return len(self.buckets)
+
+    @property
+    def stored(self) -> list[Bucket]:
+        return [bucket for bucket in self.buckets if bucket.snapshot_id is not None]
+
+    @property
+    def sealing(self) -> int:
+        """How many are not stored yet."""
+        return sum(bucket.snapshot_id is None for bucket in self.buckets)
+
+    def new_bucket(self, start: int, end: int) -> Bucket:
+        """A bucket that is not among these yet."""
+        bucket = Bucket(self._next_number, start, end)
+        self._next_number += 1
+        return bucket
+
+    def add(self, bucket: Bucket) -> None:
+        insort(self.buckets, bucket, key=lambda b: b.start)
+        self.end = max(self.end, bucket.end)
+
+    def adopt(self, bucket: Bucket, pending: PendingSet, size_bytes: int) -> None:
+        """From now on the bucket promises its messages itself."""
+        bucket.pending = pending
+        bucket.size_bytes = size_bytes
+        bucket.retry.reset()
+        self.snapshot_bytes += size_bytes
+        self.promises[bucket.number] = pending
+        self._expect(bucket)
+
+    def forget(self, bucket: Bucket) -> None:
+        """Drop a bucket from memory."""
+        self.runs.drop_owner(bucket.number)
+        self.promises.pop(bucket.number, None)
+        self.buckets.remove(bucket)
+        self.snapshot_bytes -= bucket.size_bytes
+
+    def clear(self) -> None:
+        """Forget every bucket and every property, in storage first. Snapshots go later."""
+        with self._listing:
+            self.generation += 1
+            self.storage.update_properties(dict.fromkeys(self.storage.properties()))
+        self.unstored.clear()
+        for bucket in list(self.buckets):
+            if bucket.snapshot_id is not None:
+                self.doomed.append(bucket.snapshot_id)
+            self.forget(bucket)
+        self._unloaded.clear()
+        self.end = -1
+
+    def publish(self, changes: Mapping[str, str | None], generation: int) -> bool:
+        """Store properties, unless everything was cleared since `generation`; whether it was done."""
+        with self._listing:
+            if generation != self.generation:
+                return False
+            self.storage.update_properties(changes)
+            return True
+
+    # --- what is pending ---------------------------------------------------------------------------
+
+    def _promised(self, ledger_id: int) -> PendingSet | None:
+        if ledger_id > self.end:
+            return None
+        bucket = bucket_of(self.buckets, ledger_id)
+        return None if bucket is None else bucket.pending
+
+    def contains(self, ledger_id: int, entry_id: int) -> bool:
+        promised = self._promised(ledger_id)
+        return promised is not None and promised.contains(ledger_id, entry_id)
+
+    def remove(self, ledger_id: int, entry_id: int) -> bool:
+        """Whether the position was pending in a stored bucket; it is no longer."""
+        promised = self._promised(ledger_id)
+        return promised is not None and promised.remove(ledger_id, entry_id)
+
+    # --- segments ----------------------------------------------------------------------------------
+
+    def _expect(self, bucket: Bucket) -> None:
+        if bucket.next_at is not None:
+            heappush(self._unloaded, (bucket.next_at, bucket.number, bucket))
+
+    def first_unloaded(self) -> Bucket | None:
+        """The bucket whose next segment is the first to be loaded; those that failed just now are left out."""
+        now_ns = self.clock.monotonic_ns()
+        failed = []
+        found = None
+        while self._unloaded:
+            at, number, bucket = self._unloaded[0]
+            if bucket.next_at != at or self.promises.get(number) is not bucket.pending or bucket.remaining == 0:
+                heappop(self._unloaded)
+            elif bucket.retry.at_ns > now_ns:
+                failed.append(heappop(self._unloaded))
+            else:
+                found = bucket
+                break
+        for entry in failed:
+            heappush(self._unloaded, entry)
+        return found
+
+    def next_unloaded_at(self) -> int | None:
+        """When the first segment begins that is not loaded, whether loading it failed or not."""
+        return min((at for at, _, _ in self._unloaded), default=None)
+
+    def read_rows(self, bucket: Bucket, slot: int) -> DueRows:
+        """All rows of a segment, pending or not. Needs no lock."""
+        assert bucket.snapshot_id is not None
+        (entry,) = self.storage.get_segments(bucket.snapshot_id, slot, slot + 1)
+        return decode_rows(entry, bucket.property_name)
+
+    def read_pending_rows(self, bucket: Bucket, slot: int) -> DueRows:
+        """The rows of a segment that are still pending, whether it was loaded or not."""
+        rows = self.read_rows(bucket, slot)
+        assert bucket.pending is not None
+        bucket.pending.keep_pending(rows, self.amendments.moved)
+        return rows
+
+    def load_next(self, bucket: Bucket) -> None:
+        """Load the bucket's next segment. Where that fails, other buckets go on and this one is tried again."""
+        began = self.stats.begin("load")
+        try:
+            rows = self.read_rows(bucket, bucket.loaded)
+        except (*FAILURES, ValueError) as e:
+            self.load_failed(bucket, e)
+            return
+        self.take_over(bucket, rows)
+        self.stats.succeeded("load", began)
+
+    def load_failed(self, bucket: Bucket, failure: BaseException) -> None:
+        self.stats.failed("load", failure)
+        bucket.retry.put_off(self.clock.monotonic_ns())
+
+    def take_over(self, bucket: Bucket, rows: DueRows) -> None:
+        """Let the rows of the bucket's next segment be delivered."""
+        self.runs.add_run(bucket.number, rows)
+        bucket.loaded += 1
+        bucket.retry.reset()
+        self._expect(bucket)
+
+    def unloaded_between(self, first_at: int, end_at: int) -> Iterator[DueRows]:
+        """The pending rows with first_at <= deliver_at < end_at of segments that are not loaded, segment by segment."""
+        for bucket in self.buckets:
+            if bucket.remaining == 0:
+                continue
+            for slot in range(bucket.loaded, len(bucket.segments)):
+                first, last = bucket.segments[slot]
+                if first < end_at and last >= first_at:
+                    rows = self.read_pending_rows(bucket, slot)
+                    rows.keep_after(first_at - 1)
+                    rows.keep_before(end_at)
+                    yield rows

@@ -1,0 +1,73 @@
+"""Merging holds no more than a segment of each source."""
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglog._kernels.due_rows import DueRows
+from seglog.delayed.bucket import Bucket
+from seglog.delayed.merge import merged_rows
+from seglog.delayed.snapshot import MetadataEntries, SnapshotEncoder, encode_snapshot
+
+times = st.lists(st.integers(0, 30), max_size=40)
+
+
+def bucket_of(number, rows, most):
+    """A stored bucket of sorted rows in segments of `most`."""
+    bucket = Bucket(number, number, number, snapshot_id=number)
+    segments = [rows[first : first + most] for first in range(0, len(rows), most)]
+    bucket.segments = [(segment[0][0], segment[-1][0]) for segment in segments]
+    return bucket, segments
+
+
+def due_rows(rows):
+    found = DueRows()
+    for row in rows:
+        found.append(*row)
+    return found
+
+
+@given(st.lists(times, min_size=2, max_size=4), st.integers(1, 7))
+def test_the_rows_of_all_sources_come_in_order(sources, most):
+    made = [bucket_of(n, sorted((at, n, e) for e, at in enumerate(ats)), most) for n, ats in enumerate(sources)]
+    held = {bucket.number: segments for bucket, segments in made}
+    got = [
+        row
+        for chunk in merged_rows([b for b, _ in made], lambda b, slot: due_rows(held[b.number][slot]))
+        for row in chunk
+    ]
+    assert got == sorted((at, n, e) for n, ats in enumerate(sources) for e, at in enumerate(ats))
+
+
+@given(times, st.integers(1, 9), st.integers(1, 9), st.sampled_from([-1, 1, 5]), st.randoms(use_true_random=False))
+def test_a_snapshot_of_chunks_is_that_of_all_rows_at_once(ats, entries, step, most, chance):
+    rows = sorted((at, chance.randrange(5), chance.randrange(entries)) for at in ats)
+    whole = encode_snapshot(due_rows(rows), time_step_ms=step, max_indexes=most)
+    encoder, metadata = SnapshotEncoder(time_step_ms=step, max_indexes=most), MetadataEntries()
+    cuts = sorted(chance.randrange(len(rows) + 1) for _ in range(3))
+    parts = [due_rows(rows[a:b]) for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
+    segments = []
+    for entry, says in encoder.segments(parts):
+        segments.append(entry)
+        metadata.add(says)
+    assert (segments, metadata.entries()) == (whole.segments, whole.metadata)
+
+
+def test_a_merge_reads_a_segment_when_it_is_needed():
+    chance = random.Random(3)
+    made = [
+        bucket_of(n, sorted((chance.randrange(10**6), n, e) for e in range(1000)), 50) for n in range(4)
+    ]
+    held = {bucket.number: segments for bucket, segments in made}
+    read, given_out, most = 0, 0, 0
+
+    def read_rows(bucket, slot):
+        nonlocal read
+        read += 50
+        return due_rows(held[bucket.number][slot])
+
+    for chunk in merged_rows([b for b, _ in made], read_rows):
+        most = max(most, read - given_out)
+        given_out += len(chunk)
+    assert given_out == 4000
+    assert most <= 4 * 50
