@@ -13,7 +13,9 @@ import click
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog.errors import CorruptRecordError
 from seglog.log.partition import Partition
-from seglog.segment.segment import LostRange, Segment, checked_records
+from seglog.segment.answers import LostRange
+from seglog.segment.batches import checked_records
+from seglog.segment.segment import Segment
 
 from . import records as lines
 from . import report, small_files

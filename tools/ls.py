@@ -11,7 +11,8 @@ import click
 
 from seglog._kernels.batch_survey import tally
 from seglog.log.partition import Partition
-from seglog.segment.segment import LostRange, Segment
+from seglog.segment.answers import LostRange
+from seglog.segment.segment import Segment
 
 from . import report
 from .cli import Command

@@ -6,7 +6,7 @@ import click
 
 from seglog.errors import NotALogError
 from seglog.log.quarantine import DIRECTORY as QUARANTINE
-from seglog.segment.segment import LostRange
+from seglog.segment.answers import LostRange
 from seglog.upkeep.recover import MODES, Recovery, recover
 
 from . import report

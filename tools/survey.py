@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from seglog._kernels.record_batch import RecordBatch
 from seglog.errors import CorruptIndexError, CorruptRecordError, RecordTooLargeError
 from seglog.log.partition import Partition
-from seglog.segment.segment import LostRange, Segment, checked_records
+from seglog.segment.answers import LostRange
+from seglog.segment.batches import checked_records
+from seglog.segment.segment import Segment
 
 from . import records as lines
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from seglog.log.log import Log, open
     from seglog.log.open_dir import LogDir, open_dir
     from seglog.log.partition import Partition, open_partition
-    from seglog.segment.segment import LostRange, Segment, TimestampOffset
+    from seglog.segment.answers import LostRange, TimestampOffset
+    from seglog.segment.segment import Segment
     from seglog.upkeep.directory_conversion import convert
     from seglog.upkeep.findings import Finding, Report
     from seglog.upkeep.recover import Recovery, recover
@@ -55,14 +56,14 @@ _ROOM_OF = {
     "InMemoryDelayedDeliveryTracker": "delayed.in_memory",
     "Log": "log.log",
     "LogDir": "log.open_dir",
-    "LostRange": "segment.segment",
+    "LostRange": "segment.answers",
     "Partition": "log.partition",
     "Record": "_kernels.record_batch",
     "RecordBatch": "_kernels.record_batch",
     "Recovery": "upkeep.recover",
     "Report": "upkeep.findings",
     "Segment": "segment.segment",
-    "TimestampOffset": "segment.segment",
+    "TimestampOffset": "segment.answers",
     "recover": "upkeep.recover",
     "verify": "upkeep.verify",
 }

@@ -1,5 +1,7 @@
 """A log that is opened, appended to, read, cut and closed, and opened again."""
 import os
+import subprocess
+import sys
 import threading
 import warnings
 
@@ -360,3 +362,29 @@ def test_threads_append_read_and_roll_at_once(path, fsync):
         assert errors == []
         assert {r.offset: r.value for r in log.read()} == found
         assert sorted(found) == list(range(240))
+
+
+# --- words on the way -------------------------------------------------------------------------------
+
+
+def test_where_nobody_listens_nothing_is_said(path):
+    """A library's logger has a NullHandler: else Python prints warnings to stderr by itself."""
+    seglog.open(path).close()
+    (path.parent / "recovery-point-offset-checkpoint").write_bytes(b"damaged")
+    code = "import sys, seglog; seglog.open(sys.argv[1]).close()"
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_the_last_stable_offset_is_not_below_the_start(path):
+    with seglog.open(path) as log:
+        begun = seglog.build_batch(
+            [(None, b"undecided")], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
+        )
+        log.append_batch(begun)
+        log.append_many([(None, b"x"), (None, b"y")])
+        assert (log.last_stable_offset, log.log_end_offset) == (0, 3)
+        log.delete_records(2)
+        assert log.last_stable_offset == 2
+        assert values(log, isolation="read_committed") == []
+        assert values(log) == [b"y"]

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from seglog.format import names
-from seglog.log.reader import Extent
+from seglog.log.extent import Extent
 from seglog.segment.open_files import OPEN_SEGMENTS, OpenSegments
 from seglog.segment.segment import Segment
 from support.growing_log import GrowingLog

@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import pytest
 
+from seglog.log.lookup import MAX_TIMESTAMP
 from seglog.log.partition import open_partition
-from seglog.log.reader import MAX_TIMESTAMP
 from support.golden import golden_cases
 
 ZERO_TAIL = "a clean start takes the zeros of a crashed broker's preallocated indexes for entries"

@@ -7,7 +7,7 @@ from seglog._kernels.crc import crc32c
 from seglog.errors import CorruptCheckpointError, UnsupportedVersionError
 from seglog.fs.files import OsFileSystem
 from seglog.log.quarantine import format_index, parse_index, put_into_quarantine, read_quarantine
-from seglog.segment.segment import LostRange
+from seglog.segment.answers import LostRange
 
 
 def lost(raw, position=61, segment="00000000000000000007.log"):

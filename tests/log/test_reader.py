@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from seglog.errors import InvalidArgumentError, LogClosedError, NoRecordError, OffsetOutOfRangeError
 from seglog.log.partition import open_partition
-from seglog.segment.segment import TimestampOffset
+from seglog.segment.answers import TimestampOffset
 from support.golden import golden_cases
 from support.growing_log import GrowingLog
 

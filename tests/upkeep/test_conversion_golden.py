@@ -8,8 +8,8 @@ from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.log.leader_epochs import LeaderEpochs
+from seglog.log.lookup import MAX_TIMESTAMP
 from seglog.log.partition import Partition
-from seglog.log.reader import MAX_TIMESTAMP
 from seglog.segment.indexes import index_bytes
 from seglog.upkeep.proof import PROOF_FILE, Proof
 from seglog.upkeep.verify import verify

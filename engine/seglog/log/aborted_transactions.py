@@ -11,7 +11,8 @@ from itertools import accumulate
 from typing import Self
 
 from seglog._kernels.segment_scan import BatchTable
-from seglog.segment.segment import Segment, first_offset_of
+from seglog.segment.batches import first_offset_of
+from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction, aborted_transactions
 
 

@@ -34,8 +34,8 @@ from seglog.log.leader_epochs import LeaderEpochs
 from seglog.log.leftovers import Leftovers, SegmentFiles, survey
 from seglog.log.producer_state import ProducerState
 from seglog.log.quarantine import put_into_quarantine
+from seglog.segment.answers import LostRange
 from seglog.segment.recovery import MAGIC_POS, Damage, Run, SegmentCheck, check_segment, check_segments
-from seglog.segment.segment import LostRange
 
 _V2 = b"\x02"
 _ZEROS_BYTES = 1 << 20      # are looked at together

@@ -4,43 +4,35 @@
         offset = log.append(b"value", key=b"key")
         for record in log.read(start=offset): ...
 
-Opening locks the partition and recovers it as Kafka's loader does (log.loader). How it is read: log.reader. How
-it is appended to: log.append. This file opens, cuts and closes it, in an order of durable steps such that a crash
-after any of them leaves a directory which Kafka and we open.
+    LogReader ── LogTail ── LogAppender ── LogCutter ── Log
+
+Opening locks the partition and recovers it as Kafka's loader does (log.loader). How it is read: log.reader; appended
+to: log.append; where it grows: log.tail; cut: log.cutting. This file opens and closes it.
 """
 import os
+import threading
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
-from seglog._kernels.segment_scan import BatchTable
 from seglog.clock import Clock, SystemClock
 from seglog.config import Fsync, LogConfig
-from seglog.errors import (
-    ForkedHandleError,
-    LogClosedError,
-    OffsetOutOfRangeError,
-)
+from seglog.errors import ForkedHandleError, LogClosedError
 from seglog.format import names
 from seglog.fs.files import FileSystem, OsFileSystem
-from seglog.log.append import LogAppender
-from seglog.log.arguments import check_offset, checked_config, checked_path
-from seglog.log.leader_epochs import LeaderEpochFileCache, LeaderEpochs
+from seglog.log.arguments import checked_config, checked_path
+from seglog.log.cutting import LogCutter
+from seglog.log.leader_epochs import LeaderEpochFileCache
 from seglog.log.loader import load
 from seglog.log.partition_hold import PartitionHold
-from seglog.log.producer_snapshots import ProducerSnapshots, rebuild
-from seglog.log.reader import Extent
-from seglog.log.removal import cut_segment, remove_segments
-from seglog.segment.appender import SegmentAppender
+from seglog.log.producer_snapshots import ProducerSnapshots
 from seglog.segment.housekeeping import Housekeeping
-from seglog.segment.segment import Segment
 
 # How often an idle log looks whether its segment is due to roll.
 _IDLE_LOOK_MS = 10_000
 
 
-class Log(LogAppender):
+class Log(LogCutter):
     """`seglog.open(path)`. Use it as a context manager, or close it. Threads may share it; a forked child may not.
 
     Raises InvalidArgumentError for a name that is no <topic>-<partition> and for what is no argument,
@@ -98,52 +90,14 @@ class Log(LogAppender):
             loaded.log_start_offset,
         )
 
-    def _take_up(self, before: list[Segment], base_offset: int, size_bytes: int, log_start_offset: int) -> None:
-        """Append to the segment at `base_offset`, whose .log has so many bytes, from the next offset on."""
-        active = SegmentAppender.open(
-            self.fs, self.path, base_offset, self.config, size_bytes, self._next_offset, self._now_ms(),
-            jitter_ms=self._jitter_ms(),
-        )
-        self._use(active, before, log_start_offset)
-
-    def _sealed(self, path: Path) -> Segment:
-        return Segment(path, is_last=False, decompress=self.decompress, owned=True)
-
     def __repr__(self) -> str:
         if self._extent is None:
             return f"<Log {self.path.name}: closed>"
         return f"<Log {self.path.name}: offsets {self.log_start_offset} to {self.log_end_offset}>"
 
-    # --- extent ----------------------------------------------------------------------------------
-
     @property
     def closed(self) -> bool:
         return self._extent is None
-
-    @property
-    def high_watermark(self) -> int:
-        """Up to where readers see the log. There are no replicas to wait for: it is the log end offset."""
-        return self.log_end_offset
-
-    @property
-    def last_stable_offset(self) -> int:
-        """The first offset of the oldest transaction that is still open; the log end offset where none is."""
-        return self._producers.last_stable_offset(self.log_end_offset)
-
-    @property
-    def durable_offset(self) -> int:
-        """One past the last offset that is surely on the disk."""
-        return self._durable_offset
-
-    @property
-    def recovery_point(self) -> int:
-        """From where on the next opening checks the log, should this process die: the last roll, or opening."""
-        return self._recovery_point
-
-    @property
-    def leader_epochs(self) -> LeaderEpochs:
-        """At which offset each leader epoch began."""
-        return self._epoch_cache.epochs
 
     # --- by itself -------------------------------------------------------------------------------
 
@@ -174,111 +128,6 @@ class Log(LogAppender):
         """Write what linger.ms keeps in memory; durable it is as any other append. Its own thread calls it."""
         with self._lock:
             self._check_writable()
-
-    # --- cutting ---------------------------------------------------------------------------------
-
-    def roll(self) -> int:
-        """Seal the active segment and begin a new one; nothing where the active one is empty. Returns its base offset.
-
-        Raises LogClosedError, LogFailedError.
-        """
-        with self._lock:
-            self._check_writable()
-            if self._active.size_bytes:
-                self._roll(self._next_offset)
-            return self._active.base_offset
-
-    def truncate_to(self, offset: int) -> int:
-        """Take back every record from `offset` on. Returns the new log end offset.
-
-        A batch goes as a whole: where `offset` lies inside of one, its first offset is the new end. Readers that are in
-        the removed part go on to its end, new ones get OffsetOutOfRangeError. (UnifiedLog.truncateTo)
-
-        Raises OffsetOutOfRangeError below the log start offset, LogClosedError, LogFailedError.
-        """
-        check_offset(offset)
-        with self._lock:
-            self._check_writable()
-            extent = self._current()
-            if offset < extent.log_start_offset:
-                raise OffsetOutOfRangeError(
-                    f"offset {offset} is below the log start offset, {extent.log_start_offset}",
-                    file=self.path, offset=offset,
-                )
-            if offset < self._next_offset:
-                self._before_change()
-                try:
-                    with self._commit.exclusive():
-                        self._truncate(extent, offset)
-                except BaseException as error:
-                    self._fail(error)
-                    raise
-            return self._next_offset
-
-    def _truncate(self, extent: Extent, offset: int) -> None:
-        """Alone with the files. Each step is durable before the next one begins."""
-        self._commit.cover(self._sync_written())        # readers see all there is, so that the cut can be found
-        slot = extent.slot_of(offset)
-        cut = extent.segments[slot]
-        found = cut.find_offset(offset)
-        position = cut.size_bytes if found is None else found.position
-        # First what recovery starts from: it must not take the cut for damage below what was once checked.
-        self._put_recovery_point(min(self._recovery_point, offset))
-        self._active.close()
-        for segment in reversed(extent.segments[slot:]):
-            segment.retire()
-        # From the end on and one by one: a crash in between leaves no hole in the middle.
-        for segment in reversed(extent.segments[slot + 1 :]):
-            remove_segments(self.fs, self.path, [segment.path])
-        cut_segment(self.fs, cut.path, position, offset)
-        self._next_offset = self._durable_offset = self._sealed(cut.path).next_offset
-        self._put_recovery_point(min(self._recovery_point, self._next_offset))
-        self._epoch_cache.truncate_from_end(self._next_offset)
-        self._is_epoch_due = True
-        self._take_up(list(extent.segments[:slot]), cut.base_offset, position, extent.log_start_offset)
-        self._producers = rebuild(
-            self._snapshots, [segment.base_offset for segment in self.segments], self._tables_from,
-            log_start_offset=extent.log_start_offset, log_end_offset=self._next_offset,
-            now_ms=self._now_ms(), expiration_ms=self.config.producer_id_expiration_ms,
-        )
-
-    def _tables_from(self, offset: int) -> Iterator[BatchTable]:
-        return (table for _, table in self.tables(offset, check_crc=False))
-
-    def delete_records(self, before: int) -> int:
-        """Let the log begin at `before`: records below it are gone for readers, segments wholly below it from the disk.
-
-        Returns the log start offset. (UnifiedLog.maybeIncrementLogStartOffset, KIP-107)
-
-        Raises OffsetOutOfRangeError above the log end offset, StorageError, LogClosedError, LogFailedError.
-        """
-        check_offset(before)
-        with self._lock:
-            self._check_writable()
-            extent = self._current()
-            if before > extent.log_end_offset:
-                raise OffsetOutOfRangeError(
-                    f"offset {before} is not within [{extent.log_start_offset}, {extent.log_end_offset}]",
-                    file=self.path, offset=before,
-                )
-            if before > extent.log_start_offset:
-                self._delete_before(extent, before)
-            return self.log_start_offset
-
-    def _delete_before(self, extent: Extent, before: int) -> None:
-        self._before_change()
-        # First the promise, then the files: were a segment gone without it, the log would begin there after a crash,
-        # and with one of several segments gone, in the middle.
-        self._hold.put(log_start_offset=before, first_base_offset=extent.segments[0].base_offset)
-        slot = extent.slot_of(before)
-        gone, kept = extent.segments[:slot], extent.segments[slot:]
-        for segment in gone:
-            segment.retire()
-        self._extent = Extent(kept, before)
-        self._epoch_cache.truncate_from_start(before)
-        if gone:
-            remove_segments(self.fs, self.path, [segment.path for segment in gone])
-            self._snapshots.delete_before(kept[0].base_offset)
 
     # --- closing ---------------------------------------------------------------------------------
 
@@ -348,8 +197,9 @@ class Log(LogAppender):
         return self._pid != os.getpid()
 
     def _after_fork(self) -> None:
-        """In the child. Another thread of the parent may have held the lock: nobody here may wait for it."""
+        """In the child. Another thread of the parent may have held the lock, and is not here to give it back."""
         self._refusal = self._forked_error
+        self._lock = threading.Lock()
 
     def __del__(self) -> None:
         if getattr(self, "_extent", None) is not None and not self._is_forked():

@@ -13,10 +13,11 @@ from seglog.format import names
 from seglog.format.compression import decompressor
 from seglog.fs.refusals import refusals
 from seglog.log.checkpoints import read_offset_checkpoint
+from seglog.log.extent import Extent
 from seglog.log.leader_epochs import LeaderEpochs
 from seglog.log.producer_snapshot import ProducerEntry, ProducerSnapshot
 from seglog.log.producer_state import ProducerState
-from seglog.log.reader import Extent, LogReader
+from seglog.log.reader import LogReader
 from seglog.segment.segment import Segment
 
 

@@ -9,8 +9,10 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "
 _AGO = re.compile(r"-([0-9]{1,19})(ms|s|m|h|d|w)")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
+Time = int | dt.datetime | str
 
-def to_timestamp_ms(when: int | dt.datetime | str, *, now_ms: int | None = None) -> int:
+
+def to_timestamp_ms(when: Time, *, now_ms: int | None = None) -> int:
     """Milliseconds since the epoch (UTC).
 
     `when` is an int of milliseconds, a datetime with a time zone, or a string: milliseconds

@@ -22,9 +22,9 @@ from seglog.format import names
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import Mapping, read_file
+from seglog.segment.batches import SCAN_BATCHES
 from seglog.segment.indexes import index_bytes_of
 from seglog.segment.minute_index import MINUTE_MS
-from seglog.segment.segment import SCAN_BATCHES
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")

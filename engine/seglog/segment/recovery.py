@@ -22,9 +22,10 @@ from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.format.compression import Decompress, decompressor
 from seglog.fs.mapping import Advice, Mapping
+from seglog.segment.answers import LostRange
+from seglog.segment.batches import first_offset_of
 from seglog.segment.indexes import IndexBytes, take_entries
 from seglog.segment.roll import RELATIVE_OFFSET_MAX
-from seglog.segment.segment import LostRange, first_offset_of
 
 # What one scan looks at: much, so that few are made, and of small batches no more than the headers of which stay in
 # the cache for the questions that are asked about them.

@@ -8,10 +8,7 @@ A Segment keeps its files mapped from the first use to `close()`, or until too m
 (open_files.OpenSegments); batches, records and views taken from it stay valid after that, for they
 hold the map themselves. Of a segment that grows, readers see what its PublishedEnd says, in the same map.
 """
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from seglog._kernels.header_walk import HeaderWalk
@@ -24,64 +21,21 @@ from seglog.errors import (
     CorruptIndexError,
     CorruptRecordError,
     LogClosedError,
-    RecordTooLargeError,
-    UnsupportedCompressionTypeError,
 )
 from seglog.format import names
 from seglog.format.compression import Decompress, decompressor
 from seglog.fs.mapping import read_file
+from seglog.segment.answers import BatchPosition, LostRange, TimestampOffset
+from seglog.segment.batches import SCAN_BATCHES, SCAN_BYTES, UNREADABLE, first_offset_of, within_int64
 from seglog.segment.offset_index import OffsetIndex
 from seglog.segment.open_files import OPEN_SEGMENTS, SegmentFiles, replaced
 from seglog.segment.published import PublishedEnd
 from seglog.segment.time_index import TimeIndex
+from seglog.segment.time_search import TimeSearch
 from seglog.segment.transaction_index import TransactionIndex
-
-# What one scan looks at before it returns to Python: enough to make the call free, little enough that
-# what it brought into the cache is still there when records are read. Of headers alone, more.
-SCAN_BYTES = 1 << 20
-SCAN_BATCHES = 8192
-# How far apart the places are at which a walk over headers keeps what it saw: what a later walk may repeat.
-WALK_BATCHES = 4096
 
 # What a PointReader answers where it takes more than the short way.
 ASK_THE_LOG = -2
-
-# So many record objects are kept while a batch is checked; one of more is read twice. Seven bytes of a payload can
-# be a record, and an object takes a hundred.
-KEPT_RECORDS = 1 << 16
-
-# What a batch answers that does not give its records. (A codec that is not installed is no fault of the batch.)
-UNREADABLE = (CorruptRecordError, RecordTooLargeError, UnsupportedCompressionTypeError)
-
-
-@dataclass(frozen=True, slots=True)
-class BatchPosition:
-    """Where a batch lies in its segment's .log: Kafka's LogOffsetPosition."""
-
-    last_offset: int
-    position: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class TimestampOffset:
-    """The answer to a search by time: Kafka's TimestampAndOffset. timestamp in ms, -1 where it is not known."""
-
-    timestamp: int
-    offset: int
-    leader_epoch: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LostRange:
-    """Bytes that a reader skipped, and the offsets that may have been in them (inclusive; last -1: unknown)."""
-
-    file: str
-    position: int
-    size_bytes: int
-    first_offset: int
-    last_offset: int
-    reason: str
 
 
 class Segment:
@@ -120,10 +74,9 @@ class Segment:
         self._closed = False
         self._retired = False
         self._next_offset: int | None = None
-        # (position, largest timestamp before it) at batches that a walk from the start passed. Replaced by
-        # a longer list and never changed: threads share a segment.
-        self._walked = [(0, -1)]
-        # The same for the short way, beside the indexes. It outlives the open files.
+        # What was learned of the headers: for the long way to a time, and for the short way, beside the indexes.
+        # Both outlive the open files.
+        self._time_search = TimeSearch()
         self._walk = HeaderWalk(self.base_offset)
         self._walked_whole = False
 
@@ -284,7 +237,7 @@ class Segment:
             return self.published.at.next_offset
         if self._next_offset is None:
             self._next_offset = self.base_offset
-            for table in self.tables(self._position_near(2**63 - 1), check_crc=False):
+            for table in self.tables(self.position_near(2**63 - 1), check_crc=False):
                 self._next_offset = table[-1].last_offset + 1
         return self._next_offset
 
@@ -307,14 +260,14 @@ class Segment:
         Kafka's LogSegment.translateOffset. The batch may begin above the target (a hole left by compaction).
         """
         target = within_int64(target)
-        for table in self.tables(self._position_near(target)):
+        for table in self.tables(self.position_near(target)):
             found = table.find_offset(target)
             if found >= 0:
                 batch = table[found]
                 return BatchPosition(batch.last_offset, batch.position, batch.size_bytes)
         return None
 
-    def _position_near(self, target: int) -> int:
+    def position_near(self, target: int) -> int:
         """The start of a batch at or before the one that holds `target`: from the index, where that holds true."""
         try:
             index = self.offset_index
@@ -351,7 +304,7 @@ class Segment:
         if 0 <= target < 2**63:
             timestamp, offset, epoch = self.seek(target, start_offset)
             return None if offset < 0 else TimestampOffset(timestamp, offset, None if epoch < 0 else epoch)
-        return self._find_timestamp(target, start_offset)
+        return self._time_search.find(self, target, start_offset)
 
     def seek(self, target: int, start_offset: int) -> tuple[int, int, int]:
         """As find_timestamp for 0 <= target < 2**63: (timestamp, offset, leader epoch or -1); offset -1 where none."""
@@ -365,7 +318,7 @@ class Segment:
         found = reader.find_timestamp(target, start_offset, self._walk, files.time_entries)
         if found[1] != ASK_THE_LOG:
             return found
-        slowly = self._find_timestamp(target, start_offset)
+        slowly = self._time_search.find(self, target, start_offset)
         if slowly is None:
             return -1, -1, -1
         return slowly.timestamp, slowly.offset, -1 if slowly.leader_epoch is None else slowly.leader_epoch
@@ -385,21 +338,6 @@ class Segment:
             self._walk.advance(files.window, files.offset_entries, files.time_entries)
         self._walked_whole = self.published is None
 
-    def _find_timestamp(self, target: int, start_offset: int) -> TimestampOffset | None:
-        """The long way, which knows what to do about damage and about indexes that mislead."""
-        if target != within_int64(target):
-            return None if target > 0 else self._find_timestamp(within_int64(target), start_offset)
-        for table in self.tables(self._position_before_time(target)):
-            found = table.find_timestamp(target)
-            while found >= 0:
-                batch = table[found]
-                if batch.last_offset >= start_offset:
-                    for record in batch:
-                        if record.timestamp >= target and record.offset >= start_offset:
-                            return TimestampOffset(record.timestamp, record.offset, _known_epoch(batch))
-                found = table.find_timestamp(target, found + 1)
-        return None
-
     @property
     def largest_timestamp(self) -> TimestampOffset | None:
         """The largest timestamp in the segment and the first offset that carries it.
@@ -407,93 +345,4 @@ class Segment:
         None where the format has no time (v0) and in an empty segment. Records of v1 and v2 that were given
         none carry -1, which is then the largest, as for Kafka (LogSegment.readMaxTimestampSoFar).
         """
-        entry = self._trusted_time_entry(2**63 - 1)
-        largest, position = (-1, 0) if entry is None else (entry[0], entry[2])
-        for table in self.tables(position):
-            largest = max(largest, table.max_timestamp)
-        if largest >= 0:
-            return self.find_timestamp(largest)
-        first = next(self.batches(), None)
-        if first is None or first.magic == 0:
-            return None
-        return TimestampOffset(-1, first.base_offset, _known_epoch(first))
-
-    def _position_before_time(self, target: int) -> int:
-        entry = self._trusted_time_entry(within_int64(target - 1))
-        return 0 if entry is None else entry[2]
-
-    def _trusted_time_entry(self, target: int) -> tuple[int, int, int] | None:
-        """(timestamp, offset, position of its batch) of the last time-index entry with timestamp <= target.
-
-        None where there is none, or where the entry does not lead to a batch with that largest timestamp, or
-        a batch before has a later one: then the index is not believed. After compaction the entry's offset may be
-        a hole; a rewritten index leads to the batch that covers it.
-        """
-        try:
-            index = self.time_index
-            if index is None or len(index) == 0:
-                return None
-            timestamp, offset = index.lookup(target)
-        except CorruptIndexError:
-            return None
-        if timestamp < 0:
-            return None
-        position = self._position_near(offset)
-        table = scan(self.window, position, max_bytes=SCAN_BYTES, decompress=self.decompress)
-        found = table.find_offset(offset)
-        if found < 0 or not table[found].crc_is_valid() or table[found].max_timestamp != timestamp:
-            return None
-        position = table[found].position
-        return (timestamp, offset, position) if self._nothing_later_before(position, timestamp) else None
-
-    def _nothing_later_before(self, position: int, timestamp: int) -> bool:
-        """Does a batch begin at `position`, and none before it hold a timestamp above `timestamp`?
-
-        No entry proves that by itself, only the headers of all batches before. They are walked once (warm and of
-        16 KiB batches about 0.2 s a GiB) and what was seen is kept. Damage on the way is passed over.
-        """
-        walked = self._walked
-        if walked[-1][0] < position:
-            walked = walked.copy()
-            for table in self.tables(
-                walked[-1][0], check_crc=False, max_batches=WALK_BATCHES, on_lost=lambda _: None
-            ):
-                walked.append((table.end, max(walked[-1][1], table.max_timestamp)))
-                if table.end >= position:
-                    break
-            if len(walked) > len(self._walked):
-                self._walked = walked
-        start, largest = walked[bisect_right(walked, position, key=lambda place: place[0]) - 1]
-        rest = scan(self.window, start, position, decompress=self.decompress)
-        return rest.end == position and max(largest, rest.max_timestamp) <= timestamp
-
-
-def first_offset_of(batch: RecordBatch) -> int:
-    """Where the batch begins; for a wrapper that does not open, where it ends: that, its header tells."""
-    try:
-        return batch.base_offset
-    except UNREADABLE:
-        return batch.last_offset
-
-
-def checked_records(batch: RecordBatch) -> Iterable[Record]:
-    """The records of a batch, all of them read before the first is given: a damaged batch gives none, not a part.
-
-    Iterate over it as often as you like. Raises what reading the batch raises.
-    """
-    reader = iter(batch)
-    records = list(islice(reader, KEPT_RECORDS))
-    if len(records) < KEPT_RECORDS:
-        return records
-    for _ in reader:
-        pass
-    return batch
-
-
-def within_int64(n: int) -> int:
-    """The number nearest to `n` that an offset or a timestamp can be compared with: no batch ends at the last one."""
-    return min(max(n, -(2**63)), 2**63 - 1)
-
-
-def _known_epoch(batch: RecordBatch) -> int | None:
-    return None if batch.leader_epoch < 0 else batch.leader_epoch
+        return self._time_search.largest(self)

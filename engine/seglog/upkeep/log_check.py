@@ -15,7 +15,8 @@ from seglog._kernels.status import Status, words
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError
 from seglog.log.leader_epochs import LeaderEpochs
-from seglog.segment.segment import SCAN_BATCHES, SCAN_BYTES, UNREADABLE, Segment, first_offset_of, within_int64
+from seglog.segment.batches import SCAN_BATCHES, SCAN_BYTES, UNREADABLE, first_offset_of, within_int64
+from seglog.segment.segment import Segment
 from seglog.upkeep.findings import Finding
 
 Level = Literal["headers", "crc", "deep"]

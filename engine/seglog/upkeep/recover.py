@@ -19,7 +19,7 @@ from seglog.fs.staging import Staging, remove_leftovers
 from seglog.log.checkpoints import read_offset_checkpoint
 from seglog.log.loader import LoadPlan, Repair, plan_load
 from seglog.log.quarantine import DIRECTORY as QUARANTINE
-from seglog.segment.segment import LostRange
+from seglog.segment.answers import LostRange
 
 AnyPath = str | os.PathLike[str]
 

@@ -11,7 +11,7 @@ from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError
 from seglog.format.compression import Decompress
 from seglog.fs.files import FileSystem
-from seglog.segment.segment import first_offset_of
+from seglog.segment.batches import first_offset_of
 from seglog.segment.writer import SegmentWriter
 from seglog.upkeep.converted_segment import ConvertedPart, EpochTrail, ProducerTrail
 

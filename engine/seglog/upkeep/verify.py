@@ -24,7 +24,8 @@ from seglog.log.leader_epochs import LeaderEpochs
 from seglog.log.partition import Partition
 from seglog.log.partition_metadata import PartitionMetadata
 from seglog.log.producer_snapshot import ProducerSnapshot
-from seglog.segment.segment import UNREADABLE, Segment
+from seglog.segment.batches import UNREADABLE
+from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction
 from seglog.upkeep.findings import Finding, Report
 from seglog.upkeep.index_check import IndexCheck

@@ -1,0 +1,72 @@
+"""Reading on behind damage: what is skipped, who is told, and what is still given."""
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal
+
+from seglog._kernels.columns import ArenaPool, Columns, chunks
+from seglog._kernels.record_batch import Record, RecordBatch
+from seglog._kernels.segment_scan import BatchTable
+from seglog.errors import CorruptRecordError, InvalidArgumentError
+from seglog.segment.answers import LostRange
+from seglog.segment.batches import checked_records
+from seglog.segment.segment import Segment
+
+OnCorrupt = Literal["raise", "skip"]
+OnLost = Callable[[LostRange], None]
+
+
+def surviving_records(
+    tables: Iterable[tuple[Segment, BatchTable, int, int]], start: int, stop: int, control: bool, on_lost: OnLost
+) -> Iterator[Record]:
+    for segment, table, first, last in tables:
+        for slot in range(first, last):
+            batch = table[slot]
+            if batch.is_control and not control:
+                continue
+            try:
+                records = checked_records(batch)
+            except CorruptRecordError as e:
+                on_lost(_lost_batch(segment, batch, e))
+                continue
+            for record in records:
+                if record.offset >= stop:
+                    return
+                if record.offset >= start:
+                    yield record
+
+
+def columns_of(
+    tables: Iterable[tuple[Segment, BatchTable, int, int]],
+    pool: ArenaPool,
+    chunk_bytes: int,
+    control: bool,
+    on_lost: OnLost | None,
+) -> Iterator[Columns]:
+    for segment, table, first, last in tables:
+        walk = chunks(
+            table, pool, chunk_bytes=chunk_bytes, first=first, last=last, check_crc=on_lost is None,
+            include_control=control,
+        )
+        while True:
+            try:
+                yield from walk
+                break
+            except CorruptRecordError as e:
+                if on_lost is None:
+                    raise
+                on_lost(_lost_batch(segment, table[walk.next_batch], e))
+                walk.next_batch += 1
+
+
+def _lost_batch(segment: Segment, batch: RecordBatch, error: CorruptRecordError) -> LostRange:
+    return LostRange(
+        str(segment.path), batch.position, batch.size_bytes,
+        batch.last_offset - max(batch.last_offset_delta, 0), batch.last_offset, error.what,
+    )
+
+
+def lost_sink(on_corrupt: OnCorrupt, lost: list[LostRange] | None) -> OnLost | None:
+    if on_corrupt == "raise":
+        return None
+    if on_corrupt != "skip":
+        raise InvalidArgumentError(f'on_corrupt is "raise" or "skip", not {on_corrupt!r}')
+    return (lambda _: None) if lost is None else lost.append

@@ -1,0 +1,163 @@
+"""Where in a log a record is, by its offset or by time: of a closed directory and of one that grows alike.
+
+An operation takes the extent of the log once, when it is called, and works on that.
+"""
+import abc
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from seglog._kernels.point_read import LastOpened
+from seglog.clock import SystemClock
+from seglog.errors import CorruptCheckpointError, InvalidArgumentError, LogClosedError, OffsetOutOfRangeError
+from seglog.log.extent import OFFSET_LIMIT, Extent
+from seglog.log.leader_epochs import LeaderEpochs
+from seglog.log.times import Time, to_timestamp_ms
+from seglog.segment.answers import BatchPosition, TimestampOffset
+from seglog.segment.segment import Segment
+
+# ListOffsetsRequest's special timestamps (KIP-79, KIP-734).
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3
+
+
+class LogLookup(abc.ABC):
+    """A log that is open, its extent, and how it is searched. Threads may share it.
+
+    Every method raises LogClosedError after `close()`, CorruptRecordError where damage is met, and StorageError where
+    a file cannot be read.
+    """
+
+    path: Path
+
+    def __init__(self) -> None:
+        # Replaced as a whole; None: closed.
+        self._extent: Extent | None = None
+        self.last_opened = LastOpened()     # for the segments
+        self._now_ms = SystemClock().now_ms     # what "-2h" is counted from
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Let go of the files. Twice is fine; records and batches taken before stay readable."""
+
+    @property
+    @abc.abstractmethod
+    def last_stable_offset(self) -> int:
+        """The first offset of the oldest transaction that is still open; the log end offset where none is."""
+
+    @property
+    @abc.abstractmethod
+    def leader_epochs(self) -> LeaderEpochs | None:
+        """At which offset each leader epoch began; None where nothing is known. Raises CorruptCheckpointError."""
+
+    def _current(self) -> Extent:
+        """The extent as of now: taken once by each operation."""
+        extent = self._extent
+        if extent is None:
+            raise LogClosedError("the log was closed", file=self.path)
+        return extent
+
+    # --- extent ------------------------------------------------------------------------------
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """In the order of their base offsets, as of now."""
+        return self._current().segments
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that a reader may see."""
+        return self._current().log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """One past the last offset."""
+        return self._current().log_end_offset
+
+    # --- searching ---------------------------------------------------------------------------
+
+    def find_offset(self, offset: int) -> tuple[Segment, BatchPosition] | None:
+        """The first batch whose last offset is at or above `offset`, and its segment; None past the end."""
+        extent = self._current()
+        for slot in range(extent.slot_of(offset), len(extent.segments)):
+            found = extent.segments[slot].find_offset(offset)
+            if found is not None:
+                return extent.segments[slot], found
+        return None
+
+    def offset_at(self, when: Time) -> int | None:
+        """The offset of the first record, in log order, with timestamp >= `when`; None where there is none.
+
+        `when` and its special values: as for `offsets_for_time`.
+        """
+        if type(when) is int and 0 <= when < OFFSET_LIMIT:
+            offset = self._seek(self._extent or self._current(), when)[1]
+            return None if offset < 0 else offset
+        found = self.offsets_for_time(when)
+        return None if found is None else found.offset
+
+    def offsets_for_time(self, when: Time) -> TimestampOffset | None:
+        """The first offset, in log order, with timestamp >= `when` (ms, a datetime, ISO 8601, "-2h"); None where none.
+
+        The special values of Kafka's ListOffsets: -1 the log end offset, -2 the log start offset,
+        -3 the first offset that carries the largest timestamp. The answer is the log's own: an index
+        only says where to begin, and is not believed where it contradicts the log.
+        (UnifiedLog.fetchOffsetByTimestamp, KIP-79, KIP-734.)
+        """
+        target = to_timestamp_ms(when, now_ms=self._now_ms())
+        extent = self._current()
+        if target == EARLIEST_TIMESTAMP:
+            return TimestampOffset(-1, extent.log_start_offset, self._epoch_at(extent.log_start_offset))
+        if target == LATEST_TIMESTAMP:
+            epochs = self._epochs()
+            return TimestampOffset(-1, extent.log_end_offset, epochs.latest if epochs else None)
+        if target == MAX_TIMESTAMP:
+            found = [t for segment in extent.segments if (t := segment.largest_timestamp) is not None]
+            return max(found, key=lambda t: t.timestamp, default=None)
+        if target < 0:
+            raise InvalidArgumentError(
+                f"not a time: {target}", hint="times are >= 0; -1 latest, -2 earliest, -3 largest timestamp"
+            )
+        timestamp, offset, epoch = self._seek(extent, target)
+        return None if offset < 0 else TimestampOffset(timestamp, offset, None if epoch < 0 else epoch)
+
+    def _seek(self, extent: Extent, timestamp: int) -> tuple[int, int, int]:
+        """The first record with timestamp >= `timestamp`, an int64 >= 0, as Segment.seek tells it."""
+        start = extent.log_start_offset
+        try:
+            slot = extent.slot_at(timestamp)
+            if extent.base_offsets[slot] < start:
+                slot = max(slot, extent.slot_of(start))
+            found = extent.segments[slot].seek(timestamp, start)
+            while found[1] < 0 and slot < len(extent.segments) - 1:
+                slot += 1
+                found = extent.segments[slot].seek(timestamp, start)
+            return found
+        except OffsetOutOfRangeError as gone:
+            raise out_of_range(self._current(), start, self.path) from gone
+
+    def _epochs(self) -> LeaderEpochs | None:
+        try:
+            return self.leader_epochs
+        except CorruptCheckpointError:
+            return None
+
+    def _epoch_at(self, offset: int) -> int | None:
+        epochs = self._epochs()
+        return epochs.epoch_for_offset(offset) if epochs else None
+
+
+def out_of_range(extent: Extent, offset: int, path: Path) -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError(
+        f"offset {offset} is not within [{extent.log_start_offset}, {extent.log_end_offset})", file=path, offset=offset
+    )

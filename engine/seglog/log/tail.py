@@ -1,0 +1,299 @@
+"""Where a log grows: its active segment, how that is written, rolled, synced and published, and what a failure leaves.
+
+    batch with its offsets ── roll if due ── write .log ── index entries ── remember the producers ── sync ── publish
+
+Who makes the batches, and what is asked of them: log.append. What is refused before the write changes nothing. What
+fails from the write on leaves the log read-only: what is on disk is unknown then, and opening again finds out
+(LogFailedError names the first error).
+"""
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from seglog._kernels.batch_encode import EncodedBatch
+from seglog.clock import Clock
+from seglog.config import Fsync, LogConfig
+from seglog.errors import LogFailedError, RecordTooLargeError, SeglogError
+from seglog.format.compression import decompressor
+from seglog.format.validate import Assigned
+from seglog.fs.files import FileSystem
+from seglog.log.extent import Extent
+from seglog.log.leader_epochs import LeaderEpochFileCache, LeaderEpochs
+from seglog.log.partition_hold import PartitionHold
+from seglog.log.producer_snapshots import ProducerSnapshots
+from seglog.log.producer_state import Origin, ProducerState, Update
+from seglog.log.reader import LogReader
+from seglog.segment.appender import SegmentAppender
+from seglog.segment.group_commit import GroupCommit
+from seglog.segment.published import End, PublishedEnd
+from seglog.segment.roll import new_base_offset, segment_jitter_ms
+from seglog.segment.segment import Segment
+
+_LOG = logging.getLogger(__name__)
+
+
+class LogTail(LogReader):
+    """The end of a `Log`. What each field is for stands beside it; `Log` opens and closes them."""
+
+    def __init__(
+        self, path: Path, config: LogConfig, fs: FileSystem, clock: Clock, fsync: Fsync, leader_epoch: int
+    ) -> None:
+        super().__init__()
+        self.path = path
+        self.fs = fs
+        self.config = config
+        self.clock = clock
+        self.fsync = fsync
+        self.leader_epoch = leader_epoch
+        self.decompress = decompressor(config.max_decompressed_message_bytes)
+        self._now_ms = clock.now_ms
+        # Guards every field below. Whoever holds it may wait for the commit's files (`exclusive`), never the
+        # other way round: a sync takes no lock.
+        self._lock = threading.Lock()
+        self._active: SegmentAppender
+        self._published: PublishedEnd           # of the active segment
+        self._end: End                          # written, producers and aborted transactions too
+        self._next_offset = 0
+        self._producers: ProducerState
+        self._epoch_cache: LeaderEpochFileCache
+        self._snapshots: ProducerSnapshots
+        self._hold: PartitionHold
+        self._recovery_point = 0
+        self._is_changed = False                # since opening
+        self._is_epoch_due = True               # `leader_epoch` has not begun yet, or nothing was written since opening
+        # Why no change is possible, as a function that makes the error; None: it is. Read without the lock first.
+        self._refusal: Callable[[], SeglogError] | None = None
+        self._failure: BaseException | None = None
+        # Appends that somebody waits for, counted (GroupCommit), and what is surely on the disk.
+        self._number = 0
+        self._commit = GroupCommit(LogFailedError.since)
+        self._durable_offset = 0
+        # Readers see what is durable, or what is written.
+        self._publishes_synced = fsync == "batch"
+        self._flush_messages = config.flush_messages if fsync == "interval" else 0
+
+    # --- its ends --------------------------------------------------------------------------------
+
+    @property
+    def high_watermark(self) -> int:
+        """Up to where readers see the log. There are no replicas to wait for: it is the log end offset."""
+        return self.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset of the oldest transaction that is still open; the log end offset where none is."""
+        extent = self._current()
+        return max(self._producers.last_stable_offset(extent.log_end_offset), extent.log_start_offset)
+
+    @property
+    def durable_offset(self) -> int:
+        """One past the last offset that is surely on the disk."""
+        return self._durable_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """From where on the next opening checks the log, should this process die: the last roll, or opening."""
+        return self._recovery_point
+
+    @property
+    def leader_epochs(self) -> LeaderEpochs:
+        """At which offset each leader epoch began."""
+        return self._epoch_cache.epochs
+
+    # --- doors -----------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Return when all that was appended before the call is on the disk. Raises LogClosedError, LogFailedError."""
+        with self._lock:
+            self._check_writable()
+            if self._durable_offset == self._next_offset:
+                return
+            self._number += 1
+            number = self._number
+        self._commit.wait(number, self._sync_written)
+
+    def roll(self) -> int:
+        """Seal the active segment and begin a new one; nothing where the active one is empty. Returns its base offset.
+
+        Raises LogClosedError, LogFailedError.
+        """
+        with self._lock:
+            self._check_writable()
+            if self._active.size_bytes:
+                self._roll(self._next_offset)
+            return self._active.base_offset
+
+    # --- writing, under the lock -----------------------------------------------------------------
+
+    def _check_writable(self) -> None:
+        """For before each change: that it is possible."""
+        if self._refusal is not None:
+            raise self._refusal()
+
+    def _write(self, made: bytes | EncodedBatch, first: int, last: int, max_timestamp: int, now_ms: int) -> None:
+        """One batch of ours, at `first`, the next offset, into the active segment."""
+        active = self._active
+        if active.should_roll(len(made), max_timestamp, last, now_ms):
+            active = self._roll_for(len(made), first)
+        if self._is_epoch_due:
+            self._begin(self.leader_epoch, first)
+        try:
+            active.append_batch(made, first, last, max_timestamp)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self._next_offset = last + 1
+        self._end = end = active.end
+        if self._publishes_synced:
+            self._number += 1
+        else:
+            self._published.at = end
+
+    def _write_assigned(self, assigned: Assigned, origin: Origin, now_ms: int, update: Update | None) -> None:
+        """Batches that were checked, and what their producers will remember of them."""
+        first, last, table = assigned.first_offset, assigned.last_offset, assigned.table
+        size = len(assigned.raw)
+        active = self._active
+        if active.should_roll(size, assigned.max_timestamp, last, now_ms):
+            follows = origin is Origin.REPLICATION and table[0].magic < 2
+            active = self._roll_for(size, new_base_offset(None if follows else first, last, self._next_offset))
+        if origin is Origin.REPLICATION:
+            for batch in table:
+                self._begin(batch.leader_epoch, batch.base_offset)
+        elif self._is_epoch_due:
+            self._begin(self.leader_epoch, first)
+        try:
+            active.append(assigned.raw, table)
+            for aborted in self._producers.apply(update) if update is not None else ():
+                active.add_aborted(aborted)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self._next_offset = last + 1
+        # With the lines of aborted transactions: readers of committed data look for them when they see the marker.
+        self._end = end = active.end
+        if self._publishes_synced:
+            self._number += 1
+        else:
+            self._published.at = end
+            self._producers.on_high_watermark_updated(end.next_offset)
+
+    def _before_change(self) -> None:
+        """Whoever opens the directory next must not take it for clean. Cheap from the second call on."""
+        self._hold.before_first_write()
+        self._is_changed = True
+
+    def _begin(self, epoch: int, offset: int) -> None:
+        """Before the first append, and before the first one of an epoch: the marks and the epoch are on the disk."""
+        self._before_change()
+        latest = self._epoch_cache.latest
+        if epoch >= 0 and (latest is None or epoch > latest):
+            self._epoch_cache.assign(epoch, offset)
+        if epoch > self.leader_epoch:       # a follower's: what is appended here later is no earlier one
+            self._set_epoch(epoch)
+        self._is_epoch_due = self._epoch_cache.latest != self.leader_epoch
+
+    def _set_epoch(self, epoch: int) -> None:
+        self.leader_epoch = epoch
+        self._is_epoch_due = True
+
+    # --- rolling ---------------------------------------------------------------------------------
+
+    def _roll_for(self, size_bytes: int, base_offset: int) -> SegmentAppender:
+        if size_bytes > self.config.segment_bytes:
+            raise RecordTooLargeError(
+                f"a batch of {size_bytes} bytes is larger than a segment: segment.bytes = {self.config.segment_bytes}",
+                file=self.path,
+            )
+        return self._roll(base_offset)
+
+    def _roll(self, base_offset: int) -> SegmentAppender:
+        """Seal the active segment and begin the one at `base_offset`.
+
+        Each step leaves a log that Kafka and we open: all of the old segment is on the disk before the new one has a
+        name, and the recovery point moves last. So damage that a crash leaves is in the last segment only.
+        """
+        self._before_change()
+        try:
+            with self._commit.exclusive():
+                old = self._active
+                self._seal_active()
+                self._producers.remove_expired(self._now_ms(), self.config.producer_id_expiration_ms)
+                self._snapshots.take(self._producers, base_offset)
+                new = SegmentAppender.create(
+                    self.fs, self.path, base_offset, self.config, self._now_ms(), jitter_ms=self._jitter_ms()
+                )
+                old.close()
+                extent = self._current()
+                self._use(new, extent.segments, extent.log_start_offset)
+                self._put_recovery_point(base_offset)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        return self._active
+
+    def _seal_active(self) -> None:
+        """All of the active segment is on the disk, its indexes closed, and readers see it. Alone with the files."""
+        self._active.seal()
+        self._published.at = self._end = end = self._active.end
+        self._durable_offset = end.next_offset
+        self._producers.on_high_watermark_updated(end.next_offset)
+        self._commit.cover(self._number)
+
+    def _use(self, active: SegmentAppender, before: Iterable[Segment], log_start_offset: int) -> None:
+        """Append to `active` from now on; readers find it behind the segments `before`."""
+        self._active = active
+        self._end = active.end
+        self._published = PublishedEnd(active.end)
+        growing = Segment(
+            active.path, decompress=self.decompress, published=self._published, owned=True,
+            reserve_bytes=self.config.segment_bytes,
+        )
+        self._extent = Extent((*before, growing), log_start_offset)
+
+    def _put_recovery_point(self, offset: int) -> None:
+        self._hold.put(recovery_point=offset)
+        self._recovery_point = offset
+
+    def _jitter_ms(self) -> int:
+        return segment_jitter_ms(self.config, random.randrange)
+
+    # --- syncing and failing ---------------------------------------------------------------------
+
+    def _acknowledge(self, number: int) -> None:
+        """Without the lock: what was appended is as durable as it shall be when the append returns."""
+        if self._publishes_synced:
+            self._commit.wait(number, self._sync_written)
+        elif self._flush_messages and self._next_offset - self._durable_offset >= self._flush_messages:
+            self.flush()
+
+    def _sync_written(self) -> int:
+        """What GroupCommit calls, without the lock: no roll comes in between, but appends do."""
+        number = self._number       # before the end: what is counted is written
+        end = self._end
+        try:
+            self._active.sync()
+        except BaseException as error:
+            self._fail(error)
+            raise
+        if self._publishes_synced:
+            self._published.at = end
+            self._producers.on_high_watermark_updated(end.next_offset)
+        self._durable_offset = end.next_offset
+        return number
+
+    def _fail(self, error: BaseException) -> None:
+        """The log is read-only from now on. Raises LogFailedError, but for ^C and the like, which the caller raises."""
+        if self._failure is None:
+            self._failure = error
+            self._refusal = self._read_only
+            self._commit.fail(error)
+            _LOG.error("%s is read-only until it is opened again: %s", self.path, error)
+        if isinstance(error, Exception) and not isinstance(error, LogFailedError):
+            raise LogFailedError.since(error) from error
+
+    def _read_only(self) -> LogFailedError:
+        assert self._failure is not None
+        return LogFailedError.since(self._failure)

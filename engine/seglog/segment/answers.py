@@ -1,0 +1,32 @@
+"""What a segment is asked for: where a batch lies, which record has a time, which bytes were skipped."""
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPosition:
+    """Where a batch lies in its segment's .log: Kafka's LogOffsetPosition."""
+
+    last_offset: int
+    position: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampOffset:
+    """The answer to a search by time: Kafka's TimestampAndOffset. timestamp in ms, -1 where it is not known."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    """Bytes that a reader skipped, and the offsets that may have been in them (inclusive; last -1: unknown)."""
+
+    file: str
+    position: int
+    size_bytes: int
+    first_offset: int
+    last_offset: int
+    reason: str

@@ -1,0 +1,103 @@
+"""The long way to a record by its time, which knows what to do about damage and about indexes that mislead.
+
+An entry of the time index proves nothing by itself: not that it leads to a batch with that time, nor that no batch
+before has a later one. So it is believed where the log agrees, and else the segment is read from its start.
+"""
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from seglog._kernels.segment_scan import scan
+from seglog.errors import CorruptIndexError
+from seglog.segment.answers import TimestampOffset
+from seglog.segment.batches import SCAN_BYTES, WALK_BATCHES, known_epoch, within_int64
+
+if TYPE_CHECKING:
+    from seglog.segment.segment import Segment  # which holds a TimeSearch
+
+
+class TimeSearch:
+    """Of one segment. Keeps what it learned of the headers that it passed; threads may share it."""
+
+    __slots__ = ("_walked",)
+
+    def __init__(self) -> None:
+        # (position, largest timestamp before it) at batches that a walk from the start passed. Replaced by
+        # a longer list and never changed.
+        self._walked = [(0, -1)]
+
+    def find(self, segment: "Segment", target: int, start_offset: int) -> TimestampOffset | None:
+        """Segment.find_timestamp, for any int."""
+        if target != within_int64(target):
+            return None if target > 0 else self.find(segment, within_int64(target), start_offset)
+        for table in segment.tables(self._position_before(segment, target)):
+            found = table.find_timestamp(target)
+            while found >= 0:
+                batch = table[found]
+                if batch.last_offset >= start_offset:
+                    for record in batch:
+                        if record.timestamp >= target and record.offset >= start_offset:
+                            return TimestampOffset(record.timestamp, record.offset, known_epoch(batch))
+                found = table.find_timestamp(target, found + 1)
+        return None
+
+    def largest(self, segment: "Segment") -> TimestampOffset | None:
+        """Segment.largest_timestamp."""
+        entry = self._trusted_entry(segment, 2**63 - 1)
+        largest, position = (-1, 0) if entry is None else (entry[0], entry[2])
+        for table in segment.tables(position):
+            largest = max(largest, table.max_timestamp)
+        if largest >= 0:
+            return self.find(segment, largest, 0)
+        first = next(segment.batches(), None)
+        if first is None or first.magic == 0:
+            return None
+        return TimestampOffset(-1, first.base_offset, known_epoch(first))
+
+    def _position_before(self, segment: "Segment", target: int) -> int:
+        entry = self._trusted_entry(segment, within_int64(target - 1))
+        return 0 if entry is None else entry[2]
+
+    def _trusted_entry(self, segment: "Segment", target: int) -> tuple[int, int, int] | None:
+        """(timestamp, offset, position of its batch) of the last time-index entry with timestamp <= target.
+
+        None where there is none, or where the entry does not lead to a batch with that largest timestamp, or
+        a batch before has a later one: then the index is not believed. After compaction the entry's offset may be
+        a hole; a rewritten index leads to the batch that covers it.
+        """
+        try:
+            index = segment.time_index
+            if index is None or len(index) == 0:
+                return None
+            timestamp, offset = index.lookup(target)
+        except CorruptIndexError:
+            return None
+        if timestamp < 0:
+            return None
+        position = segment.position_near(offset)
+        table = scan(segment.window, position, max_bytes=SCAN_BYTES, decompress=segment.decompress)
+        found = table.find_offset(offset)
+        if found < 0 or not table[found].crc_is_valid() or table[found].max_timestamp != timestamp:
+            return None
+        position = table[found].position
+        return (timestamp, offset, position) if self._nothing_later_before(segment, position, timestamp) else None
+
+    def _nothing_later_before(self, segment: "Segment", position: int, timestamp: int) -> bool:
+        """Does a batch begin at `position`, and none before it hold a timestamp above `timestamp`?
+
+        No entry proves that by itself, only the headers of all batches before. They are walked once (warm and of
+        16 KiB batches about 0.2 s a GiB) and what was seen is kept. Damage on the way is passed over.
+        """
+        walked = self._walked
+        if walked[-1][0] < position:
+            walked = walked.copy()
+            for table in segment.tables(
+                walked[-1][0], check_crc=False, max_batches=WALK_BATCHES, on_lost=lambda _: None
+            ):
+                walked.append((table.end, max(walked[-1][1], table.max_timestamp)))
+                if table.end >= position:
+                    break
+            if len(walked) > len(self._walked):
+                self._walked = walked
+        start, largest = walked[bisect_right(walked, position, key=lambda place: place[0]) - 1]
+        rest = scan(segment.window, start, position, decompress=segment.decompress)
+        return rest.end == position and max(largest, rest.max_timestamp) <= timestamp
