@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
     from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
     from seglog.format.batch import build_batch
+    from seglog.ledger.ledger import Ledger
     from seglog.log.append import AppendResult
     from seglog.log.log import Log, open
     from seglog.log.open_dir import LogDir, open_dir
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "build_batch", "convert", "open", "open_dir", "open_partition", "recover", "verify",
-    "AppendResult", "Columns", "Finding", "Log", "LogDir", "LostRange", "Partition", "Record", "RecordBatch",
+    "AppendResult", "Columns", "Finding", "Ledger", "Log", "LogDir", "LostRange", "Partition", "Record", "RecordBatch",
     "Recovery", "Report", "Segment", "TimestampOffset",
     "BucketDelayedDeliveryTracker", "InMemoryDelayedDeliveryTracker",
     "SeglogError", "errors",
@@ -54,6 +55,7 @@ _ROOM_OF = {
     "Columns": "_kernels.columns",
     "Finding": "upkeep.findings",
     "InMemoryDelayedDeliveryTracker": "delayed.in_memory",
+    "Ledger": "ledger.ledger",
     "Log": "log.log",
     "LogDir": "log.open_dir",
     "LostRange": "segment.answers",

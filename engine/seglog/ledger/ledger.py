@@ -1,0 +1,415 @@
+"""A ledger: a list of entries that grows at its end until it is sealed, and never changes after that.
+
+    with Ledger.create("topic/ledger-7", 7) as ledger:
+        first = ledger.add(b"entry")
+    with Ledger.open("topic/ledger-7") as ledger:
+        ledger.read(first)
+
+It is one segment, which every tool for logs reads: an entry is a record, its id the record's offset, counted from 0.
+How it is added to: ledger.entry_writer. Beside the segment lies ledger.json, which says where the ledger ends once
+it is sealed. A ledger that was not sealed, for its writer died, is recovered and sealed by who opens it next.
+docs/formats/ledger.md
+"""
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, get_args
+
+from seglog._kernels.record_batch import Record
+from seglog.clock import Clock, SystemClock
+from seglog.config import Fsync
+from seglog.errors import (
+    CorruptRecordError,
+    InvalidArgumentError,
+    LogClosedError,
+    NotALogError,
+    OffsetOutOfRangeError,
+)
+from seglog.format import names
+from seglog.fs import lock
+from seglog.fs.aside import make_directories
+from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.ledger.entry_writer import SEGMENT, EntryWriter
+from seglog.ledger.ledger_metadata import MAX_ID, LedgerEnd, LedgerMetadata, checked_properties
+from seglog.ledger.ledger_recovery import check_ledger, recover_segment
+from seglog.segment.segment import LostRange, Segment
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+LOG_NAME = names.file_name(0, names.LOG_SUFFIX)
+# What follows the name of a ledger's directory that is being removed.
+DELETED_SUFFIX = names.DELETED_SUFFIX
+
+
+class Ledger:
+    """Made by `create` or `open`. Threads may share it.
+
+    ledger_id, path, properties, created_ms: as it was made. `lost`: what recovery cut when it was opened, or None.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        metadata: LedgerMetadata,
+        segment: Segment,
+        *,
+        fs: FileSystem,
+        clock: Clock,
+        writer: EntryWriter | None = None,
+        held: lock.Lock | None = None,
+        lost: LostRange | None = None,
+    ) -> None:
+        self.path = path
+        self.ledger_id = metadata.ledger_id
+        self.created_ms = metadata.created_ms
+        self.lost = lost
+        self._metadata = metadata
+        self._segment = segment
+        self._fs = fs
+        self._clock = clock
+        self._writer = writer
+        self._held = held
+        self._closed = False
+
+    # --- making one --------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        ledger_id: int,
+        *,
+        properties: Mapping[str, str] | None = None,
+        fsync: Fsync = "batch",
+        fs: FileSystem | None = None,
+        clock: Clock | None = None,
+        held: bool = False,
+    ) -> Self:
+        """Make an empty ledger in a directory of its own, durably, and the directory where it is not there.
+
+        `fsync`: when an entry is on the disk: "batch" when it was added, concurrent adds sharing one sync; "interval"
+        and "never": when `flush` or `seal` is called, or the system writes it. `held`: the caller keeps other
+        writers away. Raises InvalidArgumentError, also where the directory is not empty; StorageError.
+        """
+        if not isinstance(ledger_id, int) or isinstance(ledger_id, bool) or not 0 <= ledger_id <= MAX_ID:
+            raise InvalidArgumentError(f"a ledger's id is an int from 0 to {MAX_ID}, not {ledger_id!r}")
+        if fsync not in get_args(Fsync):
+            raise InvalidArgumentError(f'fsync is "batch", "interval" or "never", not {fsync!r}')
+        path, fs, clock = Path(os.path.abspath(path)), fs or OsFileSystem(), clock or SystemClock()
+        metadata = LedgerMetadata(ledger_id, clock.now_ms(), fsync, checked_properties(properties or {}))
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise InvalidArgumentError("it is there already", file=path, hint="a ledger needs a directory of its own")
+        make_directories(fs, path)
+        keep = None if held else lock.lock_partition(fs, path)
+        try:
+            writer = EntryWriter(fs, path, metadata.created_ms, fsync)
+            try:
+                metadata.write(fs, path)
+            except BaseException:
+                writer.close()
+                raise
+        except BaseException:
+            if keep is not None:
+                keep.release()
+            raise
+        segment = Segment(
+            writer.path, published=writer.published, owned=True, reserve_bytes=SEGMENT.segment_bytes
+        )
+        return cls(path, metadata, segment, fs=fs, clock=clock, writer=writer, held=keep)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        fs: FileSystem | None = None,
+        clock: Clock | None = None,
+        held: bool = False,
+        truncate: bool = False,
+    ) -> Self:
+        """Open a ledger to be read. One that was not sealed is recovered and sealed before.
+
+        A torn tail is cut. So is, with `truncate`, or where not each add was synced, a ledger with damage in the
+        middle; else that raises CorruptRecordError, and nothing has changed. Raises NotALogError,
+        CorruptManifestError, LogLockedError where somebody writes it, StorageError; CorruptRecordError where a sealed
+        ledger has lost bytes.
+        """
+        path, fs, clock = Path(os.path.abspath(path)), fs or OsFileSystem(), clock or SystemClock()
+        metadata = LedgerMetadata.read(path)
+        lost = None
+        if metadata.end is None:
+            keep = None if held else lock.lock_partition(fs, path)
+            try:
+                metadata = LedgerMetadata.read(path)        # another may have sealed it meanwhile
+                if metadata.end is None:
+                    metadata, lost = _recover(fs, path, metadata, clock.now_ms(), truncate=truncate)
+            finally:
+                if keep is not None:
+                    keep.release()
+        assert metadata.end is not None
+        log = path / LOG_NAME
+        size_bytes = log.stat().st_size if log.exists() else -1
+        if size_bytes != metadata.end.length_bytes:
+            raise CorruptRecordError(
+                f"the ledger was sealed with {metadata.end.length_bytes} bytes, and has {max(size_bytes, 0)}",
+                file=log, position=max(min(size_bytes, metadata.end.length_bytes), 0),
+            )  # fmt: skip
+        return cls(path, metadata, Segment(log, is_last=False, owned=True), fs=fs, clock=clock, lost=lost)
+
+    # --- what it is --------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "sealed" if self.is_sealed else "open"
+        return f"<Ledger {self.ledger_id}: {state}>"
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return dict(self._metadata.properties)
+
+    @property
+    def is_sealed(self) -> bool:
+        return self._metadata.end is not None
+
+    @property
+    def entry_count(self) -> int:
+        """Of those that readers see."""
+        end = self._metadata.end
+        return self._segment.next_offset if end is None else end.entries
+
+    @property
+    def last_entry_id(self) -> int:
+        """-1 where there is none."""
+        return self.entry_count - 1
+
+    @property
+    def length_bytes(self) -> int:
+        """Of the .log, as far as readers see it."""
+        end = self._metadata.end
+        return self._segment.size_bytes if end is None else end.length_bytes
+
+    @property
+    def end(self) -> LedgerEnd | None:
+        """Where it ends; None while it is not sealed."""
+        return self._metadata.end
+
+    @property
+    def segment(self) -> Segment:
+        """What every reader of logs reads."""
+        return self._segment
+
+    @property
+    def writer(self) -> EntryWriter:
+        """For who puts entries and waits for them himself. Raises LogClosedError where it is sealed."""
+        if self._writer is None:
+            raise LogClosedError("the ledger was sealed: nothing can be added", file=self.path, hint="make a new one")
+        return self._writer
+
+    # --- adding ------------------------------------------------------------------------------
+
+    def add(self, entry: "Buffer", timestamp_ms: int | None = None) -> int:
+        """Add an entry; its id. `timestamp_ms`: now, where it is not given.
+
+        Raises InvalidArgumentError, RecordTooLargeError, and LogClosedError or LogFailedError where it is sealed or
+        met an error.
+        """
+        at = self._clock.now_ms() if timestamp_ms is None else _checked_time(timestamp_ms)
+        return self._add([_as_bytes(entry)], [at])
+
+    def add_many(self, entries: "Iterable[Buffer]", timestamps_ms: Sequence[int] | None = None) -> int:
+        """Add entries as one batch, all or none; the id of the last one. Raises what `add` raises."""
+        taken = [entry if type(entry) is bytes else _as_bytes(entry) for entry in entries]
+        if not taken:
+            raise InvalidArgumentError("no entries")
+        if timestamps_ms is None:
+            timestamps_ms = list(itertools.repeat(self._clock.now_ms(), len(taken)))
+        elif len(timestamps_ms) != len(taken):
+            raise InvalidArgumentError(f"{len(taken)} entries and {len(timestamps_ms)} times")
+        else:
+            timestamps_ms = list(map(_checked_time, timestamps_ms))
+        return self._add(taken, timestamps_ms) + len(taken) - 1
+
+    def _add(self, entries: Sequence[bytes], timestamps: Sequence[int]) -> int:
+        writer = self.writer
+        if self._held is not None:
+            self._held.check()
+        first, number = writer.put(entries, timestamps)
+        writer.wait(number)
+        return first
+
+    def flush(self) -> None:
+        """Return when all that was added is on the disk, whatever `fsync` is. Raises LogClosedError, LogFailedError."""
+        self.writer.flush()
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def read(self, entry_id: int) -> bytes:
+        """One entry. Raises OffsetOutOfRangeError, CorruptRecordError, LogClosedError."""
+        return _value(self.record(entry_id))
+
+    def record(self, entry_id: int) -> Record:
+        """The record that is the entry: its value borrows the file's bytes. Raises as `read`."""
+        found = self._segment.get(entry_id) if type(entry_id) is int and 0 <= entry_id <= MAX_ID else None
+        return self._find(entry_id) if found is None else found
+
+    def _find(self, entry_id: int) -> Record:
+        """What takes more than the short way: to say why there is none."""
+        if not isinstance(entry_id, int):
+            raise InvalidArgumentError(f"an entry's id is an int, not {type(entry_id).__name__}")
+        if not 0 <= entry_id < self.entry_count:
+            raise OffsetOutOfRangeError(
+                f"entry {entry_id} is not within [0, {self.entry_count}) of ledger {self.ledger_id}",
+                file=self.path, offset=entry_id,
+            )
+        for _, record in self._records(entry_id, entry_id):
+            return record
+        raise CorruptRecordError(f"ledger {self.ledger_id} has no entry {entry_id}", file=self.path, offset=entry_id)
+
+    def read_range(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
+        """(id, entry) of the entries from `first` to `last`, inclusive. Raises as `read`, before the first is given
+        where the range is not wholly there."""
+        return self.read_ranges([(first, last)])
+
+    def read_ranges(self, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
+        """The same of several ranges (first, last), which need not touch one another, in the order given."""
+        listed = list(ranges)
+        for first, last in listed:
+            if first > last:
+                raise InvalidArgumentError(f"no range: from {first} to {last}")
+            for entry_id in (first, last):
+                if not 0 <= entry_id < self.entry_count:
+                    self._find(entry_id)
+        return ((entry_id, _value(record)) for first, last in listed for entry_id, record in self._records(first, last))
+
+    def _records(self, first: int, last: int) -> Iterator[tuple[int, Record]]:
+        found = self._segment.find_offset(first)
+        expected = first
+        if found is not None:
+            for table in self._segment.tables(found.position):
+                for record in table.records(first, last + 1, False):
+                    if record.offset != expected:
+                        break
+                    yield expected, record
+                    expected += 1
+                if expected > last or table[-1].last_offset >= last:
+                    break
+        if expected <= last:
+            raise CorruptRecordError(
+                f"ledger {self.ledger_id} has no entry {expected}", file=self._segment.path, offset=expected
+            )
+
+    # --- its end -----------------------------------------------------------------------------
+
+    def seal(self) -> None:
+        """Nothing can be added any more: the ledger's end is on the disk. It stays open to be read. Twice is fine.
+
+        Raises LogFailedError.
+        """
+        writer = self._writer
+        if writer is None:
+            return
+        if self._held is not None:
+            self._held.check()
+        end = writer.seal()
+        metadata = self._metadata.sealed(
+            LedgerEnd(end.next_offset, end.position, writer.max_timestamp, self._clock.now_ms())
+        )
+        metadata.write(self._fs, self.path)
+        self._metadata = metadata
+        self._let_go()
+
+    def close(self) -> None:
+        """Seal it where it is written, and let go of it. Twice is fine; what was read stays readable.
+
+        After a failed write or sync it only lets go: who opens it next recovers it.
+        """
+        if self._closed:
+            return
+        try:
+            if self._writer is not None and self._writer.failure is None and not self._is_forked():
+                self.seal()
+        finally:
+            self._closed = True
+            self._let_go()
+            self._segment.close()
+
+    def retire(self) -> None:
+        """Its files are about to be removed: who reads in it goes on, nobody begins to."""
+        self._segment.retire()
+
+    def _is_forked(self) -> bool:
+        return self._held is not None and not self._held.held
+
+    def _let_go(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+        if self._held is not None:
+            self._held.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def delete_ledger(path: str | os.PathLike[str], fs: FileSystem | None = None) -> None:
+    """Remove a ledger that nobody writes; when it returns it is gone for good. Raises NotALogError, StorageError.
+
+    A crash leaves it whole, or a directory `<name>.deleted`, which deleting it once more removes.
+    """
+    path, fs = Path(os.path.abspath(path)), fs or OsFileSystem()
+    deleted = path.with_name(path.name + DELETED_SUFFIX)
+    if path.exists():
+        if deleted.exists():
+            remove_directory(fs, deleted)
+        fs.rename(path, deleted)
+        fs.sync_directory(path.parent)
+    elif not deleted.exists():
+        raise NotALogError("no such ledger", file=path)
+    remove_directory(fs, deleted)
+
+
+def remove_directory(fs: FileSystem, directory: Path) -> None:
+    """Unlink the files of a directory that holds nothing else, and remove it. Raises StorageError."""
+    for name in sorted(os.listdir(directory)):
+        fs.unlink(directory / name)
+    fs.rmdir(directory)
+    fs.sync_directory(directory.parent)
+
+
+def _recover(
+    fs: FileSystem, path: Path, metadata: LedgerMetadata, now_ms: int, *, truncate: bool
+) -> tuple[LedgerMetadata, LostRange | None]:
+    check = check_ledger(path / LOG_NAME)
+    # Where adds were not waited for, a later one may be on the disk without an earlier one.
+    end = recover_segment(fs, check, now_ms, truncate=truncate or metadata.fsync != "batch")
+    lost = check.damages[0].of(check.path) if check.damages else None
+    metadata = metadata.sealed(end)
+    metadata.write(fs, path)
+    return metadata, lost
+
+
+def _value(record: Record) -> bytes:
+    value = record.value
+    if value is None:
+        raise CorruptRecordError("a record without a value is no entry", offset=record.offset)
+    return value
+
+
+def _as_bytes(entry: "Buffer") -> bytes:
+    try:
+        return bytes(memoryview(entry))
+    except TypeError:
+        raise InvalidArgumentError(f"an entry is bytes-like, not {type(entry).__name__}") from None
+
+
+def _checked_time(timestamp_ms: int) -> int:
+    if not isinstance(timestamp_ms, int) or not -1 <= timestamp_ms <= MAX_ID:
+        raise InvalidArgumentError(f"a time is milliseconds from 0 on, or -1 for none, not {timestamp_ms!r}")
+    return timestamp_ms

@@ -1,0 +1,117 @@
+"""`ledger.json`: what a ledger is called, and, once it is sealed, where it ends. docs/formats/ledger.md.
+
+Formatting, parsing and replacing the file only; seglog.ledger.ledger decides what it says.
+"""
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import cast, get_args
+
+from seglog.config import Fsync
+from seglog.errors import CorruptManifestError, InvalidArgumentError, NotALogError
+from seglog.format.checked_json import format_json, parse_json
+from seglog.fs.aside import write_atomically
+from seglog.fs.files import FileSystem
+from seglog.fs.mapping import read_file
+
+FORMAT = "seglog-ledger"
+VERSION = 1
+FILE_NAME = "ledger.json"
+MAX_ID = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEnd:
+    """Where a sealed ledger ends. `max_timestamp`: the largest of its entries' times in ms, -1 where none has one."""
+
+    entries: int
+    length_bytes: int
+    max_timestamp: int
+    sealed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerMetadata:
+    """`end` None: it was never sealed. Somebody writes it, or died. `fsync`: how it is written (config.Fsync)."""
+
+    ledger_id: int
+    created_ms: int
+    fsync: Fsync = "batch"
+    properties: Mapping[str, str] = field(default_factory=dict)
+    end: LedgerEnd | None = None
+
+    def sealed(self, end: LedgerEnd) -> "LedgerMetadata":
+        return replace(self, end=end)
+
+    def to_bytes(self) -> bytes:
+        end = self.end
+        return format_json(
+            FORMAT, VERSION, ledger_id=self.ledger_id, created_ms=self.created_ms, fsync=self.fsync,
+            properties=dict(self.properties),
+            end=None if end is None else {
+                "entries": end.entries, "length_bytes": end.length_bytes, "max_timestamp": end.max_timestamp,
+                "sealed_ms": end.sealed_ms,
+            },
+        )  # fmt: skip
+
+    def write(self, fs: FileSystem, directory: Path) -> None:
+        """Durably, in one step. Raises StorageError."""
+        write_atomically(fs, directory / FILE_NAME, self.to_bytes())
+
+    @classmethod
+    def read(cls, directory: Path) -> "LedgerMetadata":
+        """Raises NotALogError where there is none, CorruptManifestError, UnsupportedVersionError."""
+        path = directory / FILE_NAME
+        try:
+            raw = read_file(path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotALogError(f"no ledger: it has no {FILE_NAME}", file=directory) from None
+        return cls.parse(raw, file=path)
+
+    @classmethod
+    def parse(cls, raw: bytes, *, file: Path | None = None) -> "LedgerMetadata":
+        """Raises CorruptManifestError, UnsupportedVersionError."""
+        return parse_json(raw, FORMAT, VERSION, file, _metadata, CorruptManifestError)
+
+
+def _metadata(body: dict[str, object]) -> LedgerMetadata:
+    end = body["end"]
+    parsed = None
+    if end is not None:
+        if not isinstance(end, dict):
+            raise TypeError("the end is no object")
+        parsed = LedgerEnd(
+            number(end["entries"]), number(end["length_bytes"]), number(end["max_timestamp"], low=-1),
+            number(end["sealed_ms"], low=-MAX_ID),
+        )
+    fsync = body["fsync"]
+    if fsync not in get_args(Fsync):
+        raise ValueError(f"fsync is {fsync!r}")
+    return LedgerMetadata(
+        number(body["ledger_id"]), number(body["created_ms"], low=-MAX_ID), cast("Fsync", fsync),
+        texts(body["properties"]), parsed,
+    )  # fmt: skip
+
+
+def number(value: object, *, low: int = 0) -> int:
+    """An int64 that is no less than `low`. Raises TypeError, ValueError."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"not a number: {value!r}")
+    if not low <= value <= MAX_ID:
+        raise ValueError(f"not a number from {low} on: {value}")
+    return value
+
+
+def texts(value: object) -> dict[str, str]:
+    """An object of texts: properties. Raises TypeError."""
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+        raise TypeError("properties are no object of texts")
+    return value
+
+
+def checked_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """A copy. Raises InvalidArgumentError where a name or a value is no text."""
+    for name, value in properties.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise InvalidArgumentError(f"a property is a text with a text, not {name!r}: {value!r}")
+    return dict(properties)

@@ -1,0 +1,82 @@
+"""A ledger whose writer died: what of its file is whole is found, the rest is cut, the indexes are made anew.
+
+As a log's recovery, over the one segment: a torn tail (damage that no whole batch follows) is cut; a bad middle is an
+error, or, where the caller says so, cut as well. Besides, the ids of a ledger's entries have no gaps.
+"""
+from dataclasses import dataclass
+from pathlib import Path
+
+from seglog.errors import CorruptRecordError
+from seglog.format import names
+from seglog.fs.aside import shorten, write_atomically
+from seglog.fs.files import FileSystem
+from seglog.fs.mapping import read_file
+from seglog.ledger.entry_writer import SEGMENT
+from seglog.ledger.ledger_metadata import LedgerEnd
+from seglog.segment.indexes import index_bytes
+from seglog.segment.recovery import Damage, check_segment
+from seglog.segment.segment import Segment
+
+A_GAP = "the entries do not follow one another"
+FOREIGN = "a batch of v2 with another magic"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCheck:
+    """What the .log of a ledger holds: whole entries up to its first damage."""
+
+    path: Path
+    size_bytes: int
+    damages: tuple[Damage, ...]
+    # Whether the first damage is the tail of a write that did not finish: no whole batch follows it.
+    is_torn_tail: bool
+
+
+def check_ledger(log: Path) -> LedgerCheck:
+    """Read all of a ledger's .log. Raises StorageError."""
+    check = check_segment(log, 0, names.MAX_OFFSET, SEGMENT)
+    misplaced = [
+        Damage(position, check.size_bytes, 0, -1, FOREIGN, is_misplaced=True) for position in check.foreign_magics
+    ]
+    if not misplaced and (gap := _first_gap(log)):
+        misplaced.append(Damage(gap[0], check.size_bytes, gap[1], -1, A_GAP, is_misplaced=True))
+    damages = sorted([*check.damages, *misplaced], key=lambda damage: damage.position)
+    is_torn_tail = bool(damages) and not damages[0].is_misplaced and not check.has_run_behind_damage
+    return LedgerCheck(log, check.size_bytes, tuple(damages), is_torn_tail)
+
+
+def _first_gap(log: Path) -> tuple[int, int] | None:
+    """(position, expected id) of the first whole batch whose entries do not follow those before it."""
+    expected = 0
+    for batch in Segment(log, is_last=False).batches(check_crc=False, on_lost=lambda _: None):
+        if batch.base_offset != expected or batch.count != batch.last_offset - batch.base_offset + 1:
+            return batch.position, expected
+        expected = batch.last_offset + 1
+    return None
+
+
+def recover_segment(fs: FileSystem, check: LedgerCheck, now_ms: int, *, truncate: bool) -> LedgerEnd:
+    """Let the .log end behind its last whole entry, durably, and its indexes follow it.
+
+    Raises CorruptRecordError for a bad middle, unless `truncate`, which cuts there; then nothing has changed.
+    """
+    log = check.path
+    if check.damages:
+        damage = check.damages[0]
+        if not check.is_torn_tail and not truncate:
+            raise CorruptRecordError(
+                damage.reason, file=log, position=damage.position, offset=damage.first_offset,
+                hint="`seglog ledger recover --truncate` cuts the ledger here",
+            )
+        shorten(fs, log, damage.position)
+    else:
+        fs.sync_file(log)       # a crash of the process leaves bytes in the page cache alone
+    segment = Segment(log, is_last=False)
+    for suffix, raw in index_bytes(segment, SEGMENT).files(SEGMENT):
+        index = log.with_suffix(suffix)
+        if not index.exists() or read_file(index) != raw:
+            write_atomically(fs, index, raw)
+        else:
+            fs.sync_file(index)
+    largest = segment.largest_passed
+    return LedgerEnd(segment.next_offset, segment.size_bytes, -1 if largest is None else largest, now_ms)

@@ -1,0 +1,57 @@
+"""The pages of our own files of ledgers: their examples are made here. SEGLOG_UPDATE_DOCS=1 writes them anew."""
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from seglog.clock import ManualClock
+from seglog.ledger.ledger import LOG_NAME, Ledger
+from support.hexwalk import readable
+
+PAGES = Path(__file__).parents[2] / "docs/formats"
+EXAMPLE = re.compile(
+    r"<!-- example (?P<name>[\w-]+), made by tests/docs/test_ledger_docs\.py -->\n.*?<!-- end -->\n", re.DOTALL
+)
+NOW_MS = 1700000010691
+
+
+def pretty(raw):
+    return "".join(f"    {line}\n" for line in json.dumps(json.loads(raw), indent=1, sort_keys=True).splitlines())
+
+
+def ledger():
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(temporary, "ledger-7")
+        with Ledger.create(path, 7, properties={"component": "managed-ledger"}, clock=ManualClock(NOW_MS)) as made:
+            made.add_many([b"one", b"another"])
+            made.add(b"last", NOW_MS + 5)
+            records = [(b.position, b.size_bytes, [(r.offset, r.timestamp, r.value) for r in b])
+                       for b in made.segment.batches()]
+        raw = (path / "ledger.json").read_bytes()
+    lines = [f"    {LOG_NAME}\n"]
+    for position, size, entries in records:
+        lines.append(f"      {position:4}  batch of {size} bytes\n")
+        lines += [f"            entry {n}, timestamp {at}: {readable(value)}\n" for n, at, value in entries]
+    return "Three entries by two adds, sealed:\n\n" + "".join(lines) + "\n    ledger.json\n" + pretty(raw)
+
+
+EXAMPLES = {"ledger.md": {"ledger": ledger}}
+
+
+@pytest.mark.parametrize("page", EXAMPLES)
+def test_the_examples_of_a_page_are_what_is_written(page):
+    path = PAGES / page
+    text = path.read_text()
+
+    def made(found):
+        example = EXAMPLES[page][found["name"]]()
+        return f"<!-- example {found['name']}, made by tests/docs/test_ledger_docs.py -->\n{example}<!-- end -->\n"
+
+    renewed = EXAMPLE.sub(made, text)
+    if os.environ.get("SEGLOG_UPDATE_DOCS"):
+        path.write_text(renewed)
+    assert text == renewed, "run the test once with SEGLOG_UPDATE_DOCS=1"
+    assert [found["name"] for found in EXAMPLE.finditer(text)] == list(EXAMPLES[page])
