@@ -27,7 +27,7 @@ COMMANDS = {
     "dump": "Records, batches, index entries, checkpoints.",
     "verify": "Check a log against its checksums, its indexes and itself.",
     "seek": "Find the batch and the record at an offset or a time.",
-    "convert": "Rewrite a partition of old formats as v2, with a proof.",
+    "convert": "Rewrite a partition in another record format, with a proof.",
     "recover": "List what a damaged log would lose, or recover it.",
     "index": "Check the index files, or rebuild them from the log.",
     "stats": "Batch sizes, codecs, timestamps, indexes, producers, who wrote it.",

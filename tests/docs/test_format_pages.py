@@ -29,6 +29,7 @@ from seglog.segment.offset_index import OffsetIndex
 from seglog.segment.segment import Segment
 from seglog.segment.time_index import TimeIndex
 from seglog.segment.transaction_index import TransactionIndex
+from seglog.upkeep.conversion_report import PartitionRow, report_json
 from seglog.upkeep.directory_conversion import convert
 from seglog.upkeep.recover import recover
 from support.golden import unpack
@@ -358,13 +359,23 @@ def conversion_proof():
     source = unpack("kafka") / "cases" / name / f"{name}-0"
     with tempfile.TemporaryDirectory() as log_dir:
         target = Path(log_dir) / "orders-0"
-        text = convert(source, target).run().proof.to_json()
+        text = convert(source, target).run().proof.to_json().decode()
     proof = json.loads(text)
     # What differs from machine to machine and from release to release.
     text = text.replace(proof["source"], "/data/old/orders-0").replace(proof["target"], "/data/new/orders-0")
     text = text.replace(f'"seglog": "{proof["seglog"]}"', '"seglog": "0.1"')
     text = text.replace(f'"crc32c": {proof["crc32c"]}', '"crc32c": 1234567890')
     return block(f"kafka.tar.gz: cases/{name}/{name}-0", text.splitlines(), "converted; paths and checksum are made up")
+
+
+def conversion_report():
+    name = "mixed-formats-k282"
+    source = unpack("kafka") / "cases" / name / f"{name}-0"
+    with tempfile.TemporaryDirectory() as log_dir:
+        row = PartitionRow.of_result(convert(source, Path(log_dir) / "orders-0").run(), 0.25)
+    text = report_json(Path("/data/old/orders-0"), Path("/data/new/orders-0"), 2, [row])
+    lines = text.decode().splitlines()
+    return block(f"kafka.tar.gz: cases/{name}/{name}-0", lines, "converted; paths and time are made up")
 
 
 def quarantine():
@@ -456,6 +467,7 @@ EXAMPLES = {
     "leader_epoch_checkpoint.md": {"leader-epochs": leader_epochs},
     "partition_metadata.md": {"partition-metadata": partition_metadata},
     "conversion_proof.md": {"conversion-proof": conversion_proof},
+    "conversion_report.md": {"conversion-report": conversion_report},
     "clean_marks.md": {"clean-marks": clean_marks},
     "quarantine.md": {"quarantine": quarantine},
     "checkpoints.md": {"recovery-points": checkpoint, "log-dir": log_dir_marks},

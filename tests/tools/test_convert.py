@@ -8,9 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from seglog._kernels.segment_scan import scan
+from seglog._kernels.window import Window
+from seglog.clock import ManualClock
+from seglog.format.checked_json import parse_json
+from seglog.format.compression import decompressor
+from seglog.log.partition import Partition
 from seglog.tools import report
+from seglog.upkeep.throttle import Throttle
 from support.command import golden_lines, partition_of, seglog, seglog_json
+from support.golden import unpack
 
+DOWN = [pytest.param(d, id=d.name) for d in sorted((unpack("kafka") / "convert/down").iterdir())]
+AT_REST = [pytest.param(d, id=d.name) for d in sorted((unpack("kafka") / "convert/up-at-rest").iterdir())]
 SAME = ("offset", "timestamp", "key", "value", "headers")
 
 
@@ -154,3 +164,139 @@ def test_a_proof_that_cannot_be_kept_there_is_refused_before_the_work(golden_kaf
     assert "[invalid_argument]" in result.stderr
     assert not (tmp_path / "target-0").exists()
     assert sorted(source.iterdir()) == before
+
+
+# --- what Kafka makes of the same bytes ------------------------------------------------------------
+
+
+def one_segment(pair, tmp_path):
+    """The input of a golden conversion as a partition directory, what Kafka made of it, and the name of its .log."""
+    meta = json.loads((pair / "meta.json").read_text())
+    name = meta["source"].rpartition("/")[2]
+    source = tmp_path / "source/orders-0"
+    source.mkdir(parents=True)
+    shutil.copy(pair / "input.log", source / name)
+    (tmp_path / "target").mkdir()
+    return meta, source, tmp_path / "target/orders-0", name
+
+
+def batches(raw):
+    return list(scan(Window(raw), decompress=decompressor()))
+
+
+def records(raw, from_offset=0):
+    return [
+        (r.offset, r.timestamp, r.key, r.value) for batch in batches(raw) for r in batch if r.offset >= from_offset
+    ]
+
+
+@pytest.mark.parametrize("pair", DOWN)
+def test_down_is_what_kafka_gave_to_old_consumers(pair, tmp_path):
+    meta, source, target, name = one_segment(pair, tmp_path)
+    to = ["convert", source, target, "--to", meta["to_magic"], "--allow-lossy", "--aborted", "keep"]
+    if "error" in meta:
+        assert "[unsupported_compression_type]" in seglog(*to, status=6).stderr
+        assert seglog_json(*to, "--codec", "gzip")[-1]["proven"]
+        return
+    seglog(*to)
+    mine, kafkas = (target / name).read_bytes(), (pair / "output.log").read_bytes()
+    if meta["records_converted"] == 0:
+        # Kafka took it for a batch that the fetch cut short, and gave all bytes back: see tests/kernels.
+        assert mine == b"".join(bytes(b.raw()) for b in batches(kafkas) if b.magic <= meta["to_magic"])
+        return
+    # What lies below the first offset of a fetch is not always left out. (RecordsUtil.downConvert)
+    start = meta["first_offset"]
+    assert records(mine, start) == records(kafkas, start)
+    assert [b.last_offset for b in batches(mine) if b.last_offset >= start] == [
+        b.last_offset for b in batches(kafkas) if b.last_offset >= start
+    ]
+    if all(b.codec == 0 for b in batches(kafkas)):
+        assert mine.endswith(kafkas)
+
+
+@pytest.mark.parametrize("pair", AT_REST)
+def test_up_is_what_kafka_4_makes_of_data_at_rest(pair, tmp_path):
+    meta, source, target, name = one_segment(pair, tmp_path)
+    horizon = meta["filter_current_time"] + meta["filter_delete_retention_ms"]
+    seglog("convert", source, target, "--delete-horizon", horizon)
+    mine, kafkas = (target / name).read_bytes(), (pair / "output.log").read_bytes()
+    assert records(mine) == records(kafkas)
+    assert [(b.base_offset, b.last_offset, b.attributes, b.codec) for b in batches(mine)] == [
+        (b.base_offset, b.last_offset, b.attributes, b.codec) for b in batches(kafkas)
+    ]
+    if all(b.codec == 0 for b in batches(kafkas)):
+        assert mine == kafkas
+
+
+# --- what is lost ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def transactions(golden_kafka, tmp_path):
+    return Path(shutil.copytree(partition_of(golden_kafka / "cases/txn-v2-k391"), tmp_path / "old/txn-0"))
+
+
+def test_losses_are_refused_with_their_counts(transactions, target):
+    plan = seglog_json("convert", transactions, "--to", 1, "--codec", "none")[-1]
+    assert plan["is_lossy"]
+    assert plan["is_undecided"]
+    losses = plan["losses"]
+    error = seglog("convert", transactions, target, "--to", 1, "--codec", "none", status=2).stderr
+    for count, what in [
+        (losses["headers"], "headers"), (losses["control_batches"], "control batches"),
+        (losses["producer_batches"], "producer ids"), (losses["aborted_records"], "records of aborted transactions"),
+    ]:
+        assert count > 0
+        assert f"{count} {what}" in error
+    assert not target.exists()
+
+
+def test_a_dry_run_lists_losses_and_says_what_a_run_wants(transactions):
+    text = seglog("convert", transactions, "--to", "v1", "--codec", "none").stdout
+    assert "control batches, such as transaction markers" in text
+    assert "DST --to 1 --codec none --allow-lossy --aborted drop|keep" in text
+
+
+@pytest.mark.parametrize("aborted", ["drop", "keep"])
+def test_aborted_records_go_or_stay_as_told(transactions, target, aborted):
+    lossy = ["convert", transactions, target, "--to", 1, "--codec", "none", "--allow-lossy"]
+    assert "--aborted drop" in seglog(*lossy, status=2).stderr
+    summary = seglog_json(*lossy, "--aborted", aborted)[-1]
+    isolation = "read_committed" if aborted == "drop" else "read_uncommitted"
+    with Partition(transactions) as partition:
+        before = [record.offset for record in partition.read(0, isolation=isolation)]
+    assert [r["offset"] for r in seglog_json("dump", target)] == before
+    assert summary["records"] == len(before)
+
+
+# --- the report, the rate --------------------------------------------------------------------------
+
+
+def rows_of(report):
+    return parse_json(report.read_bytes(), "seglog-conversion-report", 1, report, lambda body: body["partitions"])
+
+
+def test_a_report_has_a_row_of_figures(source, target, tmp_path):
+    lines = seglog_json("convert", source, target, "--report", tmp_path / "out.json")
+    row, = rows_of(tmp_path / "out.json")
+    summary = lines[-1]
+    assert (row["partition"], row["status"], row["records"]) == ("orders-0", "converted", summary["records"])
+    assert (row["bytes_out"], row["segments"]) == (summary["bytes"], summary["segments"])
+    assert row["ratio"] == row["bytes_out"] / row["bytes_in"]
+    seglog("convert", source, "--report", tmp_path / "plan.json")
+    row, = rows_of(tmp_path / "plan.json")
+    assert (row["status"], row["records"]) == ("planned", None)
+
+
+def test_a_throttle_waits_for_what_was_done(source, target, monkeypatch):
+    clock, slept = ManualClock(), []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        clock.advance_monotonic(round(seconds * 1000))
+
+    monkeypatch.setattr("seglog.tools.convert.Throttle", lambda rate: Throttle(rate, clock=clock, sleep=sleep))
+    seglog("convert", source, target, "--throttle", "1k")
+    size_bytes = sum(path.stat().st_size for path in source.glob("*.log"))
+    # Read for the plan, converted, proven.
+    assert sum(slept) == pytest.approx(3 * size_bytes / 1024, rel=0.01)

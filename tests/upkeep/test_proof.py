@@ -8,6 +8,7 @@ import pytest
 from seglog._kernels.batch_builder import BatchBuilder
 from seglog._kernels.columns import ArenaPool
 from seglog.errors import CorruptCheckpointError, ProofMismatchError, UnsupportedVersionError
+from seglog.format.checked_json import format_json
 from seglog.segment.segment import Segment
 from seglog.upkeep.proof import Proof, RecordsDigest, SegmentProof, digest
 
@@ -92,7 +93,7 @@ def proof(*segments):
 def test_a_proof_is_read_as_it_was_written(tmp_path):
     path = tmp_path / "proof.json"
     whole = proof(SegmentProof(SIDE, SIDE), SegmentProof(SIDE, RecordsDigest(("a.log", "b.log"), 3, "ab" * 32)))
-    path.write_text(whole.to_json())
+    path.write_bytes(whole.to_json())
     assert Proof.read(path) == whole
     assert whole.holds
     assert whole.records == 6
@@ -105,7 +106,7 @@ def test_a_proof_is_read_as_it_was_written(tmp_path):
 ])
 def test_a_damaged_file_is_refused(tmp_path, damage):
     path = tmp_path / "proof.json"
-    path.write_text(damage(proof(SegmentProof(SIDE, SIDE)).to_json()))
+    path.write_text(damage(proof(SegmentProof(SIDE, SIDE)).to_json().decode()))
     with pytest.raises(CorruptCheckpointError) as e:
         Proof.read(path)
     assert e.value.file == str(path)
@@ -113,8 +114,8 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
 
 def test_a_newer_version_is_refused(tmp_path):
     path = tmp_path / "proof.json"
-    path.write_text(proof().to_json().replace('"version": 2', '"version": 3'))
-    with pytest.raises(UnsupportedVersionError, match="version 3 of a conversion proof, expected 2"):
+    path.write_bytes(format_json("seglog-conversion-proof", 3))
+    with pytest.raises(UnsupportedVersionError, match="version 3 of seglog-conversion-proof, expected 2"):
         Proof.read(path)
 
 

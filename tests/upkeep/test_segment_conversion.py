@@ -12,6 +12,7 @@ from seglog.config import LogConfig
 from seglog.errors import CorruptCheckpointError, UnsupportedVersionError
 from seglog.format import names
 from seglog.format.batch import build_batch
+from seglog.format.checked_json import format_json
 from seglog.log.producer_state import ProducerState
 from seglog.upkeep.conversion_profile import Profile
 from seglog.upkeep.conversion_state import StateFold, reader
@@ -172,4 +173,4 @@ def test_a_changed_byte_is_noticed(text):
 
 def test_a_newer_one_is_refused(text):
     with pytest.raises(UnsupportedVersionError):
-        ConvertedSegment.of_json(json.dumps({**json.loads(text), "version": 2}))
+        ConvertedSegment.of_json(format_json("seglog-converted-segment", 2))

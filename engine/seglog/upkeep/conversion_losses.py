@@ -6,6 +6,7 @@ open, are committed to any reader, so that somebody has to say whether they stay
 """
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from seglog._kernels.batch_survey import first_transactional, first_with_producer, tally
 from seglog._kernels.columns import ArenaPool, chunks
@@ -55,21 +56,29 @@ class Losses:
             *((f"{dropped} records of aborted or open transactions",) if dropped else ()),
         )
 
-    def check(self, profile: Profile, *, allow_lossy: bool) -> None:
+    def check(self, profile: Profile, source: Path, *, allow_lossy: bool) -> None:
         """Raises UnsupportedForMessageFormatError where there are losses and no leave, InvalidArgumentError where
         nobody said what becomes of aborted records.
         """
+        undecided = self.undecided_records > 0 and profile.aborted is None
         if self.kinds and not allow_lossy:
-            listed = ", ".join(f"{count:,} {what}" for count, what in self.kinds)
+            listed = "; ".join(f"{count:,} {what}" for count, what in self.kinds)
             raise UnsupportedForMessageFormatError(
-                f"format v{profile.to} has no place for {listed}", hint="allow it with --allow-lossy (allow_lossy=True)"
+                f"format v{profile.to} has no place for {listed}", file=source,
+                hint="allow it with --allow-lossy (allow_lossy=True)"
+                + (f", and say --aborted drop or keep: there are {self.undecided_words}" if undecided else ""),
             )
-        if self.undecided_records and profile.aborted is None:
+        if undecided:
             raise InvalidArgumentError(
-                f"{self.aborted_records:,} records of aborted transactions and {self.open_records:,} of open ones would"
-                f" look committed in format v{profile.to}",
+                f"{self.undecided_words} would look committed in format v{profile.to}", file=source,
                 hint="say --aborted drop to leave them out, --aborted keep to keep them",
             )
+
+    @property
+    def undecided_words(self) -> str:
+        """How many records of which kind have no marker that commits them, for people."""
+        kinds = ((self.aborted_records, "of aborted transactions"), (self.open_records, "of open transactions"))
+        return " and ".join(f"{count:,} record{'s' * (count != 1)} {what}" for count, what in kinds if count)
 
 
 class LossSurvey:

@@ -176,7 +176,7 @@ def make_plan(
     )
     losses = survey.losses()
     if target is not None:
-        losses.check(profile, allow_lossy=allow_lossy)
+        losses.check(profile, source.path, allow_lossy=allow_lossy)
     last = source.segments[-1]
     # The last segment keeps its base offset, also where nothing is left of it.
     end_offset = max(last.base_offset, survey.end_offset)

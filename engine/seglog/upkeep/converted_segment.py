@@ -3,15 +3,13 @@
 Small, and a value: it travels between processes and machines as JSON. What stands beside the records of a
 partition is folded from these in offset order (conversion_state).
 """
-import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from seglog._kernels.batch_survey import first_of_later_epoch, first_with_producer
-from seglog._kernels.crc import crc32c
 from seglog._kernels.segment_scan import BatchTable
-from seglog.errors import CorruptCheckpointError, UnsupportedVersionError
+from seglog.format.checked_json import format_json, parse_json
 from seglog.log.leader_epochs import EpochStart
 from seglog.log.producer_state import EndMarker, ProducerBatch
 from seglog.segment.transaction_index import AbortedTransaction
@@ -54,31 +52,14 @@ class ConvertedSegment:
     notes: tuple[str, ...]
     proof: SegmentProof
 
-    def to_json(self) -> str:
-        """One line; `crc32c` covers the text of the same object without it, keys sorted, without spaces."""
-        body = {"format": _FORMAT, "version": VERSION, **asdict(self)}
-        return json.dumps({**body, "crc32c": _crc(body)}, sort_keys=True)
+    def to_json(self) -> bytes:
+        """One line: format.checked_json."""
+        return format_json(_FORMAT, VERSION, **asdict(self))
 
     @classmethod
-    def of_json(cls, text: str) -> "ConvertedSegment":
+    def of_json(cls, text: bytes | str) -> "ConvertedSegment":
         """Raises CorruptCheckpointError where the text contradicts itself, UnsupportedVersionError for a newer one."""
-        try:
-            body = json.loads(text)
-            crc, version = body.pop("crc32c"), body["version"]
-            if version > VERSION:
-                raise UnsupportedVersionError(f"version {version} of a converted segment, expected {VERSION}")
-            if crc != _crc(body) or body.pop("format") != _FORMAT:
-                raise ValueError("the checksum does not match")
-            del body["version"]
-            return cls(
-                parts=tuple(_part_of(part) for part in body.pop("parts")),
-                aborted=_lines_of(body.pop("aborted")),
-                notes=tuple(body.pop("notes")),
-                proof=_proof_of(body.pop("proof")),
-                **body,
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
-            raise CorruptCheckpointError(f"not a converted segment: {e}") from e
+        return parse_json(text, _FORMAT, VERSION, None, _segment_of)
 
 
 class EpochTrail:
@@ -137,8 +118,15 @@ class ProducerTrail:
         return self._batches.values()
 
 
-def _crc(body: dict[str, object]) -> int:
-    return crc32c(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
+def _segment_of(body: dict[str, Any]) -> ConvertedSegment:
+    del body["format"], body["version"]
+    return ConvertedSegment(
+        parts=tuple(_part_of(part) for part in body.pop("parts")),
+        aborted=_lines_of(body.pop("aborted")),
+        notes=tuple(body.pop("notes")),
+        proof=_proof_of(body.pop("proof")),
+        **body,
+    )
 
 
 def _part_of(body: dict[str, Any]) -> ConvertedPart:

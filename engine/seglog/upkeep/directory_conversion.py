@@ -183,7 +183,7 @@ class _Conversion:
         self._state.finish(self._plan.log_end_offset)
         self._copy_metadata()
         proof = self._proof(segments)
-        self._staging.write_file(PROOF_FILE, proof.to_json().encode())
+        self._staging.write_file(PROOF_FILE, proof.to_json())
         warnings = [*self._plan.warnings]
         larger_batches = sum(segment.larger_batches for segment in segments)
         if larger_batches:

@@ -8,19 +8,20 @@ place for is left out on both sides, and `left_out` says what that was.
 Kept as JSON in the target (docs/formats/conversion_proof.md); nothing reads it to decide anything.
 """
 import hashlib
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from seglog._kernels.canonical import update_digest
 from seglog._kernels.columns import ArenaPool, chunks
-from seglog._kernels.crc import crc32c
 from seglog._kernels.segment_scan import BatchTable
-from seglog.errors import CorruptCheckpointError, ProofMismatchError, UnsupportedVersionError
+from seglog.errors import ProofMismatchError
+from seglog.format.checked_json import format_json, parse_json
 from seglog.segment.segment import Segment
 
 PROOF_FILE = "seglog-conversion.json"
+_FORMAT = "seglog-conversion-proof"
 VERSION = 2         # 1: without left_out; then nothing was
 
 
@@ -76,40 +77,36 @@ class Proof:
     def records(self) -> int:
         return sum(segment.source.records for segment in self.segments)
 
+    @property
+    def sha256(self) -> str:
+        """One digest for all: SHA-256 over those of the source segments, as hex, in log order."""
+        return hashlib.sha256("".join(segment.source.sha256 for segment in self.segments).encode()).hexdigest()
+
     def check(self) -> None:
         """Raises ProofMismatchError for the first segment whose sides differ."""
         for segment in self.segments:
             segment.check(Path(self.source) / segment.source.files[0])
 
-    def to_json(self) -> str:
-        """One JSON object; `crc32c` covers the text of the same object without it, keys sorted, without spaces."""
-        body = {"format": "seglog-conversion-proof", "version": VERSION, **asdict(self)}
-        return json.dumps({**body, "crc32c": _crc(body)}, indent=1, sort_keys=True) + "\n"
+    def to_json(self) -> bytes:
+        """The file: format.checked_json."""
+        return format_json(_FORMAT, VERSION, indent=1, **asdict(self))
 
     @classmethod
     def read(cls, path: Path) -> "Proof":
         """Raises CorruptCheckpointError where the file contradicts itself, UnsupportedVersionError for a newer one."""
-        try:
-            body = json.loads(path.read_bytes())
-            crc, version = body.pop("crc32c"), body.pop("version")
-            if version > VERSION:
-                raise UnsupportedVersionError(f"version {version} of a conversion proof, expected {VERSION}", file=path)
-            if crc != _crc({**body, "version": version}) or body.pop("format") != "seglog-conversion-proof":
-                raise ValueError("the checksum does not match")
-            segments = tuple(
-                SegmentProof(*(
-                    RecordsDigest(tuple(side["files"]), side["records"], side["sha256"])
-                    for side in (segment["source"], segment["target"])
-                ))
-                for segment in body.pop("segments")
-            )
-            return cls(segments=segments, left_out=tuple(body.pop("left_out", ())), **body)
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
-            raise CorruptCheckpointError(f"not a conversion proof: {e}", file=path) from e
+        return parse_json(path.read_bytes(), _FORMAT, VERSION, path, _proof_of, oldest=1)
 
 
-def _crc(body: dict[str, object]) -> int:
-    return crc32c(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
+def _proof_of(body: dict[str, Any]) -> Proof:
+    segments = tuple(
+        SegmentProof(*(
+            RecordsDigest(tuple(side["files"]), side["records"], side["sha256"])
+            for side in (segment["source"], segment["target"])
+        ))
+        for segment in body.pop("segments")
+    )
+    del body["format"], body["version"]
+    return Proof(segments=segments, left_out=tuple(body.pop("left_out", ())), **body)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,181 @@
+"""What `seglog convert` says of one partition: its plan, its result, its losses; as text and as JSON lines."""
+import os
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from seglog.upkeep.conversion_plan import FormatCount, Plan, Result
+from seglog.upkeep.proof import PROOF_FILE
+
+from . import report
+
+# --- JSON --------------------------------------------------------------------------------
+
+
+def print_json(plan: Plan, result: Result | None) -> None:
+    for segment in plan.segments:
+        report.print_json(
+            "plan_segment", segment=segment.file, base_offset=segment.base_offset, next_offset=segment.next_offset,
+            bytes=segment.size_bytes, formats=[_format_fields(f) for f in segment.formats],
+            forecast_bytes=segment.forecast_bytes, forecast_is_exact=segment.forecast_is_exact, parts=segment.parts,
+        )
+    tail = None
+    if plan.tail is not None:
+        tail = {"file": plan.tail.file, "position": plan.tail.position, "bytes": plan.tail.size_bytes}
+    report.print_json(
+        "plan", source=plan.source, target=plan.target, to=plan.to, repack_bytes=plan.profile.repack_bytes,
+        codec=None if plan.profile.codec is None else plan.profile.codec.label, bytes=plan.size_bytes,
+        aborted=plan.profile.aborted, forecast_bytes=plan.forecast_bytes, log_end_offset=plan.log_end_offset,
+        target_end_offset=plan.target_end_offset, tail=tail, left_behind=plan.left_behind, warnings=plan.warnings,
+        losses=asdict(plan.losses), is_lossy=bool(plan.losses.kinds),
+        is_undecided=plan.losses.undecided_records > 0 and plan.profile.aborted is None,
+    )
+    if result is None:
+        return
+    for target in result.segments:
+        report.print_json(
+            "converted_segment", segment=target.file, source=target.source, base_offset=target.base_offset,
+            bytes=target.size_bytes,
+        )
+    for proof in result.proof.segments:
+        report.print_json(
+            "proof", source_files=proof.source.files, target_files=proof.target.files,
+            source_records=proof.source.records, target_records=proof.target.records,
+            source_sha256=proof.source.sha256, target_sha256=proof.target.sha256, holds=proof.holds,
+        )
+    report.print_json(
+        "summary", target=result.target, segments=len(result.segments), bytes=result.size_bytes,
+        records=sum(proof.target.records for proof in result.proof.segments), left_out=result.proof.left_out,
+        log_end_offset=plan.target_end_offset, proven=result.proof.holds, proof_file=result.target / PROOF_FILE,
+        warnings=result.warnings, notes=result.notes,
+    )
+
+
+def _format_fields(f: FormatCount) -> dict[str, Any]:
+    return {"magic": f.magic, "codec": f.codec, "batches": f.batches, "bytes": f.size_bytes, "records": f.records}
+
+
+# --- text --------------------------------------------------------------------------------
+
+
+def plan_text(plan: Plan, src: Path) -> Iterable[str]:
+    yield report.paint(f"{plan.source.name} to v{plan.to}", "bold") + f"  {_profile_text(plan)}"
+    rows = []
+    for s in plan.segments:
+        mark = "" if s.forecast_is_exact else "about "
+        size = "-" if s.forecast_bytes is None else mark + report.size(s.forecast_bytes)
+        offsets = _offsets(s.base_offset, s.next_offset)
+        rows.append([s.file, offsets, _formats(s.formats), report.size(s.size_bytes), size])
+    forecast = "-" if plan.forecast_bytes is None else report.size(plan.forecast_bytes)
+    rows.append(["total", _offsets(plan.segments[0].base_offset, plan.log_end_offset), "",
+                 report.size(plan.size_bytes), forecast])
+    yield report.table(("segment", "offsets", "formats", "bytes", f"as v{plan.to}"), rows, left=(0, 1, 2), total=True)
+    yield from _losses_text(plan)
+    yield from _remarks(plan, plan.warnings, ())
+    yield (
+        f"a dry run, nothing was written: seglog convert {report.printable(str(src))} DST{_options_text(plan)}"
+        " carries it out"
+    )
+
+
+def result_text(result: Result, src: Path, dst: Path) -> Iterable[str]:
+    plan = result.plan
+    yield report.paint(f"{src} → {dst}", "bold") + f"  {_profile_text(plan)}"
+    sizes = {target.file: target.size_bytes for target in result.segments}
+    source_sizes = {segment.file: segment.size_bytes for segment in plan.segments}
+    rows = [
+        [
+            ", ".join(proof.source.files), report.size(sum(source_sizes[name] for name in proof.source.files)),
+            report.size(sum(sizes[name] for name in proof.target.files)), str(len(proof.target.files)),
+            f"{proof.target.records:,}", proof.target.sha256[:16], "same" if proof.holds else "DIFFERENT",
+        ]
+        for proof in result.proof.segments
+    ]
+    yield report.table(
+        ("source segment", "bytes", f"as v{plan.to}", "segments", "records", "digest", "proof"), rows, left=(0, 5, 6)
+    )
+    for words in result.proof.left_out:
+        yield f"left out: {words}"
+    yield from _remarks(plan, result.warnings, result.notes)
+    fields = {0: "offset, key and value", 1: "offset, timestamp, key and value"}
+    yield (
+        f"{report.count_of(result.proof.records, 'record')}: "
+        f"{fields.get(plan.to, 'offset, timestamp, key, value and headers')} are the same in "
+        f"both, read again from the files ({os.path.join(result.target.name, PROOF_FILE)})"
+    )
+
+
+def _losses_text(plan: Plan) -> Iterable[str]:
+    """Each kind of loss with its count, and the question that only the user can answer."""
+    losses = plan.losses
+    if losses.kinds:
+        yield f"no place in v{plan.to} for:"
+        width = max(len(f"{count:,}") for count, _ in losses.kinds)
+        for count, what in losses.kinds:
+            yield f"  {count:>{width},}  {what}"
+    if losses.undecided_records:
+        would = f"{losses.undecided_words}, which would look committed in v{plan.to}"
+        yield f"{would}: {_ABORTED[plan.profile.aborted]}"
+
+
+_ABORTED = {
+    None: "--aborted drop leaves them out, --aborted keep keeps them",
+    "drop": "they are left out",
+    "keep": "they are kept",
+}
+
+
+def _options_text(plan: Plan) -> str:
+    """The options of a dry run, and those that a run wants as well."""
+    profile = plan.profile
+    options = []
+    if plan.to < 2:
+        options.append(f"--to {plan.to}")
+    if profile.repack_bytes:
+        options.append(f"--repack {profile.repack_bytes}")
+    if profile.codec is not None:
+        options.append(f"--codec {profile.codec.label}")
+    if plan.losses.kinds:
+        options.append("--allow-lossy")
+    if plan.losses.undecided_records:
+        options.append(f"--aborted {profile.aborted or 'drop|keep'}")
+    return "".join(f" {option}" for option in options)
+
+
+def _remarks(plan: Plan, warnings: Iterable[str], notes: Iterable[str]) -> Iterable[str]:
+    for warning in warnings:
+        yield f"{report.paint('warning:', 'yellow')} {warning}"
+    if plan.tail is not None:
+        yield (
+            f"not carried over: {report.size(plan.tail.size_bytes)} behind the last batch of {plan.tail.file}, "
+            f"from byte {plan.tail.position:,} on: a write that did not finish"
+        )
+    if plan.left_behind:
+        yield f"not carried over: {', '.join(map(report.printable, plan.left_behind))}"
+    for note in notes:
+        yield f"note: {note}"
+
+
+_AS_KAFKA = {False: "batch for batch, as Kafka 4 does it", True: "batch for batch, as Kafka gave it to old consumers"}
+
+
+def _profile_text(plan: Plan) -> str:
+    words = [
+        f"batches of about {report.size(plan.profile.repack_bytes)}" if plan.profile.repack_bytes
+        else _AS_KAFKA[plan.to < 2]
+    ]
+    if plan.profile.codec is not None:
+        words.append(f"codec {plan.profile.codec.label}")
+    return f"({', '.join(words)})"
+
+
+def _offsets(start: int, end: int) -> str:
+    return f"{start:,}…{end - 1:,}" if end > start else "none"
+
+
+def _formats(formats: Iterable[FormatCount]) -> str:
+    sizes: dict[int, int] = {}
+    for f in formats:
+        sizes[f.magic] = sizes.get(f.magic, 0) + f.size_bytes
+    return ", ".join(f"v{magic} {report.size(size_bytes)}" for magic, size_bytes in sizes.items()) or "empty"
