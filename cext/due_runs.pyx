@@ -31,6 +31,12 @@ cdef int64_t chunk_rows(int64_t chunk) noexcept nogil:
     return MAX_CHUNK_ROWS if chunk > 7 else FIRST_CHUNK_ROWS << chunk
 
 
+cdef int64_t rows_of_chunks(int64_t chunks) noexcept nogil:
+    """The sum of chunk_rows(0), chunk_rows(1), … of so many chunks."""
+    cdef int64_t growing = chunks if chunks < 8 else 8
+    return FIRST_CHUNK_ROWS * ((1 << growing) - 1) + MAX_CHUNK_ROWS * (chunks - growing)
+
+
 cdef void forget_tail(Tail* tail) noexcept nogil:
     cdef int64_t i
     for i in range(tail.n_chunks):
@@ -185,10 +191,9 @@ cdef class DueRuns:
     def memory_bytes(self):
         """Bytes that the rows take, consumed heads of runs included."""
         cdef int64_t rows = self.capacity_rows
-        cdef int64_t i, chunk
+        cdef int64_t i
         for i in range(self.n_tails):
-            for chunk in range(self.tails[i].n_chunks):
-                rows += chunk_rows(chunk)
+            rows += rows_of_chunks(self.tails[i].n_chunks)
         return rows * <int64_t>sizeof(DueRow)
 
     @property

@@ -17,7 +17,7 @@ from seglog.counters import Sample
 from seglog.delayed.bucket import Bucket
 from seglog.delayed.bucket_work import BucketWork
 from seglog.delayed.config import DelayedDeliveryConfig
-from seglog.delayed.in_memory import FIRST_BUCKET, LATE, PUSHED, InMemoryDelayedDeliveryTracker
+from seglog.delayed.in_memory import FIRST_BUCKET, LATE, PUSHED, InMemoryDelayedDeliveryTracker, Samples
 from seglog.delayed.metrics import BucketStats
 from seglog.delayed.recovery import BucketRecovery
 from seglog.delayed.sealed import SealedBuckets
@@ -226,17 +226,15 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
         """Sealed buckets, by ledger. Borrowed: for looking."""
         return list(self._sealed)
 
-    def samples(self) -> list[Sample]:
-        """The values of seglog.delayed.metrics.METRICS, without a lock."""
-        in_memory = min(len(self._runs), self._delayed)
+    def samples(self) -> Samples:
         index = "pulsar_delayed_message_index"
-        return [
+        found = [
+            *super().samples(),
             Sample(f"{index}_bucket_total", (), len(self._sealed) + 1),
-            Sample(f"{index}_loaded", (), max(in_memory - self.mutable_size, 0)),
+            Sample(f"{index}_loaded", (), max(self._in_memory - self.mutable_size, 0)),
             Sample(f"{index}_bucket_snapshot_size_bytes", (), self._sealed.snapshot_bytes),
-            Sample("pulsar_delayed_delivery_tracker_memory_usage", (), self.memory_usage),
-            Sample("pulsar_subscription_delayed", (), self._delayed),
-            Sample("pulsar_subscription_delayed_in_memory", (), in_memory),
-            Sample("pulsar_subscription_delayed_in_last_mutable_queue", (), self.mutable_size),
             *self.stats.samples(),
         ]
+        if not self._config.shared_index:
+            found.append(Sample("pulsar_subscription_delayed_in_last_mutable_queue", (), self.mutable_size))
+        return found

@@ -8,8 +8,10 @@ from seglog._kernels.due_rows import DueRows
 from seglog._kernels.due_runs import DueRuns
 from seglog._kernels.pending_set import PendingSet
 from seglog.clock import Clock, SystemClock
+from seglog.counters import Metric, Sample
 from seglog.delayed.amendments import Amendments
 from seglog.delayed.config import DelayedDeliveryConfig
+from seglog.delayed.metrics import METRICS
 from seglog.delayed.tracker import Counts, DelayedDeliveryTracker, DelayedMessage, Messages, Positions
 from seglog.errors import InvalidArgumentError, TooManyDelayedError
 
@@ -20,6 +22,8 @@ PUSHED, LATE, FIRST_BUCKET = 0, 1, 2
 MAX_TIME = 2**63 - 1
 
 Column = memoryview
+# `list` is a method below.
+Samples = list[Sample]
 
 
 class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
@@ -166,6 +170,29 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
     def memory_usage(self) -> int:
         """Bytes that rows of messages take; bitmaps are left out."""
         return self._runs.memory_bytes
+
+    # --- numbers ---------------------------------------------------------------------------
+
+    @property
+    def metrics(self) -> Sequence[Metric]:
+        """What `samples` may give: name, type and labels."""
+        return METRICS
+
+    def samples(self) -> Samples:
+        """The present values of METRICS, without a lock. Where all subscriptions share this tracker, none is said of a
+        subscription."""
+        found = [Sample("pulsar_delayed_delivery_tracker_memory_usage", (), self.memory_usage)]
+        if not self._config.shared_index:
+            found += (
+                Sample("pulsar_subscription_delayed", (), self._delayed),
+                Sample("pulsar_subscription_delayed_in_memory", (), self._in_memory),
+            )
+        return found
+
+    @property
+    def _in_memory(self) -> int:
+        """Messages of which a row is in memory; stale rows are not always told apart."""
+        return min(len(self._runs), self._delayed)
 
     # --- decisions about single messages -----------------------------------------------------
 
