@@ -139,6 +139,19 @@ def test_the_minute_index_of_a_checked_segment_is_made_anew_where_it_is_configur
     assert logs[0].with_suffix(".time.index").stat().st_size > 12
 
 
+@pytest.mark.parametrize("raw", [None, bytes(13)], ids=["missing", "no entries"])
+def test_a_clean_open_makes_a_minute_index_that_is_configured_and_cannot_be_used(copy_of, raw):
+    directory = copy_of("txn-v2-k391")
+    config = LogConfig.of({"index.interval.bytes": INTERVAL, "time.index.minute.enabled": True})
+    logs = sorted(directory.glob("*.log"))
+    for log in logs if raw is not None else ():
+        log.with_suffix(".time.index").write_bytes(raw)
+    load(OsFileSystem(), directory, config, clean=True, now_ms=0)
+    for log in logs:
+        with closing(Segment(log)) as segment:
+            assert log.with_suffix(".time.index").read_bytes() == index_bytes(segment, config).minute_index
+
+
 @pytest.mark.parametrize(("recovery_point", "is_found"), [(0, True), (69, True), (70, False), (136, False)])
 def test_what_lies_below_the_segment_of_the_recovery_point_is_not_read(copy_of, recovery_point, is_found):
     directory = copy_of("v1-none-ct-k391--flip-earlier-seg", "corrupt")

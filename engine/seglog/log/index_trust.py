@@ -13,6 +13,7 @@ from seglog._kernels.batch_survey import first_disorder
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.status import Status
 from seglog._kernels.window import Window
+from seglog.config import LogConfig
 from seglog.format import names
 from seglog.fs.mapping import Mapping
 from seglog.fs.refusals import refusals
@@ -23,18 +24,24 @@ from seglog.segment.time_index import TimeIndex
 _OFFSET_ENTRY = struct.Struct(">ii")        # relative offset, position
 
 
-def indexes_are_sound(files: SegmentFiles, index_interval_bytes: int) -> bool:
-    """May the .index and .timeindex be taken as they are? Else they are to be rebuilt from the log.
+def indexes_are_sound(files: SegmentFiles, config: LogConfig) -> bool:
+    """May the index files be taken as they are? Else they are to be rebuilt from the log.
 
     Not where one is missing, no multiple of the entry size, ends in zeros that were preallocated, leads past the end
-    of the log, or is empty beside a log that wants an entry.
+    of the log, or is empty beside a log that wants an entry. The minute index is a hint, which a search verifies: it
+    has to be there, where it is configured, and to consist of entries.
     """
+    index_interval_bytes = config.index_interval_bytes
     offset_index = files.indexes.get(names.OFFSET_INDEX_SUFFIX)
     time_index = files.indexes.get(names.TIME_INDEX_SUFFIX)
     if offset_index is None or time_index is None:
         return False
     if offset_index.size_bytes % OffsetIndex.ENTRY_SIZE or time_index.size_bytes % TimeIndex.ENTRY_SIZE:
         return False
+    if config.time_index_minute_enabled:
+        minute_index = files.indexes.get(names.MINUTE_INDEX_SUFFIX)
+        if minute_index is None or minute_index.size_bytes % TimeIndex.ENTRY_SIZE:
+            return False
     offset_entries = offset_index.size_bytes // OffsetIndex.ENTRY_SIZE
     time_entries = time_index.size_bytes // TimeIndex.ENTRY_SIZE
     # Entries lie further apart than the interval. (Than that of their time: an answer that costs one read.)

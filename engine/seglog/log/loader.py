@@ -244,17 +244,17 @@ def _first_to_check(plan: LoadPlan, recovery_point: int) -> int:
     if not segments:
         return 0
     active = segments[-1]
-    if indexes_are_sound(active.files, plan.config.index_interval_bytes):
+    if indexes_are_sound(active.files, plan.config):
         active.next_offset = sound_end(active.files)
     return len(segments) if active.next_offset is not None else len(segments) - 1
 
 
 def _check(plan: LoadPlan, first: int) -> None:
     """Read the logs from the slot `first` on, and those before it whose indexes are not to be used."""
-    interval, segments = plan.config.index_interval_bytes, plan.segments
+    segments = plan.segments
     to_check = [
         slot for slot, segment in enumerate(segments)
-        if slot >= first or (segment.next_offset is None and not indexes_are_sound(segment.files, interval))
+        if slot >= first or (segment.next_offset is None and not indexes_are_sound(segment.files, plan.config))
     ]
     ends = [segment.base_offset for segment in segments[1:]] + [names.MAX_OFFSET]
     checks = check_segments(
