@@ -204,6 +204,21 @@ def test_a_segment_is_left_when_its_first_record_is_too_old(path, clock):
         assert segment_bases(path) == [0, 2]
 
 
+def test_an_append_of_more_batches_than_the_index_has_room_for_begins_a_segment(path):
+    """As a follower gets them: bare messages of v1, each of which may ask for an entry."""
+    config = {"segment.index.bytes": 64, "index.interval.bytes": 1}
+    with seglog.open(path, config=config) as log:
+        def follow(count):
+            raw = seglog.build_batch([(None, b"v" * 100)] * count, magic=1, base_offset=log.log_end_offset)
+            return log.append_batch(raw, assign_offsets=False).first_offset
+
+        assert (follow(6), follow(6)) == (0, 6)
+        assert segment_bases(path) == [0, 6]
+        with pytest.raises(InvalidArgumentError, match="full"):
+            follow(20)
+        assert (follow(1), log.log_end_offset) == (12, 13)
+
+
 # --- cutting ---------------------------------------------------------------------------------------
 
 
@@ -247,6 +262,21 @@ def test_truncating_inside_of_a_batch_takes_the_whole_batch(path):
         log.append_many([(None, b"a"), (None, b"b"), (None, b"c")])
         assert log.truncate_to(2) == 1
         assert values(log) == [b"x"]
+
+
+def test_truncating_never_ends_below_the_log_start(path):
+    """Where the start lies inside of a batch, which goes as a whole."""
+    with seglog.open(path) as log:
+        log.append(b"x")
+        log.append_many([(None, b"a"), (None, b"b"), (None, b"c")])
+        log.delete_records(2)
+        assert log.truncate_to(3) == log.log_start_offset == log.log_end_offset == 2
+        assert segment_bases(path) == [2]
+        assert values(log) == []
+    with seglog.open(path) as log:
+        assert log.recovery.lost == ()
+        assert log.append(b"y") == 2
+        assert values(log) == [b"y"]
 
 
 def test_a_reader_goes_on_in_what_was_truncated(five):

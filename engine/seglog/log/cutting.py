@@ -2,7 +2,7 @@
 
 In an order of durable steps such that a crash after any of them leaves a directory which Kafka and we open.
 """
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from seglog._kernels.segment_scan import BatchTable
@@ -22,8 +22,9 @@ class LogCutter(LogAppender):
     def truncate_to(self, offset: int) -> int:
         """Take back every record from `offset` on. Returns the new log end offset.
 
-        A batch goes as a whole: where `offset` lies inside of one, its first offset is the new end. Readers that are in
-        the removed part go on to its end, new ones get OffsetOutOfRangeError. (UnifiedLog.truncateTo)
+        A batch goes as a whole: where `offset` lies inside of one, its first offset is the new end; never less than the
+        log start offset, where an empty log begins anew. Readers that are in the removed part go on to its end, new
+        ones get OffsetOutOfRangeError. (UnifiedLog.truncateTo)
 
         Raises OffsetOutOfRangeError below the log start offset, LogClosedError, LogFailedError.
         """
@@ -62,16 +63,33 @@ class LogCutter(LogAppender):
         for segment in reversed(extent.segments[slot + 1 :]):
             remove_segments(self.fs, self.path, [segment.path])
         cut_segment(self.fs, cut.path, position, offset)
-        self._next_offset = self._durable_offset = self._sealed(cut.path).next_offset
+        end = self._sealed(cut.path).next_offset
+        self._next_offset = self._durable_offset = max(end, extent.log_start_offset)
         self._put_recovery_point(min(self._recovery_point, self._next_offset))
         self._epoch_cache.truncate_from_end(self._next_offset)
         self._is_epoch_due = True
-        self._take_up(list(extent.segments[:slot]), cut.base_offset, position, extent.log_start_offset)
+        if end < extent.log_start_offset:
+            self._begin_anew(extent.segments[: slot + 1], extent.log_start_offset)
+        else:
+            self._take_up(list(extent.segments[:slot]), cut.base_offset, position, extent.log_start_offset)
         self._producers = rebuild(
             self._snapshots, [segment.base_offset for segment in self.segments], self._tables_from,
             log_start_offset=extent.log_start_offset, log_end_offset=self._next_offset,
             now_ms=self._now_ms(), expiration_ms=self.config.producer_id_expiration_ms,
         )
+
+    def _begin_anew(self, hidden: Sequence[Segment], log_start_offset: int) -> None:
+        """All that is left lies below the log start offset: no segment is, but for an empty one there.
+
+        Also what the loader makes of it, whatever a crash leaves. (LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd)
+        """
+        for segment in reversed(hidden):
+            segment.retire()
+            remove_segments(self.fs, self.path, [segment.path])
+        active = SegmentAppender.create(
+            self.fs, self.path, log_start_offset, self.config, self._now_ms(), jitter_ms=self._jitter_ms()
+        )
+        self._use(active, [], log_start_offset)
 
     def _tables_from(self, offset: int) -> Iterator[BatchTable]:
         return (table for _, table in self.tables(offset, check_crc=False))

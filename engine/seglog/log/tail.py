@@ -15,7 +15,7 @@ from pathlib import Path
 from seglog._kernels.batch_encode import EncodedBatch
 from seglog.clock import Clock
 from seglog.config import Fsync, LogConfig
-from seglog.errors import LogFailedError, RecordTooLargeError, SeglogError
+from seglog.errors import InvalidArgumentError, LogFailedError, RecordTooLargeError, SeglogError
 from seglog.format.compression import decompressor
 from seglog.format.validate import Assigned
 from seglog.fs.files import FileSystem
@@ -156,18 +156,21 @@ class LogTail(LogReader):
         first, last, table = assigned.first_offset, assigned.last_offset, assigned.table
         size = len(assigned.raw)
         active = self._active
+        follows = origin is Origin.REPLICATION and table[0].magic < 2
+        base_offset = new_base_offset(None if follows else first, last, self._next_offset)
         if active.should_roll(size, assigned.max_timestamp, last, now_ms):
-            follows = origin is Origin.REPLICATION and table[0].magic < 2
-            active = self._roll_for(size, new_base_offset(None if follows else first, last, self._next_offset))
+            active = self._roll_for(size, base_offset)
         if origin is Origin.REPLICATION:
             for batch in table:
                 self._begin(batch.leader_epoch, batch.base_offset)
         elif self._is_epoch_due:
             self._begin(self.leader_epoch, first)
         try:
-            active.append(assigned.raw, table)
+            active = self._append_table(active, assigned, base_offset)
             for aborted in self._producers.apply(update) if update is not None else ():
                 active.add_aborted(aborted)
+        except InvalidArgumentError:
+            raise           # nothing was written
         except BaseException as error:
             self._fail(error)
             raise
@@ -179,6 +182,20 @@ class LogTail(LogReader):
         else:
             self._published.at = end
             self._producers.on_high_watermark_updated(end.next_offset)
+
+    def _append_table(self, active: SegmentAppender, assigned: Assigned, base_offset: int) -> SegmentAppender:
+        """Write batches of one append; where they ask for more index entries than are left, into a new segment.
+
+        Raises InvalidArgumentError where no segment has so many.
+        """
+        try:
+            active.append(assigned.raw, assigned.table)
+        except InvalidArgumentError:
+            if active.size_bytes == 0:
+                raise
+            active = self._roll(base_offset)
+            active.append(assigned.raw, assigned.table)
+        return active
 
     def _before_change(self) -> None:
         """Whoever opens the directory next must not take it for clean. Cheap from the second call on."""
