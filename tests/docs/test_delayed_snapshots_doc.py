@@ -25,8 +25,8 @@ def example(directory):
     tracker.cancel(3, 9)
     tracker.close()
     lines = [
-        "Messages 8 and 9 of ledger 3 were sealed into a bucket when the first message of ledger 4 came; then message 9 was",
-        "cancelled.",
+        "Messages 8 and 9 of ledger 3 were sealed into a bucket when the first message of ledger 4 came; then",
+        "message 9 was cancelled.",
         "",
     ]
     for path in sorted(directory.iterdir()):

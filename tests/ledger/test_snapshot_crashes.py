@@ -1,4 +1,4 @@
-"""Crashes while buckets are sealed, merged and deleted: each message is delivered once, and no snapshot is left over."""
+"""Crashes while buckets are sealed, merged and deleted: each message is delivered once, no snapshot is left over."""
 import os
 import random
 import signal
