@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from seglog import open as seglog_open
+from seglog import open_dir
 from seglog.errors import LogLockedError
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import EXCLUSIVE, SHARED, holder, is_locked, lock_log_dir
@@ -89,6 +91,27 @@ def test_a_jvm_that_is_killed_holds_nothing(tmp_path):
     jvm.process.wait()
     jvm.close()
     lock_log_dir(FS, tmp_path).release()
+
+
+def test_a_jvm_is_refused_while_a_log_is_open_and_a_log_while_a_jvm_holds(tmp_path, jvm):
+    path = tmp_path / "orders-0"
+    with seglog_open(path) as log:
+        log.append(b"x")
+        assert jvm("tryLock", tmp_path / ".lock") == "refused"
+        with open_dir(tmp_path) as logs:
+            assert logs.partitions() == [("orders", 0)]
+        assert jvm("tryLock", tmp_path / ".lock") == "refused"      # closing one handle of the file dropped nothing
+        log.append(b"y")
+    assert jvm("tryLock", tmp_path / ".lock") == "locked"
+    before = contents(tmp_path)
+    for refused in (lambda: seglog_open(path), lambda: seglog_open(tmp_path / "new-0"), lambda: open_dir(tmp_path)):
+        with pytest.raises(LogLockedError, match=f"locked by process {jvm.process.pid} "):
+            refused()
+    assert contents(tmp_path) == before
+    assert not (tmp_path / "new-0").exists()
+    assert jvm("release") == "released"
+    with seglog_open(path) as log:
+        assert [record.value for record in log.read()] == [b"x", b"y"]
 
 
 # --- the command line ----------------------------------------------------------------------

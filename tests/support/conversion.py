@@ -80,27 +80,25 @@ def _encoded(name, data):
     return {name: None if data is None else base64.b64encode(data).decode()}
 
 
+def row_of(record, *, control=False):
+    """A record with the fields of golden expected.jsonl that a conversion keeps."""
+    return {
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "timestamp_type": {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}[record.timestamp_type],
+        **_encoded("key", record.key),
+        **_encoded("value", record.value),
+        "headers": [
+            [key, None if value is None else base64.b64encode(value).decode()] for key, value in record.headers
+        ],
+        "control": control,
+    }
+
+
 def rows(directory):
-    """The records of a partition directory, control records too, with the fields of golden expected.jsonl that a
-    conversion keeps.
-    """
+    """The records of a partition directory, control records too."""
     with Partition(directory) as partition:
-        return [
-            {
-                "offset": record.offset,
-                "timestamp": record.timestamp,
-                "timestamp_type": {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}[record.timestamp_type],
-                **_encoded("key", record.key),
-                **_encoded("value", record.value),
-                "headers": [
-                    [key, None if value is None else base64.b64encode(value).decode()]
-                    for key, value in record.headers
-                ],
-                "control": batch.is_control,
-            }
-            for batch in partition.batches(0)
-            for record in batch
-        ]
+        return [row_of(record, control=batch.is_control) for batch in partition.batches(0) for record in batch]
 
 
 def kept(row):

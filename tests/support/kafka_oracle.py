@@ -44,6 +44,72 @@ class Boot:
     messages: str  # what Kafka logged
 
 
+@dataclass
+class Consumed:
+    """What a consumer was given, with the field names of golden expected.jsonl, and the offsets it was told."""
+
+    records: list[dict]
+    begin: int
+    end: int    # of committed records, the last stable offset
+
+
+class Serving:
+    """A broker, single node, that is started and stopped as often as wanted (Serve.java)."""
+
+    def __init__(self, work: Path, jvm: subprocess.Popen[str]) -> None:
+        self.log_dir = work / "data"
+        self._work = work
+        self._jvm = jvm
+
+    def start(self) -> None:
+        self._ask("start")
+
+    def stop(self) -> None:
+        self._ask("stop")
+
+    def create(self, topic: str, config: Mapping[str, object]) -> None:
+        """A topic of one partition."""
+        self._ask("create", topic, *(f"{key}={value}" for key, value in config.items()))
+
+    def produce(
+        self, partition: str, first: int, count: int, ms: int, *, codec: str = "none",
+        transaction: tuple[str, str] | None = None,
+    ) -> int:
+        """Records number `first` and on, of an idempotent producer. Returns the last one's offset.
+
+        `transaction`: (transactional id, "commit", "abort" or "open").
+        """
+        return self._ask("produce", partition, first, count, ms, codec, *(transaction or ()))["last"]
+
+    def consume(self, partition: str, isolation: str = "read_uncommitted") -> "Consumed":
+        """What a consumer gets from the beginning to the end."""
+        file = self._work / "consumed.jsonl"
+        answer = self._ask("consume", partition, isolation, file)
+        error = answer.get(f"{isolation}_error")
+        if error:
+            raise OracleError(f"{partition}: {error}")
+        return Consumed(_read_lines(file), answer[f"{isolation}_begin"], answer[f"{isolation}_end"])
+
+    def times(self, partition: str, timestamps: Iterable[int]) -> list[tuple[int, int] | None]:
+        """offsetsForTimes: (offset, timestamp) of the first record as late as each, in log order."""
+        return [found and tuple(found) for found in self._ask("times", partition, *timestamps)["times"]]
+
+    def delete_records(self, partition: str, before: int) -> None:
+        self._ask("delete", partition, before)
+
+    def _ask(self, *words: object) -> dict:
+        self._jvm.stdin.write(" ".join(map(str, words)) + "\n")
+        self._jvm.stdin.flush()
+        line = self._jvm.stdout.readline()
+        while line and not line.startswith("{"):        # StorageTool says something too
+            line = self._jvm.stdout.readline()
+        answer = json.loads(line) if line else {"error": "it ended"}
+        if "error" in answer:
+            messages = (self._work / "messages").read_text()[-4000:]
+            raise OracleError(f"{' '.join(map(str, words[:2]))}: {answer['error']}\n{messages}")
+        return answer
+
+
 class KafkaOracle:
     """The classes of one Kafka version.
 
@@ -130,6 +196,23 @@ class KafkaOracle:
             summary=summary,
             messages=done.stderr,
         )
+
+    @contextmanager
+    def serving(self, work: Path) -> Iterator["Serving"]:
+        """A real broker on command, with its log dir in `work/data`; what is there already it takes up.
+
+        It dies at the end of the block where it was not stopped.
+        """
+        work.mkdir(parents=True, exist_ok=True)
+        with (
+            open(work / "messages", "ab") as messages,
+            subprocess.Popen(
+                self._command("Serve", str(work)),
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=messages, text=True,
+            ) as jvm,
+        ):  # fmt: skip
+            yield Serving(work, jvm)
+            jvm.stdin.close()
 
     @contextmanager
     def lock_held(self, file: Path) -> Iterator[None]:

@@ -14,7 +14,7 @@ class Broker {
   private final Properties properties = new Properties();
   private KafkaRaftServer server;
 
-  /** Formats the storage; start() starts it, as often as wanted. */
+  /** Formats the storage where that was not done yet; start() starts it, as often as wanted. */
   Broker(File work) throws Exception {
     logDir = new File(work, "data");
     logDir.mkdirs();
@@ -45,6 +45,7 @@ class Broker {
     try (FileOutputStream out = new FileOutputStream(file)) {
       properties.store(out, null);
     }
+    if (new File(logDir, "meta.properties").exists()) return;
     String[] format = {"format", "-t", Uuid.randomUuid().toString(), "-c", file.getPath()};
     int status = kafka.tools.StorageTool.execute(format, System.err);
     if (status != 0) throw new IllegalStateException("StorageTool format ended with " + status);
@@ -75,14 +76,17 @@ class Broker {
 
   /** Topics with as many partitions as given; returns when their directories are there. */
   void createTopics(Map<String, Integer> partitions) throws Exception {
+    createTopics(partitions, Map.of());
+  }
+
+  void createTopics(Map<String, Integer> partitions, Map<String, String> config) throws Exception {
     Properties client = new Properties();
     client.put("bootstrap.servers", bootstrap);
+    Map<String, String> all = new HashMap<>(Map.of("retention.ms", "-1", "max.message.bytes", "2000000"));
+    all.putAll(config);
     List<NewTopic> topics = new ArrayList<>();
     partitions.forEach(
-        (topic, count) ->
-            topics.add(
-                new NewTopic(topic, count, (short) 1)
-                    .configs(Map.of("retention.ms", "-1", "max.message.bytes", "2000000"))));
+        (topic, count) -> topics.add(new NewTopic(topic, count, (short) 1).configs(all)));
     try (Admin admin = Admin.create(client)) {
       admin.createTopics(topics).all().get(60, TimeUnit.SECONDS);
     }

@@ -82,8 +82,7 @@ class Consume implements Closeable {
     for (long target : targets) {
       Json answer = new Json().with("target", target);
       try {
-        OffsetAndTimestamp found =
-            consumer.offsetsForTimes(Map.of(partition, target)).get(partition);
+        OffsetAndTimestamp found = at(target);
         answer.with(
             "result",
             found == null
@@ -97,6 +96,11 @@ class Consume implements Closeable {
       answers.add(answer);
     }
     return answers;
+  }
+
+  /** offsetsForTimes of one time: null where no record is as late. */
+  OffsetAndTimestamp at(long timestamp) {
+    return consumer.offsetsForTimes(Map.of(partition, timestamp)).get(partition);
   }
 
   private Long firstFrom(long offset) {
