@@ -27,7 +27,7 @@ COMMANDS = {
     "dump": "Records, batches, index entries, checkpoints.",
     "verify": "Check a log against its checksums, its indexes and itself.",
     "seek": "Find the batch and the record at an offset or a time.",
-    "convert": "Rewrite a partition in another record format, with a proof.",
+    "convert": "Rewrite partitions in another record format, with a proof.",
     "recover": "List what a damaged log would lose, or recover it.",
     "index": "Check the index files, or rebuild them from the log.",
     "stats": "Batch sizes, codecs, timestamps, indexes, producers, who wrote it.",
@@ -140,7 +140,7 @@ def cli() -> None:
     """Read, verify and convert the partition directories of a Kafka broker, without the broker.
 
     PATH is a partition directory (orders-0), one of its .log files, or the log dir above them.
-    Nothing is changed but by `convert`, which writes a new directory, and `index rebuild`.
+    Nothing is changed but by `convert`, which writes new directories, and `index rebuild`.
     """
 
 

@@ -1,11 +1,12 @@
-"""What `seglog convert` says of one partition: its plan, its result, its losses; as text and as JSON lines."""
+"""What `seglog convert` says of one partition (plan, result, losses) and of many; as text and as JSON lines."""
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from seglog.upkeep.conversion_plan import FormatCount, Plan, Result
+from seglog.upkeep.conversion_report import PartitionRow
 from seglog.upkeep.proof import PROOF_FILE
 
 from . import report
@@ -56,7 +57,60 @@ def _format_fields(f: FormatCount) -> dict[str, Any]:
     return {"magic": f.magic, "codec": f.codec, "batches": f.batches, "bytes": f.size_bytes, "records": f.records}
 
 
+def print_row(row: PartitionRow) -> None:
+    report.print_json("partition", **{**asdict(row), "ratio": row.ratio})
+
+
+def print_summary(rows: Sequence[PartitionRow]) -> None:
+    """The last line of a run over many partitions."""
+    known = [row.bytes_out for row in rows if row.bytes_out is not None]
+    report.print_json(
+        "summary", partitions=len(rows), **{status: len(rows_of(rows, status)) for status in STATUSES},
+        records=sum(row.records or 0 for row in rows), bytes_in=sum(row.bytes_in for row in rows), bytes_out=sum(known),
+    )
+
+
 # --- text --------------------------------------------------------------------------------
+
+
+STATUSES = ("converted", "planned", "skipped", "failed")
+
+
+def rows_of(rows: Sequence[PartitionRow], status: str) -> list[PartitionRow]:
+    return [row for row in rows if row.status == status]
+
+
+def rows_text(rows: Sequence[PartitionRow], to: int) -> Iterable[str]:
+    """A line for each partition and one for all, then what failed, what is lost, what to know."""
+    lines = [
+        [
+            row.partition, row.status, str(row.segments), "-" if row.records is None else f"{row.records:,}",
+            report.size(row.bytes_in), "-" if row.bytes_out is None else report.size(row.bytes_out),
+            "-" if row.ratio is None else f"{row.ratio:.2f}", f"{row.seconds:.1f}", (row.digest or "-")[:16],
+        ]
+        for row in rows
+    ]
+    known = [row for row in rows if row.bytes_out is not None]
+    bytes_in, bytes_out = sum(row.bytes_in for row in known), sum(row.bytes_out or 0 for row in known)
+    lines.append([
+        "total", ", ".join(f"{len(found)} {status}" for status in STATUSES if (found := rows_of(rows, status))),
+        str(sum(row.segments for row in rows)), f"{sum(row.records or 0 for row in rows):,}",
+        report.size(sum(row.bytes_in for row in rows)), report.size(bytes_out),
+        f"{bytes_out / bytes_in:.2f}" if bytes_in else "-", f"{sum(row.seconds for row in rows):.1f}", "",
+    ])
+    head = ("partition", "status", "segments", "records", "bytes", f"as v{to}", "ratio", "seconds", "digest")
+    yield report.table(head, lines, left=(0, 1, 8), total=True)
+    for row in rows:
+        lost = [f"{count:,} {what}" for count, what in row.losses.kinds] if row.losses else []
+        if row.losses and row.losses.undecided_records:
+            lost.append(row.losses.undecided_words)
+        if lost:
+            yield f"no place in v{to}: {row.partition}: {'; '.join(lost)}"
+    for row in rows:
+        for warning in row.warnings:
+            yield f"{report.paint('warning:', 'yellow')} {row.partition}: {warning}"
+    for row in rows_of(rows, "failed"):
+        yield f"{report.paint('failed:', 'bold', 'red')} {row.partition}: {row.what} [{row.error}]"
 
 
 def plan_text(plan: Plan, src: Path) -> Iterable[str]:

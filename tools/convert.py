@@ -1,8 +1,11 @@
-"""`seglog convert`: a partition in another record format, in a new directory, with a proof."""
+"""`seglog convert`: a partition, or a log dir of them, in another record format, in a new directory, with a proof."""
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import click
 
@@ -11,15 +14,17 @@ from seglog.format import names
 from seglog.format.compression import Codec
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import OsFileSystem
+from seglog.upkeep.conversion_inputs import finished
 from seglog.upkeep.conversion_profile import Aborted
 from seglog.upkeep.conversion_report import PartitionRow, report_json
-from seglog.upkeep.directory_conversion import convert
+from seglog.upkeep.directory_conversion import Options, plan_conversion
+from seglog.upkeep.log_dir_conversion import convert_log_dir
 from seglog.upkeep.proof import PROOF_FILE
 from seglog.upkeep.throttle import Throttle
 
 from . import report
 from .cli import Command
-from .conversion_report import plan_text, print_json, result_text
+from .conversion_report import plan_text, print_json, print_row, print_summary, result_text, rows_text
 from .options import PATH, SizeType, TimeType, config_option, json_option, progress_option
 
 
@@ -44,6 +49,10 @@ from .options import PATH, SizeType, TimeType, config_option, json_option, progr
               help="Write what became of each partition to FILE, as JSON.")
 @click.option("--proof", "proof_file", metavar="FILE", type=PATH,
               help=f"Write the proof to FILE too. It always stands in DST/{PROOF_FILE}.")
+@click.option("--topic", "topics", metavar="GLOB", multiple=True,
+              help="Of a log dir, only the topics that match. Repeat for more.")
+@click.option("--resume", is_flag=True,
+              help="Leave alone what an earlier run has done, unless its source has changed since.")
 @config_option
 @progress_option
 @json_option
@@ -59,56 +68,109 @@ def command(
     throttle_bytes: int,
     report_file: Path | None,
     proof_file: Path | None,
+    topics: Sequence[str],
+    resume: bool,
     settings: Sequence[tuple[str, str]],
     no_progress: bool,
     as_json: bool,
 ) -> int:
-    """Rewrite the partition directory SRC in another record format, v2 by default, as the new partition directory DST.
+    """Rewrite SRC in another record format, v2 by default: a partition directory as the new partition directory DST, or
+    a log dir as the log dir DST.
 
     Without DST a dry run: the plan, the size to expect, and what an older format has no place for. Offsets, keys,
     values, timestamps and headers stay; each compressed batch and each bare message becomes one v2 batch, as Kafka 4
-    treats old data, so that replicas stay alike. SRC is never changed. DST comes into being whole, after its files
-    were read again and proven equal.
+    treats old data, so that replicas stay alike. SRC is never changed. A target comes into being whole, after its files
+    were read again and proven equal. In a log dir a partition that fails is reported, and the others go on: status 7.
     """
-    if dst is None and proof_file is not None:
-        raise click.UsageError("--proof needs DST: a dry run proves nothing")
-    for file in filter(None, (proof_file, report_file)):
-        _check_output_file(file, src)
     version = to.lower().removeprefix("v")
     if version not in ("0", "1", "2"):
         raise click.BadParameter(f"{to!r} is no format version", param_hint="--to")
+    options = Options(int(version), repack_bytes, codec, delete_horizon_ms, allow_lossy, aborted, dict(settings))
     if src.is_file():
-        raise NotALogError("not a partition directory", file=src, hint="convert takes a whole one, such as orders-0")
-    if src.is_dir() and not names.log_files(src):
         raise NotALogError(
-            "no segment file (<20 digits>.log) in the directory", file=src,
-            hint="convert takes one partition directory, such as orders-0; of a log dir, each by itself",
+            "neither a partition directory nor a log dir", file=src, hint="convert takes a whole one, such as orders-0"
         )
-    began_s = time.monotonic()
-    throttle = Throttle(throttle_bytes)
-    with report.Progress(f"reading {src.name}", enabled=not no_progress) as progress:
-        plan = convert(
-            src, dst, int(version), repack_bytes=repack_bytes, codec=codec, delete_horizon_ms=delete_horizon_ms,
-            allow_lossy=allow_lossy, aborted=aborted, config=dict(settings), progress=throttle.progress(progress),
-        )
-    result = None
-    if dst is not None:
-        with report.Progress(f"converting {src.name}", enabled=not no_progress) as progress:
-            result = plan.run(throttle.progress(progress))
-        if proof_file is not None:
-            write_atomically(OsFileSystem(), proof_file, result.proof.to_json())
+    is_partition = not src.is_dir() or bool(names.log_files(src))
+    if is_partition and topics:
+        raise click.UsageError("--topic chooses partitions of a log dir, and SRC is one partition")
+    if proof_file is not None and (dst is None or not is_partition):
+        raise click.UsageError("--proof needs DST, and one partition: of many, each has its own beside it")
+    if resume and dst is None:
+        raise click.UsageError("--resume needs DST: a dry run leaves nothing to go on with")
+    for file in filter(None, (proof_file, report_file)):
+        _check_output_file(file, src)
+    with _Watch(Throttle(throttle_bytes), enabled=not no_progress) as watch:
+        if is_partition:
+            rows = [_convert_partition(src, dst, options, watch, proof_file, resume=resume, as_json=as_json)]
+        else:
+            rows = []
+            for row in convert_log_dir(src, dst, options, topics=topics, resume=resume, watch=watch):
+                rows.append(row)
+                if as_json:
+                    print_row(row)
     if report_file is not None:
-        seconds = time.monotonic() - began_s
-        row = PartitionRow.of_plan(plan, seconds) if result is None else PartitionRow.of_result(result, seconds)
-        text = report_json(plan.source, plan.target, plan.to, [row])
+        text = report_json(Path(os.path.abspath(src)), dst and Path(os.path.abspath(dst)), options.to, rows)
         write_atomically(OsFileSystem(), report_file, text)
+    if is_partition:
+        return 0
+    if as_json:
+        print_summary(rows)
+    else:
+        print("\n".join(rows_text(rows, options.to)))
+    return report.PARTIAL if any(row.status == "failed" for row in rows) else 0
+
+
+def _convert_partition(
+    src: Path, dst: Path | None, options: Options, watch: "_Watch", proof_file: Path | None, *,
+    resume: bool, as_json: bool,
+) -> PartitionRow:
+    began_s = time.monotonic()
+    proof = finished(src, dst, options.profile(), options.log_config()) if dst is not None and resume else None
+    if dst is not None and proof is not None:
+        row = PartitionRow.of_proof(Path(os.path.abspath(src)), dst, proof)
+        if as_json:
+            print_row(row)
+        else:
+            print(f"{report.printable(str(dst))} was made from this source with these options: nothing to do")
+        return row
+    plan = plan_conversion(src, dst, options, replace=resume, progress=watch("reading", src.name))
+    result = None if dst is None else plan.run(watch("converting", src.name))
+    watch.close()
+    if result is not None and proof_file is not None:
+        write_atomically(OsFileSystem(), proof_file, result.proof.to_json())
     if as_json:
         print_json(plan, result)
     elif result is None or dst is None:
         print("\n".join(plan_text(plan, src)))
     else:
         print("\n".join(result_text(result, src, dst)))
-    return 0
+    seconds = time.monotonic() - began_s
+    return PartitionRow.of_plan(plan, seconds) if result is None else PartitionRow.of_result(result, seconds)
+
+
+class _Watch:
+    """One progress line after the other, held to a rate. A context manager that wipes the last one."""
+
+    def __init__(self, throttle: Throttle, *, enabled: bool) -> None:
+        self._throttle = throttle
+        self._enabled = enabled
+        self._open = ExitStack()
+
+    def __call__(self, phase: str, partition: str) -> Callable[[int, int], None]:
+        self.close()
+        progress = self._open.enter_context(report.Progress(f"{phase} {partition}", enabled=self._enabled))
+        return self._throttle.progress(progress)
+
+    def close(self) -> None:
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def _check_output_file(file: Path, src: Path) -> None:

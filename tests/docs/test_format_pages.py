@@ -365,7 +365,9 @@ def conversion_proof():
     text = text.replace(proof["source"], "/data/old/orders-0").replace(proof["target"], "/data/new/orders-0")
     text = text.replace(f'"seglog": "{proof["seglog"]}"', '"seglog": "0.1"')
     text = text.replace(f'"crc32c": {proof["crc32c"]}', '"crc32c": 1234567890')
-    return block(f"kafka.tar.gz: cases/{name}/{name}-0", text.splitlines(), "converted; paths and checksum are made up")
+    text = text.replace(proof["made_from"], "0123456789abcdef" * 4)
+    note = "converted; paths, `made_from` and checksum are made up"
+    return block(f"kafka.tar.gz: cases/{name}/{name}-0", text.splitlines(), note)
 
 
 def conversion_report():

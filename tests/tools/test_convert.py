@@ -300,3 +300,50 @@ def test_a_throttle_waits_for_what_was_done(source, target, monkeypatch):
     size_bytes = sum(path.stat().st_size for path in source.glob("*.log"))
     # Read for the plan, converted, proven.
     assert sum(slept) == pytest.approx(3 * size_bytes / 1024, rel=0.01)
+
+
+# --- a log dir -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def logs(golden_kafka, tmp_path):
+    for n, name in enumerate(["v1-none-ct-k391", "txn-v2-k391", "v0-gzip-ct-k391"]):
+        shutil.copytree(partition_of(golden_kafka / "cases" / name), tmp_path / f"logs/orders-{n}")
+    return tmp_path / "logs"
+
+
+def test_a_log_dir_has_a_row_for_each_partition(logs, tmp_path):
+    *rows, summary = seglog_json("convert", logs, tmp_path / "made", "--report", tmp_path / "out.json")
+    assert [(row["type"], row["partition"], row["status"]) for row in rows] == [
+        ("partition", f"orders-{n}", "converted") for n in range(3)
+    ]
+    assert (summary["partitions"], summary["converted"], summary["failed"]) == (3, 3, 0)
+    assert [row["digest"] for row in rows_of(tmp_path / "out.json")] == [row["digest"] for row in rows]
+    assert "3 skipped" in seglog("convert", logs, tmp_path / "made", "--resume").stdout
+
+
+def test_one_that_fails_is_status_7(logs, tmp_path):
+    result = seglog("convert", logs, tmp_path / "made", "--to", 1, "--codec", "none", status=7)
+    assert "2 converted, 1 failed" in result.stdout
+    assert "failed: orders-1: format v1 has no place for" in result.stdout
+    assert "[unsupported_for_message_format]" in result.stdout
+
+
+def test_a_dry_run_over_a_log_dir_lists_losses(logs):
+    text = seglog("convert", logs, "--to", 1, "--codec", "none").stdout
+    assert "3 planned" in text
+    assert "no place in v1: orders-1:" in text
+
+
+@pytest.mark.parametrize("wrong", [["--proof", "p.json"], ["--topic", "nothing*"]])
+def test_what_makes_no_sense_for_a_log_dir_is_status_2(logs, tmp_path, wrong):
+    seglog("convert", logs, tmp_path / "made", *wrong, status=2)
+
+
+def test_a_partition_that_is_done_is_left_alone(source, target):
+    seglog("convert", source, target)
+    assert "nothing to do" in seglog("convert", source, target, "--resume").stdout
+    line, = seglog_json("convert", source, target, "--resume")
+    assert (line["type"], line["status"]) == ("partition", "skipped")
+    seglog("convert", source, target, status=2)
+    assert seglog_json("convert", source, target, "--resume", "--codec", "gzip")[-1]["proven"]

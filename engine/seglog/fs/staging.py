@@ -46,21 +46,23 @@ class Staging:
     writer that would take the name meanwhile, and the sweep of `remove_leftovers`.
     """
 
-    def __init__(self, fs: FileSystem, path: Path, target: Path) -> None:
+    def __init__(self, fs: FileSystem, path: Path, target: Path, *, replace: bool = False) -> None:
         self.path = path
         self.target = target
         self._fs = fs
+        self._replace = replace
         self._files: dict[str, WritableFile] = {}
         self._published = False
         self._discarded = False
 
     @classmethod
-    def of_partition(cls, fs: FileSystem, target: AnyPath) -> Self:
+    def of_partition(cls, fs: FileSystem, target: AnyPath, *, replace: bool = False) -> Self:
         """A staging for the partition directory `target` in its log dir, which exists.
 
-        Raises InvalidArgumentError where the target exists or its name is no partition's.
+        `replace`: where the target exists, publish() exchanges the two in one step, and what was there is removed.
+        Raises InvalidArgumentError where the target exists otherwise, or its name is no partition's.
         """
-        target = _free(target)
+        target = Path(os.path.abspath(target)) if replace else _free(target)
         if _PARTITION.fullmatch(target.name) is None:
             raise InvalidArgumentError(
                 f"{target.name!r} is no name for a partition directory", file=target,
@@ -78,8 +80,8 @@ class Staging:
             except StorageError:
                 pass        # another file system, or not ours to write: inside is good, too
             else:
-                return cls(fs, beside, target)
-        return cls(fs, inside, target)
+                return cls(fs, beside, target, replace=replace)
+        return cls(fs, inside, target, replace=replace)
 
     @classmethod
     def beside(cls, fs: FileSystem, target: AnyPath) -> Self:
@@ -107,16 +109,23 @@ class Staging:
     def publish(self) -> None:
         """Sync whatever is not yet, then give the directory its name, durably.
 
-        Raises InvalidArgumentError where somebody took the name meanwhile. Where the very last sync
-        fails the target is whole, but may be gone again after a crash; the StorageError says which.
+        Raises InvalidArgumentError where somebody took the name meanwhile, StorageError where one is to be replaced
+        and the file system cannot exchange names. Where the very last sync fails the target is whole, but may be
+        gone again after a crash; the StorageError says which.
         """
         self._sync_all()
-        _free(self.target)
-        self._fs.rename(self.path, self.target)
+        replaced = self._replace and self.target.is_dir()
+        if replaced:
+            self._fs.exchange(self.path, self.target)
+        else:
+            _free(self.target)
+            self._fs.rename(self.path, self.target)
         self._published = True
         self._fs.sync_directory(self.target.parent)
         if self.path.parent != self.target.parent:
             self._fs.sync_directory(self.path.parent)
+        if replaced:
+            _remove_tree(self._fs, self.path)
 
     def discard(self) -> None:
         """Remove what was built. Nothing after publish(). May be called twice."""

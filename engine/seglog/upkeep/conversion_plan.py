@@ -20,6 +20,7 @@ from seglog.segment.roll import RELATIVE_OFFSET_MAX
 from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction
 from seglog.upkeep.conversion_forecast import Forecast
+from seglog.upkeep.conversion_inputs import made_from
 from seglog.upkeep.conversion_losses import Losses, LossSurvey
 from seglog.upkeep.conversion_profile import Profile
 from seglog.upkeep.proof import Proof
@@ -83,6 +84,7 @@ class Plan:
     `left_behind` names what lies in the source and is not carried over; `warnings` say what to know before; `losses`
     is what format v0 or v1 has no place for. `target_end_offset` is the log end offset of the result: lower than the
     source's where nothing is carried over of what stands last. `dropped` are transactions that are left out.
+    `replace`: an older result of a conversion gives way.
     """
 
     source: Path
@@ -96,6 +98,7 @@ class Plan:
     warnings: tuple[str, ...]
     losses: Losses
     target_end_offset: int
+    replace: bool
     dropped: tuple[AbortedTransaction, ...] = field(repr=False, compare=False)
     fs: FileSystem = field(repr=False, compare=False)
     carry_out: "Callable[[Plan, Progress | None], Result]" = field(repr=False, compare=False)
@@ -114,6 +117,10 @@ class Plan:
     @property
     def log_end_offset(self) -> int:
         return self.segments[-1].next_offset
+
+    def made_from(self) -> str:
+        """See conversion_inputs.made_from; as of now."""
+        return made_from(self.source, self.profile, self.config)
 
     def run(self, progress: Progress | None = None) -> "Result":
         """Convert, prove and put the target in place. See `seglog.convert`."""
@@ -156,6 +163,7 @@ def make_plan(
     carry_out: Callable[[Plan, Progress | None], Result],
     progress: Progress | None,
     allow_lossy: bool = False,
+    replace: bool = False,
 ) -> Plan:
     """Read the source and say what `carry_out` would do. Raises as `seglog.convert`."""
     names_found = _names_in(source)
@@ -196,6 +204,7 @@ def make_plan(
         ),
         losses=losses,
         target_end_offset=end_offset,
+        replace=replace,
         dropped=survey.dropped,
         fs=fs,
         carry_out=carry_out,

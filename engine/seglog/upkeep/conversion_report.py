@@ -9,7 +9,10 @@ from typing import Literal
 
 from seglog.errors import SeglogError
 from seglog.format.checked_json import format_json
+from seglog.format.names import log_files
+from seglog.upkeep.conversion_losses import Losses
 from seglog.upkeep.conversion_plan import Plan, Result
+from seglog.upkeep.proof import Proof
 
 VERSION = 1
 _FORMAT = "seglog-conversion-report"
@@ -18,8 +21,9 @@ _FORMAT = "seglog-conversion-report"
 class PartitionRow:
     """One partition. Sizes are those of .log files; `bytes_out` of a plan is its forecast.
 
-    "planned": a dry run; "skipped": a run before has done it. `digest` is Proof.sha256, the same for source and target.
-    `error` is the code of what stopped it, `what` in words.
+    "planned": a dry run; "skipped": a run before has done it. `digest` is Proof.sha256, of source and target.
+    `losses` is what the format has no place for, where that was counted. `error` is the code of what stopped it, `what`
+    says it in words.
     """
 
     partition: str
@@ -31,6 +35,7 @@ class PartitionRow:
     seconds: float = 0.0
     digest: str | None = None
     retried: int = 0
+    losses: Losses | None = None
     warnings: tuple[str, ...] = ()
     error: str | None = None
     what: str | None = None
@@ -44,7 +49,7 @@ class PartitionRow:
     def of_plan(cls, plan: Plan, seconds: float) -> "PartitionRow":
         return cls(
             plan.source.name, "planned", segments=len(plan.segments), bytes_in=plan.size_bytes,
-            bytes_out=plan.forecast_bytes, seconds=seconds, warnings=plan.warnings,
+            bytes_out=plan.forecast_bytes, seconds=seconds, losses=plan.losses, warnings=plan.warnings,
         )
 
     @classmethod
@@ -52,12 +57,25 @@ class PartitionRow:
         return cls(
             result.plan.source.name, "converted", segments=len(result.segments), records=result.proof.records,
             bytes_in=result.plan.size_bytes, bytes_out=result.size_bytes, seconds=seconds, digest=result.proof.sha256,
-            warnings=result.warnings,
+            losses=result.plan.losses, warnings=result.warnings,
+        )
+
+    @classmethod
+    def of_proof(cls, source: Path, target: Path, proof: Proof) -> "PartitionRow":
+        """Of what an earlier run has done."""
+        files = [target / file for segment in proof.segments for file in segment.target.files]
+        return cls(
+            source.name, "skipped", segments=len(files), records=proof.records, bytes_in=_size_of(log_files(source)),
+            bytes_out=_size_of(files), digest=proof.sha256,
         )
 
     @classmethod
     def of_error(cls, partition: str, error: SeglogError, seconds: float) -> "PartitionRow":
         return cls(partition, "failed", seconds=seconds, error=error.code, what=str(error))
+
+
+def _size_of(files: Iterable[Path]) -> int:
+    return sum(file.stat().st_size for file in files)
 
 
 def report_json(source: Path, target: Path | None, to: int, rows: Iterable[PartitionRow]) -> bytes:

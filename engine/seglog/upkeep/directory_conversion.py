@@ -11,6 +11,7 @@ Memory holds one slice of a segment and the columns of the proof, whatever the s
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from seglog._version import __version__
@@ -39,6 +40,34 @@ from seglog.upkeep.proof import PROOF_FILE, Proof
 from seglog.upkeep.segment_conversion import convert_segment
 
 AnyPath = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What may be said of a conversion; see `convert`. Decides, with the bytes of a source, the bytes of its target."""
+
+    to: int = 2
+    repack_bytes: int = 0
+    codec: str | Codec | None = None
+    delete_horizon_ms: int | None = None
+    allow_lossy: bool = False
+    aborted: Aborted | None = None
+    config: Mapping[str, object] | LogConfig | None = None
+
+    def profile(self) -> Profile:
+        """Raises InvalidArgumentError for what cannot be meant, UnsupportedCompressionTypeError."""
+        if self.to not in (0, 1, 2):
+            raise InvalidArgumentError(f"no record format has the version {self.to!r}", hint="there are 0, 1 and 2")
+        if self.repack_bytes < 0 or self.repack_bytes > names.MAX_PARTITION:
+            raise InvalidArgumentError(f"batches of {self.repack_bytes} bytes: 0 keeps the batches, a size packs them")
+        if self.repack_bytes and self.delete_horizon_ms is not None:
+            raise InvalidArgumentError("a delete horizon belongs to batches that stay: not together with repacking")
+        codec = None if self.codec is None else Codec.of(self.codec)
+        return Profile(self.repack_bytes, codec, self.delete_horizon_ms, self.to, self.aborted)
+
+    def log_config(self) -> LogConfig:
+        """The topic configuration. Raises InvalidConfigError."""
+        return self.config if isinstance(self.config, LogConfig) else LogConfig.of(self.config or {})
 
 
 def convert(
@@ -72,19 +101,29 @@ def convert(
     where a broker or another writer holds the log dir of either; StorageError; InvalidConfigError; codec errors;
     UnsupportedForMessageFormatError for losses without leave; UnsupportedCompressionTypeError for zstd below v2.
     """
-    if to not in (0, 1, 2):
-        raise InvalidArgumentError(f"no record format has the version {to!r}", hint="there are 0, 1 and 2")
-    if repack_bytes < 0 or repack_bytes > names.MAX_PARTITION:
-        raise InvalidArgumentError(f"batches of {repack_bytes} bytes: 0 keeps the batches, a size packs them")
-    if repack_bytes and delete_horizon_ms is not None:
-        raise InvalidArgumentError("a delete horizon belongs to batches that stay: not together with repacking")
-    profile = Profile(repack_bytes, None if codec is None else Codec.of(codec), delete_horizon_ms, to, aborted)
+    options = Options(to, repack_bytes, codec, delete_horizon_ms, allow_lossy, aborted, config)
+    return plan_conversion(src, dst, options, progress=progress, fs=fs)
+
+
+def plan_conversion(
+    src: AnyPath,
+    dst: AnyPath | None,
+    options: Options,
+    *,
+    replace: bool = False,
+    progress: Progress | None = None,
+    fs: FileSystem | None = None,
+) -> Plan:
+    """`convert` with its options in one. `replace`: a target that a conversion made may be there, and goes."""
+    profile = options.profile()
     source_path = Path(os.path.abspath(src))
-    target = None if dst is None else _checked_target(source_path, Path(os.path.abspath(dst)))
+    target = None if dst is None else _checked_target(source_path, Path(os.path.abspath(dst)), replace=replace)
     if target is not None:
-        _refuse_locked(source_path)
-    with Partition(source_path, config=config) as source:
-        return make_plan(source, target, to, profile, fs or OsFileSystem(), run, progress, allow_lossy)
+        refuse_locked(source_path)
+    with Partition(source_path, config=options.log_config()) as source:
+        return make_plan(
+            source, target, options.to, profile, fs or OsFileSystem(), run, progress, options.allow_lossy, replace
+        )
 
 
 def run(plan: Plan, progress: Progress | None = None) -> Result:
@@ -93,22 +132,27 @@ def run(plan: Plan, progress: Progress | None = None) -> Result:
         raise InvalidArgumentError("a dry run: the plan has no target", hint="give convert a second path")
     log_dir = plan.target.parent
     with _locked(plan.fs, plan.source, log_dir):
-        _checked_target(plan.source, plan.target)
+        _checked_target(plan.source, plan.target, replace=plan.replace)
         # Whoever left one was killed: we hold the lock that it held.
         remove_leftovers(plan.fs, log_dir)
         with (
             Partition(plan.source, config=plan.config) as source,
-            Staging.of_partition(plan.fs, plan.target) as staging,
+            Staging.of_partition(plan.fs, plan.target, replace=plan.replace) as staging,
         ):
-            result = _Conversion(plan, source, plan.target, staging, progress).run()
+            result = build(plan, source, staging, progress)
             staging.publish()
             return result
+
+
+def build(plan: Plan, source: Partition, staging: Staging, progress: Progress | None) -> Result:
+    """Fill the staging of a plan, and prove what is in it. The caller holds the locks, and publishes."""
+    return _Conversion(plan, source, staging.target, staging, progress).run()
 
 
 # --- what may be converted to where ----------------------------------------------------------------
 
 
-def _checked_target(source: Path, target: Path) -> Path:
+def _checked_target(source: Path, target: Path, *, replace: bool) -> Path:
     parsed = names.parse_partition_dir(target.name)
     if parsed is None or parsed.mark:
         raise InvalidArgumentError(
@@ -120,7 +164,7 @@ def _checked_target(source: Path, target: Path) -> Path:
     real_source, real_target = Path(os.path.realpath(source)), Path(os.path.realpath(target))
     if real_target == real_source or real_source in real_target.parents:
         raise InvalidArgumentError("the target lies in the source", file=target, hint="choose another directory")
-    if os.path.lexists(target):
+    if os.path.lexists(target) and not (replace and (target / PROOF_FILE).is_file()):
         raise InvalidArgumentError(
             "the target exists already", file=target, hint="choose another name, or move what is there away"
         )
@@ -132,7 +176,8 @@ def _log_dir_of(source: Path) -> Path:
     return Path(os.path.realpath(source)).parent
 
 
-def _refuse_locked(source: Path) -> None:
+def refuse_locked(source: Path) -> None:
+    """Raises LogLockedError where a broker or another writer holds the log dir of `source`."""
     who = holder(_log_dir_of(source))
     if who is not None:
         raise LogLockedError(
@@ -143,7 +188,7 @@ def _refuse_locked(source: Path) -> None:
 @contextmanager
 def _locked(fs: FileSystem, source: Path, target_log_dir: Path) -> Iterator[None]:
     """No broker and no other writer in the log dir of the target, none that begins in that of the source."""
-    _refuse_locked(source)
+    refuse_locked(source)
     source_log_dir = _log_dir_of(source)
     with lock_log_dir(fs, target_log_dir):
         if source_log_dir == Path(os.path.realpath(target_log_dir)) or not _lockable(source_log_dir):
@@ -177,12 +222,15 @@ class _Conversion:
         self._done = 0.0
 
     def run(self) -> Result:
+        made_from = self._plan.made_from()
         if [segment.path.name for segment in self._source.segments] != [s.file for s in self._plan.segments]:
             raise _changed(self._source.path)
         segments = [self._convert(segment, slot) for slot, segment in enumerate(self._source.segments)]
         self._state.finish(self._plan.log_end_offset)
         self._copy_metadata()
-        proof = self._proof(segments)
+        if self._plan.made_from() != made_from:
+            raise _changed(self._source.path)
+        proof = self._proof(segments, made_from)
         self._staging.write_file(PROOF_FILE, proof.to_json())
         warnings = [*self._plan.warnings]
         larger_batches = sum(segment.larger_batches for segment in segments)
@@ -221,7 +269,7 @@ class _Conversion:
         if raw is not None and target is not None and target.topic == self._source.topic:
             self._staging.write_file(names.PARTITION_METADATA, raw)
 
-    def _proof(self, segments: list[ConvertedSegment]) -> Proof:
+    def _proof(self, segments: list[ConvertedSegment], made_from: str) -> Proof:
         plan = self._plan
         return Proof(
             source=str(plan.source),
@@ -231,6 +279,7 @@ class _Conversion:
             repack_bytes=plan.profile.repack_bytes,
             codec=None if plan.profile.codec is None else plan.profile.codec.label,
             left_out=plan.losses.left_out(plan.profile),
+            made_from=made_from,
             segments=tuple(segment.proof for segment in segments),
         )
 

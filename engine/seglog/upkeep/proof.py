@@ -5,7 +5,7 @@ offset, timestamp, key, value and headers of each, in log order, transaction mar
 a conversion may change is not in it: batch boundaries, codecs, format versions. What the target's format has no
 place for is left out on both sides, and `left_out` says what that was.
 
-Kept as JSON in the target (docs/formats/conversion_proof.md); nothing reads it to decide anything.
+Kept as JSON in the target (docs/formats/conversion_proof.md). A run that is resumed reads there what was converted.
 """
 import hashlib
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ from seglog.segment.segment import Segment
 
 PROOF_FILE = "seglog-conversion.json"
 _FORMAT = "seglog-conversion-proof"
-VERSION = 2         # 1: without left_out; then nothing was
+VERSION = 3         # 1: without left_out; then nothing was. 2: without made_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ class Proof:
     codec: str | None
     segments: tuple[SegmentProof, ...]
     left_out: tuple[str, ...] = ()
+    made_from: str | None = None        # conversion_inputs.made_from; None in an older proof
 
     @property
     def holds(self) -> bool:

@@ -1,0 +1,164 @@
+"""Convert the partitions of a log dir, one after the other, into a log dir that a broker can start on.
+
+Each partition is converted as by itself (directory_conversion): one that fails is reported and left out, the others
+go on. What the source's checkpoints say of a partition is carried over; once every partition in the target is known to
+be whole, Kafka's mark of a clean stop stands there, so that a broker trusts the indexes.
+"""
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from seglog.errors import InvalidArgumentError, LogLockedError, NotALogError, SeglogError
+from seglog.format import names
+from seglog.fs.aside import make_directories, write_atomically
+from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.mapping import read_file
+from seglog.fs.refusals import refusals, storage_error
+from seglog.log.checkpoints import TopicPartition, offsets_or_none
+from seglog.log.log_dir_state import LogDirState
+from seglog.upkeep.conversion_inputs import finished
+from seglog.upkeep.conversion_plan import Plan, Progress
+from seglog.upkeep.conversion_report import PartitionRow
+from seglog.upkeep.directory_conversion import AnyPath, Options, plan_conversion, refuse_locked
+
+_CARRIED_CHECKPOINTS = (names.REPLICATION_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT, names.CLEANER_CHECKPOINT)
+
+Watch = Callable[[str, str], Progress]
+"""Gives the progress of a phase ("reading", "converting") of a partition."""
+
+
+def convert_log_dir(
+    src: AnyPath,
+    dst: AnyPath | None,
+    options: Options,
+    *,
+    topics: Iterable[str] = (),
+    resume: bool = False,
+    watch: Watch | None = None,
+    fs: FileSystem | None = None,
+) -> Iterator[PartitionRow]:
+    """Convert the partitions of the log dir `src` into the log dir `dst`, made where it is not there; a row each.
+
+    Without `dst` a dry run. `topics`: globs, such as "orders-*"; all where there are none. `resume`: what an earlier
+    run has done is not done again; where its source has changed since, it is, and takes the place of the older one.
+
+    Raises NotALogError where there is no partition; InvalidArgumentError for a glob that matches none, and for
+    log dirs one in the other; LogLockedError where a broker or another writer holds one; StorageError. All else
+    that stops a partition stands in its row.
+    """
+    job = _LogDirConversion(Path(os.path.abspath(src)), dst, options, watch, fs or OsFileSystem())
+    return job.run(partitions_in(job.source, topics), resume=resume)
+
+
+def partitions_in(log_dir: Path, topics: Iterable[str] = ()) -> list[Path]:
+    """The partition directories of the topics that match a glob, of all without one, by topic and number.
+
+    What a broker has marked (-delete, -future, -stray) is not among them. Raises as convert_log_dir.
+    """
+    globs = list(topics)
+    found: dict[TopicPartition, Path] = {}
+    with refusals("list", log_dir):
+        for child in sorted(log_dir.iterdir()):
+            parsed = names.parse_partition_dir(child.name)
+            if parsed is not None and not parsed.mark and child.is_dir() and names.log_files(child):
+                found[parsed.topic, parsed.partition] = child
+    if not found:
+        raise NotALogError("no partition with a segment (<20 digits>.log) in the log dir", file=log_dir)
+    for glob in globs:
+        if not any(fnmatchcase(topic, glob) for topic, _ in found):
+            raise InvalidArgumentError(
+                f"no topic matches {glob!r}", file=log_dir,
+                hint="a glob is matched against the name of a topic, without -<partition>",
+            )
+    return [
+        path for (topic, _), path in sorted(found.items())
+        if not globs or any(fnmatchcase(topic, glob) for glob in globs)
+    ]
+
+
+class _LogDirConversion:
+    def __init__(
+        self, source: Path, dst: AnyPath | None, options: Options, watch: Watch | None, fs: FileSystem
+    ) -> None:
+        self.source = source
+        self._target = None if dst is None else _checked_log_dir(source, Path(os.path.abspath(dst)))
+        self._options = options
+        self._profile, self._config = options.profile(), options.log_config()
+        self._watch: Watch = watch or (lambda phase, partition: lambda done, total: None)
+        self._fs = fs
+
+    def run(self, partitions: list[Path], *, resume: bool) -> Iterator[PartitionRow]:
+        if self._target is not None:
+            refuse_locked(partitions[0])
+            self._make_log_dir(self._target)
+        for partition in partitions:
+            began_s = time.monotonic()
+            try:
+                yield self._convert(partition, began_s, resume=resume)
+            except LogLockedError:
+                raise       # of the log dir: so of all that follow
+            except SeglogError as error:
+                yield PartitionRow.of_error(partition.name, error, time.monotonic() - began_s)
+            except OSError as error:
+                refusal = storage_error(error, "read", partition)
+                yield PartitionRow.of_error(partition.name, refusal, time.monotonic() - began_s)
+
+    def _convert(self, source: Path, began_s: float, *, resume: bool) -> PartitionRow:
+        target = None if self._target is None else self._target / source.name
+        if target is not None and resume:
+            proof = finished(source, target, self._profile, self._config)
+            if proof is not None:
+                self._tell_log_dir(source, target)
+                return PartitionRow.of_proof(source, target, proof)
+        plan = plan_conversion(
+            source, target, self._options, replace=resume, progress=self._watch("reading", source.name), fs=self._fs
+        )
+        if target is None:
+            return PartitionRow.of_plan(plan, time.monotonic() - began_s)
+        self._carry_offsets(plan, source, target)
+        result = plan.run(self._watch("converting", source.name))
+        self._tell_log_dir(source, target)
+        return PartitionRow.of_result(result, time.monotonic() - began_s)
+
+    # --- what the log dir says of its partitions -------------------------------------------------
+
+    def _make_log_dir(self, target: Path) -> None:
+        """A log dir that is new gets meta.properties: it is to stand for the source."""
+        if target.is_dir() and any(names.parse_partition_dir(child.name) for child in target.iterdir()):
+            return
+        make_directories(self._fs, target)
+        ours, theirs = target / names.META_PROPERTIES, self.source / names.META_PROPERTIES
+        if theirs.exists() and not ours.exists():
+            write_atomically(self._fs, ours, read_file(theirs))
+
+    def _carry_offsets(self, plan: Plan, source: Path, target: Path) -> None:
+        """The lines of a partition, before it is there: none of them lies behind its new end."""
+        parsed = names.parse_partition_dir(source.name)
+        assert parsed is not None
+        where = (parsed.topic, parsed.partition)
+        with LogDirState(self._fs, target.parent) as state:
+            state.put_offset(names.RECOVERY_POINT_CHECKPOINT, where, plan.target_end_offset)
+            for checkpoint in _CARRIED_CHECKPOINTS:
+                offset = (offsets_or_none(self.source / checkpoint) or {}).get(where)
+                state.put_offset(checkpoint, where, None if offset is None else min(offset, plan.target_end_offset))
+
+    def _tell_log_dir(self, source: Path, target: Path) -> None:
+        """A partition is whole. A broker that came in between looks for itself."""
+        with contextlib.suppress(LogLockedError), LogDirState(self._fs, target.parent) as state:
+            state.make_clean(target)
+
+
+def _checked_log_dir(source: Path, target: Path) -> Path:
+    real_source, real_target = Path(os.path.realpath(source)), Path(os.path.realpath(target))
+    if real_target == real_source:
+        raise InvalidArgumentError("source and target are the same log dir", file=target, hint="see --in-place")
+    if real_source in real_target.parents or real_target in real_source.parents:
+        raise InvalidArgumentError(
+            "one of source and target lies in the other", file=target, hint="choose another directory"
+        )
+    if os.path.lexists(target) and not target.is_dir():
+        raise InvalidArgumentError("the target is there, and no directory", file=target, hint="choose another name")
+    return target
