@@ -20,9 +20,9 @@ from support.faultfs import RecordingFs
 
 # `make torture` sets SEGLOG_TORTURE: the full count; otherwise a twentieth.
 FULL = bool(os.environ.get("SEGLOG_TORTURE"))
-STATES = 5000 if FULL else 250
+LIVES = 12
+STATES_OF_A_LIFE = 500 if FULL else 25
 KILLS = 100 if FULL else 5
-SEEDS = 4
 NOW = 1_700_000_000_000
 CONFIG = DelayedDeliveryConfig(ledger_step=0, min_index_count=6, max_indexes_per_segment=3, max_buckets=2)
 
@@ -46,7 +46,7 @@ class Life:
         self.record.mark((self.clock.now_ms(), dict(self.log), set(self.acked), set(self.cancelled), doubt))
 
     def run(self):
-        for ledger in range(1, 13):
+        for ledger in range(1, 21):
             for entry in range(self.chance.randrange(3, 7)):
                 at = self.clock.now_ms() + self.chance.randrange(1000, 20_000)
                 self.log[ledger, entry] = at
@@ -97,12 +97,12 @@ def check(directory, marks):
     assert not [path for path in directory.iterdir() if path.name.startswith("ledger-")], "left over"
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", range(LIVES))
 def test_after_a_crash_at_any_moment_each_message_is_delivered_once(tmp_path, seed):
     record = RecordingFs(tmp_path)
     Life(record, seed).run()
     states = 0
-    for state in record.crash_states(limit=STATES // SEEDS, seed=seed):
+    for state in record.crash_states(limit=STATES_OF_A_LIFE, seed=seed):
         with state.materialise() as disk:
             try:
                 check(disk / "delayed", state.marks)
@@ -110,7 +110,8 @@ def test_after_a_crash_at_any_moment_each_message_is_delivered_once(tmp_path, se
                 error.add_note(state.story())
                 raise
         states += 1
-    assert states == STATES // SEEDS
+    # Some that were drawn are the same as others.
+    assert states > 0.85 * STATES_OF_A_LIFE
 
 
 def test_after_each_of_many_kills_each_message_is_delivered_once(tmp_path):
