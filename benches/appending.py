@@ -11,7 +11,7 @@ from pathlib import Path
 
 import seglog
 from benches import data
-from benches.peer_logs import AiokafkaLog, LmdbLog, SqliteLog
+from benches.peer_logs import AiokafkaLog, LmdbLog, Records, SqliteLog
 from benches.runner import Bench, Fresh, Goal
 
 # records a batch: share of the records, goals beside lmdb, SQLite and aiokafka
@@ -27,13 +27,14 @@ THREADS = 8
 APPENDS_A_THREAD = 25
 
 Peer = SqliteLog | LmdbLog | AiokafkaLog
-Batches = list[tuple[list[bytes], list[int]]]
+Batches = list[Records]
 
 
 def batches_of(count: int, size: int) -> Batches:
-    """(values, timestamps) of `size` records each."""
+    """Lists of `size` records, none of which has a key or headers."""
     _, values, timestamps = data.messages(count)
-    return [(values[i : i + size], timestamps[i : i + size]) for i in range(0, count, size)]
+    records = list(zip(repeat(None), values, repeat(()), timestamps))
+    return [records[i : i + size] for i in range(0, count, size)]
 
 
 # --- ours ------------------------------------------------------------------------------------
@@ -41,20 +42,20 @@ def batches_of(count: int, size: int) -> Batches:
 
 def append_one_by_one(log: seglog.Log, batches: Batches) -> None:
     append = log.append
-    for (value,), (timestamp,) in batches:
+    for ((_, value, _, timestamp),) in batches:
         append(value, timestamp=timestamp)
 
 
 def append_batches(log: seglog.Log, batches: Batches) -> None:
     append_many = log.append_many
-    for values, timestamps in batches:
-        append_many(zip(repeat(None), values, repeat(()), timestamps))
+    for records in batches:
+        append_many(records)
 
 
 def append_to_peer(log: Peer, batches: Batches) -> None:
     append = log.append
-    for values, timestamps in batches:
-        append(values, timestamps)
+    for records in batches:
+        append(records)
 
 
 # --- contenders ------------------------------------------------------------------------------
@@ -180,8 +181,7 @@ def _durable(bench: Bench, place: Place) -> None:
     if not bench.wanted(name):
         return
     turns = DURABLE_TURNS if bench.repetitions > 1 else 10
-    (values, timestamps), = batches_of(140, 140)
-    records = list(zip(repeat(None), values, repeat(()), timestamps))
+    (records,) = batches_of(140, 140)
     path = place.new()
     with our_log(path) as log:
         log.append_many(records)

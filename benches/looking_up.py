@@ -4,11 +4,11 @@ Batches of 150 records, about 16 KB, as a producer makes them; lmdb has one entr
 """
 import random
 from functools import partial
-from itertools import repeat
 from pathlib import Path
 
 import seglog
 from benches import data
+from benches.appending import append_batches, append_to_peer, batches_of
 from benches.peer_logs import AiokafkaLog, LmdbLog
 from benches.runner import Bench, Goal
 
@@ -52,13 +52,6 @@ def peer_seek(log: Peer, timestamps: list[int]) -> None:
         seek(timestamp)
 
 
-def fill(log: Peer, count: int, batch_records: int) -> None:
-    _, values, timestamps = data.messages(count)
-    for i in range(0, count, batch_records):
-        end = min(i + batch_records, count)
-        log.append(values[i:end], timestamps[i:end])
-
-
 def check(log: seglog.Log, lmdb: LmdbLog, aiokafka: AiokafkaLog, offsets: list[int], times: list[int]) -> None:
     """All answer the same: a bench of wrong answers would be quick."""
     for offset in offsets[:200]:
@@ -71,7 +64,7 @@ def run(bench: Bench, directory: Path, count: int) -> None:
     cases = ["log scan, lazy", "log scan, columns", "get by offset", "seek by time"]
     if not any(map(bench.wanted, cases)):
         return
-    _, values, timestamps = data.messages(count)
+    _, _, timestamps = data.messages(count)
     paths = [directory / "looking-up" / name for name in ("ours", "lmdb", "aiokafka")]
     for path in paths:
         path.mkdir(parents=True)
@@ -79,12 +72,10 @@ def run(bench: Bench, directory: Path, count: int) -> None:
     offsets = [chance.randrange(count) for _ in range(int(count * LOOKUPS))]
     times = [timestamps[chance.randrange(count)] for _ in offsets]
     lmdb, aiokafka = LmdbLog(paths[1]), AiokafkaLog(paths[2])
-    fill(lmdb, count, PEER_BATCH_RECORDS)
-    fill(aiokafka, count, BATCH_RECORDS)
+    append_to_peer(lmdb, batches_of(count, PEER_BATCH_RECORDS))
+    append_to_peer(aiokafka, batches_of(count, BATCH_RECORDS))
     with seglog.open(paths[0] / "bench-0", fsync="never") as log:
-        for i in range(0, count, BATCH_RECORDS):
-            end = min(i + BATCH_RECORDS, count)
-            log.append_many(zip(repeat(None), values[i:end], repeat(()), timestamps[i:end]))
+        append_batches(log, batches_of(count, BATCH_RECORDS))
         check(log, lmdb, aiokafka, offsets, times)
         bench.compare(
             cases[0], count / 1e6, "M rec/s", {"seglog": partial(scan, log), "lmdb": lmdb.scan},

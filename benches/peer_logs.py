@@ -1,7 +1,8 @@
 """A log of messages with a time index, as a user of SQLite, lmdb or aiokafka would write it today.
 
-Of `append(values, timestamps)` as one transaction, batch or write, `get(offset)`, `seek(timestamp)` (the first offset
-that is not earlier), `scan()` and `close()` each has what it is measured by. Messages have no keys.
+Of `append(records)` as one transaction, batch or write, `get(offset)`, `seek(timestamp)` (the first offset that is not
+earlier), `scan()` and `close()` each has what it is measured by. Records are what ours takes: (key, value, headers,
+timestamp), with no key and no headers, which SQLite and lmdb are spared.
 """
 import os
 import sqlite3
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import lmdb
 from aiokafka.record._crecords import DefaultRecordBatch, DefaultRecordBatchBuilder, MemoryRecords
+
+Records = list[tuple[None, bytes, tuple[()], int]]
 
 _MAP_BYTES = 8 << 30
 _PAIR = struct.Struct(">QQ")
@@ -31,15 +34,15 @@ class SqliteLog:
         last = db.execute("SELECT max(seq) FROM log").fetchone()[0]
         self._next = 0 if last is None else last + 1
 
-    def append(self, values: list[bytes], timestamps: list[int]) -> None:
-        first, end = self._next, self._next + len(values)
+    def append(self, records: Records) -> None:
         execute = self._db.execute
         execute("BEGIN")
         self._db.executemany(
-            "INSERT INTO log VALUES (?, ?, ?)", zip(range(first, end), timestamps, values, strict=True)
+            "INSERT INTO log VALUES (?, ?, ?)",
+            [(seq, timestamp, value) for seq, (_, value, _, timestamp) in enumerate(records, self._next)],
         )
         execute("COMMIT")
-        self._next = end
+        self._next += len(records)
 
     def close(self) -> None:
         self._db.close()
@@ -56,18 +59,20 @@ class LmdbLog:
             cursor = transaction.cursor(self._messages)
             self._next = _KEY.unpack(cursor.key())[0] + 1 if cursor.last() else 0
 
-    def append(self, values: list[bytes], timestamps: list[int]) -> None:
+    def append(self, records: Records) -> None:
         key, pair, first = _KEY.pack, _PAIR.pack, self._next
         with self._env.begin(write=True) as transaction:
-            if len(values) == 1:
-                transaction.put(key(first), values[0], append=True, db=self._messages)
-                transaction.put(pair(timestamps[0], first), b"", append=True, db=self._times)
+            if len(records) == 1:
+                _, value, _, timestamp = records[0]
+                transaction.put(key(first), value, append=True, db=self._messages)
+                transaction.put(pair(timestamp, first), b"", append=True, db=self._times)
             else:
                 transaction.cursor(self._messages).putmulti(
-                    [(key(first + i), value) for i, value in enumerate(values)], append=True)
+                    [(key(seq), value) for seq, (_, value, _, _) in enumerate(records, first)], append=True)
                 transaction.cursor(self._times).putmulti(
-                    [(pair(timestamp, first + i), b"") for i, timestamp in enumerate(timestamps)], append=True)
-        self._next = first + len(values)
+                    [(pair(timestamp, seq), b"") for seq, (_, _, _, timestamp) in enumerate(records, first)],
+                    append=True)
+        self._next = first + len(records)
 
     def get(self, offset: int) -> bytes:
         with self._env.begin() as transaction:
@@ -101,17 +106,17 @@ class AiokafkaLog:
         self._positions: list[int] = []
         self._timestamps: list[int] = []
 
-    def append(self, values: list[bytes], timestamps: list[int]) -> None:
+    def append(self, records: Records) -> None:
         builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
         append = builder.append
-        for i, value in enumerate(values):
-            append(i, timestamps[i], None, value, [])
+        for i, (key, value, _, timestamp) in enumerate(records):
+            append(i, timestamp, key, value, [])
         batch = builder.build()
         struct.pack_into(">q", batch, 0, self._next)
         self._offsets.append(self._next)
         self._positions.append(self._size)
-        self._timestamps.append(timestamps[-1])
-        self._next += len(values)
+        self._timestamps.append(records[-1][3])
+        self._next += len(records)
         self._size += len(batch)
         os.write(self._fd, batch)
         if self._durable:

@@ -7,6 +7,7 @@ it is known where in the log it goes, and `place()` says so afterwards.
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.tuple cimport PyTuple_GET_SIZE
 from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t
 from libc.stdlib cimport free
 from libc.string cimport memset
@@ -286,7 +287,7 @@ def encode_records(
         for item in records:
             # A tuple cannot change while its fields are borrowed, whatever code a strange buffer runs.
             fields = <tuple>item if type(item) is tuple else fields_of(item, number)
-            size = len(fields)
+            size = PyTuple_GET_SIZE(fields)
             if size < 2 or size > 4:
                 fields_of(item, number)
             record.headers_size = 0
@@ -315,6 +316,8 @@ def encode_records(
             release_field(&key_field)
             release_field(&value_field)
             number += 1
+            # So that zip() may use its tuple again.
+            item = fields = None
     finally:
         release_field(&key_field)
         release_field(&value_field)

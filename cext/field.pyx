@@ -3,6 +3,7 @@
 A TypeError or InvalidArgumentError here is the caller's mistake, never damage on disk.
 """
 from cpython.buffer cimport PyBUF_SIMPLE, PyObject_CheckBuffer, PyObject_GetBuffer
+from cpython.long cimport PyLong_Check
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
@@ -99,7 +100,7 @@ cdef int32_t append_headers(Output* out, object headers, Py_ssize_t number) exce
 cdef int64_t to_timestamp(object timestamp, Py_ssize_t number) except? -1:
     cdef int overflow = 0
     cdef int64_t value
-    if not isinstance(timestamp, int):
+    if not PyLong_Check(timestamp):
         raise TypeError(
             f"{named(b'timestamp', number)} is an int, ms since 1970, or None, not {type(timestamp).__name__}")
     value = PyLong_AsLongLongAndOverflow(timestamp, &overflow)

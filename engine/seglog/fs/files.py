@@ -17,7 +17,7 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeGuard
 
 from seglog.errors import StorageError
 from seglog.fs.refusals import refusals, storage_error
@@ -66,18 +66,6 @@ class WritableFile(ABC):
     def append(self, *buffers: "Buffer") -> int:
         """Write all bytes of `buffers` at the end. Returns the position where they begin."""
         begin = self._position
-        if len(buffers) == 1 and type(data := buffers[0]) is bytes and data:
-            # Fast path: one system call, and little around it.
-            if self._closed or self._failure is not None:
-                self._refuse()
-            self._unsynced = True
-            try:
-                self._write_bytes(data, begin)
-            except StorageError as error:
-                self._poison(error)
-                raise
-            self._position = begin + len(data)
-            return begin
         views = [memoryview(buffer).cast("B") for buffer in buffers]
         self._write_all(views, begin)
         self._position = begin + sum(view.nbytes for view in views)
@@ -159,10 +147,6 @@ class WritableFile(ABC):
 
     @abstractmethod
     def _write(self, views: list[memoryview], position: int) -> None: ...
-
-    def _write_bytes(self, data: bytes, position: int) -> None:
-        """The same for one object that is not empty, where there is a shorter way."""
-        self._write([memoryview(data)], position)
 
     @abstractmethod
     def _grow(self, size_bytes: int) -> None: ...
@@ -258,6 +242,31 @@ class OsFile(WritableFile):
     def fileno(self) -> int:
         return self._fd
 
+    def append(self, *buffers: "Buffer") -> int:
+        # Fast path: one system call, and little around it. A log of small batches takes as long as this does.
+        if (
+            len(buffers) == 1
+            and (type(data := buffers[0]) is bytes or _is_bytes(data))
+            and 0 < len(data) <= _WRITE_BYTES_MAX
+            and not self._closed
+            and self._failure is None
+        ):
+            begin = self._position
+            self._unsynced = True
+            try:
+                written = os.pwrite(self._fd, data, begin)
+            except OSError as error:
+                refusal = storage_error(error, "write", self.path)
+                self._poison(refusal)
+                raise refusal from error
+            self._position = begin + written
+            if written == len(data):
+                return begin
+            # Back to the slow path, with the rest.
+            super().append(memoryview(data)[written:])
+            return begin
+        return super().append(*buffers)
+
     def _write(self, views: list[memoryview], position: int) -> None:
         with refusals("write", self.path):
             if len(views) == 1 and views[0].nbytes <= _WRITE_BYTES_MAX:
@@ -272,16 +281,6 @@ class OsFile(WritableFile):
                 if written == 0:
                     raise OSError(errno.EIO, "the system wrote nothing")
                 views, position = _rest_of(views, written), position + written
-
-    def _write_bytes(self, data: bytes, position: int) -> None:
-        # No context manager and no view on this path: what _write costs above the call itself is twice the call.
-        try:
-            written = os.pwrite(self._fd, data, position) if len(data) <= _WRITE_BYTES_MAX else 0
-        except OSError as error:
-            raise storage_error(error, "write", self.path) from error
-        if written < len(data):
-            # Back to the slow path.
-            self._write([memoryview(data)[written:]], position + written)
 
     def _grow(self, size_bytes: int) -> None:
         with refusals("preallocate", self.path):
@@ -390,6 +389,11 @@ def _sync_descriptor(fd: int, *, data_only: bool) -> None:
         os.fdatasync(fd)
     else:
         os.fsync(fd)
+
+
+def _is_bytes(data: "Buffer") -> TypeGuard[memoryview]:
+    """Whether this is a view of bytes in a row, which may be written as it is."""
+    return type(data) is memoryview and data.format == "B" and data.ndim == 1 and data.c_contiguous
 
 
 def _one_call(views: list[memoryview]) -> list[memoryview]:

@@ -53,6 +53,7 @@ class LogAppender(LogTail):
         self._encoder = BatchEncoder(config, leader_epoch)
         self._rules = AppendRules.of(config)
         self._max_message_bytes = config.max_message_bytes
+        self._before_max_ms = config.message_timestamp_before_max_ms
         # Whether a record without a timestamp can be encoded with nothing to look up.
         self._is_plain = (
             self._encoder.codec is Codec.NONE and not self._encoder.uses_log_append_time and not config.is_compacted
@@ -86,10 +87,15 @@ class LogAppender(LogTail):
                 if self._refusal is not None:
                     raise self._refusal()
                 offset = self._next_offset
-                if timestamp is None and self._is_plain:
-                    # Fast path: nothing to look up, nothing to compress.
-                    max_timestamp = now_ms
-                    made: bytes | EncodedBatch = encode_one(offset, now_ms, key, value, headers, self.leader_epoch)
+                # Fast path: nothing to look up, nothing to compress, and a time that nobody refuses.
+                if self._is_plain and (
+                    timestamp is None
+                    or (type(timestamp) is int and 0 <= now_ms - timestamp <= self._before_max_ms)
+                ):
+                    max_timestamp = now_ms if timestamp is None else timestamp
+                    made: bytes | EncodedBatch = encode_one(
+                        offset, max_timestamp, key, value, headers, self.leader_epoch
+                    )
                     if len(made) > self._max_message_bytes:
                         self._encoder.one(offset, now_ms, key, value, headers)      # raises
                 else:

@@ -135,7 +135,8 @@ class LogTail(LogReader):
     def _write(self, made: bytes | EncodedBatch, first: int, last: int, max_timestamp: int, now_ms: int) -> None:
         """One batch of ours, at `first`, the next offset, into the active segment."""
         active = self._active
-        if active.should_roll(len(made), max_timestamp, last, now_ms):
+        # active.should_roll(...), without the call in between.
+        if active.rule.is_due(active.end.position, active.index_entries_left, len(made), max_timestamp, last, now_ms):
             active = self._roll_for(len(made), first)
         if self._is_epoch_due:
             self._begin(self.leader_epoch, first)

@@ -35,6 +35,8 @@ from seglog.segment.time_index import TimeIndex
 from seglog.segment.transaction_index import ENTRY_SIZE as TRANSACTION_ENTRY_SIZE
 from seglog.segment.transaction_index import AbortedTransaction
 
+_new_tuple = tuple.__new__
+
 
 class SegmentAppender:
     """`SegmentAppender.create(...)` or `.open(...)`: the end of one log, which grows.
@@ -70,7 +72,10 @@ class SegmentAppender:
         self._transaction_index: WritableFile | None = None
         self._closing_entry = b""       # what the time index holds behind the entries of `end`
         self._new_names = False         # a name was made that the directory was not synced for
+        # How many more entries the indexes may get; 0 or less: one of them is full.
+        self.index_entries_left = rule.entries_left(0, 0)
         self._sealed = False
+        self._takes_batches = True      # False: sealed, closed or failed
 
     # --- making one ----------------------------------------------------------------------------
 
@@ -193,11 +198,6 @@ class SegmentAppender:
         """The last offset of the first batch that holds it, -1 where none does."""
         return self._builder.offset_of_max_timestamp
 
-    @property
-    def index_entries_left(self) -> int:
-        """How many more entries the indexes may get; 0 or less: one of them is full."""
-        return self.rule.entries_left(self.end.offset_entries, self.end.time_entries)
-
     def should_roll(self, append_bytes: int, max_timestamp: int, last_offset: int, now_ms: int) -> bool:
         """Whether an append of so many bytes, up to that time and offset, goes to a new segment: see RollRule."""
         return self.rule.is_due(
@@ -219,16 +219,23 @@ class SegmentAppender:
         Raises CorruptRecordError where an offset is not above those before it, or no index entry can name it,
         InvalidArgumentError where the indexes are full: then nothing has changed.
         """
-        end = self.end
-        self._check(base_offset)
+        position, next_offset, offset_entries, time_entries, minute_entries = self.end
+        if base_offset < next_offset or not self._takes_batches:
+            self._check(base_offset)
+        size_bytes = len(raw)
         try:
-            made_entries = self._builder.add_one(last_offset, max_timestamp, len(raw))
-            self._log.append(raw)
+            made_entries = self._builder.add_one(last_offset, max_timestamp, size_bytes)
+            self._log.append(raw if type(raw) is bytes else memoryview(raw))
+            if position == 0:
+                self.rule.first_timestamp = max_timestamp
             if made_entries:
                 self._write_entries()
-            if end.position == 0:
-                self.rule.first_timestamp = max_timestamp
-            self._put_end(end.position + len(raw), last_offset + 1)
+                self._put_end(position + size_bytes, last_offset + 1)
+            else:
+                # End(...) itself takes three times as long.
+                self.end = _new_tuple(
+                    End, (position + size_bytes, last_offset + 1, offset_entries, time_entries, minute_entries)
+                )
         except (CorruptRecordError, InvalidArgumentError):
             raise
         except BaseException as error:
@@ -307,6 +314,7 @@ class SegmentAppender:
             position, next_offset, builder.offset_entries, builder.time_entries,
             0 if self._minute_index is None else builder.minute_entries,
         )  # fmt: skip
+        self.index_entries_left = self.rule.entries_left(builder.offset_entries, builder.time_entries)
 
     # --- the disk --------------------------------------------------------------------------------
 
@@ -338,7 +346,7 @@ class SegmentAppender:
             raise
 
     def _seal(self, mtime_ns: int | None) -> None:
-        self._sealed = True
+        self._sealed, self._takes_batches = True, False
         self._builder.finish()
         raw = self._builder.take_time_entries()
         if raw != self._closing_entry:
@@ -356,7 +364,7 @@ class SegmentAppender:
         """Give the descriptors back; nobody may be inside of `sync`. Twice is fine. Without `seal` before it the
         segment has no closing entry, and nothing says that it is durable.
         """
-        self._sealed = True
+        self._sealed, self._takes_batches = True, False
         with ExitStack() as stack:
             for file in self._files:
                 stack.callback(file.close)
@@ -384,6 +392,7 @@ class SegmentAppender:
         """After this nothing is written any more: files and builder may have come to different ends."""
         if self.failure is not None:
             return
+        self._takes_batches = False
         if isinstance(error, StorageError):
             # A copy: the error itself holds the frames of the call, and what lives in them.
             self.failure = StorageError(error.what, file=error.file, hint=error.hint, errno=error.errno)

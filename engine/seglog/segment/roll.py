@@ -54,19 +54,15 @@ class RollRule:
 
         An append larger than segment.bytes rolls an empty segment, too, in Kafka: LogValidator refuses it before.
         """
+        # LogSegment.timeWaitedForRoll: by the records' time where the first batch has one, else by the clock.
+        first = self.first_timestamp
+        waited_ms = now_ms - self.created_ms if first is None or first < 0 else max_timestamp - first
         return (
             append_bytes > self.segment_bytes - size_bytes
-            or (size_bytes > 0 and self._waited_ms(max_timestamp, now_ms) > self.segment_ms)
+            or (waited_ms > self.segment_ms and size_bytes > 0)
             or entries_left <= 0
             or not 0 <= last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
         )
-
-    def _waited_ms(self, max_timestamp: int, now_ms: int) -> int:
-        """LogSegment.timeWaitedForRoll: by the records' time where the first batch has one, else by the clock."""
-        first = self.first_timestamp
-        if first is not None and first >= 0:
-            return max_timestamp - first
-        return now_ms - self.created_ms
 
     def is_idle(self, size_bytes: int, begun_ms: int, now_ms: int) -> bool:
         """Whether a segment that the clock saw at `begun_ms` is older than segment.ms, and not empty.
