@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
     from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
     from seglog.format.batch import build_batch
+    from seglog.ledger.cursor import Cursor
     from seglog.ledger.ledger import Ledger
+    from seglog.ledger.managed_ledger import ManagedLedger
+    from seglog.ledger.position import Position
     from seglog.log.append import AppendResult
     from seglog.log.log import Log, open
     from seglog.log.open_dir import LogDir, open_dir
@@ -37,8 +40,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "build_batch", "convert", "open", "open_dir", "open_partition", "recover", "verify",
-    "AppendResult", "Columns", "Finding", "Ledger", "Log", "LogDir", "LostRange", "Partition", "Record", "RecordBatch",
+    "AppendResult", "Columns", "Finding", "Log", "LogDir", "LostRange", "Partition", "Record", "RecordBatch",
     "Recovery", "Report", "Segment", "TimestampOffset",
+    "Cursor", "Ledger", "ManagedLedger", "Position",
     "BucketDelayedDeliveryTracker", "InMemoryDelayedDeliveryTracker",
     "SeglogError", "errors",
     "__version__",
@@ -55,7 +59,10 @@ _ROOM_OF = {
     "Columns": "_kernels.columns",
     "Finding": "upkeep.findings",
     "InMemoryDelayedDeliveryTracker": "delayed.in_memory",
+    "Cursor": "ledger.cursor",
     "Ledger": "ledger.ledger",
+    "ManagedLedger": "ledger.managed_ledger",
+    "Position": "ledger.position",
     "Log": "log.log",
     "LogDir": "log.open_dir",
     "LostRange": "segment.answers",

@@ -4,7 +4,7 @@ A partition directory does not tell the configuration that it was written under,
 rebuilds indexes says it. docs/config.md is made from the fields below.
 """
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Literal, Self
@@ -261,20 +261,7 @@ class LogConfig:
         """The configuration of `settings`: dotted keys (`segment.bytes`) or with underscores, values as ints or text
         with units. Raises InvalidConfigError for an unknown key, one given twice, or a value outside its limits.
         """
-        attributes = {key.name: attribute for attribute, key in keys(cls)}
-        known = dict(keys(cls))
-        values: dict[str, Any] = {}
-        for given, value in settings.items():
-            if not isinstance(given, str):
-                raise InvalidConfigError(f"a key is text such as segment.bytes, not {given!r}")
-            name = given.strip().replace("_", ".")
-            if name not in attributes:
-                raise InvalidConfigError(f"no such key: {given}{_suggestion(name, attributes)}")
-            attribute = attributes[name]
-            if attribute in values:
-                raise InvalidConfigError(f"{name} is given twice")
-            values[attribute] = known[attribute].parse(value)
-        return cls(**values)
+        return cls(**parsed_settings(keys(cls), settings, lambda name: name.replace("_", ".")))
 
     @property
     def is_compacted(self) -> bool:
@@ -287,7 +274,27 @@ class LogConfig:
             yield key.name, getattr(self, attribute)
 
 
-def keys(config: type[LogConfig]) -> list[tuple[str, Key]]:
+def parsed_settings(
+    known: list[tuple[str, Key]], settings: Mapping[str, object], name_of: Callable[[str], str]
+) -> dict[str, Any]:
+    """Attribute and value of each setting; `name_of` gives a key's own name for another spelling.
+
+    Raises InvalidConfigError for an unknown key, one given twice, or a value outside its limits.
+    """
+    attributes = {key.name: (attribute, key) for attribute, key in known}
+    values: dict[str, Any] = {}
+    for given, value in settings.items():
+        name = name_of(given.strip())
+        if name not in attributes:
+            raise InvalidConfigError(f"no such key: {given}{_suggestion(name, attributes)}")
+        attribute, key = attributes[name]
+        if attribute in values:
+            raise InvalidConfigError(f"{name} is given twice")
+        values[attribute] = key.parse(value)
+    return values
+
+
+def keys(config: type[Any]) -> list[tuple[str, Key]]:
     """Attribute and key of every field of a configuration class."""
     return [(f.name, _metadata(f)) for f in fields(config)]
 
@@ -297,6 +304,6 @@ def _metadata(f: "Field[Any]") -> Key:
     return key
 
 
-def _suggestion(name: str, known: Mapping[str, str]) -> str:
+def _suggestion(name: str, known: Iterable[str]) -> str:
     close = get_close_matches(name, known, n=3, cutoff=0.6)
     return f"; did you mean {', '.join(close)}?" if close else ""

@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 from seglog.clock import ManualClock
+from seglog.config import keys
+from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.ledger import LOG_NAME, Ledger
+from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.position import Position
 from support.hexwalk import readable
+from support.topics import batch, message
 
 PAGES = Path(__file__).parents[2] / "docs/formats"
 EXAMPLE = re.compile(
@@ -38,7 +43,65 @@ def ledger():
     return "Three entries by two adds, sealed:\n\n" + "".join(lines) + "\n    ledger.json\n" + pretty(raw)
 
 
-EXAMPLES = {"ledger.md": {"ledger": ledger}}
+def managed_ledger():
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(temporary, "orders")
+        config = {"managedLedgerMaxEntriesPerLedger": 2, "brokerEntryMetadataInterceptors": "timestamp,index"}
+        with ManagedLedger(path, config=config, clock=ManualClock(NOW_MS)) as topic:
+            topic.add_entries(message(n) for n in range(3))
+            topic.update_properties({"owner": "billing"})
+            raw = (path / "manifest").read_bytes()
+    return "Three entries, two a ledger, before the second ledger was sealed:\n\n" + pretty(raw)
+
+
+def cursor():
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(temporary, "orders")
+        with ManagedLedger(path, clock=ManualClock(NOW_MS)) as topic:
+            topic.add_entries(batch(n, 4) for n in range(6))
+            made = topic.open_cursor("billing/eu", "earliest", {"owner": "us"})
+            made.mark_delete(Position(0, 0))
+            made.acknowledge_many([Position(0, 2), Position(0, 3)])
+            made.acknowledge(Position(0, 4), [1, 3])
+            made.flush()
+            file, = (path / "cursors").iterdir()
+            raw = file.read_bytes()
+    return (
+        f"`cursors/{file.name}`: all up to entry 0:0 is acknowledged, so are 0:2 and 0:3, and of the four messages of "
+        "0:4\nthe second and the last:\n\n" + pretty(raw)
+    )
+
+
+EXAMPLES = {
+    "ledger.md": {"ledger": ledger},
+    "managed_ledger.md": {"manifest": managed_ledger},
+    "cursor.md": {"cursor": cursor},
+}
+
+CONFIG = PAGES.parent / "config.md"
+BEGIN = "<!-- made from engine/seglog/ledger/config.py by tests/docs/test_ledger_docs.py -->\n"
+END = "<!-- end of managed ledgers -->\n"
+
+
+def table():
+    lines = ["| key | unit | default | limits | what it says | source |", "|---|---|---|---|---|---|"]
+    defaults = {name: str(value).lower() for name, value in ManagedLedgerConfig().items()}
+    defaults["brokerEntryMetadataInterceptors"] = "none"
+    lines += [
+        f"| `{key.name}` | {key.unit} | {defaults[key.name]} | {key.limits} | {key.meaning} | {key.source} |"
+        for _, key in keys(ManagedLedgerConfig)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def test_the_table_of_keys_is_that_of_the_code():
+    page = CONFIG.read_text()
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    made = before + BEGIN + table() + END + after
+    if os.environ.get("SEGLOG_UPDATE_DOCS"):
+        CONFIG.write_text(made)
+    assert page == made, "run the test once with SEGLOG_UPDATE_DOCS=1"
 
 
 @pytest.mark.parametrize("page", EXAMPLES)

@@ -5,10 +5,9 @@ fields below.
 """
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from typing import Any, Self
 
-from seglog.config import Key
+from seglog.config import Key, parsed_settings
 from seglog.errors import InvalidConfigError
 
 AT_THE_NEXT_SEAL = "; a change counts from the next seal on"
@@ -122,19 +121,7 @@ class DelayedDeliveryConfig:
     def of(cls, settings: Mapping[str, object]) -> Self:
         """The configuration of `settings`, Pulsar's names with values as they are or as text. Raises InvalidConfigError
         for an unknown key, one given twice, or a value outside its limits."""
-        attributes = {key.name: attribute for attribute, key in keys()}
-        known = dict(keys())
-        values: dict[str, Any] = {}
-        for given, value in settings.items():
-            name = OTHER_SPELLINGS.get(given.strip(), given.strip())
-            if name not in attributes:
-                close = get_close_matches(name, attributes, n=3, cutoff=0.6)
-                meant = f"; did you mean {', '.join(close)}?" if close else ""
-                raise InvalidConfigError(f"no such key: {given}{meant}")
-            if attributes[name] in values:
-                raise InvalidConfigError(f"{name} is given twice")
-            values[attributes[name]] = known[attributes[name]].parse(value)
-        return cls(**values)
+        return cls(**parsed_settings(keys(), settings, lambda name: OTHER_SPELLINGS.get(name, name)))
 
     def items(self) -> Iterator[tuple[str, int | bool]]:
         """Key and value of every setting."""

@@ -16,7 +16,7 @@ from seglog.errors import CorruptCheckpointError, SeglogError, UnsupportedVersio
 _Parsed = TypeVar("_Parsed")
 
 
-def format_json(name: str, version: int, *, indent: int | None = None, **members: object) -> bytes:
+def format_json(name: str, version: int, /, *, indent: int | None = None, **members: object) -> bytes:
     """The bytes of the file; with `indent` for people, too."""
     body = {"format": name, "version": version, **members}
     return json.dumps({**body, "crc32c": _crc(body)}, indent=indent, sort_keys=True).encode() + b"\n"

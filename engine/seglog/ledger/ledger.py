@@ -34,7 +34,8 @@ from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.ledger.entry_writer import SEGMENT, EntryWriter
 from seglog.ledger.ledger_metadata import MAX_ID, LedgerEnd, LedgerMetadata, checked_properties
 from seglog.ledger.ledger_recovery import check_ledger, recover_segment
-from seglog.segment.segment import LostRange, Segment
+from seglog.segment.answers import LostRange
+from seglog.segment.segment import Segment
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -334,6 +335,12 @@ class Ledger:
             self._closed = True
             self._let_go()
             self._segment.close()
+
+    def abandon(self) -> None:
+        """Let go of it without sealing: who opens it next recovers it."""
+        self._closed = True
+        self._let_go()
+        self._segment.close()
 
     def retire(self) -> None:
         """Its files are about to be removed: who reads in it goes on, nobody begins to."""

@@ -115,3 +115,9 @@ def checked_properties(properties: Mapping[str, str]) -> dict[str, str]:
         if not isinstance(name, str) or not isinstance(value, str):
             raise InvalidArgumentError(f"a property is a text with a text, not {name!r}: {value!r}")
     return dict(properties)
+
+
+def changed_properties(properties: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    """The properties with those of `changes`, without those that are None. Raises InvalidArgumentError."""
+    added = checked_properties({name: value for name, value in changes.items() if value is not None})
+    return {name: value for name, value in properties.items() if name not in changes} | added

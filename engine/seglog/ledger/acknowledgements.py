@@ -1,0 +1,127 @@
+"""What of a managed ledger one subscription has done with: all up to a position, and single entries behind it.
+
+Behind the mark-delete position, acknowledged entries are a roaring bitmap of entry ids a ledger, and of an entry that
+is acknowledged in part the numbers of its messages are one. Nothing here knows files or locks.
+"""
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from seglog.ledger.extent import LedgerExtent
+from seglog.ledger.position import EARLIEST, Position
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap
+
+
+def bitmap(values: Iterable[int] = ()) -> "BitMap":
+    """pyroaring costs more to import than most uses of a managed ledger."""
+    from pyroaring import BitMap
+
+    return BitMap(values)
+
+
+class PartOfBatch(NamedTuple):
+    """Of an entry with `size` messages those with the numbers `indexes` are acknowledged, not all of them."""
+
+    size: int
+    indexes: "BitMap"
+
+
+class Acknowledgements:
+    """`entries`: ledger id -> ids behind `mark_delete`. `batches`: position -> PartOfBatch, none of it in `entries`."""
+
+    def __init__(self, mark_delete: Position = EARLIEST) -> None:
+        self.mark_delete = mark_delete
+        self.entries: dict[int, BitMap] = {}
+        self.batches: dict[Position, PartOfBatch] = {}
+
+    def holds(self, position: Position) -> bool:
+        """Whether all of an entry is acknowledged."""
+        if position <= self.mark_delete:
+            return True
+        ids = self.entries.get(position.ledger_id)
+        return ids is not None and position.entry_id in ids
+
+    def __len__(self) -> int:
+        """How many entries behind the mark-delete position are."""
+        return sum(map(len, self.entries.values()))
+
+    def run_from(self, position: Position) -> int:
+        """The id of the last entry of the acknowledged ones in a row that begin at `position`, which is one."""
+        ids = self.entries[position.ledger_id]
+        low, high = position.entry_id, ids.max()
+        while low < high:
+            middle = (low + high + 1) // 2
+            if ids.range_cardinality(position.entry_id, middle + 1) == middle + 1 - position.entry_id:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def add(self, position: Position) -> None:
+        """Acknowledge an entry behind `mark_delete`; `advance` is for after."""
+        ids = self.entries.get(position.ledger_id)
+        if ids is None:
+            ids = self.entries[position.ledger_id] = bitmap()
+        ids.add(position.entry_id)
+        self.batches.pop(position, None)
+
+    def add_part(self, position: Position, size: int, indexes: Iterable[int]) -> bool:
+        """Acknowledge messages of an entry with `size` messages; whether all of it is acknowledged now."""
+        part = self.batches.get(position)
+        ids = bitmap() if part is None else part.indexes
+        ids.update(indexes)
+        if len(ids) == size:
+            self.add(position)
+            return True
+        self.batches[position] = PartOfBatch(size, ids)
+        return False
+
+    def advance(self, extent: LedgerExtent) -> None:
+        """Put the mark-delete position forward over what follows it without a gap."""
+        while (position := extent.position(extent.up_to(self.mark_delete))) is not None:
+            ids = self.entries.get(position.ledger_id)
+            if ids is None or position.entry_id not in ids:
+                return
+            self.mark(Position(position.ledger_id, self.run_from(position)))
+
+    def mark(self, position: Position) -> None:
+        """Acknowledge all up to a position behind `mark_delete`."""
+        self.mark_delete = position
+        for ledger_id in [ledger_id for ledger_id in self.entries if ledger_id <= position.ledger_id]:
+            ids = self.entries[ledger_id]
+            if ledger_id == position.ledger_id:
+                ids.remove_range(0, position.entry_id + 1)
+            if not ids or ledger_id < position.ledger_id:
+                del self.entries[ledger_id]
+        for passed in [at for at in self.batches if at <= position]:
+            del self.batches[passed]
+
+    def within(self, extent: LedgerExtent) -> "Acknowledgements":
+        """The same without what is not in the ledgers: entries that a crash took, and those of trimmed ledgers."""
+        kept = Acknowledgements(self.mark_delete)
+        slot = extent.slot_of(self.mark_delete.ledger_id)
+        if slot >= 0:
+            last = Position(self.mark_delete.ledger_id, extent.entries_of(slot) - 1)
+            kept.mark_delete = min(self.mark_delete, last)
+        for ledger_id, ids in self.entries.items():
+            slot = extent.slot_of(ledger_id)
+            found = bitmap(ids) & bitmap(range(extent.entries_of(slot))) if slot >= 0 else bitmap()
+            if found:
+                kept.entries[ledger_id] = found
+        for position, part in self.batches.items():
+            if extent.holds(position):
+                kept.batches[position] = part
+        kept.advance(extent)
+        return kept
+
+    def unacknowledged(self, extent: LedgerExtent, begin: int, end: int) -> Iterator[Position]:
+        """The entries with ordinals in [begin, end) of the extent that are not wholly acknowledged."""
+        while begin < end and (position := extent.position(begin)) is not None:
+            if position <= self.mark_delete:
+                begin = extent.up_to(self.mark_delete)
+            elif self.holds(position):
+                begin += self.run_from(position) - position.entry_id + 1
+            else:
+                yield position
+                begin += 1

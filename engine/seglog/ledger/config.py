@@ -1,0 +1,152 @@
+"""Configuration of a managed ledger: Pulsar's own keys, units and defaults.
+
+docs/config.md is made from the fields below.
+"""
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from seglog.config import MIB, Key, keys, parsed_settings
+from seglog.errors import InvalidConfigError
+
+TIMESTAMP, INDEX = "timestamp", "index"
+# Pulsar names the classes.
+_INTERCEPTORS = {
+    TIMESTAMP: TIMESTAMP,
+    INDEX: INDEX,
+    "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor": TIMESTAMP,
+    "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor": INDEX,
+}
+
+
+class InterceptorsKey(Key):
+    """A key that is a set of interceptors, as a list or as text with commas."""
+
+    __slots__ = ()
+
+    @property
+    def limits(self) -> str:
+        return "timestamp, index, both with a comma, or nothing; or Pulsar's class names"
+
+    def parse(self, value: object) -> frozenset[str]:
+        names = value.split(",") if isinstance(value, str) else value
+        if not isinstance(names, Iterable):
+            raise InvalidConfigError(f"{self.name} is {self.limits}, not {value!r}")
+        found = {str(name).strip() for name in names} - {""}
+        if not found <= _INTERCEPTORS.keys():
+            raise InvalidConfigError(f"{self.name} is {self.limits}, not {value!r}")
+        return frozenset(_INTERCEPTORS[name] for name in found)
+
+
+def _key(default: Any, name: str, unit: str, meaning: str, source: str, **limits: Any) -> Any:
+    return field(default=default, metadata={"key": Key(name, unit, meaning, source, **limits)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagedLedgerConfig:
+    """How a topic is cut into ledgers, what of it is kept, and what the broker's part of an entry says.
+
+    Make one by `ManagedLedgerConfig.of({"managedLedgerMaxEntriesPerLedger": 1000})`, which checks names and limits.
+    """
+
+    interceptors: frozenset[str] = field(
+        default=frozenset(),
+        metadata={"key": InterceptorsKey(
+            "brokerEntryMetadataInterceptors", "names",
+            "what is put in front of each entry that is added: the time, the index of its last message",
+            "ServiceConfiguration, Pulsar 4.2.4 (PIP-70, PIP-90)",
+        )},
+    )  # fmt: skip
+    use_broker_timestamps: bool = _key(
+        True, "useBrokerTimestampsForMessageSeek", "boolean",
+        "seek and expire by the broker's time where an entry has one; false: by the publish time alone",
+        "PIP-70; Pulsar 4.2.4 always does",
+    )  # fmt: skip
+    max_entries_per_ledger: int = _key(
+        50_000, "managedLedgerMaxEntriesPerLedger", "entries",
+        "a ledger with so many is sealed, and another begun",
+        "ServiceConfiguration, Pulsar 4.2.4",
+        low=1,
+    )  # fmt: skip
+    max_size_per_ledger_mb: int = _key(
+        2048, "managedLedgerMaxSizePerLedgerMbytes", "MiB",
+        "a ledger whose file has so many is sealed, and another begun; 2 GiB - 1 byte are always the most",
+        "ServiceConfiguration, Pulsar 4.2.4",
+        low=1,
+    )  # fmt: skip
+    min_rollover_minutes: int = _key(
+        0, "managedLedgerMinLedgerRolloverTimeMinutes", "min",
+        "a ledger that is younger is not sealed for its entries or size",
+        "ManagedLedgerConfig, Pulsar 4.2.4; broker.conf says 10",
+    )  # fmt: skip
+    max_rollover_minutes: int = _key(
+        240, "managedLedgerMaxLedgerRolloverTimeMinutes", "min",
+        "a ledger that is older is sealed by the next entry, or by keep_house()",
+        "ServiceConfiguration, Pulsar 4.2.4",
+        low=1,
+    )  # fmt: skip
+    retention_minutes: int = _key(
+        0, "defaultRetentionTimeInMinutes", "min",
+        "how long a ledger is kept after it was sealed, where every cursor has passed it; -1: for ever",
+        "ServiceConfiguration, Pulsar 4.2.4",
+        besides=(-1,),
+    )  # fmt: skip
+    retention_mb: int = _key(
+        0, "defaultRetentionSizeInMB", "MiB",
+        "so much of what every cursor has passed is kept until its time is over; -1: any amount",
+        "ServiceConfiguration, Pulsar 4.2.4",
+        besides=(-1,),
+    )  # fmt: skip
+    message_ttl_s: int = _key(
+        0, "message.ttl", "s",
+        "an entry that is older is acknowledged by expire(); 0: none is ever too old",
+        "ttlDurationDefaultInSeconds in ServiceConfiguration, Pulsar 4.2.4",
+    )  # fmt: skip
+    max_message_bytes: int = _key(
+        5 * MIB, "maxMessageSize", "bytes",
+        "largest entry that is added, before the broker's part",
+        "ServiceConfiguration, Pulsar 4.2.4",
+        low=1,
+    )  # fmt: skip
+    mark_delete_per_s: int = _key(
+        1, "managedLedgerDefaultMarkDeleteRateLimit", "1/s",
+        "how often a cursor's acknowledgements are written to the disk, at most; 0: each one",
+        "ServiceConfiguration, Pulsar 4.2.4",
+    )  # fmt: skip
+    flush_ms: int = _key(
+        1000, "flush.ms", "ms",
+        'with fsync="interval": how long what was added may be without a sync',
+        "flush.ms of Kafka; the default is ours",
+        low=1,
+    )  # fmt: skip
+
+    @property
+    def max_size_per_ledger_bytes(self) -> int:
+        return self.max_size_per_ledger_mb * MIB
+
+    @property
+    def min_rollover_ms(self) -> int:
+        return self.min_rollover_minutes * 60_000
+
+    @property
+    def max_rollover_ms(self) -> int:
+        return self.max_rollover_minutes * 60_000
+
+    @classmethod
+    def of(cls, settings: Mapping[str, object]) -> Self:
+        """The configuration of `settings`, Pulsar's names with values as they are or as text. Raises InvalidConfigError
+        for an unknown key, one given twice, or a value outside its limits."""
+        return cls(**parsed_settings(keys(cls), settings, lambda name: OTHER_SPELLINGS.get(name, name)))
+
+    def items(self) -> Iterator[tuple[str, object]]:
+        """Key and value of every setting."""
+        for attribute, key in keys(type(self)):
+            yield key.name, getattr(self, attribute)
+
+
+OTHER_SPELLINGS = {
+    "ttlDurationDefaultInSeconds": "message.ttl",
+    "messageTTLInSeconds": "message.ttl",
+    "message_ttl": "message.ttl",
+    "flush_ms": "flush.ms",
+}

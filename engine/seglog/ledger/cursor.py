@@ -1,0 +1,379 @@
+"""A cursor: one subscription's place in a managed ledger. Made by ManagedLedger.open_cursor.
+
+What is acknowledged (seglog.ledger.acknowledgements) is durable; up to where was read is not. Acknowledgements are
+written to the disk at most so often as managedLedgerDefaultMarkDeleteRateLimit says, and by `flush` and `close`. So a
+crash brings entries again that were acknowledged, and never takes one that was not. What moves backwards, or is no
+acknowledgement, is written at once.
+"""
+import threading
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from seglog.errors import InvalidArgumentError, LogClosedError, OffsetOutOfRangeError
+from seglog.ledger.acknowledgements import Acknowledgements
+from seglog.ledger.cursor_file import CursorState
+from seglog.ledger.ledger_metadata import changed_properties
+from seglog.ledger.managed_reader import ManagedReader, Predicate
+from seglog.ledger.position import EARLIEST, LATEST, Position
+from seglog.ledger.stored_entry import StoredEntry
+
+if TYPE_CHECKING:
+    from seglog.ledger.extent import LedgerExtent
+
+DEFAULT_READ = 100
+
+
+class Home(Protocol):
+    """What a cursor asks of its managed ledger beside reading."""
+
+    def write_cursor(self, state: CursorState) -> None:
+        """Durably. Raises LogFailedError, LogClosedError."""
+
+    def cursor_passed(self, before: Position, now: Position) -> None:
+        """A cursor's mark-delete position went forward: ledgers may be trimmed."""
+
+
+class Cursor:
+    """Threads may share it. Every method raises LogClosedError once it, or the managed ledger, is closed."""
+
+    def __init__(self, name: str, topic: ManagedReader, home: Home, state: CursorState) -> None:
+        self.name = name
+        self._topic = topic
+        self._home = home
+        # Guards all below. The managed ledger's lock may be taken with it held, never the other way round.
+        self._lock = threading.RLock()
+        self._acknowledged = state.acknowledged
+        self._properties = dict(state.properties)
+        # The last entry that was read, or passed over.
+        self._read = self._acknowledged.mark_delete
+        self._is_dirty = False
+        self._written_ns = topic.clock.monotonic_ns()
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<Cursor {self.name}: up to {self.mark_delete_position}>"
+
+    # --- where it is -------------------------------------------------------------------------
+
+    @property
+    def mark_delete_position(self) -> Position:
+        """All up to here is acknowledged; (-1, -1) where nothing is."""
+        return self._acknowledged.mark_delete
+
+    @property
+    def read_position(self) -> Position:
+        """Where `read` goes on: an entry, or the place of the next one."""
+        with self._lock:
+            extent = self._extent()
+            begin = extent.up_to(max(self._read, self.mark_delete_position))
+            found = next(self._acknowledged.unacknowledged(extent, begin, extent.count), None)
+            if found is not None:
+                return found
+            last = max(extent.position(extent.count - 1) or EARLIEST, self._read, self.mark_delete_position)
+            return Position(last.ledger_id, last.entry_id + 1)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """A copy."""
+        with self._lock:
+            return dict(self._properties)
+
+    def update_properties(self, changes: Mapping[str, str | None]) -> None:
+        """Set properties, remove those that are None: all of it, durably. Raises LogFailedError."""
+        with self._lock:
+            self._extent()
+            self._properties = changed_properties(self._properties, changes)
+            self._write()
+
+    def backlog(self) -> int:
+        """How many entries are not wholly acknowledged."""
+        with self._lock:
+            extent = self._extent()
+            return extent.count - extent.up_to(self.mark_delete_position) - len(self._acknowledged)
+
+    def has_more(self) -> bool:
+        """Whether `read` would give an entry now."""
+        with self._lock:
+            extent = self._extent()
+            begin = extent.up_to(max(self._read, self.mark_delete_position))
+            return next(self._acknowledged.unacknowledged(extent, begin, extent.count), None) is not None
+
+    def is_acknowledged(self, position: Position) -> bool:
+        """Whether all of an entry is acknowledged."""
+        with self._lock:
+            return self._acknowledged.holds(position)
+
+    def acknowledged_batch_indexes(self, position: Position) -> frozenset[int]:
+        """Of an entry that is acknowledged in part, the numbers of the messages that are; else none."""
+        with self._lock:
+            part = self._acknowledged.batches.get(position)
+            return frozenset() if part is None else frozenset(part.indexes)
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def read(self, max_entries: int = DEFAULT_READ, max_bytes: int | None = None) -> list[StoredEntry]:
+        """The next entries that are not wholly acknowledged, none where there is none yet; goes on behind them.
+
+        `max_bytes`: no further entry once these have so many bytes.
+        """
+        with self._lock:
+            extent = self._extent()
+            begin = extent.up_to(max(self._read, self.mark_delete_position))
+            found: list[StoredEntry] = []
+            size_bytes = 0
+            for position in self._acknowledged.unacknowledged(extent, begin, extent.count):
+                if len(found) >= max_entries or (max_bytes is not None and size_bytes >= max_bytes and found):
+                    break
+                entry = self._topic.read(position)
+                found.append(entry)
+                self._read = position
+                size_bytes += len(entry) if max_bytes is not None else 0
+            return found
+
+    def rewind(self) -> None:
+        """Read again from the first entry that is not acknowledged."""
+        with self._lock:
+            self._read = self.mark_delete_position
+
+    def skip(self, count: int) -> int:
+        """Acknowledge the next `count` entries that are not, from the first one; how many there were."""
+        with self._lock:
+            extent = self._extent()
+            last, skipped = None, 0
+            begin = extent.up_to(self.mark_delete_position)
+            for position in self._acknowledged.unacknowledged(extent, begin, extent.count):
+                if skipped == count:
+                    break
+                last, skipped = position, skipped + 1
+            if last is not None:
+                self.mark_delete(last)
+            return skipped
+
+    # --- acknowledging -----------------------------------------------------------------------
+
+    def mark_delete(self, position: Position) -> None:
+        """Acknowledge all up to a position; nothing where that is acknowledged already.
+
+        Raises OffsetOutOfRangeError for a position behind the last entry.
+        """
+        with self._lock:
+            extent = self._extent()
+            self._refuse_beyond(extent, position)
+            before = self.mark_delete_position
+            if position <= before:
+                return
+            self._acknowledged.mark(position)
+            self._acknowledged.advance(extent)
+            self._changed(before)
+
+    def acknowledge(
+        self,
+        position: Position,
+        batch_indexes: Iterable[int] | None = None,
+        batch_size: int | None = None,
+    ) -> None:
+        """Acknowledge one entry, or of its messages those with the numbers `batch_indexes`, counted from 0.
+
+        `batch_size`: how many messages the entry holds; read from it where it is not given. Raises
+        OffsetOutOfRangeError where there is no such entry, InvalidArgumentError for a number that it does not have.
+        """
+        with self._lock:
+            extent = self._extent()
+            before = self.mark_delete_position
+            if self._acknowledge(extent, position, batch_indexes, batch_size):
+                self._acknowledged.advance(extent)
+                self._changed(before)
+
+    def acknowledge_many(self, positions: Iterable[Position]) -> None:
+        """Acknowledge entries. Raises OffsetOutOfRangeError, and then none is."""
+        with self._lock:
+            extent = self._extent()
+            listed = list(positions)
+            before = self.mark_delete_position
+            for position in listed:
+                self._refuse_missing(extent, position)
+            for position in listed:
+                self._acknowledge(extent, position, None, None)
+            self._acknowledged.advance(extent)
+            self._changed(before)
+
+    def _acknowledge(
+        self, extent: "LedgerExtent", position: Position, batch_indexes: Iterable[int] | None, batch_size: int | None
+    ) -> bool:
+        """Whether it changed anything."""
+        if self._acknowledged.holds(position):
+            return False
+        self._refuse_missing(extent, position)
+        if batch_indexes is None:
+            self._acknowledged.add(position)
+            return True
+        indexes = list(batch_indexes)
+        part = self._acknowledged.batches.get(position)
+        if batch_size is None:
+            batch_size = part.size if part is not None else self._topic.read(position).message_count
+        if part is not None and part.size != batch_size:
+            raise InvalidArgumentError(f"entry {position} has {part.size} messages, not {batch_size}")
+        if not indexes or not all(isinstance(index, int) and 0 <= index < batch_size for index in indexes):
+            raise InvalidArgumentError(f"messages of entry {position} are numbered from 0 to {batch_size - 1}")
+        self._acknowledged.add_part(position, batch_size, indexes)
+        return True
+
+    def clear_backlog(self) -> None:
+        """Acknowledge everything that is there now."""
+        with self._lock:
+            last = self._topic.last_position
+            if last is not None:
+                self.mark_delete(last)
+
+    # --- seeking -----------------------------------------------------------------------------
+
+    def seek(self, position: Position) -> None:
+        """All before the position is acknowledged, nothing from it on; read on from there. Durable at return.
+
+        EARLIEST, LATEST, or any other: the first entry at or behind it comes next.
+        """
+        with self._lock:
+            extent = self._extent()
+            self._reset(extent.position(extent.before(position) - 1) or EARLIEST)
+
+    def _reset(self, mark_delete: Position) -> None:
+        before = self.mark_delete_position
+        self._acknowledged = Acknowledgements(mark_delete)
+        self._read = mark_delete
+        self._write()
+        if mark_delete > before:
+            self._home.cursor_passed(before, mark_delete)
+
+    def seek_by_time(self, timestamp_ms: int) -> None:
+        """Seek to the first entry whose time is `timestamp_ms` or later; to the end where there is none yet.
+
+        Which time that is: ManagedLedger.position_at_time.
+        """
+        with self._lock:
+            end = self._topic.last_position
+            self._seek_or_end(self._topic.position_at_time(timestamp_ms), end)
+
+    def seek_by_index(self, index: int) -> None:
+        """Seek to the entry that holds the message with this index, or the first one behind it; else to the end."""
+        with self._lock:
+            end = self._topic.last_position
+            self._seek_or_end(self._topic.position_at_index(index), end)
+
+    def _seek_or_end(self, found: Position | None, end: Position | None) -> None:
+        """`end`: as of before the search, so that what came during it is not passed over."""
+        if found is not None:
+            self.seek(found)
+        else:
+            self._reset(end or EARLIEST)
+
+    def find_newest_matching(self, predicate: Predicate) -> Position | None:
+        """Of the entries behind the mark-delete position: ManagedLedger.find_newest_matching."""
+        first = self._topic.next_valid(self.mark_delete_position)
+        return None if first is None else self._topic.find_newest_matching(predicate, first, LATEST)
+
+    # --- expiry ------------------------------------------------------------------------------
+
+    def is_oldest_message_expired(self) -> bool:
+        """Whether the first entry that is not acknowledged is older than message.ttl. (isOldestMessageExpired)"""
+        with self._lock:
+            oldest = self._topic.next_valid(self.mark_delete_position)
+            horizon_ms = self._horizon_ms()
+            return oldest is not None and horizon_ms is not None and self._time_of(oldest) < horizon_ms
+
+    def expire(self) -> int:
+        """Acknowledge all up to the first entry that is younger than message.ttl; how many entries that were.
+
+        By the broker's time, where an entry has one: its client's clock may be wrong (Pulsar's #21347). Metadata is
+        not parsed then. (PersistentMessageExpiryMonitor)
+        """
+        with self._lock:
+            horizon_ms = self._horizon_ms()
+            if horizon_ms is None:
+                return 0
+            extent = self._extent()
+            begin = extent.up_to(self.mark_delete_position)
+            live = self._first_live(extent, begin, horizon_ms)
+            end = extent.count if live is None else extent.before(live)
+            last = extent.position(end - 1)
+            if last is None or end <= begin:
+                return 0
+            backlog = self.backlog()
+            self.mark_delete(last)
+            return backlog - self.backlog()
+
+    def _first_live(self, extent: "LedgerExtent", begin: int, horizon_ms: int) -> Position | None:
+        """The first entry that is neither acknowledged nor expired."""
+        if self._topic.config.use_broker_timestamps:
+            after = self.mark_delete_position
+            while (found := self._topic.position_at_time(horizon_ms, after)) is not None:
+                if not self._acknowledged.holds(found):
+                    return found
+                after = Position(found.ledger_id, self._acknowledged.run_from(found))
+            return None
+        for position in self._acknowledged.unacknowledged(extent, begin, extent.count):
+            if self._time_of(position) >= horizon_ms:
+                return position
+        return None
+
+    def _horizon_ms(self) -> int | None:
+        """What is older is expired; None where nothing ever is."""
+        ttl_s = self._topic.config.message_ttl_s
+        return self._topic.clock.now_ms() - ttl_s * 1000 if ttl_s else None
+
+    def _time_of(self, position: Position) -> int:
+        entry = self._topic.read(position)
+        return entry.timestamp if self._topic.config.use_broker_timestamps else entry.publish_time
+
+    # --- the disk ----------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Return when all acknowledgements are on the disk. Raises LogFailedError."""
+        with self._lock:
+            if self._is_dirty:
+                self._write()
+
+    def close(self) -> None:
+        """Flush, and refuse everything from then on. The managed ledger's close does it, too. Twice is fine."""
+        with self._lock:
+            if not self._is_closed:
+                try:
+                    self.flush()
+                finally:
+                    self._is_closed = True
+
+    def abandon(self) -> None:
+        """Refuse everything from now on; what was not flushed is lost."""
+        self._is_closed = True
+
+    @property
+    def closed(self) -> bool:
+        return self._is_closed
+
+    def _changed(self, before: Position) -> None:
+        now = self.mark_delete_position
+        self._is_dirty = True
+        rate = self._topic.config.mark_delete_per_s
+        if not rate or self._topic.clock.monotonic_ns() - self._written_ns >= 1_000_000_000 // rate:
+            self._write()
+        if now > before:
+            self._home.cursor_passed(before, now)
+
+    def _write(self) -> None:
+        self._home.write_cursor(CursorState(self.name, self._acknowledged, self._properties))
+        self._is_dirty = False
+        self._written_ns = self._topic.clock.monotonic_ns()
+
+    # --- refusals ----------------------------------------------------------------------------
+
+    def _extent(self) -> "LedgerExtent":
+        if self._is_closed:
+            raise LogClosedError(f"the cursor {self.name} was closed", file=self._topic.path)
+        return self._topic.extent
+
+    def _refuse_beyond(self, extent: "LedgerExtent", position: Position) -> None:
+        if position > (extent.position(extent.count - 1) or EARLIEST) and position > self.mark_delete_position:
+            raise OffsetOutOfRangeError(f"position {position} is behind the last entry", file=self._topic.path)
+
+    def _refuse_missing(self, extent: "LedgerExtent", position: Position) -> None:
+        if not extent.holds(position) and position > self.mark_delete_position:
+            raise OffsetOutOfRangeError(f"there is no entry {position}", file=self._topic.path)

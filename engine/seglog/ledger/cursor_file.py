@@ -1,0 +1,118 @@
+"""`cursors/<name>.cursor`: how far a subscription has come. docs/formats/cursor.md.
+
+Formatting, parsing and replacing the file only; seglog.ledger.cursor decides what it says.
+"""
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from seglog.errors import CorruptManifestError, InvalidArgumentError
+from seglog.format.checked_json import format_json, parse_json
+from seglog.fs.aside import write_atomically
+from seglog.fs.files import FileSystem
+from seglog.fs.mapping import read_file
+from seglog.ledger.acknowledgements import Acknowledgements, PartOfBatch
+from seglog.ledger.ledger_metadata import MAX_ID, number, texts
+from seglog.ledger.position import Position
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap
+
+FORMAT = "seglog-cursor"
+VERSION = 1
+DIRECTORY = "cursors"
+SUFFIX = ".cursor"
+_MAX_NAME_BYTES = 255 - len(SUFFIX) - len(".tmp")
+
+
+@dataclass(frozen=True, slots=True)
+class CursorState:
+    """What a cursor's file says."""
+
+    name: str
+    acknowledged: Acknowledgements
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        acknowledged = self.acknowledged
+        return format_json(
+            FORMAT, VERSION, name=self.name, mark_delete=list(acknowledged.mark_delete),
+            acknowledged=[[ledger_id, _text_of(ids)] for ledger_id, ids in sorted(acknowledged.entries.items())],
+            batches=[[*at, part.size, _text_of(part.indexes)] for at, part in sorted(acknowledged.batches.items())],
+            properties=dict(self.properties),
+        )  # fmt: skip
+
+    def write(self, fs: FileSystem, directory: Path) -> None:
+        """Durably, in one step, into the managed ledger's directory. Raises StorageError."""
+        write_atomically(fs, cursor_path(directory, self.name), self.to_bytes())
+
+    @classmethod
+    def read(cls, path: Path) -> "CursorState":
+        """Raises CorruptManifestError, UnsupportedVersionError."""
+        return cls.parse(read_file(path), file=path)
+
+    @classmethod
+    def parse(cls, raw: bytes, *, file: Path | None = None) -> "CursorState":
+        """Raises CorruptManifestError, UnsupportedVersionError."""
+        return parse_json(raw, FORMAT, VERSION, file, _state, CorruptManifestError)
+
+
+def cursor_path(directory: Path, name: str) -> Path:
+    """Where a cursor's file lies. Raises InvalidArgumentError for a name that cannot be that of a file."""
+    quoted = quote(name, safe="").replace(".", "%2E")
+    if not quoted or len(quoted) > _MAX_NAME_BYTES:
+        raise InvalidArgumentError(f"a cursor's name has 1 to {_MAX_NAME_BYTES} characters, quoted: {name[:80]!r}")
+    return directory / DIRECTORY / (quoted + SUFFIX)
+
+
+def cursor_files(directory: Path) -> list[Path]:
+    """The files of all cursors of a managed ledger."""
+    try:
+        return sorted((directory / DIRECTORY).glob(f"*{SUFFIX}"))
+    except FileNotFoundError:
+        return []
+
+
+def _text_of(ids: "BitMap") -> str:
+    optimized = ids.copy()      # the live one is changed often, and runs are slow at that
+    optimized.run_optimize()
+    return base64.b64encode(optimized.serialize()).decode()
+
+
+def _bitmap_of(value: object) -> "BitMap":
+    from pyroaring import BitMap
+
+    if not isinstance(value, str):
+        raise TypeError("a bitmap is no text")
+    return BitMap.deserialize(base64.b64decode(value, validate=True))
+
+
+def _state(body: dict[str, object]) -> CursorState:
+    name, properties = body["name"], texts(body["properties"])
+    if not isinstance(name, str):
+        raise TypeError("the name is no text")
+    acknowledged = Acknowledgements(_position(*_list(body["mark_delete"], 2)))
+    for item in _list(body["acknowledged"]):
+        ledger_id, ids = _list(item, 2)
+        acknowledged.entries[number(ledger_id)] = _bitmap_of(ids)
+    for item in _list(body["batches"]):
+        ledger_id, entry_id, size, indexes = _list(item, 4)
+        part = PartOfBatch(number(size, low=1), _bitmap_of(indexes))
+        acknowledged.batches[_position(ledger_id, entry_id)] = part
+    return CursorState(name, acknowledged, properties)
+
+
+def _list(value: object, length: int | None = None) -> list[object]:
+    if not isinstance(value, list) or length not in (None, len(value)):
+        raise TypeError(f"no list of {length or 'some'} members")
+    return value
+
+
+def _position(ledger_id: object, entry_id: object) -> Position:
+    position = Position(number(ledger_id, low=-1), number(entry_id, low=-1))
+    if position.entry_id == MAX_ID:
+        raise ValueError("no position")
+    return position

@@ -1,0 +1,70 @@
+"""The ledgers of a managed ledger, as of one moment, and the entries in them counted from 0: ordinals.
+
+An Extent does not change, but that its last ledger may grow: then it has as many entries as are published. A managed
+ledger that rolls or is trimmed has another one. An ordinal means something within one extent only; `sealed` and what
+follows it are the same in each.
+"""
+from bisect import bisect_left, bisect_right
+
+from seglog.ledger.ledger import Ledger
+from seglog.ledger.manifest import LedgerInfo
+from seglog.ledger.position import Position
+
+
+class LedgerExtent:
+    """`active`: the ledger of the last info, where it grows or has grown since."""
+
+    __slots__ = ("_starts", "active", "ids", "infos")
+
+    def __init__(self, infos: tuple[LedgerInfo, ...], active: Ledger | None) -> None:
+        self.infos = infos
+        self.active = active
+        self.ids = [info.ledger_id for info in infos]
+        # The ordinal of the first entry of each ledger.
+        starts, start = [], 0
+        for info in infos:
+            starts.append(start)
+            start += 0 if info.end is None else info.end.entries
+        self._starts = starts
+
+    def entries_of(self, slot: int) -> int:
+        """Of one ledger, those that readers see."""
+        end = self.infos[slot].end
+        if end is not None:
+            return end.entries
+        return 0 if self.active is None else self.active.entry_count
+
+    @property
+    def count(self) -> int:
+        """Entries in all ledgers."""
+        return self._starts[-1] + self.entries_of(len(self.infos) - 1) if self.infos else 0
+
+    def slot_of(self, ledger_id: int) -> int:
+        """-1 where there is no such ledger."""
+        slot = bisect_left(self.ids, ledger_id)
+        return slot if slot < len(self.ids) and self.ids[slot] == ledger_id else -1
+
+    def before(self, position: Position) -> int:
+        """How many entries stand before a position, be there an entry or not: the ordinal of the one at it."""
+        slot = bisect_left(self.ids, position.ledger_id)
+        if slot == len(self.ids):
+            return self.count
+        if self.ids[slot] != position.ledger_id:
+            return self._starts[slot]
+        return self._starts[slot] + max(min(position.entry_id, self.entries_of(slot)), 0)
+
+    def up_to(self, position: Position) -> int:
+        """How many entries stand at or before a position: the ordinal of the one behind it."""
+        return self.before(Position(position.ledger_id, position.entry_id + 1))
+
+    def position(self, ordinal: int) -> Position | None:
+        """Of the entry with this ordinal; None where there is none."""
+        if not 0 <= ordinal < self.count:
+            return None
+        slot = bisect_right(self._starts, ordinal) - 1
+        return Position(self.ids[slot], ordinal - self._starts[slot])
+
+    def holds(self, position: Position) -> bool:
+        """Whether there is an entry."""
+        slot = self.slot_of(position.ledger_id)
+        return slot >= 0 and 0 <= position.entry_id < self.entries_of(slot)

@@ -1,0 +1,350 @@
+"""How a managed ledger is added to, rolled and trimmed.
+
+    add       stamp (ledger.broker_part) ── into the last ledger (ledger.entry_writer) ── wait, without the lock
+    roll      seal the last ledger ── make the next one ── manifest ── add to it
+    trim      manifest without the ledgers ── delete them
+
+What is refused changes nothing, and uses no index up. What fails from a write on leaves the managed ledger read-only:
+opening it again finds out what is on the disk.
+"""
+import abc
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seglog.clock import Clock
+from seglog.config import Fsync
+from seglog.errors import (
+    InvalidArgumentError,
+    LogClosedError,
+    LogFailedError,
+    RecordTooLargeError,
+    SeglogError,
+    StorageError,
+)
+from seglog.fs import lock
+from seglog.fs.files import FileSystem
+from seglog.ledger.broker_part import BrokerState, CheckedEntry, check_entry, last_state, stamp
+from seglog.ledger.config import ManagedLedgerConfig
+from seglog.ledger.entry_writer import SEGMENT, EntryWriter
+from seglog.ledger.extent import LedgerExtent
+from seglog.ledger.ledger import Ledger, delete_ledger
+from seglog.ledger.managed_reader import ManagedReader
+from seglog.ledger.manifest import LedgerInfo, Manifest, ledger_directory
+from seglog.ledger.position import Position
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+logger = logging.getLogger("seglog")
+
+# What an entry may need in the file beside its bytes: the broker's part, the record, a batch.
+_OVERHEAD_BYTES = 128
+
+
+class ManagedAppender(ManagedReader):
+    """The adds of a `ManagedLedger`, which opens and closes it."""
+
+    def __init__(
+        self, path: Path, config: ManagedLedgerConfig, fs: FileSystem, clock: Clock, fsync: Fsync, held: lock.Lock
+    ) -> None:
+        super().__init__(path, config, fs, clock)
+        self.fsync = fsync
+        self._held = held
+        # Guards all below. Whoever holds it may wait for a ledger's files (its seal), never the other way round.
+        self._lock = threading.Lock()
+        self._interceptors = config.interceptors
+        self._manifest = Manifest()
+        self._state = BrokerState()
+        # Why no change is possible, as a function that makes the error; None: it is.
+        self._refusal: Callable[[], SeglogError] | None = None
+        self._failure: BaseException | None = None
+
+    # --- the broker's part -------------------------------------------------------------------
+
+    @property
+    def interceptors(self) -> frozenset[str]:
+        """What is put in front of each entry from now on: "timestamp", "index". May be set at any time."""
+        return self._interceptors
+
+    @interceptors.setter
+    def interceptors(self, names: Iterable[str]) -> None:
+        interceptors = ManagedLedgerConfig.of({"brokerEntryMetadataInterceptors": names}).interceptors
+        with self._lock:
+            self._interceptors = interceptors
+
+    @property
+    def last_index(self) -> int:
+        """The index of the last message that got one; -1 where none did."""
+        return self._state.index
+
+    # --- adding ------------------------------------------------------------------------------
+
+    def add_entry(self, headers_and_payload: "Buffer", n_messages: int | None = None) -> Position:
+        """Add an entry as a producer sends it; where it stands. The broker's part is put in front here.
+
+        `n_messages`: how many messages it holds; read from its metadata where it is not given.
+
+        Raises InvalidArgumentError for an entry with a broker's part, CorruptRecordError for what is no entry,
+        RecordTooLargeError (maxMessageSize), LogClosedError, LogFailedError. Whatever is raised, no index is used up.
+        """
+        entry = check_entry(self._checked(headers_and_payload), n_messages)
+        return self._add([entry])[0]
+
+    def add_entries(self, entries: "Iterable[Buffer | tuple[Buffer, int]]") -> list[Position]:
+        """Add several, each alone or with the number of its messages, by one write a ledger; where they stand.
+
+        All are checked before the first is added. Raises what `add_entry` raises.
+        """
+        checked = [
+            check_entry(self._checked(entry[0]), entry[1]) if isinstance(entry, tuple)
+            else check_entry(self._checked(entry), None)
+            for entry in entries
+        ]
+        return self._add(checked) if checked else []
+
+    def _checked(self, entry: "Buffer") -> bytes:
+        try:
+            data = entry if type(entry) is bytes else bytes(memoryview(entry))
+        except TypeError:
+            raise InvalidArgumentError(f"an entry is bytes-like, not {type(entry).__name__}") from None
+        if len(data) > self.config.max_message_bytes:
+            raise RecordTooLargeError(
+                f"an entry of {len(data)} bytes: maxMessageSize is {self.config.max_message_bytes}", file=self.path
+            )
+        return data
+
+    def _add(self, entries: list[CheckedEntry]) -> list[Position]:
+        self._refuse()
+        positions: list[Position] = []
+        waits: list[tuple[EntryWriter, int]] = []
+        with self._lock:
+            self._refuse()
+            try:
+                while len(positions) < len(entries):
+                    ledger = self._ledger_for(entries[len(positions)])
+                    some = entries[len(positions) : len(positions) + self._room(ledger, entries, len(positions))]
+                    stored, times, state = stamp(some, self._state, self.clock.now_ms(), self._interceptors)
+                    first, number = ledger.writer.put(stored, times)
+                    self._state = state         # only now: what is refused uses no index up
+                    positions += [Position(ledger.ledger_id, first + n) for n in range(len(some))]
+                    waits.append((ledger.writer, number))
+            except BaseException as error:
+                self._fail_unless_refused(error)
+                raise
+        for writer, number in waits:
+            try:
+                writer.wait(number)
+            except LogFailedError as error:
+                with self._lock:
+                    self._fail(error)
+                raise
+        return positions
+
+    def _ledger_for(self, entry: CheckedEntry) -> Ledger:
+        """The last ledger; another one where that is full."""
+        extent = self._current()
+        active = extent.active
+        if active is not None and not self._is_full(active, len(entry.data)):
+            return active
+        return self._roll()
+
+    def _is_full(self, active: Ledger, size_bytes: int) -> bool:
+        """ManagedLedgerImpl.currentLedgerIsFull; and no ledger passes what a segment holds."""
+        writer, config = active.writer, self.config
+        if not writer.next_id:
+            return False
+        if size_bytes + _OVERHEAD_BYTES > SEGMENT.segment_bytes - writer.size_bytes:
+            return True
+        age_ms = self.clock.now_ms() - active.created_ms
+        if age_ms >= config.max_rollover_ms:
+            return True
+        has_passed_quota = (
+            writer.next_id >= config.max_entries_per_ledger or writer.size_bytes >= config.max_size_per_ledger_bytes
+        )
+        return has_passed_quota and age_ms >= config.min_rollover_ms
+
+    def _room(self, active: Ledger, entries: list[CheckedEntry], begin: int) -> int:
+        """How many of the entries from `begin` on go into one write to this ledger: one at least."""
+        if len(entries) - begin == 1:
+            return 1
+        writer, config = active.writer, self.config
+        bytes_left = min(config.max_size_per_ledger_bytes, SEGMENT.segment_bytes) - writer.size_bytes
+        entries_left = config.max_entries_per_ledger - writer.next_id
+        count = 0
+        for entry in entries[begin:]:
+            bytes_left -= len(entry.data) + _OVERHEAD_BYTES
+            if count and (bytes_left < 0 or count >= entries_left):
+                break
+            count += 1
+        return count
+
+    def flush(self) -> None:
+        """Return when all that was added is on the disk, whatever `fsync` is. Raises LogClosedError, LogFailedError."""
+        with self._changing():
+            active = self._current().active
+            writer = None if active is None else active.writer
+        if writer is not None:
+            try:
+                writer.flush()
+            except LogClosedError:      # sealed meanwhile: it is on the disk
+                return
+            except LogFailedError as error:
+                with self._lock:
+                    self._fail(error)
+                raise
+
+    # --- rolling and trimming ----------------------------------------------------------------
+
+    def roll(self) -> None:
+        """Seal the last ledger; the next entry begins another one. Raises LogClosedError, LogFailedError."""
+        with self._changing(), self._failing():
+            self._seal_active()
+            self._trim()
+
+    def _roll(self) -> Ledger:
+        """Begin another ledger, and trim what can go now."""
+        with self._failing():
+            self._seal_active()
+            ledger_id = self._manifest.next_ledger_id
+            ledger = Ledger.create(
+                ledger_directory(self.path, ledger_id), ledger_id, fsync=self.fsync, fs=self.fs, clock=self.clock,
+                held=True,
+            )  # fmt: skip
+            info = LedgerInfo(ledger_id, ledger.created_ms)
+            self._put_manifest(*self._manifest.ledgers, info, next_ledger_id=ledger_id + 1)
+            self._opened[ledger_id] = ledger
+            self._extent = LedgerExtent(self._manifest.ledgers, ledger)
+            self._trim()
+        return ledger
+
+    def _seal_active(self) -> None:
+        active = self._current().active
+        if active is None:
+            return
+        active.seal()
+        self._put_manifest(*self._manifest.ledgers[:-1], *sealed_info(active))
+        self._extent = LedgerExtent(self._manifest.ledgers, None)
+        if not active.entry_count:
+            self._delete([active.ledger_id])
+
+    def _put_manifest(self, *ledgers: LedgerInfo, next_ledger_id: int | None = None) -> None:
+        manifest = self._manifest.with_(
+            ledgers=ledgers, last_index=self._state.index, last_timestamp=self._state.timestamp
+        )
+        self._put(manifest if next_ledger_id is None else manifest.with_(next_ledger_id=next_ledger_id))
+
+    def _put(self, manifest: Manifest) -> None:
+        manifest.write(self.fs, self.path)
+        self._manifest = manifest
+
+    def trim(self) -> list[int]:
+        """Delete the sealed ledgers, from the first on, that every cursor has passed and retention lets go; their ids.
+
+        A ledger goes when its retention time is over, or when what is kept without it still has the retention size.
+        Where there is no cursor and no retention is set, all are kept (Pulsar would delete them). Rolling does it by
+        itself, and a cursor that passes a ledger.
+        Raises LogClosedError, LogFailedError.
+        """
+        with self._changing(), self._failing():
+            return self._trim()
+
+    def _trim(self) -> list[int]:
+        passed = self._passed()
+        if passed is None:
+            return []
+        now_ms, kept_bytes = self.clock.now_ms(), self.size_bytes
+        gone = []
+        for info in self._manifest.ledgers:
+            end = info.end
+            if end is None or passed < Position(info.ledger_id, end.entries - 1):
+                break
+            kept_bytes -= end.length_bytes
+            if not self._retention_is_over(now_ms - end.sealed_ms, kept_bytes):
+                break
+            gone.append(info.ledger_id)
+        if gone:
+            self._put_manifest(*self._manifest.ledgers[len(gone) :])
+            self._extent = LedgerExtent(self._manifest.ledgers, self._current().active)
+            self._delete(gone)
+        return gone
+
+    def _retention_is_over(self, age_ms: int, behind_bytes: int) -> bool:
+        """Of a ledger that was sealed so long ago, and has so much behind it."""
+        minutes, megabytes = self.config.retention_minutes, self.config.retention_mb
+        if minutes == 0 and megabytes == 0:
+            return True
+        # Beside another limit a 0 says nothing, and neither does -1.
+        return (minutes > 0 and age_ms >= minutes * 60_000) or (megabytes > 0 and behind_bytes >= megabytes << 20)
+
+    @abc.abstractmethod
+    def _passed(self) -> Position | None:
+        """Up to where every cursor has come; None where nothing may go."""
+
+    def _delete(self, ledger_ids: list[int]) -> None:
+        """The manifest does not name them any more."""
+        for ledger_id in ledger_ids:
+            ledger = self._opened.pop(ledger_id, None)
+            if ledger is not None:
+                ledger.retire()
+            try:
+                delete_ledger(ledger_directory(self.path, ledger_id), self.fs)
+            except StorageError as error:       # nothing hangs on it: opening again removes what is left
+                logger.warning("ledger %s of %s is left over: %s", ledger_id, self.path, error)
+
+    # --- refusing and failing ----------------------------------------------------------------
+
+    def _refuse(self) -> None:
+        """For before each change. Raises LogClosedError, LogFailedError, ForkedHandleError."""
+        if self._refusal is not None:
+            raise self._refusal()
+        self._held.check()
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """With the lock, where a change is possible. Raises as `_refuse`."""
+        self._refuse()      # before the lock, too: in a forked child it may be somebody's for ever
+        with self._lock:
+            self._refuse()
+            yield
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Under the lock: what goes wrong within leaves the disk in a state that only opening again finds out."""
+        try:
+            yield
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _fail_unless_refused(self, error: BaseException) -> None:
+        """Under the lock, after an add that raised."""
+        if not isinstance(error, RecordTooLargeError | InvalidArgumentError):
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """It is read-only from now on. Raises LogFailedError, but for ^C and the like, which the caller raises."""
+        if self._failure is None:
+            self._failure = error
+            self._refusal = self._read_only
+            logger.error("%s is read-only until it is opened again: %s", self.path, error)
+            # Index and time of what was added, not of what was tried.
+            active = self._extent and self._extent.active
+            self._state = BrokerState(self._manifest.last_index, self._manifest.last_timestamp)
+            if active:
+                self._state = last_state(active, self._state)
+        if isinstance(error, Exception) and not isinstance(error, LogFailedError):
+            raise LogFailedError.since(error, "managed ledger") from error
+
+    def _read_only(self) -> LogFailedError:
+        assert self._failure is not None
+        return LogFailedError.since(self._failure, "managed ledger")
+
+
+def sealed_info(ledger: Ledger) -> tuple[LedgerInfo, ...]:
+    """The manifest's line of a ledger that was sealed; none where it is empty."""
+    assert ledger.end is not None
+    return (LedgerInfo(ledger.ledger_id, ledger.created_ms, ledger.end),) if ledger.end.entries else ()

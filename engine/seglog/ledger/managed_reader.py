@@ -1,0 +1,240 @@
+"""How a managed ledger is read: by position, in order, by time, by index.
+
+A read takes the extent (seglog.ledger.extent) once and waits for nobody. A ledger that is trimmed meanwhile is read to
+its end by who has it open; who comes later gets OffsetOutOfRangeError.
+"""
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from seglog.clock import Clock
+from seglog.errors import (
+    CorruptManifestError,
+    InvalidArgumentError,
+    LogClosedError,
+    NotALogError,
+    OffsetOutOfRangeError,
+)
+from seglog.fs.files import FileSystem
+from seglog.ledger.config import ManagedLedgerConfig
+from seglog.ledger.extent import LedgerExtent
+from seglog.ledger.ledger import Ledger
+from seglog.ledger.ledger_metadata import MAX_ID
+from seglog.ledger.manifest import LedgerInfo, ledger_directory
+from seglog.ledger.position import EARLIEST, Position
+from seglog.ledger.stored_entry import StoredEntry
+
+Predicate = Callable[[StoredEntry], bool]
+
+
+class ManagedReader:
+    """What a ManagedLedger can be asked. Threads may share it.
+
+    Every method raises LogClosedError after `close()`, CorruptRecordError where damage is met, and StorageError where a
+    file cannot be read. What was read stays readable after it is closed.
+    """
+
+    def __init__(self, path: Path, config: ManagedLedgerConfig, fs: FileSystem, clock: Clock) -> None:
+        self.path = path
+        self.config = config
+        self.fs = fs
+        self.clock = clock
+        # Replaced as a whole; None: closed.
+        self._extent: LedgerExtent | None = None
+        # Guards the opening of ledgers. Lookups take no lock.
+        self._opening = threading.Lock()
+        self._opened: dict[int, Ledger] = {}
+
+    def _current(self) -> LedgerExtent:
+        extent = self._extent
+        if extent is None:
+            raise LogClosedError("the managed ledger was closed", file=self.path)
+        return extent
+
+    # --- extent ------------------------------------------------------------------------------
+
+    @property
+    def extent(self) -> LedgerExtent:
+        """The ledgers as of now, and their entries counted."""
+        return self._current()
+
+    @property
+    def ledgers(self) -> tuple[LedgerInfo, ...]:
+        """In order. The last one may grow: then its `end` is None."""
+        return self._current().infos
+
+    @property
+    def entry_count(self) -> int:
+        """Of all ledgers, those that readers see."""
+        return self._current().count
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the files of entries."""
+        extent = self._current()
+        sealed = sum(info.end.length_bytes for info in extent.infos if info.end is not None)
+        return sealed + (0 if extent.active is None else extent.active.length_bytes)
+
+    @property
+    def first_position(self) -> Position | None:
+        """None where there is no entry."""
+        return self._current().position(0)
+
+    @property
+    def last_position(self) -> Position | None:
+        """None where there is no entry."""
+        extent = self._current()
+        return extent.position(extent.count - 1)
+
+    def next_valid(self, position: Position) -> Position | None:
+        """Of the first entry behind a position, whatever ledger it is in; None where there is none yet."""
+        extent = self._current()
+        return extent.position(extent.up_to(position))
+
+    def previous_valid(self, position: Position) -> Position | None:
+        """Of the last entry before a position; None where there is none."""
+        extent = self._current()
+        return extent.position(extent.before(position) - 1)
+
+    def is_valid(self, position: Position) -> bool:
+        """Whether there is an entry at the position."""
+        return self._current().holds(position)
+
+    def entries_between(self, after: Position, to: Position) -> int:
+        """How many entries stand behind `after`, up to `to`."""
+        extent = self._current()
+        return max(extent.up_to(to) - extent.up_to(after), 0)
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def read(self, position: Position) -> StoredEntry:
+        """One entry. Raises OffsetOutOfRangeError where there is none."""
+        ledger = self._opened.get(position.ledger_id)
+        if ledger is None:
+            ledger = self._open_ledger(position.ledger_id)
+        return StoredEntry(position, ledger.record(position.entry_id))
+
+    def read_entries(self, first: Position, count: int) -> list[StoredEntry]:
+        """At most `count` entries, from the first one at or behind `first`."""
+        extent = self._current()
+        begin = extent.before(first)
+        return list(self._entries(extent, begin, min(begin + max(count, 0), extent.count)))
+
+    def __iter__(self) -> Iterator[StoredEntry]:
+        """All entries as of now."""
+        extent = self._current()
+        return self._entries(extent, 0, extent.count)
+
+    def _entries(self, extent: LedgerExtent, begin: int, end: int) -> Iterator[StoredEntry]:
+        for ordinal in range(begin, end):
+            yield self._at(extent, ordinal)
+
+    def _at(self, extent: LedgerExtent, ordinal: int) -> StoredEntry:
+        position = extent.position(ordinal)
+        assert position is not None
+        return self.read(position)
+
+    def _open_ledger(self, ledger_id: int) -> Ledger:
+        extent = self._current()
+        slot = extent.slot_of(ledger_id)
+        if slot < 0:
+            first, last = extent.position(0), extent.position(extent.count - 1)
+            raise OffsetOutOfRangeError(
+                f"there is no ledger {ledger_id}: the entries are " + (f"from {first} to {last}" if first else "none"),
+                file=self.path,
+            )
+        with self._opening:
+            ledger = self._opened.get(ledger_id)
+            if ledger is None:
+                directory = ledger_directory(self.path, ledger_id)
+                try:
+                    ledger = Ledger.open(directory, fs=self.fs, clock=self.clock, held=True)
+                except NotALogError as gone:
+                    if self._current().slot_of(ledger_id) < 0:
+                        raise OffsetOutOfRangeError(f"ledger {ledger_id} was trimmed", file=self.path) from gone
+                    raise CorruptManifestError(f"ledger {ledger_id} is not there", file=directory) from gone
+                self._opened[ledger_id] = ledger
+                if self._extent is None:        # closed meanwhile
+                    ledger.close()
+            return ledger
+
+    # --- searching ---------------------------------------------------------------------------
+
+    def find_newest_matching(
+        self, predicate: Predicate, first: Position | None = None, last: Position | None = None
+    ) -> Position | None:
+        """The last entry in [first, last] that `predicate` is true of, by binary search; None where the first is not.
+
+        The predicate is true up to some entry and false behind it: elsewhere the answer is some entry where it turns
+        from true to false, or the last one. (OpFindNewest)
+        """
+        extent = self._current()
+        low = 0 if first is None else extent.before(first)
+        high = (extent.count if last is None else min(extent.up_to(last), extent.count)) - 1
+        found = self._newest(extent, predicate, low, high)
+        return extent.position(found)
+
+    def _newest(self, extent: LedgerExtent, predicate: Predicate, low: int, high: int) -> int:
+        """The ordinal in [low, high], -1 for none."""
+        if low > high or not predicate(self._at(extent, low)):
+            return -1
+        if predicate(self._at(extent, high)):
+            return high
+        while high - low > 1:
+            middle = (low + high) // 2
+            if predicate(self._at(extent, middle)):
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def position_at_time(self, timestamp_ms: int, after: Position = EARLIEST) -> Position | None:
+        """The first entry behind `after`, in order, whose time is `timestamp_ms` or later; None where there is none.
+
+        An entry's time is the broker's, else the publish time. The ledgers' time indexes find it, whether or not the
+        times rise. With useBrokerTimestampsForMessageSeek=false the publish time counts alone, by binary search: right
+        where publish times rise, as it was before PIP-70.
+        """
+        if not isinstance(timestamp_ms, int):
+            raise InvalidArgumentError(f"a time is an int in ms, not {type(timestamp_ms).__name__}")
+        extent = self._current()
+        begin = extent.up_to(after)
+        if not self.config.use_broker_timestamps:
+            found = self._newest(extent, lambda entry: entry.publish_time < timestamp_ms, begin, extent.count - 1)
+            return extent.position(begin if found < 0 else found + 1)
+        target = min(max(timestamp_ms, 0), MAX_ID)
+        start = extent.position(begin)
+        while start is not None:
+            slot = extent.slot_of(start.ledger_id)
+            end = extent.infos[slot].end
+            if end is None or end.max_timestamp >= target:
+                ledger = self._opened.get(start.ledger_id) or self._open_ledger(start.ledger_id)
+                entry_id = ledger.segment.seek(target, start.entry_id)[1]
+                if entry_id >= 0:
+                    return Position(start.ledger_id, entry_id)
+            start = extent.position(extent.up_to(Position(start.ledger_id, MAX_ID)))
+        return None
+
+    def position_at_index(self, index: int) -> Position | None:
+        """The entry that holds the message with this index, or, where that is gone, the first one behind it.
+
+        None where there is none yet. Entries without an index are passed over.
+        """
+        if not isinstance(index, int):
+            raise InvalidArgumentError(f"an index is an int, not {type(index).__name__}")
+        extent = self._current()
+        low, high = 0, extent.count         # the answer is in [low, high]
+        while low < high:
+            middle = (low + high) // 2
+            ordinal, found = middle, self._at(extent, middle).index
+            while found is None and ordinal + 1 < high:
+                ordinal += 1
+                found = self._at(extent, ordinal).index
+            if found is None or found >= index:
+                high = middle
+            else:
+                low = ordinal + 1
+        for ordinal in range(low, extent.count):
+            if self._at(extent, ordinal).index is not None:
+                return extent.position(ordinal)
+        return None

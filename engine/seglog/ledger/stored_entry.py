@@ -1,0 +1,65 @@
+"""An entry as it is read from a managed ledger: where it stands, and its bytes, which are borrowed."""
+from seglog._kernels.entry_frame import broker_fields, entry_timestamp, strip
+from seglog._kernels.record_batch import Record
+from seglog.errors import CorruptRecordError
+from seglog.ledger.entry import Entry
+from seglog.ledger.position import Position
+
+
+class StoredEntry:
+    """Nothing is parsed before it is asked for. What parses raises CorruptRecordError."""
+
+    __slots__ = ("_record", "position")
+
+    def __init__(self, position: Position, record: Record) -> None:
+        self.position = position
+        self._record = record
+
+    def __repr__(self) -> str:
+        return f"<StoredEntry {self.position}: {len(self.data)} bytes>"
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    @property
+    def data(self) -> memoryview:
+        """All of it, the broker's part included: a view of the file."""
+        value = self._record.value_view
+        if value is None:
+            raise CorruptRecordError("a record without a value is no entry", offset=self._record.offset)
+        return value
+
+    @property
+    def headers_and_payload(self) -> memoryview:
+        """As consumers get it, without the broker's part: a view, no copy."""
+        return strip(self.data)
+
+    @property
+    def timestamp(self) -> int:
+        """The broker's time, else the publish time, in ms (Commands.getEntryTimestamp)."""
+        return entry_timestamp(self.data)
+
+    @property
+    def broker_timestamp(self) -> int | None:
+        """When the broker took it, in ms; None where no interceptor said so."""
+        return broker_fields(self.data)[0]
+
+    @property
+    def index(self) -> int | None:
+        """The index of its last message in the topic; None where no interceptor said so."""
+        return broker_fields(self.data)[1]
+
+    @property
+    def publish_time(self) -> int:
+        """When the client says that it sent it, in ms."""
+        return self.entry.fields().publish_time
+
+    @property
+    def message_count(self) -> int:
+        """How many messages it holds, those that compaction took out included."""
+        return self.entry.fields().num_messages
+
+    @property
+    def entry(self) -> Entry:
+        """With the parts of its frame."""
+        return Entry(self.data)
