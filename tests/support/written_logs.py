@@ -13,6 +13,8 @@ import seglog
 from seglog.clock import ManualClock
 from seglog.format.batch import end_marker
 from seglog.format.names import log_files
+from seglog.fs.files import OsFileSystem
+from support.conversion import UnsyncedFs
 
 NOW = 1_700_000_000_000
 MINUTE_MS = 60_000
@@ -36,7 +38,9 @@ class Writer:
         self.random = random.Random(directory.name)
 
     def open(self, **options):
-        options.setdefault("fsync", "never")        # nobody pulls a plug here
+        # Nobody pulls a plug here.
+        options.setdefault("fsync", "never")
+        options.setdefault("fs", UnsyncedFs())
         config = self.config | options.pop("config", {})
         return seglog.open(self.directory, config=config, clock=self.clock, **options)
 
@@ -270,9 +274,9 @@ class Producer:
     def __init__(self, writer, producer_id, epoch=0, sequence=0):
         self.writer, self.producer_id, self.epoch, self.sequence = writer, producer_id, epoch, sequence
 
-    def send(self, log, *, transactional=False, codec="none"):
+    def send(self, log, *, transactional=False, codec="none", keyed=False):
         records = [
-            (key, value, headers) for key, value, headers, _ in self.writer.records(6)
+            (b"key" if keyed else key, value, headers) for key, value, headers, _ in self.writer.records(6)
         ]
         raw = seglog.build_batch(
             records, codec=codec, timestamp=self.writer.clock.now_ms(), producer_id=self.producer_id,
@@ -363,7 +367,7 @@ def _epochs(writer):
 
 @kind("synced")
 def _synced(writer):
-    with writer.open(fsync="batch") as log:
+    with writer.open(fsync="batch", fs=OsFileSystem()) as log:
         writer.fill(log, rounds=2)
     with writer.open(fsync="interval", config={"flush.ms": 0, "flush.messages": 3}) as log:
         writer.fill(log, rounds=2)
