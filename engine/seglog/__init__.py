@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from seglog.log.log import Log, open
     from seglog.log.open_dir import LogDir, open_dir
     from seglog.log.partition import Partition, open_partition
+    from seglog.log.stats import LogStats
     from seglog.segment.answers import LostRange, TimestampOffset
     from seglog.segment.segment import Segment
     from seglog.upkeep.directory_conversion import convert
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "build_batch", "convert", "open", "open_dir", "open_partition", "recover", "verify",
-    "AppendResult", "Columns", "Finding", "Log", "LogDir", "LostRange", "Partition", "Record", "RecordBatch",
-    "Recovery", "Report", "Segment", "TimestampOffset",
+    "AppendResult", "Columns", "Log", "LogDir", "LogStats", "Partition", "Record", "RecordBatch", "Segment",
+    "Finding", "LostRange", "Recovery", "Report", "TimestampOffset",
     "Cursor", "Ledger", "ManagedLedger", "Position",
     "BucketDelayedDeliveryTracker", "InMemoryDelayedDeliveryTracker",
     "SeglogError", "errors",
@@ -65,6 +66,7 @@ _ROOM_OF = {
     "Position": "ledger.position",
     "Log": "log.log",
     "LogDir": "log.open_dir",
+    "LogStats": "log.stats",
     "LostRange": "segment.answers",
     "Partition": "log.partition",
     "Record": "_kernels.record_batch",

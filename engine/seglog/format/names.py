@@ -21,9 +21,8 @@ SNAPSHOT_SUFFIX = ".snapshot"           # its number is the first offset that is
 # is there, and removes it without.
 MINUTE_INDEX_SUFFIX = ".time.index"
 
-SUFFIXES = (
-    LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX, MINUTE_INDEX_SUFFIX
-)  # fmt: skip
+INDEX_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, MINUTE_INDEX_SUFFIX)
+SUFFIXES = (LOG_SUFFIX, *INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
 
 # A second suffix says that the file is not, or no longer, part of the log.
 DELETED_SUFFIX = ".deleted"             # to be removed after file.delete.delay.ms
@@ -109,6 +108,11 @@ def log_files(directory: str | os.PathLike[str]) -> list[Path]:
             if parsed is not None and parsed.suffix == LOG_SUFFIX and not parsed.state:
                 found.append(entry.name)
     return [Path(directory, name) for name in sorted(found)]
+
+
+def segment_files(log: str | os.PathLike[str]) -> list[Path]:
+    """The files of the segment whose .log is at `log`, as far as they are there; the .log first."""
+    return [path for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES) if os.path.lexists(path := Path(log).with_suffix(suffix))]
 
 
 # --- partition directories -------------------------------------------------------------------

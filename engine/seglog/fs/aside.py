@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 SCRATCH_SUFFIX = ".tmp"
+_COPY_BYTES = 8 << 20
 
 
 def write_atomically(fs: FileSystem, path: AnyPath, *buffers: "Buffer", backup: AnyPath | None = None) -> None:
@@ -45,6 +46,26 @@ def shorten(fs: FileSystem, path: AnyPath, size_bytes: int) -> None:
         if size_bytes > len(whole):
             raise ValueError(f"{os.fspath(path)} has {len(whole)} bytes, fewer than {size_bytes}")
         write_atomically(fs, path, memoryview(whole)[:size_bytes])
+
+
+def copy_file(fs: FileSystem, source: AnyPath, target: AnyPath, size_bytes: int | None = None) -> None:
+    """A new file `target` with the bytes of `source`, or the first `size_bytes` of them, and its time; synced.
+
+    (A segment without timestamps is as old as its file.) The caller syncs the directory.
+    """
+    with Mapping(source) as whole, fs.create(target) as file:
+        raw = memoryview(whole)[:size_bytes]
+        for at in range(0, len(raw), _COPY_BYTES):
+            file.append(raw[at : at + _COPY_BYTES])
+        fs.set_mtime(target, os.stat(source).st_mtime_ns)
+        file.sync()
+
+
+def unshare(fs: FileSystem, path: AnyPath) -> None:
+    """Before a file is written to in place: where it has other names (in a hot backup), `path` gets its own copy."""
+    if os.stat(path).st_nlink > 1:
+        with Mapping(path) as whole:
+            write_atomically(fs, path, memoryview(whole))
 
 
 def make_directories(fs: FileSystem, path: AnyPath) -> None:

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from seglog.errors import InvalidArgumentError, StorageError
+from seglog.fs.aside import copy_file
 from seglog.fs.files import AnyPath, FileSystem, WritableFile
 from seglog.fs.refusals import refusals
 
@@ -52,6 +53,7 @@ class Staging:
         self._fs = fs
         self._replace = replace
         self._files: dict[str, WritableFile] = {}
+        self._synced: set[str] = set()
         self._published = False
         self._discarded = False
 
@@ -106,6 +108,18 @@ class Staging:
             file.append(*buffers)
             file.sync()
 
+    def link(self, name: str, source: AnyPath) -> None:
+        """A second name of a file that is on the disk and does not change any more."""
+        path = self.path / name
+        self._fs.link(source, path)
+        self._synced.add(os.fspath(path))
+
+    def copy(self, name: str, source: AnyPath, size_bytes: int | None = None) -> None:
+        """A copy of a file, or of its first bytes: see fs.aside."""
+        path = self.path / name
+        copy_file(self._fs, source, path, size_bytes)
+        self._synced.add(os.fspath(path))
+
     def publish(self) -> None:
         """Sync whatever is not yet, then give the directory its name, durably.
 
@@ -158,7 +172,7 @@ class Staging:
         for directory, files in bottom_up(self.path):
             for path in files:
                 known = self._files.get(path)
-                if known is None or known.unsynced:
+                if path not in self._synced and (known is None or known.unsynced):
                     self._fs.sync_file(path)
             self._fs.sync_directory(directory)
 

@@ -29,7 +29,7 @@ class LogCutter(LogAppender):
         Raises OffsetOutOfRangeError below the log start offset, LogClosedError, LogFailedError.
         """
         check_offset(offset)
-        with self._lock:
+        with self._files_lock, self._lock:
             self._check_writable()
             extent = self._current()
             if offset < extent.log_start_offset:
@@ -49,7 +49,7 @@ class LogCutter(LogAppender):
 
     def _truncate(self, extent: Extent, offset: int) -> None:
         """Alone with the files. Each step is durable before the next one begins."""
-        self._commit.cover(self._sync_written())        # readers see all there is, so that the cut can be found
+        self._sync_all()        # readers see all there is, so that the cut can be found
         slot = extent.slot_of(offset)
         cut = extent.segments[slot]
         found = cut.find_offset(offset)
@@ -102,7 +102,7 @@ class LogCutter(LogAppender):
         Raises OffsetOutOfRangeError above the log end offset, StorageError, LogClosedError, LogFailedError.
         """
         check_offset(before)
-        with self._lock:
+        with self._files_lock, self._lock:
             self._check_writable()
             extent = self._current()
             if before > extent.log_end_offset:

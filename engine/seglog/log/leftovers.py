@@ -25,9 +25,6 @@ from seglog.fs.files import FileSystem
 from seglog.fs.refusals import refusals
 from seglog.segment.segment import Segment
 
-INDEX_SUFFIXES = (
-    names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TRANSACTION_INDEX_SUFFIX, names.MINUTE_INDEX_SUFFIX
-)
 # KafkaMetadataLog sees to these itself (LogLoader.SNAPSHOT_DELETE_SUFFIX).
 _METADATA_SNAPSHOT = ".checkpoint.deleted"
 # What write_atomically may have left, besides segment files.
@@ -170,7 +167,7 @@ def _arrange(
     }
     orphans = []
     for parsed, name in where.items():
-        if parsed.suffix in INDEX_SUFFIXES:
+        if parsed.suffix in names.INDEX_SUFFIXES:
             segment = segments.get(parsed.offset)
             if segment is None:
                 orphans.append(str(parsed))

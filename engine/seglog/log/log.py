@@ -14,6 +14,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Mapping
+from pathlib import Path
 
 from seglog.clock import Clock, SystemClock
 from seglog.config import Fsync, LogConfig
@@ -22,10 +23,12 @@ from seglog.format import names
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.log.arguments import checked_config, checked_path
 from seglog.log.cutting import LogCutter
+from seglog.log.hot_backup import Moment, back_up
 from seglog.log.leader_epochs import LeaderEpochFileCache
 from seglog.log.loader import load
 from seglog.log.partition_hold import PartitionHold
 from seglog.log.producer_snapshots import ProducerSnapshots
+from seglog.log.stats import LogStats, sizes_in
 from seglog.segment.housekeeping import Housekeeping
 
 # How often an idle log looks whether its segment is due to roll.
@@ -129,6 +132,54 @@ class Log(LogCutter):
         with self._lock:
             self._check_writable()
 
+    # --- looking and keeping -----------------------------------------------------------------------
+
+    def stats(self) -> LogStats:
+        """What the log is and has done since it was opened. Looks at the directory once. Raises LogClosedError."""
+        return LogStats(
+            topic=self.topic,
+            partition=self.partition,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            last_stable_offset=self.last_stable_offset,
+            durable_offset=self._durable_offset,
+            recovery_point=self._recovery_point,
+            leader_epoch=self.leader_epoch,
+            segments=len(self.segments),
+            producers=len(self._producers),
+            lingering_records=len(self._linger.records) if self._linger is not None else 0,
+            syncs=self._commit.syncs,
+            sync_seconds=self._commit.sync_seconds,
+            failure=None if self._failure is None else str(self._failure),
+            **sizes_in(self.path),
+        )
+
+    def snapshot(self, dst: str | os.PathLike[str]) -> int:
+        """Make a hot backup: the log as of now, as a new partition directory `dst`, which opens like this one.
+
+        Appends and reads go on meanwhile; truncating, deleting and closing wait. Sealed segments are hard links where
+        `dst` is on the same file system, the active one is a copy, whose checksums are checked. It is there as a whole
+        when the call returns, or, after an error or a crash, not at all. Returns its log end offset.
+
+        Raises InvalidArgumentError (`dst` exists, is no <topic>-<partition>, or lies in this log), CorruptRecordError
+        (the active segment is damaged), LogLockedError (a broker holds the directory above), NotALogError (a file
+        stands in the way), StorageError, LogClosedError, LogFailedError.
+        """
+        target = Path(os.path.abspath(checked_path(dst)))
+        with self._files_lock:
+            with self._lock:
+                self._check_writable()
+                with self._commit.exclusive():
+                    self._sync_all()
+                extent = self._current()
+                snapshots = tuple(o for o in self._snapshots.offsets if o <= self._active.base_offset)
+                moment = Moment(
+                    self.path, self.config, tuple(segment.path for segment in extent.segments), self._end.position,
+                    extent.log_start_offset, self._next_offset, self.leader_epochs, snapshots,
+                )
+            back_up(self.fs, moment, target, self._now_ms())
+        return moment.next_offset
+
     # --- closing ---------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -145,7 +196,7 @@ class Log(LogCutter):
             return
         if self._housekeeping is not None:
             self._housekeeping.stop()
-        with self._lock:
+        with self._files_lock, self._lock:
             if self._extent is None:
                 return
             clean = False
@@ -197,9 +248,9 @@ class Log(LogCutter):
         return self._pid != os.getpid()
 
     def _after_fork(self) -> None:
-        """In the child. Another thread of the parent may have held the lock, and is not here to give it back."""
+        """In the child. Another thread of the parent may have held a lock, and is not here to give it back."""
         self._refusal = self._forked_error
-        self._lock = threading.Lock()
+        self._files_lock, self._lock = threading.Lock(), threading.Lock()
 
     def __del__(self) -> None:
         if getattr(self, "_extent", None) is not None and not self._is_forked():

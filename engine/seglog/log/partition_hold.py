@@ -17,6 +17,7 @@ from seglog.format import names
 from seglog.fs import lock
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem
+from seglog.log.checkpoints import TopicPartition
 from seglog.log.log_dir_state import LogDirState
 
 
@@ -34,13 +35,7 @@ class PartitionHold:
         """Raises LogLockedError, InvalidArgumentError (no name of a partition), NotALogError (a file, or nothing and
         not `create`), StorageError, UnsupportedVersionError (a newer seglog was here)."""
         self.path = Path(os.path.abspath(path))
-        parsed = names.parse_partition_dir(self.path.name)
-        if parsed is None or parsed.mark or str(parsed) != self.path.name:
-            raise InvalidArgumentError(
-                f"{self.path.name!r} is no name for a partition directory", file=self.path,
-                hint="name it <topic>-<partition>, such as orders-0")
-        names.validate_topic(parsed.topic)
-        self.topic, self.partition = self._where = parsed.topic, parsed.partition
+        self.topic, self.partition = self._where = named_partition(self.path)
         self._fs = fs
         refuse_file_in_the_way(self.path)
         self.created = not self.path.exists()
@@ -49,6 +44,12 @@ class PartitionHold:
         make_directories(fs, self.path.parent)
         self._log_dir = LogDirState(fs, self.path.parent)
         try:
+            if self.created:
+                # Of one that was deleted, or never came to be: a broker does not heed them for a new log either.
+                for checkpoint in (
+                    names.RECOVERY_POINT_CHECKPOINT, names.REPLICATION_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT
+                ):  # fmt: skip
+                    self._log_dir.put_offset(checkpoint, self._where, None)
             make_directories(fs, self.path)
             self._lock = lock.lock_partition(fs, self.path)
             try:
@@ -113,6 +114,17 @@ class PartitionHold:
         finally:
             self._lock.release()
             self._log_dir.close()
+
+
+def named_partition(directory: Path) -> TopicPartition:
+    """(topic, partition) as the name of a partition directory says. Raises InvalidArgumentError where it is none."""
+    parsed = names.parse_partition_dir(directory.name)
+    if parsed is None or parsed.mark or str(parsed) != directory.name:
+        raise InvalidArgumentError(
+            f"{directory.name!r} is no name for a partition directory", file=directory,
+            hint="name it <topic>-<partition>, such as orders-0",
+        )
+    return names.validate_topic(parsed.topic), parsed.partition
 
 
 def refuse_file_in_the_way(directory: Path) -> None:

@@ -4,7 +4,6 @@ A segment goes in three steps: its files get the suffix .deleted, the directory 
 What a crash leaves in between are `.deleted` files and indexes without a log, and both loaders remove those. The
 caller has told the readers before (Segment.retire).
 """
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,23 +13,13 @@ from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
 from seglog.segment.transaction_index import TransactionIndex
 
-# The log first: without it the others are strays.
-_SUFFIXES = (
-    names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.MINUTE_INDEX_SUFFIX,
-    names.TRANSACTION_INDEX_SUFFIX,
-)  # fmt: skip
-
-
-def segment_files(log: Path) -> list[Path]:
-    """The files of the segment whose .log is at `log`, as far as they are there."""
-    return [path for suffix in _SUFFIXES if os.path.lexists(path := log.with_suffix(suffix))]
-
 
 def remove_segments(fs: FileSystem, directory: Path, logs: Iterable[Path]) -> None:
     """Remove segments by their .log files; when it returns they are gone for good. Raises StorageError."""
     deleted = []
     for log in logs:
-        for path in segment_files(log):
+        # The .log first: without it the others are strays.
+        for path in names.segment_files(log):
             target = path.with_name(path.name + names.DELETED_SUFFIX)
             fs.replace(path, target)
             deleted.append(target)

@@ -49,6 +49,8 @@ class LogTail(LogReader):
         self.leader_epoch = leader_epoch
         self.decompress = decompressor(config.max_decompressed_message_bytes)
         self._now_ms = clock.now_ms
+        # Held by who cuts or removes segments, and by who copies them meanwhile; taken before `_lock`.
+        self._files_lock = threading.Lock()
         # Guards every field below. Whoever holds it may wait for the commit's files (`exclusive`), never the
         # other way round: a sync takes no lock.
         self._lock = threading.Lock()
@@ -301,6 +303,10 @@ class LogTail(LogReader):
             self._producers.on_high_watermark_updated(end.next_offset)
         self._durable_offset = end.next_offset
         return number
+
+    def _sync_all(self) -> None:
+        """Alone with the files: all that was written is on the disk, and readers see it."""
+        self._commit.cover(self._sync_written())
 
     def _fail(self, error: BaseException) -> None:
         """The log is read-only from now on. Raises LogFailedError, but for ^C and the like, which the caller raises."""

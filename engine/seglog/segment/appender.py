@@ -25,6 +25,7 @@ from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.errors import CorruptIndexError, CorruptRecordError, InvalidArgumentError, StorageError
 from seglog.format import names
+from seglog.fs.aside import unshare
 from seglog.fs.files import FileSystem, WritableFile
 from seglog.fs.mapping import Mapping
 from seglog.segment.offset_index import OffsetIndex
@@ -135,6 +136,8 @@ class SegmentAppender:
         """
         path = directory / names.file_name(base_offset, names.LOG_SUFFIX)
         rule = RollRule(base_offset, config, created_ms, jitter_ms)
+        for file in names.segment_files(path):
+            unshare(fs, file)
         with Mapping(path) as mapping:
             window = Window(mapping, str(path))
             if len(window) != end_position:

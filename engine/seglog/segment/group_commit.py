@@ -32,6 +32,8 @@ class GroupCommit:
         self._waiting = 0           # appends that wait for somebody else's sync
         self._shared = 0            # how many waited for the last one
         self._sync_s = 0.0          # how long the last one took
+        self.syncs = 0              # how many there were, and how long they took together
+        self.sync_seconds = 0.0
         self._failure: BaseException | None = None
 
     def wait(self, number: int, sync: Callable[[], int]) -> None:
@@ -64,6 +66,8 @@ class GroupCommit:
                 self.fail(error)
                 raise
             self._sync_s = time.perf_counter() - started
+            self.syncs += 1
+            self.sync_seconds += self._sync_s
             self.committed = max(self.committed, number)
 
     @contextmanager

@@ -12,9 +12,9 @@ from seglog.clock import Clock, SystemClock
 from seglog.config import LogConfig
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError, NotALogError
 from seglog.format import names
+from seglog.fs.aside import copy_file
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import lock_log_dir
-from seglog.fs.mapping import Mapping as FileMapping
 from seglog.fs.staging import Staging, remove_leftovers
 from seglog.log.checkpoints import read_offset_checkpoint
 from seglog.log.loader import LoadPlan, Repair, plan_load
@@ -24,7 +24,6 @@ from seglog.segment.answers import LostRange
 AnyPath = str | os.PathLike[str]
 
 MODES = ("truncate", "quarantine")
-_COPY_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,23 +145,13 @@ def _copy(fs: FileSystem, source: Path, staging: Staging) -> None:
     """The files of the log, and a quarantine that it has already. Locks and marks of ours stay behind."""
     for path in sorted(source.iterdir()):
         if path.is_file() and not path.name.startswith("."):
-            _copy_file(fs, path, staging.path / path.name)
+            copy_file(fs, path, staging.path / path.name)
     quarantine = source / QUARANTINE
     if quarantine.is_dir():
         fs.mkdir(staging.path / QUARANTINE)
         for path in sorted(quarantine.iterdir()):
             if path.is_file():
-                _copy_file(fs, path, staging.path / QUARANTINE / path.name)
-
-
-def _copy_file(fs: FileSystem, source: Path, target: Path) -> None:
-    with FileMapping(source) as whole, fs.create(target) as file:
-        raw = memoryview(whole)
-        for at in range(0, len(raw), _COPY_BYTES):
-            file.append(raw[at : at + _COPY_BYTES])
-        # A segment without timestamps is as old as its file.
-        fs.set_mtime(target, source.stat().st_mtime_ns)
-        file.sync()
+                copy_file(fs, path, staging.path / QUARANTINE / path.name)
 
 
 # --- the backup --------------------------------------------------------------------------------
