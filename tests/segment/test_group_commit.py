@@ -4,6 +4,7 @@ import threading
 import pytest
 
 from seglog.errors import LogFailedError, StorageError
+from seglog.segment import group_commit
 from seglog.segment.group_commit import GroupCommit
 
 
@@ -78,9 +79,8 @@ def in_threads(*functions):
 def waiting(commit, count):
     """Wait until so many appenders wait for somebody else's sync."""
     for _ in range(20_000):
-        with commit._changed:
-            if commit._waiting == count:
-                return
+        if len(commit._queue) == count:
+            return
         threading.Event().wait(0.001)
     raise AssertionError("they do not wait")
 
@@ -195,3 +195,39 @@ def test_many_threads_append_and_each_is_durable_when_told_so(disk, commit):
     assert in_threads(*[run] * 6)() == [None] * 6
     assert commit.committed == 1200
     assert disk.syncs <= 1200
+
+
+def test_who_is_interrupted_while_he_waits_keeps_nobody_waiting(disk, commit, monkeypatch):
+    class Interrupted(group_commit._Turn):
+        def __init__(self, number):
+            super().__init__(number)
+            wait = self.wait
+
+            def interrupted():
+                if self.number == 3:        # when the files are his
+                    wait()
+                raise KeyboardInterrupt
+
+            self.wait = interrupted
+
+    disk.gate.clear()
+    leader = in_threads(append_and_wait(disk, commit))
+    assert disk.in_sync.wait(20)
+    with monkeypatch.context() as patched:
+        patched.setattr(group_commit, "_Turn", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            append_and_wait(disk, commit)()
+        assert commit._queue == []
+        number = disk.append()
+
+        def interrupted():
+            with pytest.raises(KeyboardInterrupt):
+                commit.wait(number, disk.sync)
+
+        first = in_threads(interrupted)
+        waiting(commit, 1)
+    second = in_threads(append_and_wait(disk, commit))
+    waiting(commit, 2)
+    disk.gate.set()
+    assert leader() + first() + second() == [None] * 3
+    assert (disk.syncs, commit.committed) == (2, 4)

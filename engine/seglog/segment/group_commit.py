@@ -1,8 +1,12 @@
 """Appenders that wait for the disk share one sync.
 
-Whoever finds nobody syncing leads: its sync covers all that was written before it began. Those who come meanwhile
-wait, and one of them leads the next sync for all of them. So a lone appender pays for its own sync and nothing
-else, and eight threads pay for about one between them.
+Whoever finds nobody syncing leads: its sync covers all that was written before it began. Those who come meanwhile stand
+in a queue; when the sync is done, those whom it covered go, and the first of the others leads the next one for all of
+them. So a lone appender pays for its own sync and nothing else, and eight threads pay for about two between them,
+while they make their next appends.
+
+Each waits for a lock of its own, and finds the answer when that opens: a condition would wake all of them to fight
+for one lock, which takes as long as a sync does.
 
 Appends are counted, not their offsets: a log that is truncated gives an offset out twice, a number never.
 """
@@ -10,10 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-# A leader waits for those who shared the last sync to come back with their next append, at most for this part of the
-# time that a sync takes. Without it two groups of threads would take turns, and half of the syncs carry one append.
-GATHER_PART = 0.5
 
 
 class GroupCommit:
@@ -26,15 +26,13 @@ class GroupCommit:
     def __init__(self, failed: Callable[[BaseException], Exception]) -> None:
         self._failed = failed
         # Guards all below. `committed` only goes up, so that it may be read without.
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
         self.committed = 0
         self._busy = False          # somebody syncs, or has the files for itself
-        self._waiting = 0           # appends that wait for somebody else's sync
-        self._shared = 0            # how many waited for the last one
-        self._sync_s = 0.0          # how long the last one took
-        self.syncs = 0              # how many there were, and how long they took together
-        self.sync_seconds = 0.0
+        self._queue: list[_Turn] = []       # who waits meanwhile, in the order of their coming
         self._failure: BaseException | None = None
+        self.syncs = 0              # how many there were, and how long they took together; whoever leads counts
+        self.sync_seconds = 0.0
 
     def wait(self, number: int, sync: Callable[[], int]) -> None:
         """Return when the appends up to `number` are on the disk.
@@ -42,33 +40,17 @@ class GroupCommit:
         Who leads calls the `sync` that he brought: it makes durable what was written before the call, and returns the
         number of the last append in it. Raises what it raises, or what `failed` makes of an earlier error.
         """
-        if self.committed >= number:
+        if self.committed >= number or not self._take_files(number):
             return
-        with self._changed:
-            while self._busy:
-                self._waiting += 1
-                try:
-                    self._changed.wait()
-                finally:
-                    self._waiting -= 1
-                if self.committed >= number:
-                    return
-            if self.committed >= number:
-                return
-            self._refuse_after_failure()
-            self._busy = True
-            self._gather()
-        with self._alone():
-            started = time.perf_counter()
-            try:
-                number = sync()
-            except Exception as error:
-                self.fail(error)
-                raise
-            self._sync_s = time.perf_counter() - started
-            self.syncs += 1
-            self.sync_seconds += self._sync_s
-            self.committed = max(self.committed, number)
+        started = time.perf_counter()
+        try:
+            committed = sync()
+        except BaseException as error:
+            self._pass_on(error)
+            raise
+        self.syncs += 1
+        self.sync_seconds += time.perf_counter() - started
+        self._pass_on(committed=committed)
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -76,17 +58,13 @@ class GroupCommit:
 
         An error that leaves the block is a failure.
         """
-        with self._changed:
-            while self._busy:
-                self._changed.wait()
-            self._refuse_after_failure()
-            self._busy = True
-        with self._alone():
-            try:
-                yield
-            except BaseException as error:
-                self.fail(error)
-                raise
+        self._take_files(None)
+        try:
+            yield
+        except BaseException as error:
+            self._pass_on(error)
+            raise
+        self._pass_on()
 
     def cover(self, number: int) -> None:
         """Within `exclusive`: all up to `number` is on the disk now, by other ways than `sync`."""
@@ -94,29 +72,76 @@ class GroupCommit:
 
     def fail(self, error: BaseException) -> None:
         """Let everybody who waits, now or later, learn of an error. The first one counts."""
-        with self._changed:
+        with self._lock:
             if self._failure is None:
                 self._failure = error
-            self._changed.notify_all()
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _take_files(self, number: int | None) -> bool:
+        """Have the files for itself, when nobody else has; False: `number` came to be committed before that.
+
+        Raises after a failure.
+        """
+        with self._lock:
+            if number is not None and self.committed >= number:
+                return False
+            if not self._busy:
+                self._refuse_after_failure()
+                self._busy = True
+                return True
+            turn = _Turn(number)
+            self._queue.append(turn)
         try:
-            yield
-        finally:
-            with self._changed:
-                self._busy = False
-                self._shared = self._waiting
-                self._changed.notify_all()
+            turn.wait()
+        except BaseException:       # ^C: nobody may wait for who does not come
+            self._leave(turn)
+            raise
+        if turn.leads:
+            return True
+        if number is None or self.committed < number:
+            self._refuse_after_failure()
+        return False
 
-    def _gather(self) -> None:
-        """Under the condition: wait a little for those who waited for the last sync, too."""
-        if not self._shared:
-            return
-        until = time.perf_counter() + self._sync_s * GATHER_PART
-        while self._waiting < self._shared and (left := until - time.perf_counter()) > 0:
-            self._changed.wait(left)
+    def _pass_on(self, error: BaseException | None = None, committed: int = 0) -> None:
+        """Give the files to whom they are due next, and let those go who wait for nothing any more."""
+        with self._lock:
+            if error is not None and self._failure is None:
+                self._failure = error
+            committed = self.committed = max(self.committed, committed)
+            going = self._queue
+            self._queue = []
+            if self._failure is None:
+                self._queue = [turn for turn in going if turn.number is None or turn.number > committed]
+                going = [turn for turn in going if turn.number is not None and turn.number <= committed]
+            self._busy = bool(self._queue)
+            if self._busy:
+                # Before the others, who have work of their own before they come back.
+                leader = self._queue.pop(0)
+                leader.leads = True
+                leader.go()
+        for turn in going:
+            turn.go()
+
+    def _leave(self, turn: "_Turn") -> None:
+        with self._lock:
+            if turn in self._queue:
+                self._queue.remove(turn)
+        if turn.leads:
+            self._pass_on()
 
     def _refuse_after_failure(self) -> None:
         if self._failure is not None:
             raise self._failed(self._failure) from self._failure
+
+
+class _Turn:
+    """Somebody who waits: until `number` is committed, or until the files are his (`leads`). None: only that."""
+
+    __slots__ = ("_gate", "go", "leads", "number", "wait")
+
+    def __init__(self, number: int | None) -> None:
+        self.number = number
+        self.leads = False
+        self._gate = gate = threading.Lock()
+        gate.acquire()
+        self.wait = gate.acquire
+        self.go = gate.release
