@@ -1,0 +1,31 @@
+"""Whole topics converted on Apache Spark: Spark carries tasks, retries and placement, the engine converts.
+
+    from seglog.spark import convert_topics
+
+    report = convert_topics(spark, "/data/kafka", "/data/kafka-v2", to=2)
+
+docs/spark.md is the user's page. Nothing here imports pyspark before a conversion runs.
+"""
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from seglog.spark.job import convert_topics
+    from seglog.spark.publication import finalize_topics, rollback_topics
+    from seglog.spark.report import PartitionRow, TopicsReport
+
+__all__ = ["convert_topics", "finalize_topics", "rollback_topics", "PartitionRow", "TopicsReport"]
+
+_MODULE_OF = {
+    "PartitionRow": "report",
+    "TopicsReport": "report",
+    "convert_topics": "job",
+    "finalize_topics": "publication",
+    "rollback_topics": "publication",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'seglog.spark' has no attribute {name!r}")
+    return getattr(import_module(f"seglog.spark.{_MODULE_OF[name]}"), name)

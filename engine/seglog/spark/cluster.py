@@ -1,0 +1,135 @@
+"""Spark, as far as a conversion needs it: run numbered tasks, return what each says, show how far it is.
+
+By `spark.range` and `mapInArrow`: what Spark 3.5, 4.x classic and Connect have in common. Nothing is shuffled, and a
+task returns one line of JSON.
+"""
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from seglog.errors import StorageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+Progress = Callable[[str, int, int], None]
+"""Told (what is done, tasks that have ended, tasks in all) now and then."""
+
+Work = Callable[[int, int], dict[str, Any]]
+"""One task: (its number, Spark's number of the attempt) -> a few lines for the driver. Runs on an executor."""
+
+_POLL_S = 0.2
+_LANES_OF_CONNECT = 8       # a client of Connect does not learn how many cores there are
+
+
+class Cluster:
+    """A Spark session, classic or of Connect. `max_concurrent` tasks of a conversion run at a time."""
+
+    def __init__(self, spark: "SparkSession", progress: Progress | None, max_concurrent: int | None) -> None:
+        self._spark = spark
+        self._progress = progress
+        self._max_concurrent = max_concurrent
+        self._context = _context_of(spark)
+
+    @property
+    def parallelism(self) -> int:
+        """How many tasks may run at a time."""
+        cores = _LANES_OF_CONNECT if self._context is None else self._context.defaultParallelism
+        return cores if self._max_concurrent is None else min(cores, self._max_concurrent)
+
+    def lanes(self, *, throttled: bool) -> int | None:
+        """At most so many tasks are to be made; None: as many as there are.
+
+        Who shares a rate, or a number of tasks that run at a time, must know with how many.
+        """
+        return self.parallelism if throttled or self._max_concurrent is not None else None
+
+    def run(self, description: str, tasks: int, work: Work) -> list[dict[str, Any]]:
+        """What `work` returns for each number below `tasks`. Raises StorageError where Spark gives up."""
+        if not tasks:
+            return []
+        frame = self._spark.range(0, tasks, 1, tasks).mapInArrow(_in_arrow(work), "report string")
+        with self._shown(description, tasks):
+            try:
+                return [json.loads(row.report) for row in frame.collect()]
+            except Exception as error:
+                raise StorageError(
+                    f"Spark gave up ({description}): {_last_words(error)}",
+                    hint="mend what it names, then run again: what is finished is not done again",
+                ) from error
+
+    @contextmanager
+    def _shown(self, description: str, tasks: int) -> Iterator[None]:
+        """Name the job on Spark's page, and tell the progress while it runs."""
+        context = self._context
+        if context is None:
+            yield
+            return
+        group = f"seglog-{id(self)}-{description}"
+        context.setJobGroup(group, f"seglog: {description}", interruptOnCancel=True)
+        ended = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(context, group, description, tasks, ended), daemon=True)
+        watcher.start()
+        try:
+            yield
+        except BaseException:
+            context.cancelJobGroup(group)       # ^C: let no task go on for nobody
+            raise
+        finally:
+            ended.set()
+            watcher.join()
+            context.setLocalProperty("spark.jobGroup.id", None)     # type: ignore[arg-type]
+            context.setLocalProperty("spark.job.description", None)     # type: ignore[arg-type]
+
+    def _watch(
+        self, context: "SparkContext", group: str, description: str, tasks: int, ended: threading.Event
+    ) -> None:
+        if self._progress is None:
+            return
+        tracker = context.statusTracker()
+        before = -1
+        while not ended.wait(_POLL_S):
+            stages = [
+                stage
+                for job in map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)) if job is not None
+                for stage in map(tracker.getStageInfo, job.stageIds) if stage is not None
+            ]
+            completed = sum(stage.numCompletedTasks for stage in stages)
+            if completed != before:
+                self._progress(description, completed, tasks)
+                before = completed
+
+
+def _in_arrow(work: Work) -> Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]:
+    """The function of mapInArrow: takes the numbers of tasks, gives their reports."""
+
+    def run(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+        import pyarrow
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        attempt = 0 if context is None else context.attemptNumber()
+        for batch in batches:
+            reports = [json.dumps(work(number, attempt)) for number in batch.column(0).to_pylist()]
+            yield pyarrow.RecordBatch.from_arrays([pyarrow.array(reports, pyarrow.string())], ["report"])
+
+    return run
+
+
+def _context_of(spark: "SparkSession") -> "SparkContext | None":
+    """None for a client of Connect, which has none."""
+    try:
+        return spark.sparkContext
+    except Exception:       # PySparkAttributeError in 3.5, JVM_ATTRIBUTE_NOT_SUPPORTED in 4
+        return None
+
+
+def _last_words(error: Exception) -> str:
+    """Of a remote traceback the line that says what happened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    named = [line for line in lines if line.startswith("seglog.errors.")]
+    return (named or lines or [type(error).__name__])[-1 if named else 0]

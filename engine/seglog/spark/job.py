@@ -1,0 +1,323 @@
+"""The conversion of whole topics, as the driver sees it.
+
+    plan ── tasks ── [what a lower format loses] ── convert ── verify ── assemble ── publish
+     │        │                                        │          │         │           │
+     shard    packed to 64 MB                          marker for  read      outcome     one rename
+     for each                                          each        again     for each    a partition
+     partition                                         segment               partition
+
+Each stage is a Spark job of tasks that take a number and return a few lines; what they know of one another stands in
+the workplace. So a driver that died is followed by another that begins at the plan and finds most of it done.
+"""
+import os
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Literal
+
+from seglog.errors import InvalidArgumentError, NotALogError, SeglogError
+from seglog.format import names
+from seglog.format.compression import Codec
+from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.spark.cluster import Cluster, Progress
+from seglog.spark.journal import CONVERTING, Journal
+from seglog.spark.options import ConversionOptions
+from seglog.spark.partition_task import assemble_all
+from seglog.spark.plan import TASK_BYTES, Shard, Task, TaskPacker, segments_of, spread, tasks_to_bytes
+from seglog.spark.publication import locked, publish
+from seglog.spark.report import FAILED, PUBLISHED_BEFORE, PartitionRow, TopicsReport
+from seglog.spark.segment_task import convert_task, verify_task
+from seglog.spark.store import LocalStore
+from seglog.spark.survey_task import forecast_all, survey_all
+from seglog.spark.workplace import Workplace
+from seglog.upkeep.conversion_profile import Aborted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+AnyPath = str | os.PathLike[str]
+Verify = Literal["full", "sample"]
+
+
+def convert_topics(
+    spark: "SparkSession",
+    source: AnyPath,
+    target: AnyPath,
+    to: int = 2,
+    *,
+    topics: Iterable[str] = (),
+    repack_bytes: int = 0,
+    codec: str | Codec | None = None,
+    delete_horizon_ms: int | None = None,
+    allow_lossy: bool = False,
+    aborted: Aborted | None = None,
+    skip_active: bool = False,
+    config: Mapping[str, object] | None = None,
+    verify: Verify = "sample",
+    dry_run: bool = False,
+    max_concurrent: int | None = None,
+    throttle_bytes_per_s: float | None = None,
+    task_bytes: int = TASK_BYTES,
+    progress: Progress | None = None,
+    fs: FileSystem | None = None,
+) -> TopicsReport:
+    """Convert the partitions of the log dir `source` into the log dir `target`, by the tasks of `spark`.
+
+    Both paths are the same on every executor. `topics` are patterns such as "orders*"; none means all. The other
+    options are those of `seglog.convert`. What an earlier call with the same source and options has finished is not
+    done again. `verify`: read all of the result again before it is published, or a sample of it. `max_concurrent`
+    tasks run at a time, and read `throttle_bytes_per_s` together. `dry_run` says what would be done, from samples.
+
+    The source is never changed. A partition that cannot be converted is reported and left alone, the others are
+    published. `rollback_topics` undoes it, `finalize_topics` removes what that would need.
+
+    Raises InvalidArgumentError for what cannot be meant, a partition that the target has already, another
+    conversion into it; LogLockedError where a broker or a writer is in either; NotALogError without partitions;
+    StorageError, also where Spark gives up: then call again.
+    """
+    options = ConversionOptions(
+        to, repack_bytes, None if codec is None else Codec.of(codec).label, delete_horizon_ms, allow_lossy, aborted,
+        skip_active, tuple((key, str(value)) for key, value in (config or {}).items()),
+    )
+    if verify not in ("full", "sample"):
+        raise InvalidArgumentError(f"verify is full or sample, not {verify!r}")
+    fs = fs or OsFileSystem()
+    source, target = _checked_paths(source, target)
+    workplace = Workplace(LocalStore(fs), source, target, options)
+    cluster = Cluster(spark, progress, max_concurrent)
+    job = _Job(workplace, cluster, tuple(topics), verify, task_bytes, throttle_bytes_per_s)
+    if dry_run:
+        return job.dry_run()
+    workplace.store.make_directory(target)
+    with locked(fs, source, target):
+        return job.run()
+
+
+def _checked_paths(source: AnyPath, target: AnyPath) -> tuple[str, str]:
+    source, target = os.path.abspath(source), os.path.abspath(target)
+    if not os.path.isdir(source):
+        raise NotALogError("no such log dir", file=source)
+    if names.parse_partition_dir(os.path.basename(target)) is not None:
+        raise InvalidArgumentError(
+            "the target is named like a partition", file=target, hint="name the log dir to make, which holds them"
+        )
+    real_source, real_target = os.path.realpath(source), os.path.realpath(target)
+    if real_source == real_target or f"{real_target}/".startswith(f"{real_source}/"):
+        raise InvalidArgumentError("the target lies in the source", file=target, hint="choose another directory")
+    if f"{real_source}/".startswith(f"{real_target}/"):
+        raise InvalidArgumentError("the source lies in the target", file=target, hint="choose another directory")
+    return source, target
+
+
+@dataclass(slots=True)
+class _Job:
+    workplace: Workplace
+    cluster: Cluster
+    topics: tuple[str, ...]
+    verify: Verify
+    task_bytes: int
+    throttle_bytes_per_s: float | None
+
+    def run(self) -> TopicsReport:
+        workplace = self.workplace
+        store, options = workplace.store, workplace.options
+        partitions = self._partitions()
+        journal = Journal.read(store, workplace.target)
+        if journal is None:
+            _check_free(workplace, partitions)
+            store.make_directory(workplace.path)
+            journal = Journal(CONVERTING, workplace.source, workplace.target, options.to_dict())
+            journal.write(store)
+        else:
+            journal.check_same(workplace.source, options)
+        # Who left attempts is dead, or writes what nobody will read.
+        store.remove_tree(workplace.within("attempts"))
+        for name in ("plan", "survey", "attempts", "staged", "done", "outcome"):
+            store.make_directory(workplace.within(name))
+        rows, tasks = self._plan(partitions, journal)
+        open_ = [name for name, row in rows.items() if row.status not in (FAILED, PUBLISHED_BEFORE)]
+        if open_:
+            self._survey(open_, rows)
+            self._convert(tasks, rows)
+            self._verify(tasks, rows)
+            self._assemble([name for name in open_ if rows[name].status != FAILED], rows)
+            store.remove_tree(workplace.within("attempts"))
+            finished = [name for name in open_ if rows[name].status != FAILED]
+            journal = publish(workplace, journal, finished)
+        return TopicsReport(
+            workplace.source, workplace.target, options.to, is_whole=all(row.status != FAILED for row in rows.values()),
+            rows=list(rows.values()), tasks=len(tasks),
+        )
+
+    # --- plan ----------------------------------------------------------------------------------
+
+    def _partitions(self) -> list[str]:
+        """The partition directories of the source whose topics are asked for."""
+        found = []
+        for name in self.workplace.store.directories(self.workplace.source):
+            parsed = names.parse_partition_dir(name)
+            if parsed is None or parsed.mark:
+                continue
+            if not self.topics or any(fnmatchcase(parsed.topic, pattern) for pattern in self.topics):
+                found.append((parsed.topic, parsed.partition, name))
+        if not found:
+            what = f"no partition of a topic like {', '.join(self.topics)}" if self.topics else "no partition directory"
+            raise NotALogError(f"{what} in the log dir", file=self.workplace.source)
+        return [name for _, _, name in sorted(found)]
+
+    def _plan(self, partitions: list[str], journal: Journal) -> tuple[dict[str, PartitionRow], list[Task]]:
+        """List the segments of each partition, one partition in memory at a time, and pack them into tasks."""
+        workplace, packer = self.workplace, TaskPacker(self.task_bytes)
+        rows = {}
+        for partition in partitions:
+            row = rows[partition] = PartitionRow(partition)
+            try:
+                shard = plan_partition(workplace, partition)
+                row.segments, row.bytes_in = len(shard.segments), shard.size_bytes
+                before = self._published_before(partition, shard, journal)
+                if before is not None:
+                    rows[partition] = before
+                    continue
+            except SeglogError as error:
+                fail(row, error.code, str(error))
+                continue
+            for directory in ("staged", "done"):
+                workplace.store.make_directory(workplace.within(directory, partition))
+            packer.add(shard)
+        tasks = packer.tasks(self.cluster.lanes(throttled=self.throttle_bytes_per_s is not None))
+        workplace.store.write(workplace.within("tasks"), tasks_to_bytes(tasks))
+        return rows, tasks
+
+    def _published_before(self, partition: str, shard: Shard, journal: Journal) -> PartitionRow | None:
+        """The row of a partition that an earlier run has put into the target."""
+        workplace = self.workplace
+        outcome = workplace.outcome(partition)
+        target = f"{workplace.target}/{partition}"
+        if not workplace.store.exists(target):
+            return None
+        if outcome is None or partition not in journal.published:
+            raise InvalidArgumentError(
+                "the target has a partition of this name already", file=target, hint="choose another, or move it away"
+            )
+        if outcome.plan != shard.identity:
+            raise InvalidArgumentError(
+                "the source changed since the partition was published", file=workplace.source_of(partition),
+                hint="undo the conversion with --rollback, and convert again",
+            )
+        row = PartitionRow.of_dict(outcome.row)
+        row.status, row.skipped, row.seconds = PUBLISHED_BEFORE, row.segments, 0.0
+        return row
+
+    # --- the stages ----------------------------------------------------------------------------
+
+    def _survey(self, partitions: list[str], rows: dict[str, PartitionRow]) -> None:
+        """To v0 or v1: what would be lost, before anything is made."""
+        workplace = self.workplace
+        if workplace.options.to == 2:
+            return
+        lists = self._spread(partitions)
+
+        def work(number: int, attempt: int) -> dict[str, Any]:
+            return {"failed": survey_all(workplace, lists[number])}
+
+        for done in self.cluster.run(f"survey {len(partitions)} partitions", len(lists), work):
+            for body in done["failed"]:
+                fail(rows[body["partition"]], body["code"], body["error"])
+
+    def _convert(self, tasks: list[Task], rows: dict[str, PartitionRow]) -> None:
+        rate = self.throttle_bytes_per_s
+        lane_bytes_per_s = rate / len(tasks) if rate is not None and tasks else None
+        self.workplace = workplace = self.workplace.of_run(secrets.token_hex(8), lane_bytes_per_s)
+
+        def work(number: int, attempt: int) -> dict[str, Any]:
+            return convert_task(workplace, number, attempt).to_dict()
+
+        self._of_tasks("convert", tasks, rows, work)
+
+    def _verify(self, tasks: list[Task], rows: dict[str, PartitionRow]) -> None:
+        workplace, how = self.workplace, self.verify
+
+        def work(number: int, attempt: int) -> dict[str, Any]:
+            return verify_task(workplace, number, how).to_dict()
+
+        self._of_tasks("verify", tasks, rows, work)
+
+    def _of_tasks(
+        self, word: str, tasks: list[Task], rows: dict[str, PartitionRow], work: Callable[[int, int], dict[str, Any]]
+    ) -> None:
+        for done in self.cluster.run(f"{word} {self._words(tasks)}", len(tasks), work):
+            for failure in done["failures"]:
+                where = f" ({failure['where']})" if failure["where"] else ""
+                fail(rows[failure["partition"]], failure["code"], f"{failure['what']}{where}")
+
+    def _assemble(self, partitions: list[str], rows: dict[str, PartitionRow]) -> None:
+        workplace = self.workplace
+        lists = self._spread(partitions)
+
+        def work(number: int, attempt: int) -> dict[str, Any]:
+            return {"rows": assemble_all(workplace, lists[number])}
+
+        for done in self.cluster.run(f"assemble {len(partitions)} partitions", len(lists), work):
+            for body in done["rows"]:
+                rows[body["partition"]] = PartitionRow.of_dict(body)
+
+    def _spread(self, partitions: list[str]) -> list[list[str]]:
+        """The partitions, each a matter of moments, as a few tasks for each core."""
+        return list(spread(partitions, min(len(partitions), 4 * self.cluster.parallelism)))
+
+    def _words(self, tasks: list[Task]) -> str:
+        """For the description of a Spark job."""
+        topics = sorted({name.rpartition("-")[0] for task in tasks[:100] for name, _, _ in task.ranges})
+        listed = ", ".join(topics[:3]) + (" and more" if len(topics) > 3 else "")
+        segments = sum(task.segments for task in tasks)
+        return f"{listed} to v{self.workplace.options.to}: {segments:,} segments"
+
+    # --- a dry run -----------------------------------------------------------------------------
+
+    def dry_run(self) -> TopicsReport:
+        """What `run` would make, forecast from samples; what it would lose, counted. Nothing is written."""
+        workplace = self.workplace
+        partitions = self._partitions()
+        lists = self._spread(partitions)
+
+        def work(number: int, attempt: int) -> dict[str, Any]:
+            return {"forecasts": forecast_all(workplace, lists[number])}
+
+        report = TopicsReport(workplace.source, workplace.target, workplace.options.to, is_dry_run=True)
+        rows = {}
+        for done in self.cluster.run(f"dry run of {len(partitions)} partitions", len(lists), work):
+            for forecast in done["forecasts"]:
+                row = PartitionRow.of_dict(forecast["row"])
+                rows[row.partition] = row
+                for what, count in forecast["losses"].items():
+                    report.losses[what] = report.losses.get(what, 0) + count
+        report.rows = [rows[partition] for partition in partitions]
+        return report
+
+
+def plan_partition(workplace: Workplace, partition: str) -> Shard:
+    """List the segments of a partition, and leave its shard in the workplace."""
+    path = workplace.source_of(partition)
+    skip_active = workplace.options.skip_active
+    shard = Shard(partition, tuple(segments_of(workplace.store.files(path), path, skip_active=skip_active)))
+    raw, shard_path = shard.to_bytes(), workplace.within("plan", partition)
+    if workplace.store.read(shard_path) != raw:
+        workplace.store.write(shard_path, raw)
+    return shard
+
+
+def fail(row: PartitionRow, code: str, error: str) -> None:
+    row.status, row.code, row.error = FAILED, code, error
+
+
+def _check_free(workplace: Workplace, partitions: list[str]) -> None:
+    """Before anything is made. Raises InvalidArgumentError."""
+    there = set(workplace.store.directories(workplace.target))
+    for partition in partitions:
+        if partition in there:
+            raise InvalidArgumentError(
+                "the target has a partition of this name already", file=f"{workplace.target}/{partition}",
+                hint="choose another target, or move it away",
+            )
+

@@ -1,0 +1,77 @@
+"""How far a conversion came: one small file, replaced whole, before and after each step that shows in the target."""
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from seglog._version import __version__
+from seglog.errors import InvalidArgumentError
+from seglog.spark.checked_json import parse, to_bytes
+from seglog.spark.options import ConversionOptions
+from seglog.spark.store import WORKPLACE_SUFFIX, Store
+
+_KIND = "seglog-spark-journal"
+
+# converting -> publishing -> committed; from each of them -> rolling back, from committed -> finalizing. The last two
+# end with the workplace gone.
+CONVERTING, PUBLISHING, COMMITTED, ROLLING_BACK, FINALIZING = (
+    "converting", "publishing", "committed", "rolling back", "finalizing"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """`published` are the partitions that have got, or are about to get, their names in the target."""
+
+    state: str
+    source: str
+    target: str
+    options: dict[str, Any]
+    seglog: str = __version__
+    published: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, store: Store, target: str) -> Self | None:
+        """The journal of the conversion into `target`; None where none is under way. Raises CorruptCheckpointError."""
+        path = _path(target)
+        raw = store.read(path)
+        if raw is None:
+            return None
+        body = parse(_KIND, raw, path)
+        return cls(**{**body, "published": tuple(body["published"])})
+
+    def write(self, store: Store) -> None:
+        body = {
+            "state": self.state, "source": self.source, "target": self.target, "options": self.options,
+            "seglog": self.seglog, "published": self.published,
+        }
+        store.write(_path(self.target), to_bytes(_KIND, body))
+
+    def now(self, store: Store, state: str, published: tuple[str, ...] | None = None) -> Self:
+        """The journal with another state, written."""
+        journal = replace(self, state=state, published=self.published if published is None else published)
+        journal.write(store)
+        return journal
+
+    def check_same(self, source: str, options: ConversionOptions) -> None:
+        """Raises InvalidArgumentError where another conversion is under way."""
+        if self.state in (ROLLING_BACK, FINALIZING):
+            word = "--rollback" if self.state == ROLLING_BACK else "--finalize"
+            raise InvalidArgumentError(
+                f"a conversion into this target was {self.state} and did not end", file=_path(self.target),
+                hint=f"run it to its end with {word}",
+            )
+        if (self.source, self.options) != (source, options.to_dict()):
+            raise InvalidArgumentError(
+                f"another conversion into this target is under way: of {self.source}, with options"
+                f" {_differing(self.options, options.to_dict())}", file=_path(self.target),
+                hint="give the same source and options to go on with it, or undo it with --rollback,"
+                " or keep its result with --finalize",
+            )
+
+
+def _path(target: str) -> str:
+    return f"{target}{WORKPLACE_SUFFIX}/journal.json"
+
+
+def _differing(before: dict[str, Any], now: dict[str, Any]) -> str:
+    found = [f"{key}={before.get(key)}" for key in now if before.get(key) != now[key]]
+    return ", ".join(found) or "that are the same"

@@ -1,0 +1,160 @@
+"""What runs on an executor once the segments of a partition are converted: put the partition together.
+
+Every segment of the plan has a marker that fits it, the offsets follow one another, and the source is still the one of
+the plan. What a segment alone cannot know (producer snapshots, transactions, leader epochs) is folded from the
+markers in offset order. Then the directory holds what it will hold in the target, and nothing else.
+"""
+import hashlib
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from seglog._version import __version__
+from seglog.errors import CorruptCheckpointError, SeglogError
+from seglog.format import names
+from seglog.fs.files import OsFileSystem
+from seglog.spark.plan import Shard
+from seglog.spark.report import FAILED, PartitionRow
+from seglog.spark.segment_task import is_of_the_machine
+from seglog.spark.workplace import Outcome, Workplace, changed
+from seglog.upkeep.conversion_plan import larger_batches_warning
+from seglog.upkeep.conversion_state import StateFold
+from seglog.upkeep.proof import PROOF_FILE, Proof, SegmentProof
+
+
+def assemble(workplace: Workplace, partition: str) -> PartitionRow:
+    """Finish the partition in `staged`, and leave its outcome. Raises SeglogError where it cannot be finished."""
+    return _Assembly(workplace, partition).run()
+
+
+class _Assembly:
+    def __init__(self, workplace: Workplace, partition: str) -> None:
+        self._workplace = workplace
+        self._store = workplace.store
+        self._partition = partition
+        self._staged = workplace.within("staged", partition)
+        self._shard = workplace.shard(partition)
+        self._expected: dict[str, int] = {}         # name: bytes, of all files of the result
+        self._written: list[str] = []               # those of them that the attempt wrote
+        self._row = PartitionRow(partition, segments=len(self._shard.segments))
+        self._fold = StateFold(self._read_source, self._write, to=workplace.options.to)
+        self._fs = OsFileSystem()
+        self._attempt = Path()
+
+    def run(self) -> PartitionRow:
+        _check_source(self._workplace, self._shard)
+        with self._store.attempt(self._workplace.path) as self._attempt:
+            proofs = self._add_segments()
+            self._copy_metadata()
+            self._write(PROOF_FILE, self._proof(proofs).to_json().encode())
+            self._store.take(self._attempt, self._written, self._staged)
+        self._clear()
+        self._store.sync(self._staged)
+        self._row.notes = tuple(self._fold.notes)
+        logs = {name: size for name, size in self._expected.items() if name.endswith(names.LOG_SUFFIX)}
+        outcome = Outcome(self._shard.identity, self._workplace.options.digest, logs, asdict(self._row))
+        self._store.write(self._workplace.within("outcome", self._partition), outcome.to_bytes())
+        return self._row
+
+    def _add_segments(self) -> list[SegmentProof]:
+        """Take in each marker in offset order."""
+        row, proofs, digest = self._row, [], hashlib.sha256()
+        expected_offset, larger_batches = 0, 0
+        for segment in self._shard.segments:
+            marker = self._workplace.marker(self._partition, segment)
+            if marker is None:
+                raise CorruptCheckpointError(
+                    "the segment has no marker of this conversion", file=f"{self._partition}/{segment.file}",
+                    hint="run again: what is missing is done again",
+                )
+            converted = marker.segment
+            if converted.base_offset < expected_offset or converted.next_offset > segment.end_offset:
+                raise CorruptCheckpointError(
+                    f"offsets {converted.base_offset} to {converted.next_offset} where {expected_offset} to"
+                    f" {segment.end_offset} have their place", file=f"{self._partition}/{segment.file}",
+                )
+            expected_offset = converted.next_offset
+            self._fold.add(converted)
+            proofs.append(converted.proof)
+            digest.update(converted.proof.target.sha256.encode())
+            self._expected.update(marker.files)
+            larger_batches += converted.larger_batches
+            row.records += converted.proof.target.records
+            row.bytes_in += converted.size_bytes
+            row.bytes_out += sum(part.size_bytes for part in converted.parts)
+            row.skipped += marker.run != self._workplace.run
+            row.retried += marker.attempt > 0
+            row.seconds = round(row.seconds + marker.seconds * (marker.run == self._workplace.run), 3)
+        row.first_offset, row.end_offset = self._shard.segments[0].base_offset, expected_offset
+        row.digest = digest.hexdigest()
+        if larger_batches:
+            limit = self._workplace.options.log_config.max_message_bytes
+            row.warnings = (larger_batches_warning(larger_batches, limit),)
+        self._fold.finish(expected_offset)
+        return proofs
+
+    def _copy_metadata(self) -> None:
+        raw = self._read_source(names.PARTITION_METADATA)
+        if raw is not None:
+            self._write(names.PARTITION_METADATA, raw)
+
+    def _proof(self, segments: list[SegmentProof]) -> Proof:
+        options, survey = self._workplace.options, self._workplace.survey(self._partition)
+        return Proof(
+            source=self._workplace.source_of(self._partition),
+            target=f"{self._workplace.target}/{self._partition}",
+            seglog=__version__,
+            to=options.to,
+            repack_bytes=options.repack_bytes,
+            codec=options.codec,
+            left_out=() if survey is None else survey.left_out,
+            segments=tuple(segments),
+        )
+
+    def _clear(self) -> None:
+        """Let nothing stand in `staged` but the result: a segment that changed may have left a part too many."""
+        there = {file.name: file.size_bytes for file in self._store.files(self._staged)}
+        for name in there.keys() - self._expected.keys():
+            self._store.remove_file(f"{self._staged}/{name}")
+        for name, size_bytes in self._expected.items():
+            if there.get(name) != size_bytes:
+                raise CorruptCheckpointError(
+                    f"{there.get(name, 'no')} bytes where {size_bytes} were written", file=f"{self._staged}/{name}",
+                    hint="run again: what is missing is done again",
+                )
+
+    def _read_source(self, name: str) -> bytes | None:
+        return self._store.read(self._workplace.source_of(self._partition, name))
+
+    def _write(self, name: str, data: bytes) -> None:
+        # Aside, as segments are: the same partition may be put together twice at a time.
+        with self._fs.create(self._attempt / name) as file:
+            file.append(data)
+            file.sync()
+        self._written.append(name)
+        self._expected[name] = len(data)
+
+
+def _check_source(workplace: Workplace, shard: Shard) -> None:
+    """The source has the segments of the plan, as they were then. Raises InvalidArgumentError."""
+    path = workplace.source_of(shard.partition)
+    now = {file.name: (file.size_bytes, file.stamp) for file in workplace.store.files(path)}
+    for segment in shard.segments:
+        if now.get(segment.file) != (segment.size_bytes, segment.stamp):
+            raise changed(f"{path}/{segment.file}")
+
+
+
+
+def assemble_all(workplace: Workplace, partitions: list[str]) -> list[dict[str, Any]]:
+    """The rows of these partitions, as dictionaries; of one that cannot be finished a row that says why."""
+    rows = []
+    for partition in partitions:
+        try:
+            row = assemble(workplace, partition)
+        except SeglogError as error:
+            if is_of_the_machine(workplace, error):
+                raise
+            row = PartitionRow(partition, status=FAILED, code=error.code, error=str(error))
+        rows.append(asdict(row))
+    return rows

@@ -1,0 +1,218 @@
+"""The plan of a conversion: which segments there are, and which task converts which of them.
+
+A million segments must fit, so that nothing here holds them all: the segments of each partition stand in a file of
+their own, and a task names ranges of slots in such files. Tasks are packed to at least TASK_BYTES, since starting one
+costs 20 to 120 ms of processor time; there are at most TASKS_MAX, since the driver holds them all.
+"""
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from seglog._kernels.crc import crc32c
+from seglog.errors import CorruptCheckpointError, NotALogError, UnfinishedChangeError
+from seglog.format import names
+from seglog.spark.checked_json import parse, to_bytes
+from seglog.spark.store import StoredFile
+
+TASK_BYTES = 64 << 20
+TASKS_MAX = 20_000
+SHARD, TASK = "seglog-spark-plan", "seglog-spark-task"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSegment:
+    """A segment of the source as a listing tells it.
+
+    `end_offset`: the base offset of the next segment, names.MAX_OFFSET behind the last; `is_last`: a torn end is none.
+    """
+
+    base_offset: int
+    size_bytes: int
+    stamp: str
+    end_offset: int
+    is_last: bool
+
+    @property
+    def file(self) -> str:
+        return names.file_name(self.base_offset, names.LOG_SUFFIX)
+
+    @property
+    def identity(self) -> list[Any]:
+        """What of it decides the bytes that come of it; equal as long as the source did not change."""
+        return [self.base_offset, self.size_bytes, self.stamp, self.is_last]
+
+
+def segments_of(files: Iterable[StoredFile], path: str, *, skip_active: bool = False) -> list[SourceSegment]:
+    """The segments among the files of a partition directory, in offset order.
+
+    `skip_active` leaves out the last. Raises NotALogError where there is none, UnfinishedChangeError for a `.swap`
+    file.
+    """
+    found = []
+    for file in files:
+        if file.name.endswith(names.SWAP_SUFFIX):
+            raise UnfinishedChangeError(
+                "a segment that a compaction was about to put in place", file=f"{path}/{file.name}"
+            )
+        parsed = names.parse_file_name(file.name)
+        if parsed is not None and parsed.suffix == names.LOG_SUFFIX and not parsed.state:
+            found.append((parsed.offset, file))
+    found.sort(key=lambda pair: pair[0])
+    if not found:
+        raise NotALogError("no segment file (<20 digits>.log) in the directory", file=path)
+    ends = [*(offset for offset, _ in found[1:]), names.MAX_OFFSET]
+    segments = [
+        SourceSegment(offset, file.size_bytes, file.stamp, end, end == names.MAX_OFFSET)
+        for (offset, file), end in zip(found, ends, strict=True)
+    ]
+    if skip_active:
+        segments.pop()
+        if not segments:
+            raise NotALogError("the active segment is the only one", file=path, hint="convert it without --skip-active")
+    return segments
+
+
+# --- the shard of a partition ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The segments of one partition, as its file in the workplace has them: a head, then a line for each segment."""
+
+    partition: str
+    segments: tuple[SourceSegment, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def identity(self) -> str:
+        """Equal as long as no segment was added, removed or changed."""
+        return f"{crc32c(self._lines()):08x}-{len(self.segments)}-{self.size_bytes}"
+
+    def to_bytes(self) -> bytes:
+        lines = self._lines()
+        head = {"partition": self.partition, "segments": len(self.segments), "lines_crc32c": crc32c(lines)}
+        return to_bytes(SHARD, head) + lines
+
+    @classmethod
+    def parse(cls, raw: bytes, file: str) -> Self:
+        """Raises CorruptCheckpointError, UnsupportedVersionError."""
+        first, _, lines = raw.partition(b"\n")
+        head = parse(SHARD, first, file)
+        if crc32c(lines) != head["lines_crc32c"]:
+            raise CorruptCheckpointError("the checksum of the segments does not match", file=file)
+        rows = [line.split() for line in lines.decode().splitlines()]
+        return cls(
+            head["partition"],
+            tuple(
+                SourceSegment(int(base), int(size), stamp, int(end), last == "last")
+                for base, size, stamp, end, last in rows
+            ),
+        )
+
+    def _lines(self) -> bytes:
+        return "".join(
+            f"{s.base_offset} {s.size_bytes} {s.stamp} {s.end_offset} {'last' if s.is_last else '-'}\n"
+            for s in self.segments
+        ).encode()
+
+
+# --- tasks -----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Task:
+    """Work for one Spark task: ranges [first, stop) of slots in the shards of partitions, in this order."""
+
+    size_bytes: int = 0
+    segments: int = 0
+    ranges: list[tuple[str, int, int]] = field(default_factory=list)
+
+    def add(self, partition: str, slot: int, size_bytes: int) -> None:
+        if self.ranges and self.ranges[-1][0] == partition and self.ranges[-1][2] == slot:
+            self.ranges[-1] = (partition, self.ranges[-1][1], slot + 1)
+        else:
+            self.ranges.append((partition, slot, slot + 1))
+        self.size_bytes += size_bytes
+        self.segments += 1
+
+    def take(self, other: "Task") -> None:
+        """Do the work of `other`, too."""
+        for partition, first, stop in other.ranges:
+            if self.ranges and self.ranges[-1][0] == partition and self.ranges[-1][2] == first:
+                self.ranges[-1] = (partition, self.ranges[-1][1], stop)
+            else:
+                self.ranges.append((partition, first, stop))
+        self.size_bytes += other.size_bytes
+        self.segments += other.segments
+
+    def to_line(self) -> bytes:
+        return to_bytes(TASK, {"bytes": self.size_bytes, "segments": self.segments, "ranges": self.ranges})
+
+    @classmethod
+    def parse(cls, line: bytes, file: str) -> "Task":
+        body = parse(TASK, line, file)
+        return cls(body["bytes"], body["segments"], [(name, first, stop) for name, first, stop in body["ranges"]])
+
+
+class TaskPacker:
+    """Packs segments into tasks as they are listed: `add` each partition's, then `tasks`."""
+
+    def __init__(self, task_bytes: int = TASK_BYTES, tasks_max: int = TASKS_MAX) -> None:
+        self._task_bytes = task_bytes
+        self._tasks_max = tasks_max
+        self._full: list[Task] = []
+        self._open = Task()
+
+    def add(self, shard: Shard) -> None:
+        for slot, segment in enumerate(shard.segments):
+            self._open.add(shard.partition, slot, segment.size_bytes)
+            if self._open.size_bytes >= self._task_bytes:
+                self._close()
+
+    def tasks(self, lanes: int | None = None) -> list[Task]:
+        """The tasks, largest first, so that the last ones to end are short; `lanes`: at most so many."""
+        if self._open.segments:
+            self._close()
+        ordered = sorted(self._full, key=lambda task: -task.size_bytes)
+        if lanes is None or len(ordered) <= lanes:
+            return ordered
+        # Each to whoever has the least to do.
+        heap = [(0, n, Task()) for n in range(lanes)]
+        for task in ordered:
+            _, n, lane = heapq.heappop(heap)
+            lane.take(task)
+            heapq.heappush(heap, (lane.size_bytes, n, lane))
+        return sorted((lane for _, _, lane in heap), key=lambda lane: -lane.size_bytes)
+
+    def _close(self) -> None:
+        self._full.append(self._open)
+        self._open = Task()
+        if len(self._full) >= self._tasks_max:
+            # Twice as large from here on, and so are those that there are.
+            self._task_bytes *= 2
+            for one, other in zip(self._full[::2], self._full[1::2], strict=False):
+                one.take(other)
+            self._full = self._full[::2]
+
+
+def read_task(raw: bytes, number: int, file: str) -> Task:
+    """The task in line `number` of the file of all tasks."""
+    lines = raw.split(b"\n", number + 1)
+    return Task.parse(lines[number], file)
+
+
+def tasks_to_bytes(tasks: Iterable[Task]) -> bytes:
+    return b"".join(task.to_line() for task in tasks)
+
+
+def spread(partitions: Iterable[str], tasks: int) -> Iterator[list[str]]:
+    """The partitions in at most `tasks` lists, none of them empty."""
+    lists: list[list[str]] = [[] for _ in range(tasks)]
+    for n, partition in enumerate(partitions):
+        lists[n % tasks].append(partition)
+    yield from filter(None, lists)
+

@@ -1,0 +1,196 @@
+"""What runs on an executor: convert, and look again at, the segments of one task.
+
+An attempt may run twice at a time (speculation), after one that died anywhere, or after its driver did. So it writes
+aside, syncs, renames, and leaves the marker last; whatever it repeats makes the same bytes again.
+
+A segment that cannot be converted (damage, a source that changed) is told to the driver and its partition left alone:
+trying again would not help. What a machine refuses (StorageError of the workplace) is raised, for Spark to try
+elsewhere.
+"""
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from seglog._kernels.columns import ArenaPool
+from seglog.errors import ProofMismatchError, SeglogError, StorageError
+from seglog.format.compression import decompressor
+from seglog.fs.files import OsFileSystem
+from seglog.segment.indexes import index_bytes
+from seglog.segment.segment import Segment
+from seglog.segment.transaction_index import AbortedTransaction
+from seglog.spark.plan import SourceSegment
+from seglog.spark.workplace import Marker, Workplace
+from seglog.upkeep.proof import digest
+from seglog.upkeep.segment_conversion import convert_segment
+
+# `verify="sample"` reads every so many-th segment of a partition again, and its first and last.
+SAMPLE_EVERY = 16
+
+
+@dataclass(slots=True)
+class Failure:
+    """Why a partition cannot be converted: the words of the error, and its code."""
+
+    partition: str
+    code: str
+    what: str
+    where: str
+
+    @classmethod
+    def of(cls, partition: str, error: SeglogError) -> "Failure":
+        return cls(partition, error.code, error.what, error.where)
+
+
+@dataclass(slots=True)
+class TaskReport:
+    """What one task did; small, whatever the size of the task."""
+
+    segments: int = 0
+    failures: list[Failure] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def convert_task(workplace: Workplace, number: int, attempt: int) -> TaskReport:
+    """Convert the segments of task `number` that have no marker yet."""
+    report = TaskReport()
+    failed: set[str] = set()
+    pace = Pace(workplace.lane_bytes_per_s)
+    for partition, segments in workplace.ranges(workplace.task(number)):
+        if partition in failed:
+            continue
+        survey = workplace.survey(partition)
+        dropped = () if survey is None else survey.dropped
+        for segment in segments:
+            try:
+                if _is_done(workplace, partition, segment):
+                    continue
+                _convert(workplace, partition, segment, dropped, attempt, pace)
+                report.segments += 1
+            except SeglogError as error:
+                if is_of_the_machine(workplace, error):
+                    raise
+                report.failures.append(Failure.of(partition, error))
+                failed.add(partition)
+                break
+    return report
+
+
+def is_of_the_machine(workplace: Workplace, error: SeglogError) -> bool:
+    """Whether another machine, or the same one later, may do better."""
+    in_source = error.file is not None and error.file.startswith(f"{workplace.source}/")
+    return isinstance(error, StorageError) and not in_source
+
+
+def _is_done(workplace: Workplace, partition: str, segment: SourceSegment) -> bool:
+    """Whether there is a marker, and the files that it names."""
+    marker = workplace.marker(partition, segment)
+    if marker is None:
+        return False
+    staged = (workplace.store.file(workplace.within("staged", partition, name)) for name in marker.files)
+    return all(
+        file is not None and file.size_bytes == size
+        for file, size in zip(staged, marker.files.values(), strict=True)
+    )
+
+
+def _convert(
+    workplace: Workplace,
+    partition: str,
+    segment: SourceSegment,
+    dropped: tuple[AbortedTransaction, ...],
+    attempt: int,
+    pace: "Pace",
+) -> None:
+    store, options = workplace.store, workplace.options
+    begin = time.perf_counter()
+    workplace.check_unchanged(partition, segment)
+    with store.attempt(workplace.path) as directory, workplace.local_source(partition, segment) as source:
+        converted = convert_segment(
+            OsFileSystem(), source, directory, options.profile, options.log_config,
+            end_offset=segment.end_offset, is_last=segment.is_last, dropped=dropped, worked=pace.worked,
+        )
+        # What was read was one file from the first byte to the last.
+        workplace.check_unchanged(partition, segment)
+        files = {path.name: path.stat().st_size for path in sorted(directory.iterdir())}
+        store.take(directory, files, workplace.within("staged", partition))
+    seconds = round(time.perf_counter() - begin, 3)
+    marker = Marker(segment.identity, options.digest, workplace.run, attempt, seconds, files, converted)
+    store.write(workplace.marker_path(partition, segment), marker.to_bytes())
+
+
+class Pace:
+    """Holds a task to `bytes_per_s` of source; without one it runs as fast as it can."""
+
+    def __init__(
+        self,
+        bytes_per_s: float | None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._clock = clock
+        self._sleep = sleep
+        self._begin = clock()
+        self._done = 0.0
+
+    def worked(self, size_bytes: float) -> None:
+        """So much was done; each byte of the source counts twice, once read and once proven."""
+        if self._bytes_per_s is None:
+            return
+        self._done += size_bytes / 2
+        ahead_s = self._done / self._bytes_per_s - (self._clock() - self._begin)
+        if ahead_s > 0:
+            self._sleep(ahead_s)
+
+
+# --- a second look -------------------------------------------------------------------------------
+
+
+def verify_task(workplace: Workplace, number: int, how: str) -> TaskReport:
+    """Read again what stands in `staged`, and compare it with the markers. `how`: "full" or "sample"."""
+    report = TaskReport()
+    for partition, first, stop in workplace.task(number).ranges:
+        segments = workplace.shard(partition).segments
+        last = len(segments) - 1
+        for slot in range(first, stop):
+            if how != "full" and slot % SAMPLE_EVERY and slot != last:
+                continue
+            marker = workplace.marker(partition, segments[slot])
+            if marker is None:
+                break       # the partition failed
+            try:
+                verify_segment(workplace, partition, marker)
+                report.segments += 1
+            except SeglogError as error:
+                # Not believed any more: the next run makes it anew.
+                workplace.store.remove_file(workplace.marker_path(partition, segments[slot]))
+                report.failures.append(Failure.of(partition, error))
+                break
+    return report
+
+
+def verify_segment(workplace: Workplace, partition: str, marker: Marker) -> None:
+    """Raises ProofMismatchError where the staged files do not hold the records of the source, or other indexes."""
+    config = workplace.options.log_config
+    decompress = decompressor(config.max_decompressed_message_bytes)
+    proven = marker.segment.proof.target
+    with ExitStack() as closer:
+        staged = []
+        for part in marker.segment.parts:
+            path = closer.enter_context(workplace.store.local(workplace.within("staged", partition), part.file))
+            staged.append(closer.enter_context(closing(Segment(path, is_last=False, decompress=decompress))))
+        found = digest(staged, ArenaPool())
+        if (found.records, found.sha256) != (proven.records, proven.sha256):
+            raise ProofMismatchError(
+                f"{found.records} records with digest {found.sha256[:16]} stand where {proven.records} with"
+                f" {proven.sha256[:16]} were written", file=staged[0].path,
+            )
+        for segment in staged:
+            for suffix, entries in index_bytes(segment, config).files(config):
+                index = workplace.within("staged", partition, f"{segment.path.stem}{suffix}")
+                if workplace.store.read(index) != entries:
+                    raise ProofMismatchError("the index is not the one that its log gives", file=index)

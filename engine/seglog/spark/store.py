@@ -1,0 +1,211 @@
+"""Where the files of a conversion lie: the one interface behind which a disk, HDFS and an object store look alike.
+
+Paths are text with "/" between names. A store pickles: each task takes its own copy along. What a method changed is
+durable when it returns.
+"""
+import errno
+import os
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from seglog.errors import StorageError
+from seglog.fs.aside import SCRATCH_SUFFIX, make_directories
+from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.mapping import read_file
+from seglog.fs.refusals import refusals, storage_error
+from seglog.fs.staging import bottom_up
+
+WORKPLACE_SUFFIX = ".seglog-spark"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file as a listing tells it. `stamp` changes when the file does: its time in ns, or an entity tag."""
+
+    name: str
+    size_bytes: int
+    stamp: str
+
+
+class Store(ABC):
+    """A place for files that the driver and every executor see."""
+
+    @abstractmethod
+    def directories(self, path: str) -> list[str]:
+        """Names of the directories in `path`, sorted. Raises StorageError where `path` is not there."""
+
+    @abstractmethod
+    def files(self, path: str) -> list[StoredFile]:
+        """The files in `path`, by name. Raises StorageError where `path` is not there."""
+
+    @abstractmethod
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or a directory of this name."""
+
+    @abstractmethod
+    def read(self, path: str) -> bytes | None:
+        """A small file whole; None where there is none."""
+
+    @abstractmethod
+    def write(self, path: str, data: bytes) -> None:
+        """Let the file hold `data`; a reader sees what was there before or all of it."""
+
+    @abstractmethod
+    def file(self, path: str) -> StoredFile | None:
+        """The file as it is now; None where there is none."""
+
+    @abstractmethod
+    @contextmanager
+    def local(self, directory: str, name: str) -> Iterator[Path]:
+        """A segment's .log on this machine, to be read in the block, its .txnindex beside it where there is one."""
+
+    @abstractmethod
+    @contextmanager
+    def local_directory(self, path: str) -> Iterator[Path]:
+        """A whole directory on this machine, to be read in the block."""
+
+    @abstractmethod
+    @contextmanager
+    def attempt(self, workplace: str) -> Iterator[Path]:
+        """An empty directory on this machine for one attempt of one task. What is left in it at the end goes away."""
+
+    @abstractmethod
+    def take(self, attempt: Path, names: Iterable[str], into: str) -> None:
+        """Move finished files of an attempt into a directory that is there. Files of these names are replaced."""
+
+    @abstractmethod
+    def make_directory(self, path: str) -> None:
+        """Make it and those above it; one that is there is left alone."""
+
+    @abstractmethod
+    def remove_file(self, path: str) -> None:
+        """Remove a file in a workplace. Nothing where there is none."""
+
+    @abstractmethod
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory in a workplace, or a workplace, with all that is in it. Nothing where there is none."""
+
+    @abstractmethod
+    def sync(self, path: str) -> None:
+        """Make the names in a directory durable."""
+
+    @abstractmethod
+    def rename(self, path: str, target: str) -> None:
+        """Give a directory another name, which must be free, in one step."""
+
+
+class LocalStore(Store):
+    """Paths that every executor has mounted: the disk of a single machine, NFS, any POSIX file system."""
+
+    def __init__(self, fs: FileSystem | None = None) -> None:
+        self._fs = fs or OsFileSystem()
+
+    def directories(self, path: str) -> list[str]:
+        with refusals("list", path), os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
+
+    def files(self, path: str) -> list[StoredFile]:
+        with refusals("list", path), os.scandir(path) as entries:
+            found = [(entry.name, entry.stat()) for entry in entries if entry.is_file()]
+        return sorted(
+            (StoredFile(name, status.st_size, str(status.st_mtime_ns)) for name, status in found),
+            key=lambda file: file.name,
+        )
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            return read_file(path)
+        except FileNotFoundError:
+            return None
+
+    def write(self, path: str, data: bytes) -> None:
+        # Two attempts of a task may write the same file at one time: each aside under a name of its own.
+        scratch = f"{path}.{secrets.token_hex(8)}{SCRATCH_SUFFIX}"
+        with self._fs.create(scratch) as file:
+            file.append(data)
+            file.sync()
+        self._fs.replace(scratch, path)
+        self._fs.sync_directory(os.path.dirname(path))
+
+    def file(self, path: str) -> StoredFile | None:
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise storage_error(error, "look at", path) from error
+        return StoredFile(os.path.basename(path), status.st_size, str(status.st_mtime_ns))
+
+    @contextmanager
+    def local(self, directory: str, name: str) -> Iterator[Path]:
+        yield Path(directory, name)
+
+    @contextmanager
+    def local_directory(self, path: str) -> Iterator[Path]:
+        yield Path(path)
+
+    @contextmanager
+    def attempt(self, workplace: str) -> Iterator[Path]:
+        # On the file system of the result, so that a rename carries each file there; never inside of the result.
+        path = f"{workplace}/attempts/{secrets.token_hex(16)}"
+        self._fs.mkdir(path)
+        try:
+            yield Path(path)
+        finally:
+            self.remove_tree(path)
+
+    def take(self, attempt: Path, names: Iterable[str], into: str) -> None:
+        for name in names:
+            self._fs.replace(attempt / name, f"{into}/{name}")
+        self._fs.sync_directory(into)
+
+    def make_directory(self, path: str) -> None:
+        make_directories(self._fs, path)
+
+    def remove_file(self, path: str) -> None:
+        with _gone_is_fine():
+            self._fs.unlink(_in_workplace(path))
+
+    def remove_tree(self, path: str) -> None:
+        path = _in_workplace(path)
+        if not os.path.isdir(path):
+            return
+        # Another run's attempt that still lives may remove its own part at the same time.
+        with _gone_is_fine():
+            for directory, files in bottom_up(path):
+                for file in files:
+                    with _gone_is_fine():
+                        self._fs.unlink(file)
+                with _gone_is_fine():
+                    self._fs.rmdir(directory)
+
+    def sync(self, path: str) -> None:
+        self._fs.sync_directory(path)
+
+    def rename(self, path: str, target: str) -> None:
+        self._fs.rename(path, target)
+        self._fs.sync_directory(os.path.dirname(target))
+        self._fs.sync_directory(os.path.dirname(path))
+
+
+@contextmanager
+def _gone_is_fine() -> Iterator[None]:
+    try:
+        yield
+    except StorageError as error:
+        if error.errno != errno.ENOENT:
+            raise
+
+
+def _in_workplace(path: str) -> str:
+    """`path`, which must be a workplace or lie in one: nothing else is ever removed."""
+    if not any(name.endswith(WORKPLACE_SUFFIX) for name in path.split("/")):
+        raise ValueError(f"{path} lies in no workplace")
+    return path

@@ -1,0 +1,121 @@
+"""What runs on an executor before anything is made: what a lower format would lose, how large the result will be."""
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from seglog._kernels.batch_survey import tally
+from seglog.errors import SeglogError
+from seglog.format.compression import decompressor
+from seglog.log.partition import Partition
+from seglog.segment.segment import Segment
+from seglog.spark.plan import Shard, SourceSegment, segments_of
+from seglog.spark.report import FAILED, PLANNED, PartitionRow
+from seglog.spark.workplace import Survey, Workplace
+from seglog.upkeep.conversion_forecast import Forecast
+from seglog.upkeep.conversion_losses import Losses, LossSurvey
+from seglog.upkeep.conversion_plan import end_offsets, refuse_zstd
+from seglog.upkeep.segment_conversion import tables_in_order
+
+# Of a partition so many segments are looked into to forecast the size of the result.
+SAMPLED_SEGMENTS = 3
+
+
+def survey_all(workplace: Workplace, partitions: list[str]) -> list[dict[str, Any]]:
+    """Before a conversion to v0 or v1: leave the survey of each, or say why it cannot be converted."""
+    failed = []
+    for partition in partitions:
+        shard = workplace.shard(partition)
+        before = workplace.survey(partition)
+        if before is not None and (before.plan, before.options) == (shard.identity, workplace.options.digest):
+            continue
+        try:
+            losses, survey = _losses(workplace, shard)
+            losses.check(workplace.options.profile, allow_lossy=workplace.options.allow_lossy)
+        except SeglogError as error:
+            failed.append({"partition": partition, "code": error.code, "error": str(error)})
+            continue
+        workplace.store.write(workplace.within("survey", partition), survey.to_bytes())
+    return failed
+
+
+def _losses(workplace: Workplace, shard: Shard) -> tuple[Losses, Survey]:
+    """Read the whole partition: whether a record is of an aborted transaction, only a later segment may tell."""
+    options = workplace.options
+    profile, stop = options.profile, shard.segments[-1].base_offset
+    with (
+        workplace.store.local_directory(workplace.source_of(shard.partition)) as path,
+        Partition(path, config=options.log_config) as source,
+    ):
+        survey = LossSurvey(source, profile)
+        for segment, end in zip(source.segments, end_offsets(source), strict=True):
+            if segment.base_offset > stop:
+                break       # the active segment, which is left out
+            for table in tables_in_order(segment, end):
+                for what in tally(table):
+                    refuse_zstd(segment, what, profile)
+                survey.add(table)
+            segment.let_go()
+    losses = survey.losses()
+    return losses, Survey(shard.identity, options.digest, survey.dropped, losses.left_out(profile))
+
+
+# --- a dry run -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    bytes_in: int
+    bytes_out: int
+
+
+def forecast_all(workplace: Workplace, partitions: list[str]) -> list[dict[str, Any]]:
+    """What a conversion would make of each partition: its row, and what would be lost."""
+    return [_forecast(workplace, partition) for partition in partitions]
+
+
+def _forecast(workplace: Workplace, partition: str) -> dict[str, Any]:
+    options, path = workplace.options, workplace.source_of(partition)
+    row = PartitionRow(partition, status=PLANNED)
+    losses = Losses()
+    try:
+        files = workplace.store.files(path)
+        shard = Shard(partition, tuple(segments_of(files, path, skip_active=options.skip_active)))
+        row.segments, row.bytes_in = len(shard.segments), shard.size_bytes
+        row.first_offset = shard.segments[0].base_offset
+        if options.to < 2:
+            losses, _ = _losses(workplace, shard)
+        samples = [_sample(workplace, partition, segment) for segment in _sampled(shard)]
+        bytes_in = sum(sample.bytes_in for sample in samples)
+        bytes_out = sum(sample.bytes_out for sample in samples)
+        row.bytes_out = round(row.bytes_in * bytes_out / bytes_in) if bytes_in else 0
+    except SeglogError as error:
+        row.status, row.code, row.error = FAILED, error.code, str(error)
+    kinds = [
+        *losses.kinds,
+        (losses.undecided_records, "records of aborted or open transactions, which would look committed"),
+    ]
+    return {"row": asdict(row), "losses": {what: count for count, what in kinds if count}}
+
+
+def _sampled(shard: Shard) -> list[SourceSegment]:
+    """The first, the last and those in the middle between: formats change with age."""
+    last = len(shard.segments) - 1
+    slots = {round(last * n / (SAMPLED_SEGMENTS - 1)) for n in range(SAMPLED_SEGMENTS)}
+    return [shard.segments[slot] for slot in sorted(slots)]
+
+
+def _sample(workplace: Workplace, partition: str, segment: SourceSegment) -> _Sample:
+    options = workplace.options
+    config = options.log_config
+    decompress = decompressor(config.max_decompressed_message_bytes)
+    forecast = Forecast(options.profile, config, decompress)
+    bytes_in = 0
+    with (
+        workplace.local_source(partition, segment) as path,
+        closing(Segment(path, is_last=segment.is_last, decompress=decompress)) as opened,
+    ):
+        forecast.begin()
+        for table in tables_in_order(opened, segment.end_offset):
+            forecast.add(table)
+            bytes_in = table.end
+        return _Sample(bytes_in, forecast.end().size_bytes)

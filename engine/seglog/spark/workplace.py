@@ -1,0 +1,195 @@
+"""The workplace of a conversion: a directory beside the target log dir, from which every step can be taken up again.
+
+    <target>.seglog-spark/
+        journal.json            what is converted, and how far it came
+        plan/orders-0           the segments of a partition (plan.Shard)
+        tasks                   a line for each task (plan.Task)
+        survey/orders-0         what a format below v2 has no place for
+        attempts/<32 hex>/      what one attempt of a task is writing
+        staged/orders-0/        finished files of the partition; the directory that gets its name in the target
+        done/orders-0/<base>    a marker for each finished segment, written after its files
+        outcome/orders-0        what became of the partition
+
+Beside and not in the log dir: a broker refuses to start over a directory that it does not know. docs/formats/
+spark_workplace.md describes the files.
+"""
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from seglog.errors import CorruptCheckpointError, InvalidArgumentError
+from seglog.segment.transaction_index import AbortedTransaction
+from seglog.spark.checked_json import parse, to_bytes
+from seglog.spark.options import ConversionOptions
+from seglog.spark.plan import Shard, SourceSegment, Task, read_task
+from seglog.spark.store import WORKPLACE_SUFFIX, Store, StoredFile
+from seglog.upkeep.converted_segment import ConvertedSegment
+
+MARKER, OUTCOME, SURVEY = "seglog-spark-marker", "seglog-spark-outcome", "seglog-spark-survey"
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """One source segment is converted: its files stand in `staged`, synced and proven.
+
+    `identity` is that of the source, `options` the digest of what was asked for. `run` tells which driver's run did it,
+    `attempt` is Spark's number of the attempt, from 0.
+    """
+
+    identity: list[Any]
+    options: str
+    run: str
+    attempt: int
+    seconds: float
+    files: dict[str, int]           # name: bytes, of all that stands in `staged`
+    segment: ConvertedSegment
+
+    def to_bytes(self) -> bytes:
+        return to_bytes(MARKER, {
+            "identity": self.identity, "options": self.options, "run": self.run, "attempt": self.attempt,
+            "seconds": self.seconds, "files": self.files, "segment": self.segment.to_json(),
+        })
+
+    @classmethod
+    def parse(cls, raw: bytes, file: str) -> Self:
+        body = parse(MARKER, raw, file)
+        return cls(**{**body, "segment": ConvertedSegment.of_json(body["segment"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What of a partition a format below v2 leaves out: transactions; in words all that the proof does not cover."""
+
+    plan: str
+    options: str
+    dropped: tuple[AbortedTransaction, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        lines = [[t.producer_id, t.first_offset, t.last_offset, t.last_stable_offset] for t in self.dropped]
+        body = {"plan": self.plan, "options": self.options, "dropped": lines, "left_out": self.left_out}
+        return to_bytes(SURVEY, body)
+
+    @classmethod
+    def parse(cls, raw: bytes, file: str) -> Self:
+        body = parse(SURVEY, raw, file)
+        dropped = tuple(AbortedTransaction(*line) for line in body["dropped"])
+        return cls(body["plan"], body["options"], dropped, tuple(body["left_out"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a partition: `plan` is the identity of its shard, `row` what the report says of it."""
+
+    plan: str
+    options: str
+    logs: dict[str, int]            # name: bytes, of each .log of the result
+    row: dict[str, Any]
+
+    def to_bytes(self) -> bytes:
+        return to_bytes(OUTCOME, {"plan": self.plan, "options": self.options, "logs": self.logs, "row": self.row})
+
+    @classmethod
+    def parse(cls, raw: bytes, file: str) -> Self:
+        return cls(**parse(OUTCOME, raw, file))
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """Where source, target and all between them lie; goes along with every task."""
+
+    store: Store
+    source: str
+    target: str
+    options: ConversionOptions
+    run: str = ""
+    lane_bytes_per_s: float | None = None
+
+    @property
+    def path(self) -> str:
+        return f"{self.target}{WORKPLACE_SUFFIX}"
+
+    def within(self, *names: str) -> str:
+        return "/".join([self.path, *names])
+
+    def source_of(self, *names: str) -> str:
+        return "/".join([self.source, *names])
+
+    def of_run(self, run: str, lane_bytes_per_s: float | None) -> Self:
+        return replace(self, run=run, lane_bytes_per_s=lane_bytes_per_s)
+
+    # --- plan ----------------------------------------------------------------------------------
+
+    def shard(self, partition: str) -> Shard:
+        path = self.within("plan", partition)
+        return Shard.parse(self._there(path), path)
+
+    def task(self, number: int) -> Task:
+        path = self.within("tasks")
+        return read_task(self._there(path), number, path)
+
+    def ranges(self, task: Task) -> Iterator[tuple[str, list[SourceSegment]]]:
+        """The partitions of a task with their segments; one shard is in memory at a time."""
+        for partition, first, stop in task.ranges:
+            yield partition, list(self.shard(partition).segments[first:stop])
+
+    def survey(self, partition: str) -> Survey | None:
+        """What is left out; None to v2, which has a place for everything."""
+        path = self.within("survey", partition)
+        raw = self.store.read(path)
+        return None if raw is None else Survey.parse(raw, path)
+
+    # --- segments ------------------------------------------------------------------------------
+
+    def marker_path(self, partition: str, segment: SourceSegment) -> str:
+        return self.within("done", partition, segment.file)
+
+    def marker(self, partition: str, segment: SourceSegment) -> Marker | None:
+        """The marker of the segment as it is now; None where it is to be converted, or converted again."""
+        path = self.marker_path(partition, segment)
+        raw = self.store.read(path)
+        if raw is None:
+            return None
+        try:
+            marker = Marker.parse(raw, path)
+        except CorruptCheckpointError:
+            return None
+        same = marker.identity == segment.identity and marker.options == self.options.digest
+        return marker if same else None
+
+    def source_file(self, partition: str, segment: SourceSegment) -> StoredFile | None:
+        """The segment's file as the source has it now."""
+        return self.store.file(self.source_of(partition, segment.file))
+
+    def check_unchanged(self, partition: str, segment: SourceSegment) -> None:
+        """Raises InvalidArgumentError where the file is not the one of the plan any more."""
+        now = self.source_file(partition, segment)
+        if now is None or (now.size_bytes, now.stamp) != (segment.size_bytes, segment.stamp):
+            raise changed(self.source_of(partition, segment.file))
+
+    # --- partitions ----------------------------------------------------------------------------
+
+    def outcome(self, partition: str) -> Outcome | None:
+        path = self.within("outcome", partition)
+        raw = self.store.read(path)
+        return None if raw is None else Outcome.parse(raw, path)
+
+    @contextmanager
+    def local_source(self, partition: str, segment: SourceSegment) -> Iterator[Path]:
+        """The segment's .log on this machine, its .txnindex beside it where there is one."""
+        with self.store.local(self.source_of(partition), segment.file) as path:
+            yield path
+
+    def _there(self, path: str) -> bytes:
+        raw = self.store.read(path)
+        if raw is None:
+            raise CorruptCheckpointError("a file of the workplace is gone", file=path)
+        return raw
+
+
+def changed(path: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        "the source changed since the plan was made", file=path, hint="run again: what did not change is not done again"
+    )

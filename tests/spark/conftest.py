@@ -1,0 +1,20 @@
+import shutil
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra [spark] is not installed")
+
+from support.golden import golden_cases
+
+# Three partitions of two topics: old formats, transactions, producers, several segments.
+CASES = {"orders-0": "v1-gzip-lat-k391", "orders-1": "mixed-formats-k282", "payments-0": "txn-v2-k411"}
+
+
+@pytest.fixture
+def log_dir(tmp_path):
+    """A log dir of three small partitions that real Kafka wrote, under names of our own."""
+    path = tmp_path / "old"
+    for name, case in CASES.items():
+        (source,) = (c for c in golden_cases() if c.name == case)
+        shutil.copytree(source / f"{case}-0", path / name)
+    return path

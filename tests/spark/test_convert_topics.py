@@ -1,0 +1,436 @@
+"""What a conversion of whole topics makes, in the face of whatever becomes of its tasks and of its driver."""
+import json
+import os
+import shutil
+import threading
+
+import pytest
+
+from seglog.errors import (
+    InvalidArgumentError,
+    LogLockedError,
+    NotALogError,
+    StorageError,
+)
+from seglog.fs.files import OsFileSystem
+from seglog.fs.lock import lock_log_dir
+from seglog.spark import convert_topics, finalize_topics, rollback_topics
+from seglog.upkeep.directory_conversion import convert
+from seglog.upkeep.proof import PROOF_FILE, Proof
+from seglog.upkeep.verify import verify
+from support.conversion import UnsyncedFs, tree
+from support.spark_double import SparkDouble
+
+EVERY_STATE = bool(os.environ.get("SEGLOG_TORTURE"))
+
+
+def spark_convert(source, target, *, sabotage=None, task_bytes=1, **options):
+    """One small task for each segment, and no waiting for the disk."""
+    spark = SparkDouble(sabotage) if sabotage else SparkDouble()
+    return convert_topics(spark, source, target, task_bytes=task_bytes, fs=UnsyncedFs(), **options)
+
+
+def by_cli(source, target, **options):
+    """The same partitions, each by `seglog.convert`."""
+    target.mkdir()
+    for directory in sorted(source.iterdir()):
+        if directory.is_dir():
+            convert(directory, target / directory.name, fs=UnsyncedFs(), **options).run()
+    return content(target)
+
+
+def content(log_dir):
+    """{partition/file: bytes} of all that lies in a log dir, but for its lock and the paths in proofs."""
+    found = {}
+    for path in sorted(log_dir.rglob("*")):
+        if path.name == PROOF_FILE:
+            proof = Proof.read(path)
+            found[str(path.relative_to(log_dir))] = (proof.segments, proof.left_out, proof.to)
+        elif path.is_file() and path.name != ".lock":
+            found[str(path.relative_to(log_dir))] = path.read_bytes()
+    return found
+
+
+def nothing_else(directory, *names):
+    """Nothing stands beside the log dirs."""
+    assert {path.name for path in directory.iterdir()} == {"old", *names}
+
+
+# --- what comes out --------------------------------------------------------------------------
+
+
+def test_the_result_is_that_of_one_machine(log_dir, tmp_path):
+    before = tree(log_dir)
+    report = spark_convert(log_dir, tmp_path / "new")
+    assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
+    assert tree(log_dir) == before
+    assert report.is_whole
+    assert [row.partition for row in report.rows] == ["orders-0", "orders-1", "payments-0"]
+    for row in report.rows:
+        assert row.status == "converted"
+        assert not verify(tmp_path / "new" / row.partition).findings
+        assert row.segments == len(list((log_dir / row.partition).glob("*.log")))
+        assert row.bytes_in == sum(p.stat().st_size for p in (log_dir / row.partition).glob("*.log"))
+        assert row.bytes_out == sum(p.stat().st_size for p in (tmp_path / "new" / row.partition).glob("*.log"))
+        assert row.records == Proof.read(tmp_path / "new" / row.partition / PROOF_FILE).records
+        assert (row.skipped, row.retried) == (0, 0)
+    assert len({row.digest for row in report.rows}) == 3
+
+
+@pytest.mark.parametrize("options", [{"to": 1, "allow_lossy": True, "aborted": "drop", "codec": "lz4"},
+                                     {"to": 0, "allow_lossy": True, "aborted": "keep", "codec": "none"},
+                                     {"repack_bytes": 4096, "codec": "lz4"}, {"delete_horizon_ms": 1_800_000_060_000}],
+                         ids=["to v1", "to v0", "repacked", "horizon"])
+def test_options_mean_the_same_as_on_one_machine(log_dir, tmp_path, options):
+    config = {"index.interval.bytes": 256, "segment.bytes": 4096}
+    assert spark_convert(log_dir, tmp_path / "new", config=config, verify="full", **options).is_whole
+    assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli", config=config, **options)
+
+
+@pytest.mark.parametrize("layout", [{"task_bytes": 1}, {"task_bytes": 3000}, {"task_bytes": 1 << 30},
+                                    {"max_concurrent": 2}, {"throttle_bytes_per_s": 1e9}], ids=str)
+def test_how_the_work_is_cut_changes_nothing(log_dir, tmp_path, layout):
+    spark_convert(log_dir, tmp_path / "new", **layout)
+    assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
+
+
+def test_topics_are_chosen_by_patterns(log_dir, tmp_path):
+    report = spark_convert(log_dir, tmp_path / "new", topics=["pay*", "nobody"])
+    assert [row.partition for row in report.rows] == ["payments-0"]
+    with pytest.raises(NotALogError, match="nobody"):
+        spark_convert(log_dir, tmp_path / "other", topics=["nobody"])
+
+
+def test_the_active_segment_stays_behind_on_request(log_dir, tmp_path):
+    shutil.rmtree(log_dir / "payments-0")
+    spark_convert(log_dir, tmp_path / "new", skip_active=True, topics=["orders"])
+    for name in ("orders-0", "orders-1"):
+        logs = sorted(path.name for path in (log_dir / name).glob("*.log"))
+        assert sorted(path.name for path in (tmp_path / "new" / name).glob("*.log")) == logs[:-1]
+        assert not verify(tmp_path / "new" / name).findings
+
+
+def test_finalizing_leaves_the_result_and_nothing_else(log_dir, tmp_path):
+    spark_convert(log_dir, tmp_path / "new")
+    nothing_else(tmp_path, "new", "new.seglog-spark")
+    assert finalize_topics(tmp_path / "new") == ["orders-0", "orders-1", "payments-0"]
+    nothing_else(tmp_path, "new")
+    assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
+    with pytest.raises(InvalidArgumentError, match="no conversion"):
+        rollback_topics(tmp_path / "new")
+
+
+def test_a_rollback_leaves_nothing(log_dir, tmp_path):
+    spark_convert(log_dir, tmp_path / "new")
+    assert rollback_topics(tmp_path / "new") == ["orders-0", "orders-1", "payments-0"]
+    assert content(tmp_path / "new") == {}
+    nothing_else(tmp_path, "new")
+
+
+def test_records_that_came_later_are_not_rolled_back(log_dir, tmp_path):
+    spark_convert(log_dir, tmp_path / "new")
+    with open(sorted((tmp_path / "new/orders-1").glob("*.log"))[-1], "ab") as log:
+        log.write(b"a broker wrote on")
+    with pytest.raises(InvalidArgumentError, match="has changed since it was published"):
+        rollback_topics(tmp_path / "new")
+    assert len(list((tmp_path / "new").glob("*-*"))) == 3
+
+
+# --- before anything is made -----------------------------------------------------------------
+
+
+def test_a_dry_run_writes_nothing(log_dir, tmp_path):
+    before = tree(tmp_path)
+    report = spark_convert(log_dir, tmp_path / "new", dry_run=True)
+    assert tree(tmp_path) == before
+    nothing_else(tmp_path)
+    assert {row.status for row in report.rows} == {"planned"}
+    made = spark_convert(log_dir, tmp_path / "new")
+    assert report.total.bytes_out == pytest.approx(made.total.bytes_out, rel=0.2)
+    assert report.total.bytes_in == made.total.bytes_in
+
+
+def test_a_dry_run_counts_losses(log_dir, tmp_path):
+    losses = {}
+    for directory in log_dir.iterdir():
+        for count, what in convert(directory, to=1, codec="none").losses.kinds:
+            losses[what] = losses.get(what, 0) + count
+    report = spark_convert(log_dir, tmp_path / "new", to=1, codec="none", dry_run=True)
+    assert losses
+    assert losses.items() <= report.losses.items()
+    assert any("look committed" in what for what in report.losses)
+
+
+def test_losses_need_leave(log_dir, tmp_path):
+    report = spark_convert(log_dir, tmp_path / "new", to=1, codec="none")
+    failed = {row.partition: row.code for row in report.failed}
+    assert failed["payments-0"] == "unsupported_for_message_format"
+    assert not (tmp_path / "new/payments-0").exists()
+    rollback_topics(tmp_path / "new")
+    report = spark_convert(log_dir, tmp_path / "new", to=1, codec="none", allow_lossy=True)
+    assert [(row.partition, row.code) for row in report.failed] == [("payments-0", "invalid_argument")]
+
+
+def test_a_locked_log_dir_is_refused(log_dir, tmp_path):
+    (tmp_path / "new").mkdir()
+    for locked in (log_dir, tmp_path / "new"):
+        with lock_log_dir(OsFileSystem(), locked), pytest.raises(LogLockedError):
+            spark_convert(log_dir, tmp_path / "new")
+    assert content(tmp_path / "new") == {}
+
+
+def test_paths_that_cannot_be_meant_are_refused(log_dir, tmp_path):
+    for target in (log_dir, log_dir / "new", tmp_path, tmp_path / "orders-0"):
+        with pytest.raises(InvalidArgumentError):
+            spark_convert(log_dir, target)
+    with pytest.raises(NotALogError):
+        spark_convert(tmp_path / "nowhere", tmp_path / "new")
+    (tmp_path / "new/orders-1").mkdir(parents=True)
+    with pytest.raises(InvalidArgumentError, match="already"):
+        spark_convert(log_dir, tmp_path / "new")
+    nothing_else(tmp_path, "new")
+
+
+def test_another_conversion_into_the_same_target_is_refused(log_dir, tmp_path):
+    spark_convert(log_dir, tmp_path / "new", topics=["orders"])
+    with pytest.raises(InvalidArgumentError, match="codec=None"):
+        spark_convert(log_dir, tmp_path / "new", codec="lz4")
+    # The same options and more topics are the same conversion.
+    report = spark_convert(log_dir, tmp_path / "new")
+    assert [row.status for row in report.rows] == ["published before", "published before", "converted"]
+    assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
+
+
+# --- partitions that fail --------------------------------------------------------------------
+
+
+def damage(log_dir):
+    log = sorted((log_dir / "orders-1").glob("*.log"))[0]
+    raw = bytearray(log.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    log.write_bytes(raw)
+    return log
+
+
+def test_a_corrupt_batch_stops_its_partition_alone(log_dir, tmp_path):
+    log = damage(log_dir)
+    report = spark_convert(log_dir, tmp_path / "new")
+    assert not report.is_whole
+    (failed,) = report.failed
+    assert (failed.partition, failed.code) == ("orders-1", "corrupt_record")
+    assert str(log) in failed.error
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {".lock", "orders-0", "payments-0"}
+
+
+def test_a_partition_that_was_mended_is_converted_by_the_next_run(log_dir, tmp_path):
+    whole = shutil.copytree(log_dir, tmp_path / "whole")
+    log = damage(log_dir)
+    spark_convert(log_dir, tmp_path / "new")
+    log.write_bytes((whole / "orders-1" / log.name).read_bytes())
+    report = spark_convert(log_dir, tmp_path / "new")
+    assert [row.status for row in report.rows] == ["published before", "converted", "published before"]
+    assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
+
+
+def append_to(log):
+    with open(log, "ab") as file:
+        file.write(b"\0")
+
+
+def test_a_source_that_changes_meanwhile_is_not_published(log_dir, tmp_path):
+    first = sorted((log_dir / "orders-0").glob("*.log"))[0]
+
+    def grow(job, number, run):
+        out = run()
+        if (job, number) == (0, 0):
+            append_to(first)
+        return out
+
+    report = spark_convert(log_dir, tmp_path / "new", sabotage=grow)
+    assert [(row.partition, row.code) for row in report.failed] == [("orders-0", "invalid_argument")]
+    assert "changed since the plan" in report.failed[0].error
+    assert not (tmp_path / "new/orders-0").exists()
+
+
+def test_a_changed_segment_is_converted_again_and_no_other(log_dir, tmp_path):
+    def die_in_verify(job, number, run):
+        if job == 1:
+            raise RuntimeError("the driver is gone")
+        return run()
+
+    with pytest.raises(StorageError):
+        spark_convert(log_dir, tmp_path / "new", sabotage=die_in_verify)
+    touched = sorted((log_dir / "orders-0").glob("*.log"))[0]
+    os.utime(touched, ns=(1, 1))
+    report = spark_convert(log_dir, tmp_path / "new")
+    assert {row.partition: row.segments - row.skipped for row in report.rows} == {
+        "orders-0": 1, "orders-1": 0, "payments-0": 0
+    }
+    assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
+
+
+def test_a_source_that_changed_after_it_was_published_is_not_mixed_in(log_dir, tmp_path):
+    spark_convert(log_dir, tmp_path / "new")
+    append_to(sorted((log_dir / "orders-0").glob("*.log"))[-1])
+    report = spark_convert(log_dir, tmp_path / "new")
+    assert [row.partition for row in report.failed] == ["orders-0"]
+    assert "changed since the partition was published" in report.failed[0].error
+
+
+def test_a_staged_file_that_went_bad_is_found_before_it_is_published(log_dir, tmp_path):
+    def spoil(job, number, run):
+        if (job, number) == (1, 0):
+            log = sorted((tmp_path / "new.seglog-spark/staged/orders-0").glob("*.log"))[0]
+            raw = bytearray(log.read_bytes())
+            raw[-1] ^= 1
+            log.write_bytes(raw)
+        return run()
+
+    report = spark_convert(log_dir, tmp_path / "new", sabotage=spoil, verify="full")
+    assert [row.partition for row in report.failed] == ["orders-0"]
+    # It is made anew, not believed.
+    assert spark_convert(log_dir, tmp_path / "new", verify="full").is_whole
+    assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
+
+
+# --- attempts --------------------------------------------------------------------------------
+
+
+def test_a_task_that_runs_twice_changes_nothing(log_dir, tmp_path):
+    report = spark_convert(log_dir, tmp_path / "new", sabotage=lambda job, number, run: run() and run())
+    assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
+    assert report.is_whole
+    assert {row.skipped for row in report.rows} == {0}
+
+
+def test_two_attempts_at_one_time_change_nothing(log_dir, tmp_path):
+    def twice_at_once(job, number, run):
+        outs = []
+        threads = [threading.Thread(target=lambda: outs.append(run())) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(outs) == 2
+        return outs[0]
+
+    assert spark_convert(log_dir, tmp_path / "new", sabotage=twice_at_once).is_whole
+    assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
+
+
+# --- a driver that dies ----------------------------------------------------------------------
+
+
+class Died(BaseException):
+    """kill -9: nothing runs any more, no cleaning up either."""
+
+
+class MortalFs(UnsyncedFs):
+    """Does `steps` changes of the disk; each one after that finds the process dead."""
+
+    CHANGES = ("create", "rename", "replace", "exchange", "link", "unlink", "mkdir", "rmdir", "set_mtime")
+
+    def __init__(self, steps):
+        self.left = steps
+
+    def __getattribute__(self, name):
+        found = super().__getattribute__(name)
+        if name not in MortalFs.CHANGES:
+            return found
+
+        def counted(*arguments):
+            self.left -= 1
+            if self.left < 0:
+                raise Died
+            return found(*arguments)
+
+        return counted
+
+    def __reduce__(self):
+        # To a task: another process, which lives on.
+        return UnsyncedFs, ()
+
+
+def whole_or_absent(target, whole):
+    """Each partition is there as a whole or not at all, and nothing that a broker does not know is."""
+    if not target.exists():
+        return
+    for path in target.iterdir():
+        if path.name != ".lock":
+            found = {name: data for name, data in content(target).items() if name.startswith(f"{path.name}/")}
+            assert found == {name: data for name, data in whole.items() if name.startswith(f"{path.name}/")}
+            assert found
+
+
+def steps_of_a_driver(work):
+    """How many changes of the disk `work(fs)` makes."""
+    fs = MortalFs(10**9)
+    work(fs)
+    return 10**9 - fs.left
+
+
+def test_a_driver_may_die_at_any_step_and_another_ends_the_work(log_dir, tmp_path):
+    whole = by_cli(log_dir, tmp_path / "cli")
+
+    def driver(fs):
+        convert_topics(SparkDouble(), log_dir, tmp_path / "new", task_bytes=1, fs=fs)
+
+    def reset():
+        shutil.rmtree(tmp_path / "new", ignore_errors=True)
+        shutil.rmtree(tmp_path / "new.seglog-spark", ignore_errors=True)
+
+    steps = steps_of_a_driver(driver)
+    assert steps > 30
+    for step in range(0, steps, 1 if EVERY_STATE else 3):
+        reset()
+        with pytest.raises(Died):
+            driver(MortalFs(step))
+        whole_or_absent(tmp_path / "new", whole)
+        report = spark_convert(log_dir, tmp_path / "new")
+        assert report.is_whole
+        assert content(tmp_path / "new") == whole, step
+        finalize_topics(tmp_path / "new", fs=UnsyncedFs())
+        nothing_else(tmp_path, "cli", "new")
+
+
+@pytest.mark.parametrize("how", [rollback_topics, finalize_topics])
+def test_an_end_may_be_interrupted_at_any_step(how, log_dir, tmp_path):
+    spark_convert(log_dir, tmp_path / "new")
+    whole = content(tmp_path / "new")
+    shutil.copytree(tmp_path, tmp_path.with_name("kept"), dirs_exist_ok=True)
+
+    def reset():
+        for name in ("new", "new.seglog-spark"):
+            shutil.rmtree(tmp_path / name, ignore_errors=True)
+            shutil.copytree(tmp_path.with_name("kept") / name, tmp_path / name)
+
+    steps = steps_of_a_driver(lambda fs: how(tmp_path / "new", fs=fs))
+    for step in range(0, steps, 1 if EVERY_STATE else 4):
+        reset()
+        with pytest.raises(Died):
+            how(tmp_path / "new", fs=MortalFs(step))
+        whole_or_absent(tmp_path / "new", whole)
+        if (tmp_path / "new.seglog-spark").exists():
+            how(tmp_path / "new", fs=UnsyncedFs())
+        assert content(tmp_path / "new") == ({} if how is rollback_topics else whole), step
+        nothing_else(tmp_path, "new")
+
+
+# --- the report ------------------------------------------------------------------------------
+
+
+def test_the_report_is_json(log_dir, tmp_path):
+    report = spark_convert(log_dir, tmp_path / "new")
+    body = json.loads(report.to_json())
+    assert [row["partition"] for row in body["partitions"]] == ["orders-0", "orders-1", "payments-0"]
+    assert body["whole"] is True
+    assert body["total"]["records"] == sum(row["records"] for row in body["partitions"])
+    assert body["partitions"][0]["ratio"] == pytest.approx(report.rows[0].bytes_out / report.rows[0].bytes_in)
+
+
+def test_a_plan_is_not_written_again_when_it_is_the_same(log_dir, tmp_path):
+    spark_convert(log_dir, tmp_path / "new", topics=["orders"])
+    shard = tmp_path / "new.seglog-spark/plan/orders-0"
+    before = shard.stat().st_ino
+    spark_convert(log_dir, tmp_path / "new", topics=["orders"])
+    assert shard.stat().st_ino == before
