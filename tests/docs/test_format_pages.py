@@ -11,6 +11,7 @@ import shutil
 import struct
 import tempfile
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,13 @@ from seglog.segment.offset_index import OffsetIndex
 from seglog.segment.segment import Segment
 from seglog.segment.time_index import TimeIndex
 from seglog.segment.transaction_index import TransactionIndex
+from seglog.spark.job import plan_partition
+from seglog.spark.journal import CONVERTING, Journal
+from seglog.spark.options import ConversionOptions
+from seglog.spark.plan import TaskPacker, tasks_to_bytes
+from seglog.spark.segment_task import convert_task
+from seglog.spark.store import LocalStore
+from seglog.spark.workplace import Workplace
 from seglog.upkeep.conversion_report import PartitionRow, report_json
 from seglog.upkeep.directory_conversion import convert
 from seglog.upkeep.recover import recover
@@ -380,6 +388,37 @@ def conversion_report():
     return block(f"kafka.tar.gz: cases/{name}/{name}-0", lines, "converted; paths and time are made up")
 
 
+def workplace():
+    name = "mixed-formats-k282"
+    options = ConversionOptions()
+    with tempfile.TemporaryDirectory() as there:
+        old, new = Path(there, "old"), Path(there, "new")
+        shutil.copytree(unpack("kafka") / "cases" / name / f"{name}-0", old / "orders-0")
+        for log in old.rglob("*.log"):
+            os.utime(log, ns=(1_700_000_000_000_000_000,) * 2)
+        place = Workplace(LocalStore(), str(old), str(new), options, run="5f3c1e6b0a9d2477")
+        for directory in ("plan", "attempts", "staged/orders-0", "done/orders-0"):
+            place.store.make_directory(place.within(directory))
+        packer = TaskPacker()
+        packer.add(plan_partition(place, "orders-0"))
+        tasks = tasks_to_bytes(packer.tasks())
+        place.store.write(place.within("tasks"), tasks)
+        convert_task(place, 0, 0)
+        shard = place.shard("orders-0")
+        marker = replace(place.marker("orders-0", shard.segments[1]), seconds=0.25).to_bytes()
+    journal = Journal(CONVERTING, "/data/old", "/data/new", options.to_dict(), seglog="0.1")
+    lines = []
+    for file, raw in (("journal.json", journal.to_bytes()), ("plan/orders-0", shard.to_bytes()), ("tasks", tasks),
+                      ("done/orders-0/00000000000000000099.log", marker)):
+        lines += [file, *(f"    {part}" for line in raw.decode().splitlines() for part in _wrapped(line)), ""]
+    note = "the only partition of its log dir; long lines are wrapped"
+    return block(f"kafka.tar.gz: cases/{name}/{name}-0", lines[:-1], note)
+
+
+def _wrapped(line):
+    return [line[n : n + 110] for n in range(0, len(line), 110)]
+
+
 def quarantine():
     name = "v2-none-ct-k411--flip-earlier-seg"
     damaged = unpack("kafka") / "corrupt" / name / f"{name}-0"
@@ -470,6 +509,7 @@ EXAMPLES = {
     "partition_metadata.md": {"partition-metadata": partition_metadata},
     "conversion_proof.md": {"conversion-proof": conversion_proof},
     "conversion_report.md": {"conversion-report": conversion_report},
+    "spark_workplace.md": {"workplace": workplace},
     "clean_marks.md": {"clean-marks": clean_marks},
     "quarantine.md": {"quarantine": quarantine},
     "checkpoints.md": {"recovery-points": checkpoint, "log-dir": log_dir_marks},

@@ -88,7 +88,7 @@ def test_options_mean_the_same_as_on_one_machine(log_dir, tmp_path, options):
 
 
 @pytest.mark.parametrize("layout", [{"task_bytes": 1}, {"task_bytes": 3000}, {"task_bytes": 1 << 30},
-                                    {"max_concurrent": 2}, {"throttle_bytes_per_s": 1e9}], ids=str)
+                                    {"max_concurrent": 2}, {"throttle_bytes_per_s": 10**9}], ids=str)
 def test_how_the_work_is_cut_changes_nothing(log_dir, tmp_path, layout):
     spark_convert(log_dir, tmp_path / "new", **layout)
     assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
@@ -163,12 +163,12 @@ def test_a_dry_run_counts_losses(log_dir, tmp_path):
 
 def test_losses_need_leave(log_dir, tmp_path):
     report = spark_convert(log_dir, tmp_path / "new", to=1, codec="none")
-    failed = {row.partition: row.code for row in report.failed}
+    failed = {row.partition: row.error for row in report.failed}
     assert failed["payments-0"] == "unsupported_for_message_format"
     assert not (tmp_path / "new/payments-0").exists()
     rollback_topics(tmp_path / "new")
     report = spark_convert(log_dir, tmp_path / "new", to=1, codec="none", allow_lossy=True)
-    assert [(row.partition, row.code) for row in report.failed] == [("payments-0", "invalid_argument")]
+    assert [(row.partition, row.error) for row in report.failed] == [("payments-0", "invalid_argument")]
 
 
 def test_a_locked_log_dir_is_refused(log_dir, tmp_path):
@@ -197,7 +197,7 @@ def test_another_conversion_into_the_same_target_is_refused(log_dir, tmp_path):
         spark_convert(log_dir, tmp_path / "new", codec="lz4")
     # The same options and more topics are the same conversion.
     report = spark_convert(log_dir, tmp_path / "new")
-    assert [row.status for row in report.rows] == ["published before", "published before", "converted"]
+    assert [row.status for row in report.rows] == ["skipped", "skipped", "converted"]
     assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
 
 
@@ -217,8 +217,8 @@ def test_a_corrupt_batch_stops_its_partition_alone(log_dir, tmp_path):
     report = spark_convert(log_dir, tmp_path / "new")
     assert not report.is_whole
     (failed,) = report.failed
-    assert (failed.partition, failed.code) == ("orders-1", "corrupt_record")
-    assert str(log) in failed.error
+    assert (failed.partition, failed.error) == ("orders-1", "corrupt_record")
+    assert str(log) in failed.what
     assert {path.name for path in (tmp_path / "new").iterdir()} == {".lock", "orders-0", "payments-0"}
 
 
@@ -228,7 +228,7 @@ def test_a_partition_that_was_mended_is_converted_by_the_next_run(log_dir, tmp_p
     spark_convert(log_dir, tmp_path / "new")
     log.write_bytes((whole / "orders-1" / log.name).read_bytes())
     report = spark_convert(log_dir, tmp_path / "new")
-    assert [row.status for row in report.rows] == ["published before", "converted", "published before"]
+    assert [row.status for row in report.rows] == ["skipped", "converted", "skipped"]
     assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
 
 
@@ -247,8 +247,8 @@ def test_a_source_that_changes_meanwhile_is_not_published(log_dir, tmp_path):
         return out
 
     report = spark_convert(log_dir, tmp_path / "new", sabotage=grow)
-    assert [(row.partition, row.code) for row in report.failed] == [("orders-0", "invalid_argument")]
-    assert "changed since the plan" in report.failed[0].error
+    assert [(row.partition, row.error) for row in report.failed] == [("orders-0", "invalid_argument")]
+    assert "changed since the plan" in report.failed[0].what
     assert not (tmp_path / "new/orders-0").exists()
 
 
@@ -274,7 +274,7 @@ def test_a_source_that_changed_after_it_was_published_is_not_mixed_in(log_dir, t
     append_to(sorted((log_dir / "orders-0").glob("*.log"))[-1])
     report = spark_convert(log_dir, tmp_path / "new")
     assert [row.partition for row in report.failed] == ["orders-0"]
-    assert "changed since the partition was published" in report.failed[0].error
+    assert "changed since the partition was published" in report.failed[0].what
 
 
 def test_a_staged_file_that_went_bad_is_found_before_it_is_published(log_dir, tmp_path):
@@ -423,8 +423,8 @@ def test_the_report_is_json(log_dir, tmp_path):
     report = spark_convert(log_dir, tmp_path / "new")
     body = json.loads(report.to_json())
     assert [row["partition"] for row in body["partitions"]] == ["orders-0", "orders-1", "payments-0"]
-    assert body["whole"] is True
-    assert body["total"]["records"] == sum(row["records"] for row in body["partitions"])
+    assert body["format"] == "seglog-conversion-report"
+    assert report.total.records == sum(row["records"] for row in body["partitions"])
     assert body["partitions"][0]["ratio"] == pytest.approx(report.rows[0].bytes_out / report.rows[0].bytes_in)
 
 

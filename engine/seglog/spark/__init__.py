@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from seglog.spark.job import convert_topics
     from seglog.spark.publication import finalize_topics, rollback_topics
-    from seglog.spark.report import PartitionRow, TopicsReport
+    from seglog.spark.report import TopicsReport
 
-__all__ = ["convert_topics", "finalize_topics", "rollback_topics", "PartitionRow", "TopicsReport"]
+__all__ = ["convert_topics", "finalize_topics", "rollback_topics", "TopicsReport"]
 
 _MODULE_OF = {
-    "PartitionRow": "report",
     "TopicsReport": "report",
     "convert_topics": "job",
     "finalize_topics": "publication",

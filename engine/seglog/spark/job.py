@@ -12,7 +12,7 @@ the workplace. So a driver that died is followed by another that begins at the p
 import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,12 +26,13 @@ from seglog.spark.options import ConversionOptions
 from seglog.spark.partition_task import assemble_all
 from seglog.spark.plan import TASK_BYTES, Shard, Task, TaskPacker, segments_of, spread, tasks_to_bytes
 from seglog.spark.publication import locked, publish
-from seglog.spark.report import FAILED, PUBLISHED_BEFORE, PartitionRow, TopicsReport
+from seglog.spark.report import TopicsReport
 from seglog.spark.segment_task import convert_task, verify_task
 from seglog.spark.store import LocalStore
 from seglog.spark.survey_task import forecast_all, survey_all
 from seglog.spark.workplace import Workplace
 from seglog.upkeep.conversion_profile import Aborted
+from seglog.upkeep.conversion_report import PartitionRow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +58,7 @@ def convert_topics(
     verify: Verify = "sample",
     dry_run: bool = False,
     max_concurrent: int | None = None,
-    throttle_bytes_per_s: float | None = None,
+    throttle_bytes_per_s: int = 0,
     task_bytes: int = TASK_BYTES,
     progress: Progress | None = None,
     fs: FileSystem | None = None,
@@ -117,7 +118,7 @@ class _Job:
     topics: tuple[str, ...]
     verify: Verify
     task_bytes: int
-    throttle_bytes_per_s: float | None
+    throttle_bytes_per_s: int
 
     def run(self) -> TopicsReport:
         workplace = self.workplace
@@ -136,18 +137,17 @@ class _Job:
         for name in ("plan", "survey", "attempts", "staged", "done", "outcome"):
             store.make_directory(workplace.within(name))
         rows, tasks = self._plan(partitions, journal)
-        open_ = [name for name, row in rows.items() if row.status not in (FAILED, PUBLISHED_BEFORE)]
+        open_ = [name for name, row in rows.items() if row.status == "planned"]
         if open_:
             self._survey(open_, rows)
             self._convert(tasks, rows)
             self._verify(tasks, rows)
-            self._assemble([name for name in open_ if rows[name].status != FAILED], rows)
+            self._assemble([name for name in open_ if rows[name].status != "failed"], rows)
             store.remove_tree(workplace.within("attempts"))
-            finished = [name for name in open_ if rows[name].status != FAILED]
+            finished = [name for name in open_ if rows[name].status != "failed"]
             journal = publish(workplace, journal, finished)
         return TopicsReport(
-            workplace.source, workplace.target, options.to, is_whole=all(row.status != FAILED for row in rows.values()),
-            rows=list(rows.values()), tasks=len(tasks),
+            workplace.source, workplace.target, options.to, tuple(rows.values()), tasks=len(tasks)
         )
 
     # --- plan ----------------------------------------------------------------------------------
@@ -171,21 +171,20 @@ class _Job:
         workplace, packer = self.workplace, TaskPacker(self.task_bytes)
         rows = {}
         for partition in partitions:
-            row = rows[partition] = PartitionRow(partition)
             try:
                 shard = plan_partition(workplace, partition)
-                row.segments, row.bytes_in = len(shard.segments), shard.size_bytes
                 before = self._published_before(partition, shard, journal)
                 if before is not None:
                     rows[partition] = before
                     continue
+                rows[partition] = PartitionRow(partition, "planned", bytes_in=shard.size_bytes)
             except SeglogError as error:
-                fail(row, error.code, str(error))
+                rows[partition] = PartitionRow.of_error(partition, error, 0.0)
                 continue
             for directory in ("staged", "done"):
                 workplace.store.make_directory(workplace.within(directory, partition))
             packer.add(shard)
-        tasks = packer.tasks(self.cluster.lanes(throttled=self.throttle_bytes_per_s is not None))
+        tasks = packer.tasks(self.cluster.lanes(throttled=self.throttle_bytes_per_s > 0))
         workplace.store.write(workplace.within("tasks"), tasks_to_bytes(tasks))
         return rows, tasks
 
@@ -205,9 +204,7 @@ class _Job:
                 "the source changed since the partition was published", file=workplace.source_of(partition),
                 hint="undo the conversion with --rollback, and convert again",
             )
-        row = PartitionRow.of_dict(outcome.row)
-        row.status, row.skipped, row.seconds = PUBLISHED_BEFORE, row.segments, 0.0
-        return row
+        return replace(row_of(outcome.row), status="skipped", skipped=len(shard.segments), retried=0, seconds=0.0)
 
     # --- the stages ----------------------------------------------------------------------------
 
@@ -222,12 +219,11 @@ class _Job:
             return {"failed": survey_all(workplace, lists[number])}
 
         for done in self.cluster.run(f"survey {len(partitions)} partitions", len(lists), work):
-            for body in done["failed"]:
-                fail(rows[body["partition"]], body["code"], body["error"])
+            _add_failures(rows, done["failed"])
 
     def _convert(self, tasks: list[Task], rows: dict[str, PartitionRow]) -> None:
-        rate = self.throttle_bytes_per_s
-        lane_bytes_per_s = rate / len(tasks) if rate is not None and tasks else None
+        # At least 1, for 0 is no limit.
+        lane_bytes_per_s = -(-self.throttle_bytes_per_s // max(1, len(tasks)))
         self.workplace = workplace = self.workplace.of_run(secrets.token_hex(8), lane_bytes_per_s)
 
         def work(number: int, attempt: int) -> dict[str, Any]:
@@ -247,9 +243,7 @@ class _Job:
         self, word: str, tasks: list[Task], rows: dict[str, PartitionRow], work: Callable[[int, int], dict[str, Any]]
     ) -> None:
         for done in self.cluster.run(f"{word} {self._words(tasks)}", len(tasks), work):
-            for failure in done["failures"]:
-                where = f" ({failure['where']})" if failure["where"] else ""
-                fail(rows[failure["partition"]], failure["code"], f"{failure['what']}{where}")
+            _add_failures(rows, done["failures"])
 
     def _assemble(self, partitions: list[str], rows: dict[str, PartitionRow]) -> None:
         workplace = self.workplace
@@ -260,7 +254,7 @@ class _Job:
 
         for done in self.cluster.run(f"assemble {len(partitions)} partitions", len(lists), work):
             for body in done["rows"]:
-                rows[body["partition"]] = PartitionRow.of_dict(body)
+                rows[body["partition"]] = row_of(body)
 
     def _spread(self, partitions: list[str]) -> list[list[str]]:
         """The partitions, each a matter of moments, as a few tasks for each core."""
@@ -284,16 +278,17 @@ class _Job:
         def work(number: int, attempt: int) -> dict[str, Any]:
             return {"forecasts": forecast_all(workplace, lists[number])}
 
-        report = TopicsReport(workplace.source, workplace.target, workplace.options.to, is_dry_run=True)
-        rows = {}
+        rows, losses = {}, dict[str, int]()
         for done in self.cluster.run(f"dry run of {len(partitions)} partitions", len(lists), work):
             for forecast in done["forecasts"]:
-                row = PartitionRow.of_dict(forecast["row"])
+                row = row_of(forecast["row"])
                 rows[row.partition] = row
                 for what, count in forecast["losses"].items():
-                    report.losses[what] = report.losses.get(what, 0) + count
-        report.rows = [rows[partition] for partition in partitions]
-        return report
+                    losses[what] = losses.get(what, 0) + count
+        return TopicsReport(
+            workplace.source, workplace.target, workplace.options.to,
+            tuple(rows[partition] for partition in partitions), is_dry_run=True, losses=losses,
+        )
 
 
 def plan_partition(workplace: Workplace, partition: str) -> Shard:
@@ -307,8 +302,15 @@ def plan_partition(workplace: Workplace, partition: str) -> Shard:
     return shard
 
 
-def fail(row: PartitionRow, code: str, error: str) -> None:
-    row.status, row.code, row.error = FAILED, code, error
+def row_of(body: dict[str, Any]) -> PartitionRow:
+    """A row from its members as JSON has them."""
+    return PartitionRow(**{**body, "warnings": tuple(body["warnings"])})
+
+
+def _add_failures(rows: dict[str, PartitionRow], failures: list[dict[str, str]]) -> None:
+    for failure in failures:
+        before = rows[failure["partition"]]
+        rows[before.partition] = replace(before, status="failed", error=failure["error"], what=failure["what"])
 
 
 def _check_free(workplace: Workplace, partitions: list[str]) -> None:

@@ -4,9 +4,10 @@ from typing import Any, Self
 
 from seglog._version import __version__
 from seglog.errors import InvalidArgumentError
-from seglog.spark.checked_json import parse, to_bytes
+from seglog.format.checked_json import format_json, parse_json
 from seglog.spark.options import ConversionOptions
 from seglog.spark.store import WORKPLACE_SUFFIX, Store
+from seglog.spark.workplace import VERSION, members
 
 _KIND = "seglog-spark-journal"
 
@@ -29,21 +30,27 @@ class Journal:
     published: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, store: Store, target: str) -> Self | None:
+    def read(cls, store: Store, target: str) -> "Journal | None":
         """The journal of the conversion into `target`; None where none is under way. Raises CorruptCheckpointError."""
         path = _path(target)
         raw = store.read(path)
         if raw is None:
             return None
-        body = parse(_KIND, raw, path)
-        return cls(**{**body, "published": tuple(body["published"])})
+
+        def make(body: dict[str, Any]) -> "Journal":
+            return cls(**members(body) | {"published": tuple(body["published"])})
+
+        return parse_json(raw, _KIND, VERSION, path, make)
+
+    def to_bytes(self) -> bytes:
+        return format_json(
+            _KIND, VERSION, state=self.state, source=self.source, target=self.target, options=self.options,
+            seglog=self.seglog, published=self.published,
+        )
 
     def write(self, store: Store) -> None:
-        body = {
-            "state": self.state, "source": self.source, "target": self.target, "options": self.options,
-            "seglog": self.seglog, "published": self.published,
-        }
-        store.write(_path(self.target), to_bytes(_KIND, body))
+        """Let it be the journal of its target."""
+        store.write(_path(self.target), self.to_bytes())
 
     def now(self, store: Store, state: str, published: tuple[str, ...] | None = None) -> Self:
         """The journal with another state, written."""

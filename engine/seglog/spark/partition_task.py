@@ -4,8 +4,7 @@ Every segment of the plan has a marker that fits it, the offsets follow one anot
 the plan. What a segment alone cannot know (producer snapshots, transactions, leader epochs) is folded from the
 markers in offset order. Then the directory holds what it will hold in the target, and nothing else.
 """
-import hashlib
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,10 @@ from seglog.errors import CorruptCheckpointError, SeglogError
 from seglog.format import names
 from seglog.fs.files import OsFileSystem
 from seglog.spark.plan import Shard
-from seglog.spark.report import FAILED, PartitionRow
 from seglog.spark.segment_task import is_of_the_machine
 from seglog.spark.workplace import Outcome, Workplace, changed
 from seglog.upkeep.conversion_plan import larger_batches_warning
+from seglog.upkeep.conversion_report import PartitionRow
 from seglog.upkeep.conversion_state import StateFold
 from seglog.upkeep.proof import PROOF_FILE, Proof, SegmentProof
 
@@ -36,30 +35,35 @@ class _Assembly:
         self._shard = workplace.shard(partition)
         self._expected: dict[str, int] = {}         # name: bytes, of all files of the result
         self._written: list[str] = []               # those of them that the attempt wrote
-        self._row = PartitionRow(partition, segments=len(self._shard.segments))
+        self._sums = _Sums()
         self._fold = StateFold(self._read_source, self._write, to=workplace.options.to)
         self._fs = OsFileSystem()
         self._attempt = Path()
 
     def run(self) -> PartitionRow:
+        sums = self._sums
         _check_source(self._workplace, self._shard)
         with self._store.attempt(self._workplace.path) as self._attempt:
-            proofs = self._add_segments()
+            proof = self._proof(self._add_segments())
             self._copy_metadata()
-            self._write(PROOF_FILE, self._proof(proofs).to_json().encode())
+            self._write(PROOF_FILE, proof.to_json())
             self._store.take(self._attempt, self._written, self._staged)
         self._clear()
         self._store.sync(self._staged)
-        self._row.notes = tuple(self._fold.notes)
         logs = {name: size for name, size in self._expected.items() if name.endswith(names.LOG_SUFFIX)}
-        outcome = Outcome(self._shard.identity, self._workplace.options.digest, logs, asdict(self._row))
+        row = PartitionRow(
+            self._partition, "converted", segments=len(logs), records=proof.records,
+            bytes_in=sums.bytes_in, bytes_out=sum(logs.values()), seconds=round(sums.seconds, 3), digest=proof.sha256,
+            skipped=sums.skipped, retried=sums.retried, warnings=self._warnings(),
+        )
+        outcome = Outcome(self._shard.identity, self._workplace.options.digest, logs, asdict(row))
         self._store.write(self._workplace.within("outcome", self._partition), outcome.to_bytes())
-        return self._row
+        return row
 
     def _add_segments(self) -> list[SegmentProof]:
         """Take in each marker in offset order."""
-        row, proofs, digest = self._row, [], hashlib.sha256()
-        expected_offset, larger_batches = 0, 0
+        sums, proofs = self._sums, []
+        expected_offset = 0
         for segment in self._shard.segments:
             marker = self._workplace.marker(self._partition, segment)
             if marker is None:
@@ -76,22 +80,20 @@ class _Assembly:
             expected_offset = converted.next_offset
             self._fold.add(converted)
             proofs.append(converted.proof)
-            digest.update(converted.proof.target.sha256.encode())
             self._expected.update(marker.files)
-            larger_batches += converted.larger_batches
-            row.records += converted.proof.target.records
-            row.bytes_in += converted.size_bytes
-            row.bytes_out += sum(part.size_bytes for part in converted.parts)
-            row.skipped += marker.run != self._workplace.run
-            row.retried += marker.attempt > 0
-            row.seconds = round(row.seconds + marker.seconds * (marker.run == self._workplace.run), 3)
-        row.first_offset, row.end_offset = self._shard.segments[0].base_offset, expected_offset
-        row.digest = digest.hexdigest()
-        if larger_batches:
-            limit = self._workplace.options.log_config.max_message_bytes
-            row.warnings = (larger_batches_warning(larger_batches, limit),)
+            is_new = marker.run == self._workplace.run
+            sums.larger_batches += converted.larger_batches
+            sums.bytes_in += converted.size_bytes
+            sums.skipped += not is_new
+            sums.retried += is_new and marker.attempt > 0
+            sums.seconds += marker.seconds if is_new else 0
         self._fold.finish(expected_offset)
         return proofs
+
+    def _warnings(self) -> tuple[str, ...]:
+        limit = self._workplace.options.log_config.max_message_bytes
+        larger = self._sums.larger_batches
+        return (*((larger_batches_warning(larger, limit),) if larger else ()), *self._fold.notes)
 
     def _copy_metadata(self) -> None:
         raw = self._read_source(names.PARTITION_METADATA)
@@ -135,6 +137,17 @@ class _Assembly:
         self._expected[name] = len(data)
 
 
+@dataclass(slots=True)
+class _Sums:
+    """What the markers of a partition say together."""
+
+    bytes_in: int = 0
+    larger_batches: int = 0
+    skipped: int = 0
+    retried: int = 0
+    seconds: float = 0.0
+
+
 def _check_source(workplace: Workplace, shard: Shard) -> None:
     """The source has the segments of the plan, as they were then. Raises InvalidArgumentError."""
     path = workplace.source_of(shard.partition)
@@ -155,6 +168,6 @@ def assemble_all(workplace: Workplace, partitions: list[str]) -> list[dict[str, 
         except SeglogError as error:
             if is_of_the_machine(workplace, error):
                 raise
-            row = PartitionRow(partition, status=FAILED, code=error.code, error=str(error))
+            row = PartitionRow.of_error(partition, error, 0.0)
         rows.append(asdict(row))
     return rows

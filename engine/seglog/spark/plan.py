@@ -7,16 +7,17 @@ costs 20 to 120 ms of processor time; there are at most TASKS_MAX, since the dri
 import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 from seglog._kernels.crc import crc32c
-from seglog.errors import CorruptCheckpointError, NotALogError, UnfinishedChangeError
+from seglog.errors import NotALogError, UnfinishedChangeError
 from seglog.format import names
-from seglog.spark.checked_json import parse, to_bytes
+from seglog.format.checked_json import format_json, parse_json
 from seglog.spark.store import StoredFile
 
 TASK_BYTES = 64 << 20
 TASKS_MAX = 20_000
+VERSION = 1
 SHARD, TASK = "seglog-spark-plan", "seglog-spark-task"
 
 
@@ -94,24 +95,28 @@ class Shard:
 
     def to_bytes(self) -> bytes:
         lines = self._lines()
-        head = {"partition": self.partition, "segments": len(self.segments), "lines_crc32c": crc32c(lines)}
-        return to_bytes(SHARD, head) + lines
+        return format_json(
+            SHARD, VERSION, partition=self.partition, segments=len(self.segments), lines_crc32c=crc32c(lines)
+        ) + lines
 
     @classmethod
-    def parse(cls, raw: bytes, file: str) -> Self:
+    def parse(cls, raw: bytes, file: str) -> "Shard":
         """Raises CorruptCheckpointError, UnsupportedVersionError."""
         first, _, lines = raw.partition(b"\n")
-        head = parse(SHARD, first, file)
-        if crc32c(lines) != head["lines_crc32c"]:
-            raise CorruptCheckpointError("the checksum of the segments does not match", file=file)
-        rows = [line.split() for line in lines.decode().splitlines()]
-        return cls(
-            head["partition"],
-            tuple(
-                SourceSegment(int(base), int(size), stamp, int(end), last == "last")
-                for base, size, stamp, end, last in rows
-            ),
-        )
+
+        def make(head: dict[str, Any]) -> "Shard":
+            if crc32c(lines) != head["lines_crc32c"]:
+                raise ValueError("the checksum of the segments does not match")
+            rows = [line.split() for line in lines.decode().splitlines()]
+            return cls(
+                head["partition"],
+                tuple(
+                    SourceSegment(int(base), int(size), stamp, int(end), last == "last")
+                    for base, size, stamp, end, last in rows
+                ),
+            )
+
+        return parse_json(first, SHARD, VERSION, file, make)
 
     def _lines(self) -> bytes:
         return "".join(
@@ -150,12 +155,14 @@ class Task:
         self.segments += other.segments
 
     def to_line(self) -> bytes:
-        return to_bytes(TASK, {"bytes": self.size_bytes, "segments": self.segments, "ranges": self.ranges})
+        return format_json(TASK, VERSION, bytes=self.size_bytes, segments=self.segments, ranges=self.ranges)
 
     @classmethod
     def parse(cls, line: bytes, file: str) -> "Task":
-        body = parse(TASK, line, file)
-        return cls(body["bytes"], body["segments"], [(name, first, stop) for name, first, stop in body["ranges"]])
+        def make(body: dict[str, Any]) -> Task:
+            return cls(body["bytes"], body["segments"], [(name, first, stop) for name, first, stop in body["ranges"]])
+
+        return parse_json(line, TASK, VERSION, file, make)
 
 
 class TaskPacker:

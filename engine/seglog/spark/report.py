@@ -1,107 +1,72 @@
-"""What a conversion on Spark did, one row a partition: as a table, as JSON, as a DataFrame."""
-import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Self
+"""What a conversion on Spark did: the rows of upkeep.conversion_report, their sum, and the same as a DataFrame."""
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seglog.upkeep.conversion_report import PartitionRow, report_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SCHEMA = 1
 
-CONVERTED, PUBLISHED_BEFORE, FAILED, PLANNED = "converted", "published before", "failed", "planned"
-
-
-@dataclass(slots=True)
-class PartitionRow:
-    """One partition. `skipped` segments were finished by an earlier run, `retried` ones by a later attempt.
-
-    `digest` is SHA-256 over the digests of its segments' records; `seconds` is the time of its tasks in this run.
-    `status`: converted, published before, failed (then `error` says why, and nothing of it is in the target), planned.
-    """
-
-    partition: str
-    status: str = CONVERTED
-    segments: int = 0
-    first_offset: int = 0
-    end_offset: int = 0
-    records: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    skipped: int = 0
-    retried: int = 0
-    seconds: float = 0.0
-    digest: str = ""
-    error: str = ""
-    code: str = ""
-    warnings: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def ratio(self) -> float | None:
-        """Bytes out for each byte in; None of nothing."""
-        return self.bytes_out / self.bytes_in if self.bytes_in else None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "ratio": self.ratio}
-
-    @classmethod
-    def of_dict(cls, body: dict[str, Any]) -> Self:
-        known = {f.name for f in fields(cls)}
-        found: dict[str, Any] = {name: value for name, value in body.items() if name in known}
-        return cls(**{**found, "warnings": tuple(found["warnings"]), "notes": tuple(found["notes"])})
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class TopicsReport:
-    """All rows, in the order of partitions. `is_whole`: none failed, all of it is in the target."""
+    """A row for each partition, by topic and number.
+
+    `losses`: of a dry run, how much of each kind has no place in the target. `tasks`: how many the plan has.
+    """
 
     source: str
     target: str
     to: int
+    rows: tuple[PartitionRow, ...]
     is_dry_run: bool = False
-    is_whole: bool = False
-    rows: list[PartitionRow] = field(default_factory=list)
-    losses: dict[str, int] = field(default_factory=dict)
+    losses: Mapping[str, int] = field(default_factory=dict)
     tasks: int = 0
 
     @property
     def failed(self) -> list[PartitionRow]:
-        return [row for row in self.rows if row.status == FAILED]
+        """Rows of partitions that could not be converted; nothing of them is in the target."""
+        return [row for row in self.rows if row.status == "failed"]
+
+    @property
+    def is_whole(self) -> bool:
+        """No partition failed: all of them are in the target, unless it was a dry run."""
+        return not self.failed
 
     @property
     def total(self) -> PartitionRow:
         """The sum of all rows that did not fail."""
-        rows = [row for row in self.rows if row.status != FAILED]
-        total = PartitionRow("total")
-        for name in ("segments", "records", "bytes_in", "bytes_out", "skipped", "retried", "seconds"):
-            setattr(total, name, sum(getattr(row, name) for row in rows))
-        return total
+        rows = [row for row in self.rows if row.status != "failed"]
+        return PartitionRow(
+            "total", "planned" if self.is_dry_run else "converted",
+            segments=sum(row.segments for row in rows),
+            records=None if self.is_dry_run else sum(row.records or 0 for row in rows),
+            bytes_in=sum(row.bytes_in for row in rows),
+            bytes_out=sum(row.bytes_out or 0 for row in rows),
+            seconds=sum(row.seconds for row in rows),
+            skipped=sum(row.skipped for row in rows),
+            retried=sum(row.retried for row in rows),
+        )
 
-    def to_json(self) -> str:
-        """One JSON object: the rows, their sum, what was asked for."""
-        return json.dumps(
-            {
-                "type": "spark_conversion", "schema": SCHEMA, "source": self.source, "target": self.target,
-                "to": self.to, "dry_run": self.is_dry_run, "whole": self.is_whole, "tasks": self.tasks,
-                "losses": self.losses, "partitions": [row.to_dict() for row in self.rows],
-                "total": self.total.to_dict(),
-            },
-            indent=1,
-        ) + "\n"
+    def to_json(self) -> bytes:
+        """The report of a run as a file: docs/formats/conversion_report.md."""
+        return report_json(Path(self.source), None if self.is_dry_run else Path(self.target), self.to, self.rows)
 
     def to_dataframe(self, spark: "SparkSession") -> "DataFrame":
-        """The rows as a DataFrame, in the same columns."""
-        return spark.createDataFrame([list(_cells(row)) for row in self.rows], _DDL)
+        """The rows as a DataFrame; a column for each member of a row in the JSON report."""
+        rows = [[*_cells(row), row.ratio] for row in self.rows]
+        return spark.createDataFrame(rows, f"{_COLUMNS}, ratio double")
 
 
-_TYPES = {"str": "string", "int": "long", "float": "double", "tuple": "array<string>"}
-_COLUMNS = [(f.name, _TYPES[f.type if isinstance(f.type, str) else f.type.__name__]) for f in fields(PartitionRow)]
-_DDL = ", ".join(f"{name} {type_}" for name, type_ in [*_COLUMNS, ("ratio", "double")])
+_COLUMNS = (
+    "partition string, status string, segments long, records long, bytes_in long, bytes_out long, seconds double,"
+    " digest string, skipped long, retried long, warnings array<string>, error string, what string"
+)
 
 
-def _cells(row: PartitionRow) -> Iterable[Any]:
-    for name, _ in _COLUMNS:
-        value = getattr(row, name)
-        yield list(value) if isinstance(value, tuple) else value
-    yield row.ratio
+def _cells(row: PartitionRow) -> list[Any]:
+    fields = asdict(row)
+    names = [column.split()[0] for column in _COLUMNS.split(", ")]
+    return [list(fields[name]) if name == "warnings" else fields[name] for name in names]

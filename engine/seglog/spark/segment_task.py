@@ -8,7 +8,6 @@ trying again would not help. What a machine refuses (StorageError of the workpla
 elsewhere.
 """
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -24,23 +23,23 @@ from seglog.spark.plan import SourceSegment
 from seglog.spark.workplace import Marker, Workplace
 from seglog.upkeep.proof import digest
 from seglog.upkeep.segment_conversion import convert_segment
+from seglog.upkeep.throttle import Throttle
 
 # `verify="sample"` reads every so many-th segment of a partition again, and its first and last.
 SAMPLE_EVERY = 16
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a partition cannot be converted: the words of the error, and its code."""
+    """Why a partition cannot be converted: the code of the error, and its words."""
 
     partition: str
-    code: str
+    error: str
     what: str
-    where: str
 
     @classmethod
     def of(cls, partition: str, error: SeglogError) -> "Failure":
-        return cls(partition, error.code, error.what, error.where)
+        return cls(partition, error.code, str(error))
 
 
 @dataclass(slots=True)
@@ -58,7 +57,7 @@ def convert_task(workplace: Workplace, number: int, attempt: int) -> TaskReport:
     """Convert the segments of task `number` that have no marker yet."""
     report = TaskReport()
     failed: set[str] = set()
-    pace = Pace(workplace.lane_bytes_per_s)
+    throttle = Throttle(workplace.lane_bytes_per_s)
     for partition, segments in workplace.ranges(workplace.task(number)):
         if partition in failed:
             continue
@@ -68,7 +67,7 @@ def convert_task(workplace: Workplace, number: int, attempt: int) -> TaskReport:
             try:
                 if _is_done(workplace, partition, segment):
                     continue
-                _convert(workplace, partition, segment, dropped, attempt, pace)
+                _convert(workplace, partition, segment, dropped, attempt, throttle)
                 report.segments += 1
             except SeglogError as error:
                 if is_of_the_machine(workplace, error):
@@ -103,7 +102,7 @@ def _convert(
     segment: SourceSegment,
     dropped: tuple[AbortedTransaction, ...],
     attempt: int,
-    pace: "Pace",
+    throttle: Throttle,
 ) -> None:
     store, options = workplace.store, workplace.options
     begin = time.perf_counter()
@@ -111,7 +110,7 @@ def _convert(
     with store.attempt(workplace.path) as directory, workplace.local_source(partition, segment) as source:
         converted = convert_segment(
             OsFileSystem(), source, directory, options.profile, options.log_config,
-            end_offset=segment.end_offset, is_last=segment.is_last, dropped=dropped, worked=pace.worked,
+            end_offset=segment.end_offset, is_last=segment.is_last, dropped=dropped, worked=throttle,
         )
         # What was read was one file from the first byte to the last.
         workplace.check_unchanged(partition, segment)
@@ -120,31 +119,6 @@ def _convert(
     seconds = round(time.perf_counter() - begin, 3)
     marker = Marker(segment.identity, options.digest, workplace.run, attempt, seconds, files, converted)
     store.write(workplace.marker_path(partition, segment), marker.to_bytes())
-
-
-class Pace:
-    """Holds a task to `bytes_per_s` of source; without one it runs as fast as it can."""
-
-    def __init__(
-        self,
-        bytes_per_s: float | None,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._bytes_per_s = bytes_per_s
-        self._clock = clock
-        self._sleep = sleep
-        self._begin = clock()
-        self._done = 0.0
-
-    def worked(self, size_bytes: float) -> None:
-        """So much was done; each byte of the source counts twice, once read and once proven."""
-        if self._bytes_per_s is None:
-            return
-        self._done += size_bytes / 2
-        ahead_s = self._done / self._bytes_per_s - (self._clock() - self._begin)
-        if ahead_s > 0:
-            self._sleep(ahead_s)
 
 
 # --- a second look -------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """What runs on an executor before anything is made: what a lower format would lose, how large the result will be."""
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from seglog._kernels.batch_survey import tally
@@ -9,11 +10,12 @@ from seglog.format.compression import decompressor
 from seglog.log.partition import Partition
 from seglog.segment.segment import Segment
 from seglog.spark.plan import Shard, SourceSegment, segments_of
-from seglog.spark.report import FAILED, PLANNED, PartitionRow
+from seglog.spark.segment_task import Failure
 from seglog.spark.workplace import Survey, Workplace
 from seglog.upkeep.conversion_forecast import Forecast
 from seglog.upkeep.conversion_losses import Losses, LossSurvey
 from seglog.upkeep.conversion_plan import end_offsets, refuse_zstd
+from seglog.upkeep.conversion_report import PartitionRow
 from seglog.upkeep.segment_conversion import tables_in_order
 
 # Of a partition so many segments are looked into to forecast the size of the result.
@@ -30,9 +32,10 @@ def survey_all(workplace: Workplace, partitions: list[str]) -> list[dict[str, An
             continue
         try:
             losses, survey = _losses(workplace, shard)
-            losses.check(workplace.options.profile, allow_lossy=workplace.options.allow_lossy)
+            path = Path(workplace.source_of(partition))
+            losses.check(workplace.options.profile, path, allow_lossy=workplace.options.allow_lossy)
         except SeglogError as error:
-            failed.append({"partition": partition, "code": error.code, "error": str(error)})
+            failed.append(asdict(Failure.of(partition, error)))
             continue
         workplace.store.write(workplace.within("survey", partition), survey.to_bytes())
     return failed
@@ -75,21 +78,21 @@ def forecast_all(workplace: Workplace, partitions: list[str]) -> list[dict[str, 
 
 def _forecast(workplace: Workplace, partition: str) -> dict[str, Any]:
     options, path = workplace.options, workplace.source_of(partition)
-    row = PartitionRow(partition, status=PLANNED)
     losses = Losses()
     try:
         files = workplace.store.files(path)
         shard = Shard(partition, tuple(segments_of(files, path, skip_active=options.skip_active)))
-        row.segments, row.bytes_in = len(shard.segments), shard.size_bytes
-        row.first_offset = shard.segments[0].base_offset
         if options.to < 2:
             losses, _ = _losses(workplace, shard)
         samples = [_sample(workplace, partition, segment) for segment in _sampled(shard)]
         bytes_in = sum(sample.bytes_in for sample in samples)
         bytes_out = sum(sample.bytes_out for sample in samples)
-        row.bytes_out = round(row.bytes_in * bytes_out / bytes_in) if bytes_in else 0
+        row = PartitionRow(
+            partition, "planned", segments=len(shard.segments), bytes_in=shard.size_bytes,
+            bytes_out=round(shard.size_bytes * bytes_out / bytes_in) if bytes_in else 0,
+        )
     except SeglogError as error:
-        row.status, row.code, row.error = FAILED, error.code, str(error)
+        row = PartitionRow.of_error(partition, error, 0.0)
     kinds = [
         *losses.kinds,
         (losses.undecided_records, "records of aborted or open transactions, which would look committed"),

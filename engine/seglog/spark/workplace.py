@@ -20,14 +20,22 @@ from pathlib import Path
 from typing import Any, Self
 
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError
+from seglog.format.checked_json import format_json, parse_json
 from seglog.segment.transaction_index import AbortedTransaction
-from seglog.spark.checked_json import parse, to_bytes
 from seglog.spark.options import ConversionOptions
 from seglog.spark.plan import Shard, SourceSegment, Task, read_task
 from seglog.spark.store import WORKPLACE_SUFFIX, Store, StoredFile
 from seglog.upkeep.converted_segment import ConvertedSegment
 
 MARKER, OUTCOME, SURVEY = "seglog-spark-marker", "seglog-spark-outcome", "seglog-spark-survey"
+
+
+VERSION = 1
+
+
+def members(body: dict[str, Any]) -> dict[str, Any]:
+    """Of a file's JSON object those that are its own."""
+    return {name: value for name, value in body.items() if name not in ("format", "version")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +55,17 @@ class Marker:
     segment: ConvertedSegment
 
     def to_bytes(self) -> bytes:
-        return to_bytes(MARKER, {
-            "identity": self.identity, "options": self.options, "run": self.run, "attempt": self.attempt,
-            "seconds": self.seconds, "files": self.files, "segment": self.segment.to_json(),
-        })
+        return format_json(
+            MARKER, VERSION, identity=self.identity, options=self.options, run=self.run, attempt=self.attempt,
+            seconds=self.seconds, files=self.files, segment=self.segment.to_json().decode(),
+        )
 
     @classmethod
-    def parse(cls, raw: bytes, file: str) -> Self:
-        body = parse(MARKER, raw, file)
-        return cls(**{**body, "segment": ConvertedSegment.of_json(body["segment"])})
+    def parse(cls, raw: bytes, file: str) -> "Marker":
+        def make(body: dict[str, Any]) -> "Marker":
+            return cls(**members(body) | {"segment": ConvertedSegment.of_json(body["segment"])})
+
+        return parse_json(raw, MARKER, VERSION, file, make)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +79,17 @@ class Survey:
 
     def to_bytes(self) -> bytes:
         lines = [[t.producer_id, t.first_offset, t.last_offset, t.last_stable_offset] for t in self.dropped]
-        body = {"plan": self.plan, "options": self.options, "dropped": lines, "left_out": self.left_out}
-        return to_bytes(SURVEY, body)
+        return format_json(
+            SURVEY, VERSION, plan=self.plan, options=self.options, dropped=lines, left_out=self.left_out
+        )
 
     @classmethod
-    def parse(cls, raw: bytes, file: str) -> Self:
-        body = parse(SURVEY, raw, file)
-        dropped = tuple(AbortedTransaction(*line) for line in body["dropped"])
-        return cls(body["plan"], body["options"], dropped, tuple(body["left_out"]))
+    def parse(cls, raw: bytes, file: str) -> "Survey":
+        def make(body: dict[str, Any]) -> "Survey":
+            dropped = tuple(AbortedTransaction(*line) for line in body["dropped"])
+            return cls(body["plan"], body["options"], dropped, tuple(body["left_out"]))
+
+        return parse_json(raw, SURVEY, VERSION, file, make)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +102,13 @@ class Outcome:
     row: dict[str, Any]
 
     def to_bytes(self) -> bytes:
-        return to_bytes(OUTCOME, {"plan": self.plan, "options": self.options, "logs": self.logs, "row": self.row})
+        return format_json(
+            OUTCOME, VERSION, plan=self.plan, options=self.options, logs=self.logs, row=self.row
+        )
 
     @classmethod
-    def parse(cls, raw: bytes, file: str) -> Self:
-        return cls(**parse(OUTCOME, raw, file))
+    def parse(cls, raw: bytes, file: str) -> "Outcome":
+        return parse_json(raw, OUTCOME, VERSION, file, lambda body: cls(**members(body)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +120,7 @@ class Workplace:
     target: str
     options: ConversionOptions
     run: str = ""
-    lane_bytes_per_s: float | None = None
+    lane_bytes_per_s: int = 0          # 0: as fast as it goes
 
     @property
     def path(self) -> str:
@@ -117,7 +132,7 @@ class Workplace:
     def source_of(self, *names: str) -> str:
         return "/".join([self.source, *names])
 
-    def of_run(self, run: str, lane_bytes_per_s: float | None) -> Self:
+    def of_run(self, run: str, lane_bytes_per_s: int) -> Self:
         return replace(self, run=run, lane_bytes_per_s=lane_bytes_per_s)
 
     # --- plan ----------------------------------------------------------------------------------

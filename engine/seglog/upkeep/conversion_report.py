@@ -22,6 +22,8 @@ class PartitionRow:
     """One partition. Sizes are those of .log files; `bytes_out` of a plan is its forecast.
 
     "planned": a dry run; "skipped": a run before has done it. `digest` is Proof.sha256, of source and target.
+    Where each segment of the source is a step of its own, `skipped` counts those that a run before had finished,
+    `retried` those that took more than one attempt.
     `losses` is what the format has no place for, where that was counted. `error` is the code of what stopped it, `what`
     says it in words.
     """
@@ -34,6 +36,7 @@ class PartitionRow:
     bytes_out: int | None = None
     seconds: float = 0.0
     digest: str | None = None
+    skipped: int = 0
     retried: int = 0
     losses: Losses | None = None
     warnings: tuple[str, ...] = ()

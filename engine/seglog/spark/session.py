@@ -1,0 +1,74 @@
+"""A Spark session for the command line: the one of spark-submit, or one of our own."""
+import os
+import sys
+from contextlib import contextmanager
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from seglog.errors import InvalidArgumentError, StorageError
+from seglog.spark.java import INSTALL, JAVA_MIN, find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*, 4]"       # all cores; a task that dies is tried again, as on a cluster
+
+# A task that found a full disk is tried elsewhere.
+_ALWAYS = {
+    "spark.app.name": "seglog",
+    "spark.excludeOnFailure.taskAndStage.enabled": "true",
+    "spark.ui.showConsoleProgress": "false",
+}
+# Nobody looks at the page of a session that lasts seconds, and its heap holds reports of tasks.
+_LOCAL_ONLY = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.excludeOnFailure.taskAndStage.enabled": "false",     # there is no elsewhere
+    "spark.ui.enabled": "false",
+}
+
+
+@contextmanager
+def session(master: str | None = None, settings: dict[str, str] | None = None) -> "Iterator[SparkSession]":
+    """A Spark session, stopped at the end: of `master` ("local[2]", "spark://host:7077", "yarn", "sc://host").
+
+    Without `master` that of spark-submit, else a local one on all cores. `settings` are Spark's own.
+    Raises InvalidArgumentError without pyspark or Java, StorageError where Spark does not start.
+    """
+    if find_spec("pyspark") is None:
+        raise InvalidArgumentError("pyspark is not installed", hint="pip install 'seglog[spark]'; see seglog doctor")
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:        # spark-submit has started the JVM, and knows the master
+        master = master or LOCAL
+        if master.startswith("sc://"):
+            builder = builder.remote(master)
+        else:
+            _check_java()
+            builder = builder.master(master)
+        if master.startswith("local"):
+            # Else workers take the first python3 of the PATH.
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            settings = {**_LOCAL_ONLY, **(settings or {})}
+    for key, value in {**_ALWAYS, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:
+        words = str(error).strip().splitlines() or [type(error).__name__]
+        raise StorageError(f"Spark does not start: {words[0]}", hint="ask `seglog doctor`") from error
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _check_java() -> None:
+    java = find_java()
+    if java is None:
+        raise InvalidArgumentError(f"no Java {JAVA_MIN} or newer was found, which Spark needs", hint=INSTALL)
+    java.into(os.environ)
