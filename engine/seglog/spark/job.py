@@ -13,19 +13,20 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from seglog.errors import InvalidArgumentError, NotALogError, SeglogError
 from seglog.format import names
 from seglog.format.compression import Codec
 from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.lock import lock_log_dir
 from seglog.spark.cluster import Cluster, Progress
-from seglog.spark.journal import CONVERTING, Journal
+from seglog.spark.journal import CONVERTING, PUBLISHING, Journal
 from seglog.spark.options import ConversionOptions
 from seglog.spark.partition_task import assemble_all
 from seglog.spark.plan import TASK_BYTES, Shard, Task, TaskPacker, segments_of, spread, tasks_to_bytes
-from seglog.spark.publication import locked, publish
+from seglog.spark.publication import publish, source_locked
 from seglog.spark.report import TopicsReport
 from seglog.spark.segment_task import convert_task, verify_task
 from seglog.spark.store import LocalStore
@@ -33,6 +34,8 @@ from seglog.spark.survey_task import forecast_all, survey_all
 from seglog.spark.workplace import Workplace
 from seglog.upkeep.conversion_profile import Aborted
 from seglog.upkeep.conversion_report import PartitionRow
+from seglog.upkeep.log_dir_conversion import partitions_in
+from seglog.upkeep.target_log_dir import make_log_dir
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,9 +93,15 @@ def convert_topics(
     job = _Job(workplace, cluster, tuple(topics), verify, task_bytes, throttle_bytes_per_s)
     if dry_run:
         return job.dry_run()
-    workplace.store.make_directory(target)
-    with locked(fs, source, target):
-        return job.run()
+    make_log_dir(fs, Path(source), Path(target))
+    with source_locked(fs, source):
+        with lock_log_dir(fs, target):
+            report, finished = job.run()
+        # The log dir's own files are shared with writers of other partitions: they take turns.
+        journal = Journal.read(workplace.store, target)
+        if journal is not None and (finished or journal.state == PUBLISHING):
+            publish(fs, workplace, journal, finished)
+    return report
 
 
 def _checked_paths(source: AnyPath, target: AnyPath) -> tuple[str, str]:
@@ -120,7 +129,8 @@ class _Job:
     task_bytes: int
     throttle_bytes_per_s: int
 
-    def run(self) -> TopicsReport:
+    def run(self) -> tuple[TopicsReport, list[str]]:
+        """The report, and the partitions that are to be published."""
         workplace = self.workplace
         store, options = workplace.store, workplace.options
         partitions = self._partitions()
@@ -144,27 +154,15 @@ class _Job:
             self._verify(tasks, rows)
             self._assemble([name for name in open_ if rows[name].status != "failed"], rows)
             store.remove_tree(workplace.within("attempts"))
-            finished = [name for name in open_ if rows[name].status != "failed"]
-            journal = publish(workplace, journal, finished)
-        return TopicsReport(
-            workplace.source, workplace.target, options.to, tuple(rows.values()), tasks=len(tasks)
-        )
+        finished = [name for name in open_ if rows[name].status != "failed"]
+        report = TopicsReport(workplace.source, workplace.target, options.to, tuple(rows.values()), tasks=len(tasks))
+        return report, finished
 
     # --- plan ----------------------------------------------------------------------------------
 
     def _partitions(self) -> list[str]:
         """The partition directories of the source whose topics are asked for."""
-        found = []
-        for name in self.workplace.store.directories(self.workplace.source):
-            parsed = names.parse_partition_dir(name)
-            if parsed is None or parsed.mark:
-                continue
-            if not self.topics or any(fnmatchcase(parsed.topic, pattern) for pattern in self.topics):
-                found.append((parsed.topic, parsed.partition, name))
-        if not found:
-            what = f"no partition of a topic like {', '.join(self.topics)}" if self.topics else "no partition directory"
-            raise NotALogError(f"{what} in the log dir", file=self.workplace.source)
-        return [name for _, _, name in sorted(found)]
+        return [path.name for path in partitions_in(Path(self.workplace.source), self.topics)]
 
     def _plan(self, partitions: list[str], journal: Journal) -> tuple[dict[str, PartitionRow], list[Task]]:
         """List the segments of each partition, one partition in memory at a time, and pack them into tasks."""

@@ -6,10 +6,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from seglog.config import LogConfig
-from seglog.errors import InvalidArgumentError
-from seglog.format import names
-from seglog.format.compression import Codec
 from seglog.upkeep.conversion_profile import Aborted, Profile
+from seglog.upkeep.directory_conversion import Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,25 +27,23 @@ class ConversionOptions:
     config: tuple[tuple[str, str], ...] = field(default=())
 
     def __post_init__(self) -> None:
-        if self.to not in (0, 1, 2):
-            raise InvalidArgumentError(f"no record format has the version {self.to!r}", hint="there are 0, 1 and 2")
-        if not 0 <= self.repack_bytes <= names.MAX_PARTITION:
-            raise InvalidArgumentError(
-                f"batches of {self.repack_bytes} bytes: 0 keeps the batches, a size packs them"
-            )
-        if self.repack_bytes and self.delete_horizon_ms is not None:
-            raise InvalidArgumentError("a delete horizon belongs to batches that stay: not together with repacking")
-        # Both raise what is wrong with the rest.
+        # Both raise what is wrong.
         _ = self.profile, self.log_config
 
     @property
     def profile(self) -> Profile:
-        codec = None if self.codec is None else Codec.of(self.codec)
-        return Profile(self.repack_bytes, codec, self.delete_horizon_ms, self.to, self.aborted)
+        return self._as_of_one_machine.profile()
 
     @property
     def log_config(self) -> LogConfig:
-        return LogConfig.of(dict(self.config))
+        return self._as_of_one_machine.log_config()
+
+    @property
+    def _as_of_one_machine(self) -> Options:
+        return Options(
+            self.to, self.repack_bytes, self.codec, self.delete_horizon_ms, self.allow_lossy, self.aborted,
+            dict(self.config),
+        )
 
     @property
     def digest(self) -> str:

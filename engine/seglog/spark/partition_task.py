@@ -39,14 +39,18 @@ class _Assembly:
         self._fold = StateFold(self._read_source, self._write, to=workplace.options.to)
         self._fs = OsFileSystem()
         self._attempt = Path()
+        self._made_from = ""
 
     def run(self) -> PartitionRow:
         sums = self._sums
+        self._made_from = self._workplace.made_from(self._partition)
         _check_source(self._workplace, self._shard)
         with self._store.attempt(self._workplace.path) as self._attempt:
             proof = self._proof(self._add_segments())
             self._copy_metadata()
             self._write(PROOF_FILE, proof.to_json())
+            if self._workplace.made_from(self._partition) != self._made_from:
+                raise changed(self._workplace.source_of(self._partition))
             self._store.take(self._attempt, self._written, self._staged)
         self._clear()
         self._store.sync(self._staged)
@@ -56,7 +60,7 @@ class _Assembly:
             bytes_in=sums.bytes_in, bytes_out=sum(logs.values()), seconds=round(sums.seconds, 3), digest=proof.sha256,
             skipped=sums.skipped, retried=sums.retried, warnings=self._warnings(),
         )
-        outcome = Outcome(self._shard.identity, self._workplace.options.digest, logs, asdict(row))
+        outcome = Outcome(self._shard.identity, self._workplace.options.digest, logs, sums.end_offset, asdict(row))
         self._store.write(self._workplace.within("outcome", self._partition), outcome.to_bytes())
         return row
 
@@ -88,6 +92,8 @@ class _Assembly:
             sums.retried += is_new and marker.attempt > 0
             sums.seconds += marker.seconds if is_new else 0
         self._fold.finish(expected_offset)
+        survey = self._workplace.survey(self._partition)
+        sums.end_offset = expected_offset if survey is None else survey.end_offset
         return proofs
 
     def _warnings(self) -> tuple[str, ...]:
@@ -111,6 +117,7 @@ class _Assembly:
             codec=options.codec,
             left_out=() if survey is None else survey.left_out,
             segments=tuple(segments),
+            made_from=self._made_from,
         )
 
     def _clear(self) -> None:
@@ -141,6 +148,7 @@ class _Assembly:
 class _Sums:
     """What the markers of a partition say together."""
 
+    end_offset: int = 0
     bytes_in: int = 0
     larger_batches: int = 0
     skipped: int = 0

@@ -7,6 +7,7 @@ is passed over.
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from seglog.errors import InvalidArgumentError, LogLockedError
 from seglog.format import names
@@ -16,13 +17,14 @@ from seglog.spark.journal import COMMITTED, FINALIZING, PUBLISHING, ROLLING_BACK
 from seglog.spark.options import ConversionOptions
 from seglog.spark.store import WORKPLACE_SUFFIX, LocalStore, Store
 from seglog.spark.workplace import Workplace
+from seglog.upkeep.target_log_dir import carry_offsets, forget_offsets, tell_log_dir
 
 AnyPath = str | os.PathLike[str]
 
 
-def publish(workplace: Workplace, journal: Journal, partitions: Iterable[str]) -> Journal:
-    """Give each of `partitions` its name in the target. They were assembled; nothing else has their names."""
-    store = workplace.store
+def publish(fs: FileSystem, workplace: Workplace, journal: Journal, partitions: Iterable[str]) -> Journal:
+    """Give each of `partitions`, which were assembled, its name in the target; tell the log dir of it."""
+    store, source, log_dir = workplace.store, Path(workplace.source), Path(workplace.target)
     partitions = list(partitions)
     for partition in partitions:
         staged, target = workplace.within("staged", partition), f"{workplace.target}/{partition}"
@@ -30,12 +32,16 @@ def publish(workplace: Workplace, journal: Journal, partitions: Iterable[str]) -
             raise InvalidArgumentError(
                 "the target has got a partition of this name meanwhile", file=target, hint="move it away, and run again"
             )
+    if journal.state == PUBLISHING:     # the last one of a run that died there may not have been told of
+        partitions = [*journal.published, *partitions]
     published = tuple(sorted({*journal.published, *partitions}))
     journal = journal.now(store, PUBLISHING, published)
     for partition in partitions:
-        staged = workplace.within("staged", partition)
-        if store.exists(staged):
+        staged, outcome = workplace.within("staged", partition), workplace.outcome(partition)
+        if store.exists(staged) and outcome is not None:
+            carry_offsets(fs, source, log_dir, partition, outcome.end_offset)
             store.rename(staged, f"{workplace.target}/{partition}")
+        tell_log_dir(fs, log_dir, partition)
     return journal.now(store, COMMITTED)
 
 
@@ -69,8 +75,10 @@ def rollback_topics(target: AnyPath, *, fs: FileSystem | None = None) -> list[st
             if store.exists(published):
                 store.rename(published, workplace.within("staged", partition))
                 taken.append(partition)
-        _remove(workplace)
-        return taken
+    for partition in journal.published:
+        forget_offsets(fs, Path(path), partition)
+    _remove(workplace)
+    return taken
 
 
 def finalize_topics(target: AnyPath, *, fs: FileSystem | None = None) -> list[str]:
@@ -141,17 +149,16 @@ def _remove(workplace: Workplace) -> None:
 
 
 @contextmanager
-def locked(fs: FileSystem, source: str, target: str) -> Iterator[None]:
-    """Nobody else in the target's log dir, and no broker or writer in that of the source, nor one that begins."""
+def source_locked(fs: FileSystem, source: str) -> Iterator[None]:
+    """No broker or writer in the log dir of the source, nor one that begins. Raises LogLockedError."""
     who = holder(source)
     if who is not None:
         raise LogLockedError(
             f"locked by {who}: a source that changes cannot be converted", file=f"{source}/{LOG_DIR_LOCK}"
         )
-    with lock_log_dir(fs, target):
-        # No lock file is made: the source stays as it is.
-        if not os.access(f"{source}/{LOG_DIR_LOCK}", os.R_OK | os.W_OK):
-            yield
-            return
-        with lock_log_dir(fs, source, SHARED):
-            yield
+    # No lock file is made: the source stays as it is.
+    if not os.access(f"{source}/{LOG_DIR_LOCK}", os.R_OK | os.W_OK):
+        yield
+        return
+    with lock_log_dir(fs, source, SHARED):
+        yield

@@ -1,8 +1,8 @@
 """A Spark session for the command line: the one of spark-submit, or one of our own."""
 import os
 import sys
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 

@@ -59,7 +59,8 @@ def _losses(workplace: Workplace, shard: Shard) -> tuple[Losses, Survey]:
                 survey.add(table)
             segment.let_go()
     losses = survey.losses()
-    return losses, Survey(shard.identity, options.digest, survey.dropped, losses.left_out(profile))
+    end_offset = max(stop, survey.end_offset)
+    return losses, Survey(shard.identity, options.digest, survey.dropped, losses.left_out(profile), end_offset)
 
 
 # --- a dry run -----------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from seglog.segment.transaction_index import AbortedTransaction
 from seglog.spark.options import ConversionOptions
 from seglog.spark.plan import Shard, SourceSegment, Task, read_task
 from seglog.spark.store import WORKPLACE_SUFFIX, Store, StoredFile
+from seglog.upkeep.conversion_inputs import made_from
 from seglog.upkeep.converted_segment import ConvertedSegment
 
 MARKER, OUTCOME, SURVEY = "seglog-spark-marker", "seglog-spark-outcome", "seglog-spark-survey"
@@ -74,20 +75,22 @@ class Survey:
 
     plan: str
     options: str
-    dropped: tuple[AbortedTransaction, ...] = ()
-    left_out: tuple[str, ...] = ()
+    dropped: tuple[AbortedTransaction, ...]
+    left_out: tuple[str, ...]
+    end_offset: int                 # behind the last record that is carried over
 
     def to_bytes(self) -> bytes:
         lines = [[t.producer_id, t.first_offset, t.last_offset, t.last_stable_offset] for t in self.dropped]
         return format_json(
-            SURVEY, VERSION, plan=self.plan, options=self.options, dropped=lines, left_out=self.left_out
+            SURVEY, VERSION, plan=self.plan, options=self.options, dropped=lines, left_out=self.left_out,
+            end_offset=self.end_offset,
         )
 
     @classmethod
     def parse(cls, raw: bytes, file: str) -> "Survey":
         def make(body: dict[str, Any]) -> "Survey":
             dropped = tuple(AbortedTransaction(*line) for line in body["dropped"])
-            return cls(body["plan"], body["options"], dropped, tuple(body["left_out"]))
+            return cls(body["plan"], body["options"], dropped, tuple(body["left_out"]), body["end_offset"])
 
         return parse_json(raw, SURVEY, VERSION, file, make)
 
@@ -99,11 +102,13 @@ class Outcome:
     plan: str
     options: str
     logs: dict[str, int]            # name: bytes, of each .log of the result
+    end_offset: int                 # of the result
     row: dict[str, Any]
 
     def to_bytes(self) -> bytes:
         return format_json(
-            OUTCOME, VERSION, plan=self.plan, options=self.options, logs=self.logs, row=self.row
+            OUTCOME, VERSION, plan=self.plan, options=self.options, logs=self.logs, end_offset=self.end_offset,
+            row=self.row,
         )
 
     @classmethod
@@ -185,6 +190,10 @@ class Workplace:
             raise changed(self.source_of(partition, segment.file))
 
     # --- partitions ----------------------------------------------------------------------------
+
+    def made_from(self, partition: str) -> str:
+        """See upkeep.conversion_inputs; as of now."""
+        return made_from(Path(self.source_of(partition)), self.options.profile, self.options.log_config)
 
     def outcome(self, partition: str) -> Outcome | None:
         path = self.within("outcome", partition)

@@ -4,7 +4,6 @@ Each partition is converted as by itself (directory_conversion): one that fails 
 go on. What the source's checkpoints say of a partition is carried over; once every partition in the target is known to
 be whole, Kafka's mark of a clean stop stands there, so that a broker trusts the indexes.
 """
-import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -13,18 +12,14 @@ from pathlib import Path
 
 from seglog.errors import InvalidArgumentError, LogLockedError, NotALogError, SeglogError
 from seglog.format import names
-from seglog.fs.aside import make_directories, write_atomically
 from seglog.fs.files import FileSystem, OsFileSystem
-from seglog.fs.mapping import read_file
 from seglog.fs.refusals import refusals, storage_error
-from seglog.log.checkpoints import TopicPartition, offsets_or_none
-from seglog.log.log_dir_state import LogDirState
+from seglog.log.checkpoints import TopicPartition
 from seglog.upkeep.conversion_inputs import finished
-from seglog.upkeep.conversion_plan import Plan, Progress
+from seglog.upkeep.conversion_plan import Progress
 from seglog.upkeep.conversion_report import PartitionRow
 from seglog.upkeep.directory_conversion import AnyPath, Options, plan_conversion, refuse_locked
-
-_CARRIED_CHECKPOINTS = (names.REPLICATION_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT, names.CLEANER_CHECKPOINT)
+from seglog.upkeep.target_log_dir import carry_offsets, make_log_dir, tell_log_dir
 
 Watch = Callable[[str, str], Progress]
 """Gives the progress of a phase ("reading", "converting") of a partition."""
@@ -93,7 +88,7 @@ class _LogDirConversion:
     def run(self, partitions: list[Path], *, resume: bool) -> Iterator[PartitionRow]:
         if self._target is not None:
             refuse_locked(partitions[0])
-            self._make_log_dir(self._target)
+            make_log_dir(self._fs, self.source, self._target)
         for partition in partitions:
             began_s = time.monotonic()
             try:
@@ -107,48 +102,22 @@ class _LogDirConversion:
                 yield PartitionRow.of_error(partition.name, refusal, time.monotonic() - began_s)
 
     def _convert(self, source: Path, began_s: float, *, resume: bool) -> PartitionRow:
-        target = None if self._target is None else self._target / source.name
-        if target is not None and resume:
+        log_dir = self._target
+        target = None if log_dir is None else log_dir / source.name
+        if log_dir is not None and target is not None and resume:
             proof = finished(source, target, self._profile, self._config)
             if proof is not None:
-                self._tell_log_dir(source, target)
+                tell_log_dir(self._fs, log_dir, source.name)
                 return PartitionRow.of_proof(source, target, proof)
         plan = plan_conversion(
             source, target, self._options, replace=resume, progress=self._watch("reading", source.name), fs=self._fs
         )
-        if target is None:
+        if log_dir is None:
             return PartitionRow.of_plan(plan, time.monotonic() - began_s)
-        self._carry_offsets(plan, source, target)
+        carry_offsets(self._fs, self.source, log_dir, source.name, plan.target_end_offset)
         result = plan.run(self._watch("converting", source.name))
-        self._tell_log_dir(source, target)
+        tell_log_dir(self._fs, log_dir, source.name)
         return PartitionRow.of_result(result, time.monotonic() - began_s)
-
-    # --- what the log dir says of its partitions -------------------------------------------------
-
-    def _make_log_dir(self, target: Path) -> None:
-        """A log dir that is new gets meta.properties: it is to stand for the source."""
-        if target.is_dir() and any(names.parse_partition_dir(child.name) for child in target.iterdir()):
-            return
-        make_directories(self._fs, target)
-        ours, theirs = target / names.META_PROPERTIES, self.source / names.META_PROPERTIES
-        if theirs.exists() and not ours.exists():
-            write_atomically(self._fs, ours, read_file(theirs))
-
-    def _carry_offsets(self, plan: Plan, source: Path, target: Path) -> None:
-        """The lines of a partition, before it is there: none of them lies behind its new end."""
-        parsed = names.parse_partition_dir(source.name)
-        assert parsed is not None
-        where = (parsed.topic, parsed.partition)
-        with LogDirState(self._fs, target.parent) as state:
-            state.put_offset(names.RECOVERY_POINT_CHECKPOINT, where, plan.target_end_offset)
-            for checkpoint in _CARRIED_CHECKPOINTS:
-                offset = (offsets_or_none(self.source / checkpoint) or {}).get(where)
-                state.put_offset(checkpoint, where, None if offset is None else min(offset, plan.target_end_offset))
-
-    def _tell_log_dir(self, source: Path, target: Path) -> None:
-        """A partition is whole. A broker that came in between looks for itself."""
-        with contextlib.suppress(LogLockedError), LogDirState(self._fs, target.parent) as state:
-            state.make_clean(target)
 
 
 def _checked_log_dir(source: Path, target: Path) -> Path:
