@@ -6,6 +6,7 @@ import pytest
 
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError, NotALogError
+from seglog.format.batch import build_batch
 from seglog.fs.files import OsFileSystem
 from seglog.log import loader
 from seglog.log.leader_epochs import LeaderEpochs
@@ -299,3 +300,77 @@ def test_a_file_is_no_partition(tmp_path):
     (tmp_path / "orders-0").write_bytes(b"")
     with pytest.raises(NotALogError):
         opened(tmp_path / "orders-0")
+
+
+# --- several batches at a time, and a crash ---------------------------------------------------------
+
+
+def written(tmp_path, sizes):
+    """An unclean log of a batch of each size; the positions where they begin, and the end."""
+    directory = tmp_path / "orders-0"
+    directory.mkdir()
+    positions, raw = [0], b""
+    for offset, size in enumerate(sizes):
+        raw += build_batch([(None, b"v" * size)], base_offset=offset, timestamp=1000)
+        positions.append(len(raw))
+    (directory / "00000000000000000000.log").write_bytes(raw)
+    return directory, positions
+
+
+def overwrite(directory, begin, raw):
+    log = directory / "00000000000000000000.log"
+    whole = bytearray(log.read_bytes())
+    whole[begin : begin + len(raw)] = raw
+    log.write_bytes(whole)
+
+
+def test_a_hole_that_never_arrived_is_cut_where_several_batches_were_not_synced(tmp_path):
+    """No sync covered it, nor anything behind it: what follows was acknowledged to nobody."""
+    directory, at = written(tmp_path, [300] * 5)
+    overwrite(directory, at[2], bytes(at[3] - at[2]))
+    with pytest.raises(CorruptRecordError, match="whole batches follow"):
+        opened(directory, clean=False)
+    loaded = opened(directory, clean=False, unordered=True)
+    assert loaded.next_offset == 2
+    assert [(lost.position, lost.first_offset, lost.last_offset) for lost in loaded.lost] == [(at[2], 2, 4)]
+
+
+def test_a_hole_below_the_recovery_point_is_a_bad_middle_all_the_same(tmp_path):
+    directory, at = written(tmp_path, [300] * 5)
+    overwrite(directory, at[2], bytes(at[3] - at[2]))
+    with pytest.raises(CorruptRecordError, match="whole batches follow"):
+        opened(directory, clean=False, unordered=True, recovery_point=3)
+
+
+def test_a_flipped_bit_is_a_bad_middle_all_the_same(tmp_path):
+    directory, at = written(tmp_path, [300] * 5)
+    overwrite(directory, at[2] + 200, b"V")
+    with pytest.raises(CorruptRecordError, match="whole batches follow"):
+        opened(directory, clean=False, unordered=True)
+
+
+def test_a_hole_before_a_later_segment_is_a_bad_middle_all_the_same(tmp_path):
+    """A segment is synced before the next one begins."""
+    directory, at = written(tmp_path, [300] * 5)
+    overwrite(directory, at[2], bytes(at[3] - at[2]))
+    (directory / "00000000000000000005.log").write_bytes(b"")
+    with pytest.raises(CorruptRecordError, match="whole batches follow"):
+        opened(directory, clean=False, unordered=True)
+
+
+@pytest.mark.parametrize("mode", ["fail", "truncate", "quarantine"])
+def test_a_last_batch_whose_offset_did_not_arrive_is_a_torn_tail(tmp_path, mode):
+    """Its offset ends where a sector does, and no checksum covers it: what arrived is whole, and says offset 0."""
+    directory, at = written(tmp_path, [434, 5])
+    assert at[1] == 504
+    overwrite(directory, at[1], bytes(8))
+    loaded = opened(directory, mode, clean=False)
+    assert loaded.next_offset == 1
+    assert [lost.position for lost in loaded.lost] == [504]
+
+
+def test_a_last_batch_with_another_offset_is_none(tmp_path):
+    directory, at = written(tmp_path, [400, 5])
+    overwrite(directory, at[1], bytes(8))
+    with pytest.raises(CorruptRecordError, match="goes back"):
+        opened(directory, clean=False)

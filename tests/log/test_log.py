@@ -1,5 +1,6 @@
 """A log that is opened, appended to, read, cut and closed, and opened again."""
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from seglog.errors import (
     OffsetOutOfRangeError,
     StorageError,
 )
+from seglog.log.clean_marks import PARTITION_MARK, PartitionMark, PartitionState
 
 NOW = 1_700_000_000_000
 
@@ -351,6 +353,54 @@ def test_truncating_takes_epochs_back_too(path):
         assert epochs_of(log) == [(1, 0)]
         log.append(b"z")
         assert epochs_of(log) == [(1, 0), (2, 1)]
+
+
+# --- what a crash may leave ------------------------------------------------------------------------
+
+
+def mark_of(path):
+    return PartitionMark.read(path / PARTITION_MARK).state
+
+
+def test_appends_that_are_synced_one_by_one_leave_no_hole_and_no_mark_of_one(path):
+    with seglog.open(path) as log:
+        for n in range(3):
+            log.append(b"%d" % n)
+        log.append_many([(None, b"a"), (None, b"b")])
+        assert mark_of(path) is PartitionState.DIRTY
+
+
+@pytest.mark.parametrize("fsync", ["interval", "never"])
+def test_before_a_second_batch_is_written_unsynced_the_directory_says_so(path, fsync):
+    with seglog.open(path, fsync=fsync) as log:
+        log.append(b"x")
+        assert mark_of(path) is PartitionState.DIRTY
+        log.flush()
+        log.append(b"x")
+        assert mark_of(path) is PartitionState.DIRTY
+        log.append(b"y")
+        assert mark_of(path) is PartitionState.UNORDERED
+    assert not (path / PARTITION_MARK).exists()
+
+
+def test_so_it_does_where_one_append_is_of_several_batches(path):
+    with seglog.open(path) as log:
+        raw = b"".join(seglog.build_batch([(None, b"v")], base_offset=n) for n in range(2))
+        log.append_batch(raw, assign_offsets=False)
+        assert mark_of(path) is PartitionState.UNORDERED
+
+
+def test_the_recovery_point_is_past_what_was_recovered_before_more_is_written(path):
+    log = seglog.open(path)
+    for n in range(3):
+        log.append(b"%d" % n)
+    crashed = shutil.copytree(path.parent, path.parent.with_name("crashed"))
+    log.close()
+    checkpoint = crashed / "recovery-point-offset-checkpoint"
+    with seglog.open(crashed / "orders-0") as log:
+        assert not checkpoint.exists()
+        log.append(b"more")
+        assert b"orders 0 3" in checkpoint.read_bytes()
 
 
 # --- threads ---------------------------------------------------------------------------------------

@@ -138,6 +138,39 @@ def test_after_the_only_writer_died_the_others_are_clean_all_the_same(log_dir):
     assert [is_clean(log_dir, number) for number in range(3)] == [False, True, True]
 
 
+def write_unordered(log_dir):
+    held = write(log_dir)
+    held.before_unordered_writes()
+    return held
+
+
+def test_who_recovers_learns_that_batches_were_written_unsynced_beside_each_other(log_dir):
+    crash(write_unordered(log_dir))
+    recovered = hold(log_dir)
+    assert (recovered.clean, recovered.unordered) == (False, True)
+    crash(recovered)
+    assert hold(log_dir, 1).unordered is False
+
+
+def test_it_is_forgotten_with_the_next_first_write_and_with_a_clean_close(log_dir):
+    crash(write_unordered(log_dir))
+    crash(write(log_dir))
+    recovered = hold(log_dir)
+    assert (recovered.clean, recovered.unordered) == (False, False)
+    recovered.before_first_write()
+    recovered.before_unordered_writes()
+    recovered.close(clean=True)
+    recovered = hold(log_dir)
+    assert (recovered.clean, recovered.unordered) == (True, False)
+
+
+def test_after_a_broker_nothing_is_known_of_it(log_dir):
+    crash(write_unordered(log_dir))
+    broker_dies(log_dir)
+    held = hold(log_dir)
+    assert (held.clean, held.unordered) == (False, False)
+
+
 def test_a_log_that_failed_stays_dirty(log_dir):
     write(log_dir, 0).close(clean=False)
     assert not is_clean(log_dir, 0)

@@ -22,8 +22,9 @@ PARTITION_MARK = ".seglog.mark"
 
 
 class PartitionState(enum.Enum):
-    DIRTY = "dirty"         # being written, or its writer died: recover it
-    CLEAN = "clean"         # recovered and closed by us
+    DIRTY = "dirty"             # being written, or its writer died: recover it
+    UNORDERED = "unordered"     # dirty, and several batches were written without a sync in between
+    CLEAN = "clean"             # recovered and closed by us
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,9 @@ log that cannot be opened is left as it was, and a dry run tells what a real one
     closed cleanly                      index files are looked at, the log is not read (seglog.log.index_trust)
     not closed cleanly                  every batch from the recovery point on is checked, segments in parallel, and
                                         the indexes of what was checked are written anew where they differ
-    a torn tail                         damage that no whole batch follows, up to the end of the log: cut
+    a torn tail                         damage that no whole batch follows, up to the end of the log: cut. So is a hole
+                                        of bytes that never were on the disk (seglog.segment.missing_sectors), where
+                                        the crash came while several batches were not synced
     a bad middle                        any other damage: by recovery.mode an error, cut as Kafka does, or quarantined
     leader epochs, producers            seglog.log.replay
 
@@ -35,6 +37,7 @@ from seglog.log.leftovers import Leftovers, SegmentFiles, survey
 from seglog.log.producer_state import ProducerState
 from seglog.log.quarantine import put_into_quarantine
 from seglog.segment.answers import LostRange
+from seglog.segment.missing_sectors import lacks_a_sector
 from seglog.segment.recovery import MAGIC_POS, Damage, Run, SegmentCheck, check_segment, check_segments
 
 _V2 = b"\x02"
@@ -80,17 +83,18 @@ class Loaded:
 
 def load(
     fs: FileSystem, directory: Path, config: LogConfig, *,
-    clean: bool, recovery_point: int = 0, log_start_offset: int = 0, now_ms: int,
+    clean: bool, recovery_point: int = 0, log_start_offset: int = 0, unordered: bool = False, now_ms: int,
 ) -> Loaded:
     """Put the partition directory right and say what is in it. The caller holds the partition's lock.
 
     `clean`: it was closed cleanly. `recovery_point`, `log_start_offset`: of the checkpoint files, 0 where they say
-    nothing. `now_ms`: by which producers expire.
+    nothing. `unordered`: its writer left several batches unsynced at a time. `now_ms`: by which producers expire.
 
     Raises CorruptRecordError for a bad middle with recovery.mode=fail, and then has changed nothing; StorageError.
     """
     plan = plan_load(
-        directory, config, clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset
+        directory, config, clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset,
+        unordered=unordered,
     )
     return plan.apply(fs, now_ms)
 
@@ -213,7 +217,8 @@ class LoadPlan:
 
 
 def plan_load(
-    directory: Path, config: LogConfig, *, clean: bool, recovery_point: int = 0, log_start_offset: int = 0
+    directory: Path, config: LogConfig, *, clean: bool, recovery_point: int = 0, log_start_offset: int = 0,
+    unordered: bool = False,
 ) -> LoadPlan:
     """What `load` would do; reads only. Raises as it does."""
     leftovers = survey(directory)
@@ -227,7 +232,7 @@ def plan_load(
     plan.segments = [PlannedSegment(files, plan.path_of(files)) for files in leftovers.segments]
     first = _first_to_check(plan, recovery_point)
     _check(plan, first)
-    _judge(plan, plan.segments[first:])
+    _judge(plan, plan.segments[first:], recovery_point if unordered else None)
     _find_end(plan)
     return plan
 
@@ -270,8 +275,11 @@ def _check(plan: LoadPlan, first: int) -> None:
             ))
 
 
-def _judge(plan: LoadPlan, checked: list[PlannedSegment]) -> None:
-    """Decide what becomes of damage. Raises CorruptRecordError where recovery.mode=fail forbids to go on."""
+def _judge(plan: LoadPlan, checked: list[PlannedSegment], unordered_from: int | None) -> None:
+    """Decide what becomes of damage. Raises CorruptRecordError where recovery.mode=fail forbids to go on.
+
+    `unordered_from`: from that offset on the disk may have got a later batch before an earlier one; None: nowhere.
+    """
     mode = plan.config.recovery_mode
     for segment in checked:
         segment.foreign_magics = _checked(segment).foreign_magics
@@ -285,23 +293,33 @@ def _judge(plan: LoadPlan, checked: list[PlannedSegment]) -> None:
     check = _checked(checked[slot])
     is_tail = not check.has_run_behind_damage and not any(_checked(s).runs for s in checked[slot + 1 :])
     damage = check.damages[0]
-    if is_tail and not damage.is_misplaced:
+    if is_tail and (not damage.is_misplaced or _never_arrived(checked[slot], damage)):
         if mode == "quarantine":
             _quarantine_all(plan, checked[slot:])
             _cut(plan, checked[slot], tell=False)
         else:
             _cut(plan, checked[slot])
-    elif mode == "fail":
+    elif mode == "truncate":
+        _cut(plan, checked[slot])
+    elif mode == "quarantine":
+        _quarantine_all(plan, checked)
+    elif (
+        unordered_from is not None and damage.first_offset >= unordered_from
+        and checked[slot] is plan.segments[-1] and _never_arrived(checked[slot], damage)
+    ):
+        _cut(plan, checked[slot])
+    else:
         raise CorruptRecordError(
             f"{damage.reason}, and whole batches follow" if not is_tail else damage.reason,
             file=checked[slot].path, position=damage.position, offset=damage.first_offset,
             hint="`seglog recover` lists what would be lost; recovery.mode=quarantine keeps what follows, "
             "truncate cuts here as Kafka does",
         )
-    elif mode == "truncate":
-        _cut(plan, checked[slot])
-    else:
-        _quarantine_all(plan, checked)
+
+
+def _never_arrived(segment: PlannedSegment, damage: Damage) -> bool:
+    with Mapping(segment.files.log.path) as whole:
+        return lacks_a_sector(memoryview(whole), damage)
 
 
 def _cut(plan: LoadPlan, segment: PlannedSegment, *, tell: bool = True) -> None:

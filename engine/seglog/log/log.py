@@ -76,7 +76,7 @@ class Log(LogCutter):
         hold = self._hold
         loaded = load(
             self.fs, self.path, self.config, clean=hold.clean, recovery_point=hold.recovery_point or 0,
-            log_start_offset=hold.log_start_offset or 0, now_ms=now_ms,
+            log_start_offset=hold.log_start_offset or 0, unordered=hold.unordered, now_ms=now_ms,
         )
         self.recovery = loaded
         self._epoch_cache = LeaderEpochFileCache(

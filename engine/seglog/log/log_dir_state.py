@@ -98,10 +98,21 @@ class LogDirState:
         with self._turns:
             return self._kafkas_mark() is not None or self._is_clean(directory, self._taken_mark())
 
-    def make_dirty(self, directory: Path) -> None:
+    def is_unordered(self, directory: Path) -> bool:
+        """Whether a crash may have left a later batch of the partition on the disk without an earlier one."""
+        with self._turns:
+            taken = self._taken_mark() if self._kafkas_mark() is None else None
+            mark = self._partition_mark(directory) if taken is not None else None
+            return (
+                taken is not None and mark is not None
+                and mark.period == taken.period and mark.state is PartitionState.UNORDERED
+            )
+
+    def make_dirty(self, directory: Path, state: PartitionState = PartitionState.DIRTY) -> None:
         """Before the first change of a partition: its mark is set, then Kafka's is taken away, durably.
 
-        A crash in between leaves Kafka's mark, and a partition in which nothing changed yet.
+        A crash in between leaves Kafka's mark, and a partition in which nothing changed yet. Again with UNORDERED:
+        before a second batch is written while another is not synced.
         """
         with self._turns:
             self._share.check()
@@ -109,7 +120,7 @@ class LogDirState:
             taken = None if content is not None else self._taken_mark()
             if taken is None:
                 taken = self._begin_period(stood=content is not None, content=content or b"")
-            self._set_partition_mark(directory, PartitionMark(taken.period, PartitionState.DIRTY))
+            self._set_partition_mark(directory, PartitionMark(taken.period, state))
             if content is not None:
                 self._fs.unlink(self.path / names.CLEAN_SHUTDOWN)
             # Also where it was gone: who took it may have been killed before this call.
@@ -170,6 +181,13 @@ class LogDirState:
             _LOG.warning("%s: the partition is taken for unclean", error)
             return False
         return mark.state is PartitionState.CLEAN if mark.period == taken.period else taken.stood
+
+    def _partition_mark(self, directory: Path) -> PartitionMark | None:
+        """None where there is none that can be read."""
+        try:
+            return PartitionMark.read(directory / PARTITION_MARK)
+        except (FileNotFoundError, CorruptCheckpointError):
+            return None
 
     def _begin_period(self, *, stood: bool, content: bytes = b"") -> TakenMark:
         taken = TakenMark.new(stood=stood, content=content)

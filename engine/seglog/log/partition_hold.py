@@ -18,6 +18,7 @@ from seglog.fs import lock
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem
 from seglog.log.checkpoints import TopicPartition
+from seglog.log.clean_marks import PartitionState
 from seglog.log.log_dir_state import LogDirState
 
 
@@ -27,6 +28,7 @@ class PartitionHold:
     path              absolute
     created           the directory was made here
     clean             as of opening: what is on disk can be trusted; else recover before writing
+    unordered         as of opening: a crash may have left a later batch on the disk without an earlier one
     dirty             our mark stands in the partition: before_first_write() was called
     recovery_point, log_start_offset, high_watermark    what the log dir's checkpoint files say; None where they do not
     """
@@ -54,6 +56,7 @@ class PartitionHold:
             self._lock = lock.lock_partition(fs, self.path)
             try:
                 self.clean = self._log_dir.is_clean(self.path)
+                self.unordered = not self.clean and self._log_dir.is_unordered(self.path)
                 self.recovery_point = self._log_dir.offset(names.RECOVERY_POINT_CHECKPOINT, self._where)
                 self.log_start_offset = self._log_dir.offset(names.LOG_START_OFFSET_CHECKPOINT, self._where)
                 self.high_watermark = self._log_dir.offset(names.REPLICATION_CHECKPOINT, self._where)
@@ -75,6 +78,11 @@ class PartitionHold:
             self._lock.check()
             self._log_dir.make_dirty(self.path)
             self.dirty = True
+
+    def before_unordered_writes(self) -> None:
+        """Before a second batch is written while another is not synced: whoever recovers knows of it, durably."""
+        self._lock.check()
+        self._log_dir.make_dirty(self.path, PartitionState.UNORDERED)
 
     def put(
         self,

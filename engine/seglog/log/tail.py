@@ -64,6 +64,7 @@ class LogTail(LogReader):
         self._hold: PartitionHold
         self._recovery_point = 0
         self._is_changed = False                # since opening
+        self._is_unordered = False              # several batches were unsynced at a time, since opening
         self._is_epoch_due = True               # `leader_epoch` has not begun yet, or nothing was written since opening
         # Why no change is possible, as a function that makes the error; None: it is. Read without the lock first.
         self._refusal: Callable[[], SeglogError] | None = None
@@ -142,6 +143,8 @@ class LogTail(LogReader):
             active = self._roll_for(len(made), first)
         if self._is_epoch_due:
             self._begin(self.leader_epoch, first)
+        if not self._is_unordered and self._durable_offset != self._next_offset:
+            self._begin_unordered()
         try:
             active.append_batch(made, first, last, max_timestamp)
         except BaseException as error:
@@ -168,6 +171,8 @@ class LogTail(LogReader):
                 self._begin(batch.leader_epoch, batch.base_offset)
         elif self._is_epoch_due:
             self._begin(self.leader_epoch, first)
+        if not self._is_unordered and (self._durable_offset != self._next_offset or len(table) > 1):
+            self._begin_unordered()
         try:
             active = self._append_table(active, assigned, base_offset)
             for aborted in self._producers.apply(update) if update is not None else ():
@@ -202,8 +207,17 @@ class LogTail(LogReader):
 
     def _before_change(self) -> None:
         """Whoever opens the directory next must not take it for clean. Cheap from the second call on."""
-        self._hold.before_first_write()
-        self._is_changed = True
+        if not self._is_changed:
+            if self._recovery_point != (self._hold.recovery_point or 0):
+                # First, while the mark still says what it said of what was recovered.
+                self._hold.put(recovery_point=self._recovery_point)
+            self._hold.before_first_write()
+            self._is_changed = True
+
+    def _begin_unordered(self) -> None:
+        """From here on the disk may get a later batch before an earlier one: recovery has to know that (log.loader)."""
+        self._hold.before_unordered_writes()
+        self._is_unordered = True
 
     def _begin(self, epoch: int, offset: int) -> None:
         """Before the first append, and before the first one of an epoch: the marks and the epoch are on the disk."""
