@@ -89,8 +89,11 @@ class LogModel:
         return outcomes
 
     @property
-    def last_stable_offset(self):
-        return next((batch.first for batch, outcome in self._outcomes() if outcome == OPEN), self.end)
+    def last_stable_offsets(self):
+        """(least, most): a log that replays its records may have forgotten the deleted part of a transaction."""
+        undecided = [batch.first for batch, outcome in self._outcomes() if outcome == OPEN]
+        least = max(undecided[0], self.start) if undecided else self.end
+        return least, next((first for first in undecided if first >= self.start), self.end)
 
     def open_transactions(self):
         """The producers that have one."""
@@ -107,8 +110,6 @@ class LogModel:
     def records(self, start=None, stop=None, *, committed=False, control=False):
         start = self.start if start is None else max(start, self.start)
         stop = self.end if stop is None else stop
-        if committed:
-            stop = min(stop, self.last_stable_offset)
         return [
             record
             for batch, outcome in (self._outcomes() if committed else [(b, None) for b in self.batches])
