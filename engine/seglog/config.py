@@ -284,6 +284,8 @@ def parsed_settings(
     attributes = {key.name: (attribute, key) for attribute, key in known}
     values: dict[str, Any] = {}
     for given, value in settings.items():
+        if not isinstance(given, str):
+            raise InvalidConfigError(f"a key is text such as {known[0][1].name}, not {given!r}")
         name = name_of(given.strip())
         if name not in attributes:
             raise InvalidConfigError(f"no such key: {given}{_suggestion(name, attributes)}")
