@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from seglog._kernels.batch_builder import MessageSetBuilder
 from seglog._kernels.batch_encode import EncodedBatch, encode_one, encode_records
 from seglog._kernels.column_encode import encode_columns
+from seglog._kernels.growing_batch import GrowingBatch
 from seglog.clock import SystemClock
 from seglog.config import LogConfig
 from seglog.errors import (
@@ -234,6 +235,15 @@ class BatchEncoder:
         )
         self._check(made, now_ms)
         return made
+
+    def growing(self, max_bytes: int) -> GrowingBatch:
+        """A batch that records come to one by one, and that has at most `max_bytes` however badly they compress.
+
+        What the configuration refuses is for the caller to ask, of each record (`one`).
+        """
+        if self.codec is not Codec.NONE:
+            max_bytes -= max_bytes // INCOMPRESSIBLE_SHARE
+        return GrowingBatch(max_bytes, self.codec, self._compress, self.uses_log_append_time)
 
     def columns(
         self, columns: object, now_ms: int, base_offset: int = 0, batch_bytes: int | None = None

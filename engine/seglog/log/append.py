@@ -199,7 +199,7 @@ class LogAppender(LogTail):
     def _check_writable(self) -> None:
         """For before each change: that it is possible, and comes behind what lingers."""
         super()._check_writable()
-        if self._linger is not None and self._linger.records:
+        if self._linger is not None and self._linger.batch:
             self._write_lingering(self._linger)
 
     def _set_epoch(self, epoch: int) -> None:
@@ -222,9 +222,10 @@ class LogAppender(LogTail):
                 if not linger.add(key, value, headers, timestamp, now_ms):
                     self._write_lingering(linger)
                     linger.add(key, value, headers, timestamp, now_ms)
-                waiting = len(linger.records)
+                batch = linger.batch
+                waiting = len(batch)
                 offset = self._next_offset + waiting - 1
-                if linger.is_full:
+                if batch.size_bytes >= linger.full_bytes:
                     self._write_lingering(linger)
                 elif waiting == 1 and self._housekeeping is not None:
                     self._housekeeping.linger()

@@ -147,7 +147,7 @@ class Log(LogCutter):
             leader_epoch=self.leader_epoch,
             segments=len(self.segments),
             producers=len(self._producers),
-            lingering_records=len(self._linger.records) if self._linger is not None else 0,
+            lingering_records=len(self._linger.batch) if self._linger is not None else 0,
             syncs=self._commit.syncs,
             sync_seconds=self._commit.sync_seconds,
             failure=None if self._failure is None else str(self._failure),

@@ -1,0 +1,116 @@
+"""A batch that records come to one by one: what linger.ms keeps in memory.
+
+What a record says is encoded when it comes, so that nobody can change it while it waits.
+"""
+cimport cython
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free
+
+from seglog.errors import InvalidArgumentError, RecordTooLargeError
+
+from .batch_builder cimport MAX_RECORD_OVERHEAD, append_record
+from .batch_encode cimport EncodedBatch, begin_encoded
+from .batch_header cimport V2_HEADER_SIZE
+from .field cimport Field, append_headers, hold_field, release_field
+from .output cimport Output
+from .record_view cimport RecordView
+from .status cimport NO_MEMORY, OK
+
+
+@cython.final
+cdef class GrowingBatch:
+    """GrowingBatch(max_bytes, codec, compress, is_log_append_time): empty. One thread at a time.
+
+    It is not made larger than `max_bytes`, not compressed. `codec`, `compress`: as of encode_records.
+    """
+    cdef EncodedBatch made              # None: no record has come
+    cdef Output encoded_headers
+    cdef object compress
+    cdef int codec
+    cdef bint is_log_append_time
+    cdef int64_t max_bytes
+
+    def __cinit__(self, int64_t max_bytes, int codec, compress, bint is_log_append_time, /):
+        self.max_bytes = max_bytes
+        self.codec = codec
+        self.compress = compress
+        self.is_log_append_time = is_log_append_time
+
+    def __dealloc__(self):
+        free(self.encoded_headers.first)
+
+    def __len__(self):
+        """How many records wait."""
+        return 0 if self.made is None else self.made.batch.count
+
+    @property
+    def size_bytes(self):
+        """Of the records that wait, not compressed."""
+        return 0 if self.made is None else self.made.out.size - V2_HEADER_SIZE
+
+    def add(self, key, value, headers, int64_t timestamp, /):
+        """Take a record, as encode_one does. True; False where there is no room for it, and nothing has changed.
+
+        Raises TypeError, InvalidArgumentError.
+        """
+        cdef RecordView record
+        cdef Field key_field
+        cdef Field value_field
+        cdef int64_t size = MAX_RECORD_OVERHEAD
+        cdef int64_t max_timestamp
+        cdef int status
+        record.headers_size = 0
+        record.header_count = 0
+        key_field.is_exported = value_field.is_exported = False
+        if headers:
+            self.encoded_headers.size = 0
+            record.header_count = append_headers(&self.encoded_headers, headers, -1)
+            record.headers_size = <int>self.encoded_headers.size
+            record.headers = self.encoded_headers.first
+        try:
+            hold_field(&key_field, key, b"key", -1)
+            hold_field(&value_field, value, b"value", -1)
+            record.key, record.key_size = key_field.bytes, key_field.size
+            record.value, record.value_size = value_field.bytes, value_field.size
+            record.timestamp = timestamp
+            size += max(record.key_size, 0) + <int64_t>max(record.value_size, 0) + record.headers_size
+            if self.made is None:
+                if size > self.max_bytes - V2_HEADER_SIZE:
+                    return False
+                self.begin(timestamp)
+            elif size > self.max_bytes - self.made.out.size:
+                return False
+            record.offset = self.made.batch.count
+            max_timestamp = self.made.batch.max_timestamp
+            status = append_record(&self.made.out, &self.made.batch, &record, NULL)
+            if status != OK:
+                if self.made.batch.count == 0:
+                    self.made = None
+                if status == NO_MEMORY:
+                    raise MemoryError
+                raise RecordTooLargeError("a batch is larger than its 32-bit size can say")
+            self.made._note(&record, max_timestamp)
+            return True
+        finally:
+            release_field(&key_field)
+            release_field(&value_field)
+
+    cdef int begin(self, int64_t timestamp) except -1:
+        # A time of the log is not known before the batch is taken.
+        self.made = begin_encoded(
+            self.codec, self.compress, -1, 0 if self.is_log_append_time else None, -1, -1, -1, False, False, None)
+        self.made.batch.base_timestamp = timestamp
+        return 0
+
+    def take(self, int64_t base_offset, int64_t now_ms, /):
+        """What waits, as a batch of its own; nothing waits any more.
+
+        Raises InvalidArgumentError where nothing does, and what `compress` raises.
+        """
+        cdef EncodedBatch made = self.made
+        if made is None:
+            raise InvalidArgumentError("a batch of no records")
+        self.made = None
+        if self.is_log_append_time:
+            made.batch.max_timestamp = now_ms
+        return made._sealed(self.compress, base_offset)
