@@ -214,9 +214,9 @@ class ManagedAppender(ManagedReader):
                 ledger_directory(self.path, ledger_id), ledger_id, fsync=self.fsync, fs=self.fs, clock=self.clock,
                 held=True,
             )  # fmt: skip
+            self._opened[ledger_id] = ledger        # to be let go of, whatever happens
             info = LedgerInfo(ledger_id, ledger.created_ms)
             self._put_manifest(*self._manifest.ledgers, info, next_ledger_id=ledger_id + 1)
-            self._opened[ledger_id] = ledger
             self._extent = LedgerExtent(self._manifest.ledgers, ledger)
             self._trim()
         return ledger

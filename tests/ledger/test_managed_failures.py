@@ -1,0 +1,90 @@
+"""A managed ledger over a disk that fails: no index is used up, nothing acknowledged is lost, opening again goes on."""
+import errno
+import os
+import shutil
+
+import pytest
+
+from seglog.clock import ManualClock
+from seglog.errors import LogFailedError, StorageError
+from seglog.fs.files import OsFileSystem
+from seglog.ledger.managed_ledger import ManagedLedger
+from support.faultfs import FailingFs
+from support.topic_program import CONFIG, Promise, TopicProgram, check_after, run
+from support.topics import batch, message, numbers
+
+TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
+
+
+@pytest.mark.parametrize(
+    ("number", "short"), [(errno.EIO, False), (errno.ENOSPC, True)], ids=["EIO", "ENOSPC after half of a write"]
+)
+@pytest.mark.parametrize("seed", [0, 5])
+def test_an_error_at_any_call_loses_nothing_that_was_acknowledged(tmp_path, number, short, seed):
+    promises, added = [], {}
+
+    def promise(program):
+        promises.append(Promise.of(program))
+        added.update(program.entries)
+
+    count = FailingFs(OsFileSystem())
+    run(TopicProgram(tmp_path / "whole", count, promise), seed)
+    for k in range(number % 17, len(count.calls), 1 if TORTURE else 17):
+        path, kept = tmp_path / f"{k}", []
+        fs = FailingFs(OsFileSystem(), fail_at=k, error=number, once=True, short=short)
+        program = met = None
+        try:
+            program = TopicProgram(path, fs, lambda program, kept=kept: kept.append(Promise.of(program)))
+            run(program, seed)
+        except StorageError as error:
+            met = error.errno
+        assert met in (None, number)
+        last = kept[-1] if kept else Promise({}, {}, -1)
+        following = promises[len(kept)] if len(kept) < len(promises) else last
+        if program is not None and not program.topic.closed:
+            assert last.last_index <= program.topic.last_index <= following.last_index
+            assert last.entries.keys() & following.entries.keys() <= {entry.position for entry in program.topic}
+            program.topic.close()
+        check_after(path, last, following, added)
+        shutil.rmtree(path)
+
+
+@pytest.mark.parametrize("what", ["write", "sync_data"])
+def test_the_index_is_rolled_back_when_an_add_fails(tmp_path, what):
+    calls = FailingFs(OsFileSystem())
+    config = {"brokerEntryMetadataInterceptors": "index"}
+    with ManagedLedger(tmp_path / "a", config=config, fs=calls) as topic:
+        topic.add_entry(batch(0, 3))
+        done = len(calls.calls)
+        topic.add_entry(batch(1, 3))
+        names = [str(call) for call in calls.calls[done:]]
+    k = done + next(n for n, name in enumerate(names) if what.split("_")[0] in name)
+    fs = FailingFs(OsFileSystem(), fail_at=k, error=errno.ENOSPC, once=True)
+    topic = ManagedLedger(tmp_path / "b", config=config, fs=fs)
+    topic.add_entry(batch(0, 3))
+    with pytest.raises(LogFailedError):
+        topic.add_entry(batch(1, 3))
+    assert topic.last_index == 2
+    for call in (lambda: topic.add_entry(batch(1, 3)), topic.roll, topic.flush, lambda: topic.update_properties({})):
+        with pytest.raises(LogFailedError):
+            call()
+    assert numbers(topic) == [0]
+    topic.close()
+    with ManagedLedger(tmp_path / "b", config=config) as topic:
+        found = topic.entry_count       # the write may have come to the disk, whatever the sync said
+        topic.add_entry(batch(2, 3))
+        assert [entry.index for entry in topic] == [2, 5, 8][: found + 1]
+
+
+def test_a_cursor_of_a_failed_managed_ledger_can_be_read_and_not_moved(tmp_path):
+    config = CONFIG | {"managedLedgerDefaultMarkDeleteRateLimit": 0}
+    topic = ManagedLedger(tmp_path / "orders", config=config, clock=ManualClock())
+    topic.add_entries(message(n) for n in range(3))
+    cursor = topic.open_cursor("one", "earliest")
+    topic._fail_unless_refused(KeyboardInterrupt())
+    assert numbers(cursor.read()) == [0, 1, 2]
+    with pytest.raises(LogFailedError, match="KeyboardInterrupt"):
+        cursor.mark_delete(topic.last_position)
+    topic.close()
+    with ManagedLedger(tmp_path / "orders") as topic:
+        assert topic.cursors["one"].backlog() == 3
