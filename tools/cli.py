@@ -140,7 +140,8 @@ def cli() -> None:
     """Read, verify and convert the partition directories of a Kafka broker, without the broker.
 
     PATH is a partition directory (orders-0), one of its .log files, or the log dir above them.
-    Nothing is changed but by `convert`, which writes new directories, and `index rebuild`.
+    Nothing is changed but by `convert`, which writes new directories (with --in-place in the place of the old),
+    `recover` where asked, and `index rebuild`.
     """
 
 

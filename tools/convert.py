@@ -9,7 +9,7 @@ from typing import Self
 
 import click
 
-from seglog.errors import InvalidArgumentError, NotALogError
+from seglog.errors import InvalidArgumentError, LogLockedError, NotALogError, SeglogError
 from seglog.format import names
 from seglog.format.compression import Codec
 from seglog.fs.aside import write_atomically
@@ -18,8 +18,9 @@ from seglog.upkeep.conversion_inputs import finished
 from seglog.upkeep.conversion_profile import Aborted
 from seglog.upkeep.conversion_report import PartitionRow, report_json
 from seglog.upkeep.directory_conversion import Options, plan_conversion
-from seglog.upkeep.log_dir_conversion import convert_log_dir
-from seglog.upkeep.proof import PROOF_FILE
+from seglog.upkeep.in_place import has_journal, is_converted, plan_in_place, roll_back
+from seglog.upkeep.log_dir_conversion import convert_log_dir, convert_log_dir_in_place, partitions_in
+from seglog.upkeep.proof import PROOF_FILE, Proof
 from seglog.upkeep.throttle import Throttle
 
 from . import report
@@ -53,6 +54,12 @@ from .options import PATH, SizeType, TimeType, config_option, json_option, progr
               help="Of a log dir, only the topics that match. Repeat for more.")
 @click.option("--resume", is_flag=True,
               help="Leave alone what an earlier run has done, unless its source has changed since.")
+@click.option("--in-place", is_flag=True,
+              help="Let the result take the place of SRC, in one step; --backup says where SRC goes on.")
+@click.option("--backup", metavar="DIR", type=PATH,
+              help="Where the old partition directories go on under their names: on the same file system, not in the "
+              "log dir.")
+@click.option("--rollback", is_flag=True, help="Undo --in-place: put back what is in --backup.")
 @config_option
 @progress_option
 @json_option
@@ -70,6 +77,9 @@ def command(
     proof_file: Path | None,
     topics: Sequence[str],
     resume: bool,
+    in_place: bool,
+    backup: Path | None,
+    rollback: bool,
     settings: Sequence[tuple[str, str]],
     no_progress: bool,
     as_json: bool,
@@ -79,8 +89,9 @@ def command(
 
     Without DST a dry run: the plan, the size to expect, and what an older format has no place for. Offsets, keys,
     values, timestamps and headers stay; each compressed batch and each bare message becomes one v2 batch, as Kafka 4
-    treats old data, so that replicas stay alike. SRC is never changed. A target comes into being whole, after its files
-    were read again and proven equal. In a log dir a partition that fails is reported, and the others go on: status 7.
+    treats old data, so that replicas stay alike. A target comes into being whole, after its files were read again and
+    proven equal. SRC is changed only by --in-place, and then exchanged with the result in one step. In a log dir a
+    partition that fails is reported, and the others go on: status 7.
     """
     version = to.lower().removeprefix("v")
     if version not in ("0", "1", "2"):
@@ -93,23 +104,38 @@ def command(
     is_partition = not src.is_dir() or bool(names.log_files(src))
     if is_partition and topics:
         raise click.UsageError("--topic chooses partitions of a log dir, and SRC is one partition")
-    if proof_file is not None and (dst is None or not is_partition):
+    if in_place and rollback:
+        raise click.UsageError("--in-place and --rollback are there and back: one of them")
+    if (backup is not None) != (in_place or rollback):
+        raise click.UsageError("--backup belongs to --in-place and --rollback, and they need it")
+    if dst is not None and backup is not None:
+        raise click.UsageError("DST is a new directory: not together with --in-place and --rollback")
+    if proof_file is not None and ((dst is None and not in_place) or not is_partition):
         raise click.UsageError("--proof needs DST, and one partition: of many, each has its own beside it")
-    if resume and dst is None:
+    if resume and dst is None and not in_place:
         raise click.UsageError("--resume needs DST: a dry run leaves nothing to go on with")
+    if rollback and backup is not None:
+        return _roll_back([src] if is_partition else partitions_in(src, topics), backup, as_json=as_json)
     for file in filter(None, (proof_file, report_file)):
         _check_output_file(file, src)
+    rows = []
     with _Watch(Throttle(throttle_bytes), enabled=not no_progress) as watch:
         if is_partition:
-            rows = [_convert_partition(src, dst, options, watch, proof_file, resume=resume, as_json=as_json)]
+            rows.append(_convert_partition(
+                src, dst, backup, options, watch, proof_file, resume=resume, as_json=as_json
+            ))
         else:
-            rows = []
-            for row in convert_log_dir(src, dst, options, topics=topics, resume=resume, watch=watch):
+            found = (
+                convert_log_dir(src, dst, options, topics=topics, resume=resume, watch=watch) if backup is None
+                else convert_log_dir_in_place(src, backup, options, topics=topics, resume=resume, watch=watch)
+            )
+            for row in found:
                 rows.append(row)
                 if as_json:
                     print_row(row)
     if report_file is not None:
-        text = report_json(Path(os.path.abspath(src)), dst and Path(os.path.abspath(dst)), options.to, rows)
+        source, target = Path(os.path.abspath(src)), Path(os.path.abspath(dst)) if dst is not None else None
+        text = report_json(source, source if in_place else target, options.to, rows)
         write_atomically(OsFileSystem(), report_file, text)
     if is_partition:
         return 0
@@ -120,32 +146,69 @@ def command(
     return report.PARTIAL if any(row.status == "failed" for row in rows) else 0
 
 
+def _roll_back(partitions: Sequence[Path], backup: Path, *, as_json: bool) -> int:
+    """Each by itself. Of a log dir those that were converted; the others stay as they are."""
+    converted = [partition for partition in partitions if has_journal(partition, backup)]
+    status = 0
+    for partition in converted or partitions[:1]:       # without any, the first one says so
+        try:
+            roll_back(partition, backup)
+        except SeglogError as error:
+            if len(converted) <= 1 or isinstance(error, LogLockedError):
+                raise
+            report.show_error(error, "seglog convert", as_json=as_json)
+            status = report.PARTIAL
+            continue
+        if as_json:
+            report.print_json("rolled_back", partition=partition.name)
+        else:
+            print(f"{report.printable(str(partition))} is again what it was before it was converted")
+    return status
+
+
 def _convert_partition(
-    src: Path, dst: Path | None, options: Options, watch: "_Watch", proof_file: Path | None, *,
+    src: Path, dst: Path | None, backup: Path | None, options: Options, watch: "_Watch", proof_file: Path | None, *,
     resume: bool, as_json: bool,
 ) -> PartitionRow:
     began_s = time.monotonic()
-    proof = finished(src, dst, options.profile(), options.log_config()) if dst is not None and resume else None
-    if dst is not None and proof is not None:
-        row = PartitionRow.of_proof(Path(os.path.abspath(src)), dst, proof)
+    source = Path(os.path.abspath(src))
+    if resume and (done := _done(source, dst, backup, options)):
         if as_json:
-            print_row(row)
+            print_row(done)
         else:
-            print(f"{report.printable(str(dst))} was made from this source with these options: nothing to do")
-        return row
-    plan = plan_conversion(src, dst, options, replace=resume, progress=watch("reading", src.name))
-    result = None if dst is None else plan.run(watch("converting", src.name))
+            print(f"{report.printable(str(dst or src))} was converted by an earlier run: nothing to do")
+        return done
+    reading = watch("reading", source.name)
+    if backup is None:
+        plan = plan_conversion(src, dst, options, replace=resume, progress=reading)
+    else:
+        plan = plan_in_place(src, backup, options, progress=reading)
+    result = None if plan.target is None else plan.run(watch("converting", source.name))
     watch.close()
     if result is not None and proof_file is not None:
         write_atomically(OsFileSystem(), proof_file, result.proof.to_json())
     if as_json:
         print_json(plan, result)
-    elif result is None or dst is None:
+    elif result is None:
         print("\n".join(plan_text(plan, src)))
     else:
-        print("\n".join(result_text(result, src, dst)))
+        print("\n".join(result_text(result, src, dst or src)))
+        if backup is not None:
+            kept = report.printable(str(backup / source.name))
+            print(f"what was there is {kept}; --rollback puts it back, and once it is removed there is no way back")
     seconds = time.monotonic() - began_s
     return PartitionRow.of_plan(plan, seconds) if result is None else PartitionRow.of_result(result, seconds)
+
+
+def _done(source: Path, dst: Path | None, backup: Path | None, options: Options) -> PartitionRow | None:
+    """The row of what an earlier run has done; None where it has not, or the source has changed since."""
+    if backup is not None:
+        if not is_converted(source, backup):
+            return None
+        return PartitionRow.of_proof(backup / source.name, source, Proof.read(source / PROOF_FILE))
+    assert dst is not None
+    proof = finished(source, dst, options.profile(), options.log_config())
+    return None if proof is None else PartitionRow.of_proof(source, dst, proof)
 
 
 class _Watch:

@@ -38,7 +38,8 @@ from seglog.spark.segment_task import convert_task
 from seglog.spark.store import LocalStore
 from seglog.spark.workplace import Workplace
 from seglog.upkeep.conversion_report import PartitionRow, report_json
-from seglog.upkeep.directory_conversion import convert
+from seglog.upkeep.directory_conversion import Options, convert
+from seglog.upkeep.in_place import plan_in_place
 from seglog.upkeep.recover import recover
 from support.golden import unpack
 from support.hexwalk import HexWalk, readable
@@ -419,6 +420,19 @@ def _wrapped(line):
     return [line[n : n + 110] for n in range(0, len(line), 110)]
 
 
+def exchange_journal():
+    name = "v1-none-ct-k391"
+    source = unpack("kafka") / "cases" / name / f"{name}-0"
+    with tempfile.TemporaryDirectory() as disk:
+        shutil.copytree(source, Path(disk) / "logs/orders-0")
+        plan_in_place(Path(disk) / "logs/orders-0", Path(disk) / "backups", Options()).run()
+        text = (Path(disk) / "backups/orders-0.seglog-exchange").read_text()
+    body = json.loads(text)
+    text = text.replace(body["proof"], "0123456789abcdef" * 4).replace(f'{body["crc32c"]}', "1234567890")
+    note = "in place; `proof` and checksum are made up"
+    return block(f"kafka.tar.gz: cases/{name}/{name}-0", text.splitlines(), note)
+
+
 def quarantine():
     name = "v2-none-ct-k411--flip-earlier-seg"
     damaged = unpack("kafka") / "corrupt" / name / f"{name}-0"
@@ -508,6 +522,7 @@ EXAMPLES = {
     "leader_epoch_checkpoint.md": {"leader-epochs": leader_epochs},
     "partition_metadata.md": {"partition-metadata": partition_metadata},
     "conversion_proof.md": {"conversion-proof": conversion_proof},
+    "exchange_journal.md": {"exchange-journal": exchange_journal},
     "conversion_report.md": {"conversion-report": conversion_report},
     "spark_workplace.md": {"workplace": workplace},
     "clean_marks.md": {"clean-marks": clean_marks},

@@ -347,3 +347,46 @@ def test_a_partition_that_is_done_is_left_alone(source, target):
     assert (line["type"], line["status"]) == ("partition", "skipped")
     seglog("convert", source, target, status=2)
     assert seglog_json("convert", source, target, "--resume", "--codec", "gzip")[-1]["proven"]
+
+
+# --- in place --------------------------------------------------------------------------------------
+
+
+def test_in_place_and_back(source, tmp_path):
+    before = contents(source)
+    place = ["--in-place", "--backup", tmp_path / "backups"]
+    text = seglog("convert", source, *place).stdout
+    assert "--rollback puts it back" in text
+    assert {b["magic"] for b in seglog_json("dump", "--batches", source)} == {2}
+    assert contents(tmp_path / "backups/orders-0") == before
+    assert "nothing to do" in seglog("convert", source, *place, "--resume").stdout
+    assert "a backup of this partition is there" in seglog("convert", source, *place, status=2).stderr
+    assert "again what it was" in seglog("convert", source, "--rollback", *place[1:]).stdout
+    assert contents(source) == before
+    assert "no conversion in place" in seglog("convert", source, "--rollback", *place[1:], status=2).stderr
+
+
+def test_a_log_dir_in_place_and_back(logs, tmp_path):
+    before = {path: contents(path) for path in sorted(logs.iterdir())}
+    place = ["--in-place", "--backup", tmp_path / "backups"]
+    rows = seglog_json("convert", logs, *place, "--topic", "orders")
+    assert rows[-1]["converted"] == 3
+    assert seglog_json("convert", logs, *place, "--resume")[-1]["skipped"] == 3
+    assert not [f for line in seglog_json("verify", logs) if line["type"] == "finding" for f in line]
+    log = max((logs / "orders-1").glob("*.log"))
+    log.write_bytes(log.read_bytes() + b"more")
+    result = seglog("convert", logs, "--rollback", *place[1:], status=7)
+    assert result.stdout.count("again what it was") == 2
+    assert "written to since" in result.stderr
+    for name in ("orders-0", "orders-2"):
+        assert contents(logs / name) == before[logs / name]
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--in-place"], ["--rollback"], ["--backup", "b"], ["--in-place", "--rollback", "--backup", "b"],
+              ["made-0", "--in-place", "--backup", "b"]]
+)
+def test_in_place_wants_a_backup_and_nothing_else(source, wrong):
+    before = contents(source)
+    assert "[usage]" in seglog("convert", source, *wrong, status=2).stderr
+    assert contents(source) == before

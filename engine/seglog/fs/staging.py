@@ -92,7 +92,7 @@ class Staging:
         Raises InvalidArgumentError where the target exists.
         """
         target = _free(target)
-        path = target.parent / f"{target.name}.{_token()}.seglog-staging"
+        path = _beside_name(target)
         fs.mkdir(path)
         return cls(fs, path, target)
 
@@ -143,7 +143,7 @@ class Staging:
 
     def discard(self) -> None:
         """Remove what was built. Nothing after publish(). May be called twice."""
-        if self._published or self._discarded:
+        if self._published or self._discarded or not os.path.lexists(self.path):
             return
         for file in self._files.values():
             file.close()
@@ -214,6 +214,43 @@ def remove_partition(fs: FileSystem, path: AnyPath) -> None:
     _remove_tree(fs, gone)
 
 
+def beside_leftovers(target: AnyPath) -> list[Path]:
+    """What killed runs left of stagings that were made with Staging.beside for `target`."""
+    target = Path(os.path.abspath(target))
+    with refusals("list", target.parent):
+        found = [match for name in os.listdir(target.parent) if (match := _BESIDE.fullmatch(name))]
+    return [target.parent / match[0] for match in found if match["of"] == target.name]
+
+
+def remove_beside_leftovers(fs: FileSystem, target: AnyPath) -> None:
+    """Remove them. The caller holds the lock that guards the directory of `target`."""
+    for path in beside_leftovers(target):
+        _remove_tree(fs, path)
+
+
+def remove_directory(fs: FileSystem, path: AnyPath) -> None:
+    """Take away a directory that was a staging once. It gets such a name again first: a crash leaves a leftover."""
+    path = Path(os.path.abspath(path))
+    scratch = _beside_name(path)
+    fs.rename(path, scratch)
+    fs.sync_directory(path.parent)
+    _remove_tree(fs, scratch)
+
+
+def can_exchange(fs: FileSystem, path: AnyPath, log_dir: AnyPath) -> None:
+    """Exchange the empty directory `path` with one in a log dir, and back. Raises StorageError where that cannot be.
+
+    Only doing it tells: equal devices do not, since bind mounts refuse renames, too.
+    """
+    probe = Path(os.path.abspath(log_dir)) / _inside_name("probe-0", _token())
+    fs.mkdir(probe)
+    try:
+        fs.exchange(path, probe)
+        fs.exchange(path, probe)
+    finally:
+        fs.rmdir(probe)
+
+
 def _free(target: AnyPath) -> Path:
     """The absolute path of `target`, of which there is nothing yet."""
     target = Path(os.path.abspath(target))
@@ -226,6 +263,10 @@ def _free(target: AnyPath) -> Path:
 
 def _token() -> str:
     return _OURS + secrets.token_hex((_HEX_DIGITS - len(_OURS)) // 2)
+
+
+def _beside_name(target: Path) -> Path:
+    return target.parent / f"{target.name}.{_token()}.seglog-staging"
 
 
 def _inside_name(partition: str, token: str) -> str:

@@ -146,7 +146,7 @@ def run(plan: Plan, progress: Progress | None = None) -> Result:
 
 def build(plan: Plan, source: Partition, staging: Staging, progress: Progress | None) -> Result:
     """Fill the staging of a plan, and prove what is in it. The caller holds the locks, and publishes."""
-    return _Conversion(plan, source, staging.target, staging, progress).run()
+    return _Conversion(plan, source, plan.target or staging.target, staging, progress).run()
 
 
 # --- what may be converted to where ----------------------------------------------------------------

@@ -19,6 +19,8 @@ from seglog.upkeep.conversion_inputs import finished
 from seglog.upkeep.conversion_plan import Progress
 from seglog.upkeep.conversion_report import PartitionRow
 from seglog.upkeep.directory_conversion import AnyPath, Options, plan_conversion, refuse_locked
+from seglog.upkeep.in_place import is_converted, plan_in_place
+from seglog.upkeep.proof import PROOF_FILE, Proof
 from seglog.upkeep.target_log_dir import carry_offsets, make_log_dir, tell_log_dir
 
 Watch = Callable[[str, str], Progress]
@@ -74,6 +76,54 @@ def partitions_in(log_dir: Path, topics: Iterable[str] = ()) -> list[Path]:
     ]
 
 
+def convert_log_dir_in_place(
+    src: AnyPath,
+    backup: AnyPath,
+    options: Options,
+    *,
+    topics: Iterable[str] = (),
+    resume: bool = False,
+    watch: Watch | None = None,
+    fs: FileSystem | None = None,
+) -> Iterator[PartitionRow]:
+    """Convert partitions of the log dir `src` where they lie (in_place.plan_in_place); a row each.
+
+    `resume`: one that was converted, and whose backup is there, is left alone. Raises as convert_log_dir.
+    """
+    progress: Watch = watch or _unwatched
+
+    def convert(partition: Path, began_s: float) -> PartitionRow:
+        if resume and is_converted(partition, backup, fs=fs):
+            before = Path(backup) / partition.name
+            return PartitionRow.of_proof(before, partition, Proof.read(partition / PROOF_FILE))
+        plan = plan_in_place(partition, backup, options, progress=progress("reading", partition.name), fs=fs)
+        result = plan.run(progress("converting", partition.name))
+        return PartitionRow.of_result(result, time.monotonic() - began_s)
+
+    yield from _each(partitions_in(Path(os.path.abspath(src)), topics), convert)
+
+
+def _unwatched(phase: str, partition: str) -> Progress:
+    return lambda done, total: None
+
+
+def _each(partitions: list[Path], convert: Callable[[Path, float], PartitionRow]) -> Iterator[PartitionRow]:
+    """A row of each; what stops one stops no other."""
+    for partition in partitions:
+        began_s = time.monotonic()
+        try:
+            row = convert(partition, began_s)
+        except LogLockedError:
+            raise       # of the log dir: so of all that follow
+        except SeglogError as error:
+            row = PartitionRow.of_error(partition.name, error, time.monotonic() - began_s)
+        except OSError as error:
+            row = PartitionRow.of_error(
+                partition.name, storage_error(error, "read", partition), time.monotonic() - began_s
+            )
+        yield row
+
+
 class _LogDirConversion:
     def __init__(
         self, source: Path, dst: AnyPath | None, options: Options, watch: Watch | None, fs: FileSystem
@@ -82,24 +132,14 @@ class _LogDirConversion:
         self._target = None if dst is None else _checked_log_dir(source, Path(os.path.abspath(dst)))
         self._options = options
         self._profile, self._config = options.profile(), options.log_config()
-        self._watch: Watch = watch or (lambda phase, partition: lambda done, total: None)
+        self._watch: Watch = watch or _unwatched
         self._fs = fs
 
     def run(self, partitions: list[Path], *, resume: bool) -> Iterator[PartitionRow]:
         if self._target is not None:
             refuse_locked(partitions[0])
             make_log_dir(self._fs, self.source, self._target)
-        for partition in partitions:
-            began_s = time.monotonic()
-            try:
-                yield self._convert(partition, began_s, resume=resume)
-            except LogLockedError:
-                raise       # of the log dir: so of all that follow
-            except SeglogError as error:
-                yield PartitionRow.of_error(partition.name, error, time.monotonic() - began_s)
-            except OSError as error:
-                refusal = storage_error(error, "read", partition)
-                yield PartitionRow.of_error(partition.name, refusal, time.monotonic() - began_s)
+        yield from _each(partitions, lambda partition, began_s: self._convert(partition, began_s, resume=resume))
 
     def _convert(self, source: Path, began_s: float, *, resume: bool) -> PartitionRow:
         log_dir = self._target

@@ -45,6 +45,18 @@ def tell_log_dir(fs: FileSystem, target: Path, partition: str) -> None:
         state.make_clean(target / partition)
 
 
+def lower_offsets(fs: FileSystem, log_dir: Path, partition: str, end_offset: int) -> None:
+    """The partition ends at `end_offset` now: no line of it lies behind that."""
+    parsed = names.parse_partition_dir(partition)
+    assert parsed is not None
+    where = (parsed.topic, parsed.partition)
+    with LogDirState(fs, log_dir) as state:
+        for checkpoint in names.OFFSET_CHECKPOINTS:
+            offset = state.offset(checkpoint, where)
+            if offset is not None and offset > end_offset:
+                state.put_offset(checkpoint, where, end_offset)
+
+
 def forget_offsets(fs: FileSystem, target: Path, partition: str) -> None:
     """The partition is gone from the log dir `target`, and so are its lines."""
     parsed = names.parse_partition_dir(partition)
