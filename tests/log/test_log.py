@@ -221,6 +221,19 @@ def test_an_append_of_more_batches_than_the_index_has_room_for_begins_a_segment(
         assert (follow(1), log.log_end_offset) == (12, 13)
 
 
+def test_batches_that_lie_too_far_apart_for_a_segment_are_refused_together_and_taken_one_by_one(path):
+    offsets = [5, 2**31 + 4, 2**32 + 4]
+    one, two, three = (seglog.build_batch([(None, b"v")], base_offset=o, leader_epoch=9) for o in offsets)
+    with seglog.open(path) as log:
+        with pytest.raises(InvalidArgumentError, match="no segment holds batches from offset 5 to 4294967300"):
+            log.append_batch(one + two + three, assign_offsets=False)
+        assert (log.log_end_offset, segment_bases(path), epochs_of(log)) == (0, [0], [])
+        log.append_batch(one + two, assign_offsets=False)
+        log.append_batch(three, assign_offsets=False)
+        assert [record.offset for record in log.read()] == offsets
+        assert segment_bases(path) == [0, 5, 2**32 + 4]
+
+
 # --- cutting ---------------------------------------------------------------------------------------
 
 

@@ -28,7 +28,7 @@ from seglog.log.reader import LogReader
 from seglog.segment.appender import SegmentAppender
 from seglog.segment.group_commit import GroupCommit
 from seglog.segment.published import End, PublishedEnd
-from seglog.segment.roll import new_base_offset, segment_jitter_ms
+from seglog.segment.roll import RELATIVE_OFFSET_MAX, new_base_offset, segment_jitter_ms
 from seglog.segment.segment import Segment
 
 _LOG = logging.getLogger(__name__)
@@ -160,6 +160,11 @@ class LogTail(LogReader):
     def _write_assigned(self, assigned: Assigned, origin: Origin, now_ms: int, update: Update | None) -> None:
         """Batches that were checked, and what their producers will remember of them."""
         first, last, table = assigned.first_offset, assigned.last_offset, assigned.table
+        if last - first > RELATIVE_OFFSET_MAX:
+            raise InvalidArgumentError(
+                f"no segment holds batches from offset {first} to {last}", file=self.path,
+                hint="append those behind the hole in a call of their own",
+            )
         size = len(assigned.raw)
         active = self._active
         follows = origin is Origin.REPLICATION and table[0].magic < 2
