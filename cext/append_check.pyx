@@ -79,24 +79,29 @@ cdef struct Findings:
 
 # --- records ---------------------------------------------------------------------------------
 
+cdef inline int check_time(const Rules* rules, int64_t now_ms, int64_t timestamp) noexcept nogil:
+    if timestamp == -1:
+        return OK
+    if timestamp < -1:
+        return NEGATIVE_TIME
+    if not rules.is_log_append_time:
+        # Both are at least 0, so no difference overflows.
+        if now_ms - timestamp > rules.before_max_ms:
+            return TOO_EARLY
+        if timestamp - now_ms > rules.after_max_ms:
+            return TOO_LATE
+    return OK
+
+
 cdef inline int check_record(
     const Rules* rules, int64_t now_ms, const RecordView* record, Findings* found
 ) noexcept nogil:
     found.timestamp = record.timestamp
     if rules.is_compacted and record.key_size < 0:
         return NO_KEY
-    if record.timestamp != -1:
-        if record.timestamp < -1:
-            return NEGATIVE_TIME
-        if not rules.is_log_append_time:
-            # Both are at least 0, so no difference overflows.
-            if now_ms - record.timestamp > rules.before_max_ms:
-                return TOO_EARLY
-            if record.timestamp - now_ms > rules.after_max_ms:
-                return TOO_LATE
-        if record.timestamp > found.max_timestamp:
-            found.max_timestamp = record.timestamp
-    return OK
+    if record.timestamp > found.max_timestamp:
+        found.max_timestamp = record.timestamp
+    return check_time(rules, now_ms, record.timestamp)
 
 
 cdef int check_v2_records(
@@ -245,7 +250,7 @@ cdef class AppendCheck:
         found.count = 0
         found.max_timestamp = -1
         found.is_sequential = True
-        self.check_total(table)
+        self.check_total(table.end)
         status = self.check_headers(table, is_coordinator, &i)
         if status == OK:
             if row.magic == 2 or codec != CODEC_NONE:
@@ -288,7 +293,7 @@ cdef class AppendCheck:
         cdef BatchTable table = scanned(raw if type(raw) is bytes else copy_of(raw), self.decompress)
         cdef Py_ssize_t i = 0
         cdef int status
-        self.check_total(table)
+        self.check_total(table.end)
         with nogil:
             status = check_order(table, next_offset, &i)
         if status == OFFSET_BEHIND:
@@ -308,13 +313,30 @@ cdef class AppendCheck:
         cdef BatchTable table = scan(Window(raw), decompress=self.decompress)
         cdef Py_ssize_t i
         cdef Assigned assigned
-        self.check_total(table)
+        self.check_total(table.end)
         for i in range(table.n):
             if table.rows[i].size_bytes > self.rules.max_batch_bytes:
                 self.refuse(TOO_LARGE, table, i, 0, NULL)
         assigned = assigned_of(table, count, is_ours=True, rebuilt=True)
         assigned.first_offset = first_offset
         return assigned
+
+    def check_encoded(
+        self, int64_t size_bytes, int64_t min_timestamp, int64_t max_timestamp, bint has_null_key, int64_t now_ms
+    ):
+        """Of a batch that was made of records here: its size, and what its records are; -1: none has a time."""
+        cdef int status
+        if has_null_key and self.rules.is_compacted:
+            self.refuse_record(NO_KEY, "a record", -1, now_ms, None)
+        status = check_time(&self.rules, now_ms, min_timestamp)
+        if status != OK:
+            self.refuse_record(status, "a record", min_timestamp, now_ms, None)
+        status = check_time(&self.rules, now_ms, max_timestamp)
+        if status != OK:
+            self.refuse_record(status, "a record", max_timestamp, now_ms, None)
+        if size_bytes > self.rules.max_batch_bytes:
+            self.refuse_size(size_bytes, None)
+        self.check_total(size_bytes)
 
     cdef int check_headers(self, BatchTable table, bint is_coordinator, Py_ssize_t* at) noexcept:
         cdef const BatchHeader* row = table.rows
@@ -337,10 +359,10 @@ cdef class AppendCheck:
             found.count += 1
         return OK
 
-    cdef int check_total(self, BatchTable table) except -1:
-        if table.end > self.rules.max_bytes:
+    cdef int check_total(self, int64_t size_bytes) except -1:
+        if size_bytes > self.rules.max_bytes:
             raise RecordTooLargeError(
-                f"an append of {table.end} bytes is larger than a segment: segment.bytes = {self.rules.max_bytes}",
+                f"an append of {size_bytes} bytes is larger than a segment: segment.bytes = {self.rules.max_bytes}",
                 hint="append in smaller pieces, or raise segment.bytes",
             )
         return 0
@@ -351,26 +373,14 @@ cdef class AppendCheck:
         if status < 0:
             raise_status(status, row.position, -1, None, where if status != BAD_CODEC else f"{codec_of(row)}")
         if status == TOO_LARGE:
-            raise RecordTooLargeError(
-                f"a batch of {row.size_bytes} bytes is larger than max.message.bytes = {self.rules.max_batch_bytes}",
-                position=row.position, hint="send smaller batches, or raise max.message.bytes",
-            )
+            self.refuse_size(row.size_bytes, row.position)
+        if status in (NEGATIVE_TIME, TOO_EARLY, TOO_LATE, NO_KEY):
+            self.refuse_record(status, where, found.timestamp, now_ms, row.position)
         if status == APPEND_TIME:
             raise InvalidTimestampError(
                 f"batch {i} has the timestamp type LogAppendTime, which is the log's to give", position=row.position,
                 hint="build the batch with CreateTime",
             )
-        if status == NEGATIVE_TIME:
-            raise InvalidTimestampError(
-                f"{where} has the timestamp {found.timestamp}: times begin at 0, and -1 is none", position=row.position)
-        if status == TOO_EARLY:
-            raise InvalidTimestampError(
-                f"{where} has the timestamp {found.timestamp}, {now_ms - found.timestamp} ms before the clock: "
-                f"message.timestamp.before.max.ms = {self.rules.before_max_ms}", position=row.position)
-        if status == TOO_LATE:
-            raise InvalidTimestampError(
-                f"{where} has the timestamp {found.timestamp}, {found.timestamp - now_ms} ms after the clock: "
-                f"message.timestamp.after.max.ms = {self.rules.after_max_ms}", position=row.position)
         if status == MIXED_MAGIC:
             why = f"batch {i} has format v{row.magic} and the first one v{table.rows[0].magic}"
         elif status == SEVERAL_BATCHES:
@@ -383,11 +393,31 @@ cdef class AppendCheck:
             why = f"sequence {row.base_sequence} of producer {row.producer_id}"
         elif status == NO_PRODUCER:
             why = f"producer {row.producer_id} with epoch {row.producer_epoch}"
-        elif status == RELATIVE_OFFSET:
-            why = f"{where} has the relative offset {found.relative_offset}"
         else:
-            why = f"{where} has no key, and the log is compacted"
+            why = f"{where} has the relative offset {found.relative_offset}"
         raise InvalidRecordError(why, position=row.position)
+
+    cdef int refuse_size(self, int64_t size_bytes, object position) except -1:
+        raise RecordTooLargeError(
+            f"a batch of {size_bytes} bytes is larger than max.message.bytes = {self.rules.max_batch_bytes}",
+            position=position, hint="send smaller batches, or raise max.message.bytes",
+        )
+
+    cdef int refuse_record(self, int status, str where, int64_t timestamp, int64_t now_ms, object position) except -1:
+        if status == NO_KEY:
+            raise InvalidRecordError(
+                f"{where} has no key, and the log is compacted", position=position,
+                hint="give each record a key: cleanup.policy compacts by keys; seglog.build_batch makes such batches",
+            )
+        if status == NEGATIVE_TIME:
+            why = "times begin at 0, and -1 is none"
+        elif status == TOO_EARLY:
+            why = (f"{now_ms - timestamp} ms before the clock, {now_ms}: "
+                   f"message.timestamp.before.max.ms = {self.rules.before_max_ms}")
+        else:
+            why = (f"{timestamp - now_ms} ms after the clock, {now_ms}: "
+                   f"message.timestamp.after.max.ms = {self.rules.after_max_ms}")
+        raise InvalidTimestampError(f"{where} has the timestamp {timestamp}: {why}", position=position)
 
 
 cdef bytes copy_of(object raw):

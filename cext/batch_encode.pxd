@@ -9,16 +9,13 @@ from .record_view cimport RecordView
 cdef class EncodedBatch:
     cdef Output out
     cdef BatchHeader batch          # begins with base_offset 0; place() says where it lies
-    cdef int32_t _max_timestamp_delta   # from base_offset to the record that has the max timestamp
     cdef readonly int64_t min_timestamp
     cdef readonly bint has_null_key
 
     cdef EncodedBatch _sealed(self, object compress, int64_t base_offset)
 
-    # Take down what a log asks of the record that was just appended; `max_timestamp` was the batch's before it.
-    cdef inline void _note(self, const RecordView* record, int64_t max_timestamp) noexcept nogil:
-        if self.batch.max_timestamp > max_timestamp:
-            self._max_timestamp_delta = <int32_t>record.offset
+    # Take down what a log asks of the record that was just appended.
+    cdef inline void _note(self, const RecordView* record) noexcept nogil:
         # Unsigned, none (-1) is larger than all.
         if <uint64_t>record.timestamp < <uint64_t>self.min_timestamp:
             self.min_timestamp = record.timestamp

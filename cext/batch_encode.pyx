@@ -172,13 +172,6 @@ cdef class EncodedBatch:
         """The largest timestamp of its records, or the log's under LogAppendTime; ms, -1: none has one."""
         return self.batch.max_timestamp
 
-    @property
-    def offset_of_max_timestamp(self):
-        """Of the first record that has it; the last offset under LogAppendTime, as for Kafka."""
-        if self.batch.attributes & TIMESTAMP_TYPE_BIT:
-            return self.batch.last_offset
-        return self.batch.base_offset + self._max_timestamp_delta
-
     def place(self, int64_t base_offset, int32_t leader_epoch):
         """Say where in the log the batch goes. In place: both fields stand under no checksum.
 
@@ -206,7 +199,6 @@ cdef class EncodedBatch:
             sealed.batch = self.batch
             sealed.min_timestamp = self.min_timestamp
             sealed.has_null_key = self.has_null_key
-            sealed._max_timestamp_delta = self._max_timestamp_delta
             if ensure_room(&sealed.out, V2_HEADER_SIZE) != OK:
                 raise MemoryError
             sealed.out.size = V2_HEADER_SIZE
@@ -279,7 +271,6 @@ def encode_records(
     cdef Py_ssize_t size
     cdef Py_ssize_t number = 0
     cdef int64_t default_timestamp = to_timestamp(timestamp, -1)
-    cdef int64_t max_timestamp
     cdef int status
     memset(&encoded_headers, 0, sizeof(Output))
     key_field.is_exported = value_field.is_exported = False
@@ -308,11 +299,10 @@ def encode_records(
             record.offset = number
             if number == 0 and delete_horizon_ms is None:
                 made.batch.base_timestamp = record.timestamp
-            max_timestamp = made.batch.max_timestamp
             status = append_record(&made.out, &made.batch, &record, NULL)
             if status != OK:
                 raise_refused(status, number)
-            made._note(&record, max_timestamp)
+            made._note(&record)
             release_field(&key_field)
             release_field(&value_field)
             number += 1

@@ -104,7 +104,7 @@ cdef int fill(
     cdef bint has_headers = source.headers.rows > 0
     cdef int64_t row = filling.row
     cdef int64_t first = row
-    cdef int64_t max_timestamp, size
+    cdef int64_t size
     cdef RecordView record
     cdef int status = OK
     record.headers = NULL
@@ -139,11 +139,10 @@ cdef int fill(
         if row == first:
             made.batch.base_timestamp = record.timestamp
         record.offset = row - first
-        max_timestamp = made.batch.max_timestamp
         status = append_fields(&made.out, &made.batch, &record, keys_end, values_end, NULL)
         if status != OK:
             break
-        made._note(&record, max_timestamp)
+        made._note(&record)
         row += 1
     filling.row = row
     return status

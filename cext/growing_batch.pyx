@@ -57,7 +57,6 @@ cdef class GrowingBatch:
         cdef Field key_field
         cdef Field value_field
         cdef int64_t size = MAX_RECORD_OVERHEAD
-        cdef int64_t max_timestamp
         cdef int status
         record.headers_size = 0
         record.header_count = 0
@@ -81,7 +80,6 @@ cdef class GrowingBatch:
             elif size > self.max_bytes - self.made.out.size:
                 return False
             record.offset = self.made.batch.count
-            max_timestamp = self.made.batch.max_timestamp
             status = append_record(&self.made.out, &self.made.batch, &record, NULL)
             if status != OK:
                 if self.made.batch.count == 0:
@@ -89,7 +87,7 @@ cdef class GrowingBatch:
                 if status == NO_MEMORY:
                     raise MemoryError
                 raise RecordTooLargeError("a batch is larger than its 32-bit size can say")
-            self.made._note(&record, max_timestamp)
+            self.made._note(&record)
             return True
         finally:
             release_field(&key_field)

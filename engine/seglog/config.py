@@ -268,6 +268,11 @@ class LogConfig:
         """Whether cleanup.policy holds "compact": then each record needs a key."""
         return "compact" in self.cleanup_policy
 
+    @property
+    def batch_bytes_max(self) -> int:
+        """The largest batch that the log takes: it is also to fit into a segment."""
+        return min(self.max_message_bytes, self.segment_bytes)
+
     def items(self) -> Iterator[tuple[str, int | str | bool]]:
         """Key and value of every setting, dotted, in the key's unit."""
         for attribute, key in keys(type(self)):

@@ -112,13 +112,11 @@ def test_what_a_log_asks_of_a_batch_is_told_without_reading_it(rows):
     assert made.max_timestamp == max(stamps)
     assert made.min_timestamp == min([stamp for stamp in stamps if stamp != -1], default=-1)
     assert made.has_null_key == any(row[0] is None for row in rows)
-    expected = stamps.index(max(stamps))
-    assert made.offset_of_max_timestamp == BASE + expected
 
 
-def test_under_log_append_time_the_last_record_has_the_largest_timestamp():
+def test_under_log_append_time_the_largest_timestamp_is_the_logs():
     made = encode_records([(b"k", b"v", (), NOW + 5), (b"k", b"v")], BASE, NOW, log_append_time=NOW + 9)
-    assert (made.max_timestamp, made.offset_of_max_timestamp) == (NOW + 9, BASE + 1)
+    assert made.max_timestamp == NOW + 9
     [batch] = read(encode_one(BASE, NOW, b"k", b"v", (), 0, LOG_APPEND_TIME))
     assert (batch.timestamp_type, batch.max_timestamp) == (1, NOW)
 

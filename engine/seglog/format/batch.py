@@ -15,13 +15,13 @@ from seglog.clock import SystemClock
 from seglog.config import LogConfig
 from seglog.errors import (
     InvalidArgumentError,
-    InvalidRecordError,
-    InvalidTimestampError,
     RecordTooLargeError,
     UnsupportedForMessageFormatError,
 )
+from seglog.format.arrow_columns import plain_columns
 from seglog.format.compression import Codec, compress
 from seglog.format.names import MAX_OFFSET
+from seglog.format.validate import AppendRules
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -191,9 +191,9 @@ def _message_of(record: "Record", number: int, magic: int) -> "tuple[Buffer | No
 class BatchEncoder:
     """Makes the v2 batches of a log from records, and refuses what its configuration does.
 
-    compression.type (producer: none) and the codecs' levels, message.timestamp.type, message.timestamp.before.max.ms
-    and after.max.ms, max.message.bytes, a key for every record of a compacted log. Keeps nothing between calls: any
-    thread may call at any time, and what is made needs an offset only when it is written (EncodedBatch.place).
+    compression.type (producer: none) and the codecs' levels, message.timestamp.type; and what AppendRules hold: bounds
+    of timestamps, sizes, a key for every record of a compacted log. Keeps nothing between calls: any thread may call at
+    any time, and what is made needs an offset only when it is written (EncodedBatch.place).
 
     Raises what `encode_records` raises, and InvalidTimestampError, InvalidRecordError, RecordTooLargeError.
     """
@@ -204,10 +204,9 @@ class BatchEncoder:
         self.uses_log_append_time = config.message_timestamp_type == "LogAppendTime"
         self._attributes = LOG_APPEND_TIME_BIT if self.uses_log_append_time else 0
         self._compress = partial(_compress, _level_of(config, self.codec))
-        self._before_max_ms = config.message_timestamp_before_max_ms
-        self._after_max_ms = config.message_timestamp_after_max_ms
-        self._max_message_bytes = config.max_message_bytes
-        self._needs_keys = config.is_compacted
+        # What a log asks of its batches, these and those of others.
+        self.rules = AppendRules.of(config)
+        self._batch_bytes_max = config.batch_bytes_max
 
     def one(
         self, base_offset: int, now_ms: int, key: "Buffer | None", value: "Buffer | None",
@@ -216,15 +215,10 @@ class BatchEncoder:
         """A batch of one record; `now_ms` where it has no timestamp of its own, or under LogAppendTime."""
         if self.codec is not Codec.NONE:
             return self.many(((key, value, headers, timestamp),), now_ms, base_offset)
-        if key is None and self._needs_keys:
-            raise self._no_key()
         if timestamp is None or self.uses_log_append_time:
             timestamp = now_ms
-        elif timestamp != NO_TIMESTAMP:
-            self._check_timestamps(timestamp, timestamp, now_ms)
         made = encode_one(base_offset, timestamp, key, value, headers, self.leader_epoch, self._attributes)
-        if len(made) > self._max_message_bytes:
-            raise self._too_large(len(made))
+        self.rules.check.check_encoded(len(made), timestamp, timestamp, key is None, now_ms)
         return made
 
     def many(self, records: "Iterable[Record]", now_ms: int, base_offset: int = 0) -> EncodedBatch:
@@ -250,46 +244,27 @@ class BatchEncoder:
     ) -> list[EncodedBatch]:
         """Batches, one after the other, of records as columns; each up to `batch_bytes`, by default max.message.bytes.
 
-        columns: an Arrow RecordBatch or seglog.Columns, or a mapping of key, value, timestamp and headers to Arrow
-        arrays or buffers: see cext/column_source.pyx. A timestamp that is null is none.
+        columns: Arrow data or seglog.Columns, or a mapping of key, value, timestamp and headers to Arrow arrays or
+        buffers: see cext/column_source.pyx and format.arrow_columns. A timestamp that is null is none.
         """
-        most = self._max_message_bytes if batch_bytes is None else min(batch_bytes, self._max_message_bytes)
+        most = self._batch_bytes_max if batch_bytes is None else min(batch_bytes, self._batch_bytes_max)
         if self.codec is not Codec.NONE:
             most -= most // INCOMPRESSIBLE_SHARE
-        made = encode_columns(
-            columns, now_ms, max_batch_bytes=most, base_offset=base_offset, codec=self.codec, compress=self._compress,
-            leader_epoch=self.leader_epoch, log_append_time=now_ms if self.uses_log_append_time else None,
-        )
+        made: list[EncodedBatch] = []
+        for piece in plain_columns(columns):
+            made += encode_columns(
+                piece, now_ms, max_batch_bytes=most, base_offset=made[-1].last_offset + 1 if made else base_offset,
+                codec=self.codec, compress=self._compress, leader_epoch=self.leader_epoch,
+                log_append_time=now_ms if self.uses_log_append_time else None,
+            )
+        if not made:
+            raise InvalidArgumentError("a batch of no records")
         for batch in made:
             self._check(batch, now_ms)
         return made
 
     def _check(self, made: EncodedBatch, now_ms: int) -> None:
-        if made.has_null_key and self._needs_keys:
-            raise self._no_key()
-        if not self.uses_log_append_time and made.min_timestamp != NO_TIMESTAMP:
-            self._check_timestamps(made.min_timestamp, made.max_timestamp, now_ms)
-        if len(made) > self._max_message_bytes:
-            raise self._too_large(len(made))
-
-    def _check_timestamps(self, least: int, largest: int, now_ms: int) -> None:
-        if now_ms - least > self._before_max_ms:
-            raise InvalidTimestampError(
-                f"the timestamp {least} lies {now_ms - least} ms before the clock, {now_ms}: "
-                f"message.timestamp.before.max.ms = {self._before_max_ms}"
-            )
-        if largest - now_ms > self._after_max_ms:
-            raise InvalidTimestampError(
-                f"the timestamp {largest} lies {largest - now_ms} ms after the clock, {now_ms}: "
-                f"message.timestamp.after.max.ms = {self._after_max_ms}"
-            )
-
-    def _too_large(self, size: int) -> RecordTooLargeError:
-        return RecordTooLargeError(f"a batch of {size} bytes: max.message.bytes = {self._max_message_bytes}")
-
-    @staticmethod
-    def _no_key() -> InvalidRecordError:
-        return InvalidRecordError("a record without a key, and cleanup.policy compacts by keys", hint="give it a key")
+        self.rules.check.check_encoded(len(made), made.min_timestamp, made.max_timestamp, made.has_null_key, now_ms)
 
 
 def _level_of(config: LogConfig, codec: Codec) -> int | None:

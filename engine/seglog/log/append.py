@@ -15,7 +15,7 @@ from seglog.config import Fsync, LogConfig
 from seglog.errors import CorruptRecordError, InvalidArgumentError
 from seglog.format.batch import BatchEncoder
 from seglog.format.compression import Codec
-from seglog.format.validate import AppendRules, Assigned, assign, check_follower
+from seglog.format.validate import Assigned, assign, check_follower
 from seglog.fs.files import FileSystem
 from seglog.log.arguments import check_leader_epoch
 from seglog.log.linger import Linger
@@ -51,8 +51,8 @@ class LogAppender(LogTail):
     ) -> None:
         super().__init__(path, config, fs, clock, fsync, leader_epoch)
         self._encoder = BatchEncoder(config, leader_epoch)
-        self._rules = AppendRules.of(config)
-        self._max_message_bytes = config.max_message_bytes
+        self._rules = self._encoder.rules
+        self._batch_bytes_max = config.batch_bytes_max
         self._before_max_ms = config.message_timestamp_before_max_ms
         # Whether a record without a timestamp can be encoded with nothing to look up.
         self._is_plain = (
@@ -96,7 +96,7 @@ class LogAppender(LogTail):
                     made: bytes | EncodedBatch = encode_one(
                         offset, max_timestamp, key, value, headers, self.leader_epoch
                     )
-                    if len(made) > self._max_message_bytes:
+                    if len(made) > self._batch_bytes_max:
                         self._encoder.one(offset, now_ms, key, value, headers)      # raises
                 else:
                     made, max_timestamp = self._encode_timed(offset, now_ms, key, value, headers, timestamp)
@@ -128,15 +128,20 @@ class LogAppender(LogTail):
         timestamps: object = None,
         keys: object = None,
         values: object = None,
+        headers: object = None,
     ) -> int:
-        """Append columns: seglog's own, an Arrow RecordBatch or table of key, value and timestamp, or buffers by name.
+        """Append records as columns: `columns` with key, value, timestamp and headers, or each of them by name.
 
-        As many batches as max.message.bytes asks for. Returns the last record's offset. Raises what `append` raises.
+        columns: an Arrow record batch, table or stream, or seglog.Columns. A column: an Arrow array; of keys or values
+        also (offsets, data[, validity]) as buffers; of timestamps also a buffer of int64, or one int.
+
+        As many batches as max.message.bytes asks for, all of which were checked before the first one is written.
+        Returns the last record's offset. Raises what `append` raises.
         """
-        named = {"timestamp": timestamps, "key": keys, "value": values}
+        named = {"timestamp": timestamps, "key": keys, "value": values, "headers": headers}
         given = {name: column for name, column in named.items() if column is not None}
         if (columns is None) == (not given):
-            raise InvalidArgumentError("give either columns, or timestamps=, keys=, values=")
+            raise InvalidArgumentError("give either columns, or timestamps=, keys=, values=, headers=")
         now_ms = self._now_ms()
         try:
             made = self._encoder.columns(given if columns is None else columns, now_ms)

@@ -20,7 +20,7 @@ class Linger:
 
     def __init__(self, config: LogConfig, encoder: BatchEncoder) -> None:
         # A batch stays below what a log refuses, whatever linger.bytes says.
-        self._bytes_max = min(config.max_message_bytes, config.segment_bytes)
+        self._bytes_max = config.batch_bytes_max
         self.batch = encoder.growing(self._bytes_max)
         self.full_bytes = config.linger_bytes
         self._encoder = encoder

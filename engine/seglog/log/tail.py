@@ -15,7 +15,7 @@ from pathlib import Path
 from seglog._kernels.batch_encode import EncodedBatch
 from seglog.clock import Clock
 from seglog.config import Fsync, LogConfig
-from seglog.errors import InvalidArgumentError, LogFailedError, RecordTooLargeError, SeglogError
+from seglog.errors import InvalidArgumentError, LogFailedError, SeglogError
 from seglog.format.compression import decompressor
 from seglog.format.validate import Assigned
 from seglog.fs.files import FileSystem
@@ -140,7 +140,7 @@ class LogTail(LogReader):
         active = self._active
         # active.should_roll(...), without the call in between.
         if active.rule.is_due(active.end.position, active.index_entries_left, len(made), max_timestamp, last, now_ms):
-            active = self._roll_for(len(made), first)
+            active = self._roll(first)
         if self._is_epoch_due:
             self._begin(self.leader_epoch, first)
         if not self._is_unordered and self._durable_offset != self._next_offset:
@@ -170,7 +170,7 @@ class LogTail(LogReader):
         follows = origin is Origin.REPLICATION and table[0].magic < 2
         base_offset = new_base_offset(None if follows else first, last, self._next_offset)
         if active.should_roll(size, assigned.max_timestamp, last, now_ms):
-            active = self._roll_for(size, base_offset)
+            active = self._roll(base_offset)
         if origin is Origin.REPLICATION:
             for batch in table:
                 self._begin(batch.leader_epoch, batch.base_offset)
@@ -239,14 +239,6 @@ class LogTail(LogReader):
         self._is_epoch_due = True
 
     # --- rolling ---------------------------------------------------------------------------------
-
-    def _roll_for(self, size_bytes: int, base_offset: int) -> SegmentAppender:
-        if size_bytes > self.config.segment_bytes:
-            raise RecordTooLargeError(
-                f"a batch of {size_bytes} bytes is larger than a segment: segment.bytes = {self.config.segment_bytes}",
-                file=self.path,
-            )
-        return self._roll(base_offset)
 
     def _roll(self, base_offset: int) -> SegmentAppender:
         """Seal the active segment and begin the one at `base_offset`.
