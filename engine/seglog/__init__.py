@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from seglog.log.stats import LogStats
     from seglog.segment.answers import LostRange, TimestampOffset
     from seglog.segment.segment import Segment
+    from seglog.topic.delayed_delivery import DelayedDelivery
+    from seglog.topic.dispatcher import Dispatcher
     from seglog.upkeep.directory_conversion import convert
     from seglog.upkeep.findings import Finding, Report
     from seglog.upkeep.recover import Recovery, recover
@@ -44,7 +46,7 @@ __all__ = [
     "AppendResult", "Columns", "Log", "LogDir", "LogStats", "Partition", "Record", "RecordBatch", "Segment",
     "Finding", "LostRange", "Recovery", "Report", "TimestampOffset",
     "Cursor", "Ledger", "ManagedLedger", "Position",
-    "BucketDelayedDeliveryTracker", "InMemoryDelayedDeliveryTracker",
+    "BucketDelayedDeliveryTracker", "DelayedDelivery", "Dispatcher", "InMemoryDelayedDeliveryTracker",
     "SeglogError", "errors",
     "__version__",
 ]
@@ -58,6 +60,8 @@ _ROOM_OF = {
     "AppendResult": "log.append",
     "BucketDelayedDeliveryTracker": "delayed.bucket_tracker",
     "Columns": "_kernels.columns",
+    "DelayedDelivery": "topic.delayed_delivery",
+    "Dispatcher": "topic.dispatcher",
     "Finding": "upkeep.findings",
     "InMemoryDelayedDeliveryTracker": "delayed.in_memory",
     "Cursor": "ledger.cursor",

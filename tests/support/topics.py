@@ -15,6 +15,15 @@ def message(number, publish_time=1000, producer="p"):
 
 
 @cache
+def delayed(number, deliver_at, publish_time=1000):
+    """An entry of one message that is to be delivered at a time in ms."""
+    metadata = MessageMetadata(
+        producer_name="p", sequence_id=number, publish_time=publish_time, deliver_at_time=deliver_at
+    )
+    return build_entry(metadata, b"value %d" % number)
+
+
+@cache
 def batch(number, count, publish_time=1000):
     """An entry of `count` messages."""
     metadata = MessageMetadata(producer_name="p", sequence_id=number, publish_time=publish_time)

@@ -9,7 +9,7 @@ writes no more than its ledger's:
 """
 import struct
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from seglog.errors import CorruptDelayedIndexError
@@ -48,6 +48,12 @@ class Amendments:
     def cancelled_in(self, ledger_id: int) -> Any:
         """The bitmap of a ledger's cancelled entries, or None."""
         return self._cancelled.get(ledger_id)
+
+    def cancelled(self) -> Iterator[tuple[int, int]]:
+        """All positions that were cancelled."""
+        for ledger_id, entries in sorted(self._cancelled.items()):
+            for entry_id in entries:
+                yield ledger_id, entry_id
 
     def trim(self, ledger_id: int) -> dict[str, None]:
         """Forget what concerns ledgers below `ledger_id`; the properties to remove."""

@@ -1,7 +1,7 @@
 """The tracker that keeps every delayed message in memory."""
-import threading
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from threading import RLock
 from typing import Any
 
 from seglog._kernels.due_rows import DueRows
@@ -39,7 +39,7 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
         self._clock = clock or SystemClock()
         self._now_ms = self._clock.now_ms
         # Guards everything below. Re-entered where background work runs in the caller's thread.
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._runs = DueRuns(PUSHED, LATE)
         self._new_bitmap: Any = BitMap
         # The positions that are pending: of rows that came as they should, and of the others. One set here, two where
@@ -59,6 +59,10 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
     @property
     def config(self) -> DelayedDeliveryConfig:
         return self._config
+
+    @property
+    def lock(self) -> RLock:
+        return self._lock
 
     def reconfigure(self, config: DelayedDeliveryConfig) -> None:
         """Go on under another configuration. What concerns sealing counts from the next seal on."""

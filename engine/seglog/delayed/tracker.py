@@ -1,6 +1,7 @@
 """What a tracker of delayed messages answers, whichever way it keeps them."""
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from threading import RLock
 from typing import Any, NamedTuple
 
 Position = tuple[int, int]
@@ -35,6 +36,12 @@ class DelayedDeliveryTracker(ABC):
 
     Thread-safe. Entry ids are at most 4294967295, the limit of the bitmaps in Pulsar's snapshots.
     """
+
+    @property
+    @abstractmethod
+    def lock(self) -> RLock:
+        """A lock that its thread may take again. Who holds it sees no other thread change the tracker: for what takes
+        several calls. Taken before the lock of a cursor, which the tracker's own properties may need."""
 
     @abstractmethod
     def add_message(self, ledger_id: int, entry_id: int, deliver_at: int) -> bool:

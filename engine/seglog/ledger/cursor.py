@@ -6,7 +6,7 @@ crash brings entries again that were acknowledged, and never takes one that was 
 acknowledgement, is written at once.
 """
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from seglog.errors import InvalidArgumentError, LogClosedError, OffsetOutOfRangeError
@@ -111,10 +111,16 @@ class Cursor:
 
     # --- reading -----------------------------------------------------------------------------
 
-    def read(self, max_entries: int = DEFAULT_READ, max_bytes: int | None = None) -> list[StoredEntry]:
+    def read(
+        self,
+        max_entries: int = DEFAULT_READ,
+        max_bytes: int | None = None,
+        skip: Callable[[Position], bool] | None = None,
+    ) -> list[StoredEntry]:
         """The next entries that are not wholly acknowledged, none where there is none yet; goes on behind them.
 
-        `max_bytes`: no further entry once these have so many bytes.
+        `max_bytes`: no further entry once these have so many bytes. `skip`: entries that it is true of are passed over
+        and not read from the disk. (ManagedCursor.asyncReadEntriesWithSkip)
         """
         with self._lock:
             extent = self._extent()
@@ -124,6 +130,9 @@ class Cursor:
             for position in self._acknowledged.unacknowledged(extent, begin, extent.count):
                 if len(found) >= max_entries or (max_bytes is not None and size_bytes >= max_bytes and found):
                     break
+                if skip is not None and skip(position):
+                    self._read = position
+                    continue
                 entry = self._topic.read(position)
                 found.append(entry)
                 self._read = position

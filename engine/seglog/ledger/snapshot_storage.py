@@ -8,11 +8,12 @@ that of the cursor which builds the index. docs/formats/delayed_snapshots.md.
 """
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from pathlib import Path
 from threading import RLock
 from typing import Protocol
+from urllib.parse import quote
 
 from seglog.clock import Clock
 from seglog.delayed.storage import BucketSnapshotStorage
@@ -32,6 +33,8 @@ from seglog.ledger.property_file import PropertyFile
 # Besides these, a ledger of Pulsar's says of which bucket, topic and cursor it is (LedgerMetadataUtils).
 COMPONENT = {"application": "pulsar", "component": "delayed-index-bucket"}
 METADATA_ENTRIES = "seglog/metadata_entries"
+# In a managed ledger's directory; in it, one directory for each cursor that lists snapshots.
+DIRECTORY = "delayed"
 PREFIX = "ledger-"
 SPOOL_SUFFIX = ".spool"
 # Segments that wait for their metadata stay in memory up to so many bytes: sealing needs less, large merges more.
@@ -196,6 +199,25 @@ class LedgerSnapshotStorage(BucketSnapshotStorage):
 
     def _directory(self, snapshot_id: int) -> Path:
         return self.path / f"{PREFIX}{snapshot_id}"
+
+
+def snapshot_directory(managed_ledger: Path, cursor_name: str) -> Path:
+    """Where the snapshots are that a cursor of a managed ledger lists."""
+    return managed_ledger / DIRECTORY / quote(cursor_name, safe="").replace(".", "%2E")
+
+
+def remove_snapshots(fs: FileSystem, managed_ledger: Path, besides: Set[Path] = frozenset()) -> None:
+    """Remove the snapshots of every tracker of a managed ledger but those in the directories `besides`.
+
+    Nobody may have them open. What lists them goes before.
+    """
+    parent = managed_ledger / DIRECTORY
+    if not parent.is_dir():
+        return
+    for directory in sorted(set(parent.iterdir()) - besides):
+        for ledger in sorted(path for path in directory.iterdir() if path.is_dir()):
+            remove_directory(fs, ledger)
+        remove_directory(fs, directory)
 
 
 def _metadata_entries(ledger: Ledger) -> int:

@@ -1,0 +1,154 @@
+"""The delayed messages of a topic as it is configured: a tracker for each subscription, or one for all of them.
+
+    with ManagedLedger("topics/orders") as topic, DelayedDelivery(topic) as delayed:
+        with delayed.dispatcher(topic.open_cursor("billing")) as dispatcher:
+            entries = dispatcher.read(timeout_s=5)
+
+Opening with another kind of tracker than before removes what that one stored, and begins anew from the log:
+
+    in memory        nothing is stored
+    bucket           <topic>/delayed/<subscription>, listed by the subscription's cursor
+    shared           <topic>/delayed/__delayed_index, listed by the cursor of that name, which is there only then
+"""
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from seglog.clock import Clock, SystemClock
+from seglog.delayed.amendments import CANCELLED, MOVED, Amendments
+from seglog.delayed.bucket import BUCKET_PROPERTY
+from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
+from seglog.delayed.config import DelayedDeliveryConfig
+from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
+from seglog.delayed.tracker import DelayedDeliveryTracker
+from seglog.delayed.worker import Worker
+from seglog.errors import InvalidArgumentError
+from seglog.ledger.cursor import Cursor
+from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.position import Position
+from seglog.ledger.snapshot_storage import LedgerSnapshotStorage, remove_snapshots, snapshot_directory
+from seglog.topic.delayed_index import BUILDING_CURSOR, DelayedIndex, SharedDelayedIndex
+from seglog.topic.dispatcher import Dispatcher
+
+PROPERTIES = (BUCKET_PROPERTY, CANCELLED, MOVED)
+
+
+class DelayedDelivery:
+    """Trackers and dispatchers of one managed ledger, which stays the caller's. `config`: docs/config.md.
+
+    Raises what opening the trackers raises.
+    """
+
+    def __init__(
+        self,
+        managed_ledger: ManagedLedger,
+        config: Mapping[str, object] | DelayedDeliveryConfig | None = None,
+        *,
+        clock: Clock | None = None,
+        new_worker: Callable[[], Worker | None] = lambda: None,
+    ) -> None:
+        if not isinstance(config, DelayedDeliveryConfig):
+            config = DelayedDeliveryConfig.of(config or {})
+        if config.shared_index and not config.bucket_tracker:
+            raise InvalidArgumentError(
+                "enableShareDelayedMessageIndex needs enableBucketDelayedDeliveryTracker", hint="set both, or neither"
+            )
+        self.config = config
+        self._managed_ledger = managed_ledger
+        self._clock = clock or SystemClock()
+        self._new_worker = new_worker
+        self._indexes: dict[str, DelayedIndex] = {}
+        self._remove_other_kinds()
+
+    # --- what there is -----------------------------------------------------------------------
+
+    def index(self, cursor: Cursor) -> DelayedIndex:
+        """The index that has the delayed messages of a subscription: its own, or that of all."""
+        name = BUILDING_CURSOR if self.config.shared_index else cursor.name
+        if name not in self._indexes:
+            self._indexes[name] = self._open(cursor)
+        return self._indexes[name]
+
+    def tracker(self, cursor: Cursor) -> DelayedDeliveryTracker:
+        """The tracker that has the delayed messages of a subscription."""
+        return self.index(cursor).tracker
+
+    def dispatcher(self, cursor: Cursor) -> Dispatcher:
+        """A dispatcher of a subscription. There should be one at a time."""
+        return Dispatcher(self._managed_ledger, cursor, self.index(cursor), clock=self._clock)
+
+    def _open(self, cursor: Cursor) -> DelayedIndex:
+        if not self.config.bucket_tracker:
+            return DelayedIndex(InMemoryDelayedDeliveryTracker(self.config, clock=self._clock), lambda: [cursor])
+        if self.config.shared_index:
+            owner = self._managed_ledger.open_cursor(BUILDING_CURSOR, "earliest")
+            return SharedDelayedIndex(self._open_buckets(owner), self._managed_ledger)
+        return DelayedIndex(self._open_buckets(cursor), lambda: [cursor])
+
+    def _open_buckets(self, owner: Cursor) -> BucketDelayedDeliveryTracker:
+        storage = LedgerSnapshotStorage(
+            snapshot_directory(self._managed_ledger.path, owner.name),
+            owner=owner,
+            new_ledger_id=self._managed_ledger.new_ledger_id,
+            fs=self._managed_ledger.fs,
+            clock=self._clock,
+        )
+        return BucketDelayedDeliveryTracker(storage, self.config, clock=self._clock, worker=self._new_worker())
+
+    # --- another kind than before ------------------------------------------------------------
+
+    def _remove_other_kinds(self) -> None:
+        """Leave no snapshot of a tracker that is not used now. What was cancelled is acknowledged, and stays so."""
+        cursors = self._managed_ledger.cursors
+        building = cursors.pop(BUILDING_CURSOR, None)
+        if building is not None and not self.config.shared_index:
+            self._settle(building, list(cursors.values()))
+            self._managed_ledger.delete_cursor(BUILDING_CURSOR)
+        if self.config.shared_index or not self.config.bucket_tracker:
+            for cursor in cursors.values():
+                self._settle(cursor, [cursor])
+        used: set[Path] = set()
+        if self.config.shared_index:
+            used = {snapshot_directory(self._managed_ledger.path, BUILDING_CURSOR)}
+        elif self.config.bucket_tracker:
+            used = {snapshot_directory(self._managed_ledger.path, name) for name in cursors}
+        remove_snapshots(self._managed_ledger.fs, self._managed_ledger.path, besides=used)
+
+    def _settle(self, owner: Cursor, cursors: list[Cursor]) -> None:
+        """Forget the properties of the tracker that `owner` kept them for, which served `cursors`."""
+        ours = {name: value for name, value in owner.properties.items() if name.startswith(PROPERTIES)}
+        if not ours:
+            return
+        amendments = Amendments()
+        amendments.read(ours)
+        for cursor in cursors:
+            for position in _existing(self._managed_ledger, amendments):
+                cursor.acknowledge(position)
+            cursor.flush()
+        owner.update_properties(dict.fromkeys(ours))
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the trackers; dispatchers give out nothing any more. Twice is fine."""
+        for index in self._indexes.values():
+            for reader in list(index.readers):
+                reader.close()
+            index.tracker.close()
+        self._indexes.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _existing(managed_ledger: ManagedLedger, amendments: Amendments) -> Iterator[Position]:
+    """The cancelled positions where there is an entry."""
+    for position in amendments.cancelled():
+        if managed_ledger.is_valid(Position(*position)):
+            yield Position(*position)

@@ -1,0 +1,281 @@
+"""A topic's delayed messages under each configuration, one index for all subscriptions, from one kind to another."""
+import shutil
+
+import pytest
+
+from seglog.clock import ManualClock
+from seglog.delayed.bucket import BUCKET_PROPERTY
+from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
+from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
+from seglog.delayed.worker import InlineWorker
+from seglog.errors import InvalidArgumentError
+from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.topic import dispatcher as dispatcher_module
+from seglog.topic.delayed_delivery import DelayedDelivery
+from seglog.topic.delayed_index import BUILDING_CURSOR
+from support.topics import delayed, message, numbers
+
+NOW = 1_700_000_000_000
+KINDS = {
+    "memory": {"enableBucketDelayedDeliveryTracker": False},
+    "bucket": {},
+    "shared": {"enableShareDelayedMessageIndex": True},
+}
+SMALL = {
+    "delayedDeliveryLedgerStepPerBucket": 0, "delayedDeliveryMinIndexCountPerBucket": 4,
+    "delayedDeliveryMaxIndexesPerBucketSnapshotSegment": 3, "delayedDeliveryMaxNumBuckets": 3,
+}  # fmt: skip
+
+
+class Topic:
+    """A managed ledger with ledgers of four entries, subscriptions by name, and delayed delivery of a kind."""
+
+    def __init__(self, path, kind, clock=None, subscriptions=("one", "other")):
+        self.path, self.kind = path, kind
+        self.clock = clock or ManualClock(NOW)
+        config = {"managedLedgerMaxEntriesPerLedger": 4, "defaultRetentionTimeInMinutes": 0}
+        self.log = ManagedLedger(path, config=config, clock=self.clock)
+        for name in subscriptions:
+            self.log.open_cursor(name, "earliest")
+        self.delayed = DelayedDelivery(self.log, SMALL | KINDS[kind], clock=self.clock, new_worker=InlineWorker)
+        self.dispatchers = {}
+
+    def __getitem__(self, name):
+        if name not in self.dispatchers:
+            self.dispatchers[name] = self.delayed.dispatcher(self.log.open_cursor(name, "earliest"))
+        return self.dispatchers[name]
+
+    def publish(self, *delays_ms):
+        first = self.log.last_index_of_test = getattr(self.log, "last_index_of_test", 0)
+        self.log.last_index_of_test += len(delays_ms)
+        return self.log.add_entries(
+            message(n) if delay is None else delayed(n, self.clock.now_ms() + delay)
+            for n, delay in enumerate(delays_ms, first)
+        )
+
+    def consume(self, name, count=1000):
+        """Read what is due, and acknowledge it."""
+        entries = self[name].read(count)
+        self[name].cursor.acknowledge_many(entry.position for entry in entries)
+        return numbers(entries)
+
+    def reopened(self, kind=None, **others):
+        self.delayed.close()
+        self.log.close()
+        return Topic(self.path, kind or self.kind, self.clock, **others)
+
+    def crashed(self, target, kind=None):
+        """The topic as it is on the disk now, opened elsewhere."""
+        shutil.copytree(self.path, target)
+        return Topic(target, kind or self.kind, self.clock)
+
+    @property
+    def snapshots(self):
+        """Directories of trackers that hold a snapshot."""
+        return sorted({path.parent.name for path in self.path.glob("delayed/*/ledger-*")})
+
+    def close(self):
+        self.delayed.close()
+        self.log.close()
+
+
+@pytest.fixture
+def topic(tmp_path, request):
+    topic = Topic(tmp_path / "t", request.param)
+    yield topic
+    topic.close()
+
+
+def of_kind(*kinds):
+    return pytest.mark.parametrize("topic", kinds, indirect=True)
+
+
+# --- every kind --------------------------------------------------------------------------------
+
+
+@of_kind(*KINDS)
+def test_two_subscriptions_get_everything_once_each(topic):
+    topic.publish(None, *[1000 + 100 * n for n in range(20)], None)
+    assert topic.consume("one") == [0, 21]
+    topic.clock.set(NOW + 1500)
+    assert topic.consume("one") == [1, 2, 3, 4, 5, 6]
+    assert sorted(topic.consume("other")) == [0, 1, 2, 3, 4, 5, 6, 21]
+    topic.clock.set(NOW + 10_000)
+    assert topic.consume("other") == list(range(7, 21))
+    assert topic.consume("one") == list(range(7, 21))
+    assert topic.consume("one") == topic.consume("other") == []
+
+
+@of_kind(*KINDS)
+def test_a_restart_repeats_and_loses_nothing(topic):
+    topic.publish(*[1000 * n for n in range(30)])
+    got = {"one": [], "other": []}
+    for now in range(NOW, NOW + 31_000, 4000):
+        topic.clock.set(now)
+        for name in got:
+            got[name] += topic.consume(name, 3)
+        again = topic.reopened()
+        topic.delayed, topic.log, topic.dispatchers = again.delayed, again.log, again.dispatchers
+    topic.clock.set(NOW + 100_000)
+    for name, numbered in got.items():
+        while more := topic.consume(name, 7):
+            numbered += more
+        assert sorted(numbered) == list(range(30)), name
+    assert topic.log.entry_count <= 4, "ledgers that everybody has passed are trimmed"
+
+
+@of_kind(*KINDS)
+def test_what_was_given_and_not_acknowledged_survives_a_crash(topic, tmp_path):
+    topic.publish(*[1000] * 10, None)
+    topic["one"], topic["other"]
+    topic.clock.set(NOW + 1000)
+    assert len(topic["one"].read()) == 11
+    topic["one"].cursor.flush()
+    again = topic.crashed(tmp_path / "copy")
+    assert sorted(again.consume("one")) == sorted(again.consume("other")) == list(range(11))
+    again.close()
+
+
+# --- one index for all ---------------------------------------------------------------------------
+
+
+@of_kind("shared")
+def test_all_subscriptions_have_one_tracker_and_its_cursor_is_its_own(topic):
+    topic.publish(*[1000] * 12)
+    one, other = topic["one"], topic["other"]
+    assert topic.delayed.tracker(one.cursor) is topic.delayed.tracker(other.cursor)
+    assert one.read() == other.read() == []
+    assert topic.delayed.tracker(one.cursor).number_of_delayed_messages == 12
+    building = topic.log.cursors[BUILDING_CURSOR]
+    assert [name for name in building.properties if name.startswith(BUCKET_PROPERTY)]
+    assert one.cursor.properties == other.cursor.properties == {}
+    assert topic.snapshots == [BUILDING_CURSOR]
+
+
+@of_kind("shared")
+def test_any_poll_puts_scheduled_messages_into_the_queues_of_all(topic):
+    topic.publish(*[1000] * 5)
+    one, other = topic["one"], topic["other"]
+    one.read()
+    topic.clock.set(NOW + 1000)
+    assert numbers(one.read()) == [0, 1, 2, 3, 4]
+    assert topic.delayed.tracker(one.cursor).number_of_delayed_messages == 0
+    # Its own cursor has read nothing so far, and comes to the same entries.
+    assert numbers(other.read()) == [0, 1, 2, 3, 4]
+    assert other.read() == []
+
+
+@of_kind("shared")
+def test_a_subscription_without_a_dispatcher_finds_what_was_scheduled_by_its_cursor(topic):
+    topic.log.open_cursor("late", "earliest")
+    topic.publish(None, 1000, 2000)
+    assert topic.consume("one") == [0]
+    topic.clock.set(NOW + 1500)
+    assert topic.consume("one") == [1]
+    assert topic.consume("late") == [0, 1]
+    topic.clock.set(NOW + 2000)
+    assert topic.consume("late") == topic.consume("one") == [2]
+
+
+@of_kind("shared")
+def test_a_queue_that_nobody_reads_is_dropped_and_found_again_by_the_cursor(topic, monkeypatch):
+    monkeypatch.setattr(dispatcher_module, "MAX_REPLAY", 5)
+    topic.publish(*[1000] * 15, None)
+    assert numbers(topic["other"].read()) == [15]
+    topic.clock.set(NOW + 1000)
+    got = []
+    while more := topic["one"].read(4):
+        got += numbers(more)
+    assert sorted(got) == list(range(16))
+    assert sorted(numbers(topic["other"].read())) == list(range(15))
+    assert topic["other"].read() == []
+
+
+@of_kind("shared")
+def test_the_building_cursor_keeps_no_ledger_that_no_subscription_needs(topic):
+    topic.publish(*[1000] * 20)
+    topic["one"].read()
+    topic["other"].read()
+    topic.clock.set(NOW + 1000)
+    topic.consume("one")
+    assert topic.log.entry_count == 20
+    topic.consume("other")
+    topic.consume("one")
+    topic.log.trim()
+    assert topic.log.entry_count <= 4
+
+
+@of_kind("shared")
+def test_a_shared_message_is_cancelled_for_all(topic):
+    positions = topic.publish(1000, 1000)
+    topic["one"].read()
+    topic["other"].read()
+    assert topic["one"].cancel(positions[0])
+    topic.clock.set(NOW + 1000)
+    assert topic.consume("one") == topic.consume("other") == [1]
+    assert topic["other"].cursor.backlog() == 0
+
+
+@of_kind("shared")
+def test_a_shared_tracker_says_nothing_of_subscriptions(topic):
+    names = {sample.name for sample in topic.delayed.tracker(topic["one"].cursor).samples()}
+    assert not [name for name in names if name.startswith("pulsar_subscription")]
+
+
+def test_a_shared_index_needs_buckets(tmp_path):
+    with ManagedLedger(tmp_path / "t") as log, pytest.raises(InvalidArgumentError, match="needs enableBucket"):
+        DelayedDelivery(log, KINDS["memory"] | KINDS["shared"])
+
+
+# --- from one kind to another ---------------------------------------------------------------------
+
+
+@of_kind("memory")
+def test_each_message_is_delivered_once_from_kind_to_kind_and_no_snapshot_is_left(topic):
+    topic.publish(*[1000 * n for n in range(40)], None)
+    got = {"one": [], "other": []}
+    where = {"memory": [], "bucket": ["one", "other"], "shared": [BUILDING_CURSOR]}
+    current = topic
+    for step, kind in enumerate(["memory", "bucket", "shared", "bucket", "memory", "memory"]):
+        current = current.reopened(kind)
+        topic.delayed, topic.log = current.delayed, current.log
+        current.clock.set(NOW + 5000 * step)
+        for name in got:
+            got[name] += current.consume(name)
+        assert current.snapshots == where[kind], kind
+        assert (BUILDING_CURSOR in current.log.cursors) == (kind == "shared")
+    current.clock.set(NOW + 100_000)
+    for name, numbered in got.items():
+        numbered += current.consume(name)
+        assert sorted(numbered) == list(range(41))
+    assert isinstance(current.delayed.tracker(current["one"].cursor), InMemoryDelayedDeliveryTracker)
+    assert not (topic.path / "delayed").exists() or list((topic.path / "delayed").iterdir()) == []
+    assert current["one"].cursor.properties == {}
+
+
+@of_kind("bucket")
+@pytest.mark.parametrize("kind", ["memory", "shared"])
+def test_what_was_cancelled_under_another_kind_stays_cancelled(topic, kind):
+    positions = topic.publish(*[1000] * 6)
+    topic["one"].read()
+    topic["other"].read()
+    tracker = topic.delayed.tracker(topic["one"].cursor)
+    assert isinstance(tracker, BucketDelayedDeliveryTracker)
+    assert tracker.cancel(*positions[2])
+    again = topic.reopened(kind)
+    topic.delayed, topic.log = again.delayed, again.log
+    again.clock.set(NOW + 1000)
+    assert again.consume("one") == [0, 1, 3, 4, 5]
+    assert again.consume("other") == [0, 1, 2, 3, 4, 5]
+
+
+@of_kind("bucket")
+def test_the_snapshots_of_a_subscription_that_is_gone_are_removed(topic):
+    topic.publish(*[1000] * 12)
+    topic["one"].read()
+    topic["other"].read()
+    assert topic.snapshots == ["one", "other"]
+    topic.log.delete_cursor("other")
+    again = topic.reopened(subscriptions=["one"])
+    topic.delayed, topic.log = again.delayed, again.log
+    assert again.snapshots == ["one"]
