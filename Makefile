@@ -20,7 +20,7 @@ ifneq ($(shell test -x $(PY) && cat .make/where 2>/dev/null),$(CURDIR))
 $(shell rm -rf .make)
 endif
 
-.PHONY: help build demo test lint ruff cython-lint mypy stubtest torture oracle sanitize coverage bench dist clean
+.PHONY: help build demo test spark lint ruff cython-lint mypy stubtest torture oracle sanitize coverage bench dist clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -28,10 +28,10 @@ help:  ## this list
 
 build: .make/kernels  ## the virtual environment and the kernels
 
-demo: build  ## show, verify and convert the sample directory of a real broker
+demo: build .make/java  ## show, verify and convert the sample directory of a real broker, here and on Spark
 	@$(VENV)/bin/seglog demo
 
-test: build .make/test  ## every test that needs no JVM
+test: build .make/test .make/java  ## every test that needs no cluster and no real Kafka
 	$(PY) -m pytest $(TESTS)
 
 lint: ruff cython-lint mypy stubtest  ## ruff, cython-lint, mypy --strict, stubtest; all of them with make -k lint
@@ -41,6 +41,9 @@ torture: build .make/test  ## the tests at full size: hours
 
 oracle: build .make/test  ## the tests against real Kafka classes and a real broker: needs Java 17 and Maven
 	$(PY) -m pytest -m oracle $(or $(TESTS),tests)
+
+spark: build .make/test .make/java  ## the conversion on a cluster of its own, its faults, real brokers: up to an hour
+	$(PY) -m pytest -m spark $(or $(TESTS),tests/spark)
 
 sanitize: .make/test  ## kernels and hostile bytes under AddressSanitizer and UBSan, in a copy of its own
 	.ci/instrumented sanitize $(TESTS)
@@ -94,6 +97,13 @@ stubtest: build .make/test .make/lint
 
 .make/kernels: .make/installed $(KERNELS)
 	$(PY) setup.py --quiet build_ext --inplace
+	@touch $@
+
+# What a conversion on Spark needs: the extra, and a Java where the machine has none.
+.make/java: .make/installed pyproject.toml
+	$(PIP) --group spark
+	@$(PY) -c 'import sys; from seglog.spark.java import find_java; sys.exit(find_java() is None)' \
+		|| $(PIP) --group java
 	@touch $@
 
 .make/test .make/lint .make/dist: .make/installed pyproject.toml

@@ -31,6 +31,8 @@ COMMANDS = {
     "recover": "List what a damaged log would lose, or recover it.",
     "index": "Check the index files, or rebuild them from the log.",
     "stats": "Batch sizes, codecs, timestamps, indexes, producers, who wrote it.",
+    "spark": "Convert whole topics with Apache Spark.",
+    "doctor": "Which Python, Java, PySpark and pyarrow are here, and what to change.",
     "demo": "See it all on a small partition that a real broker wrote.",
 }
 

@@ -80,8 +80,11 @@ def rows_of(rows: Sequence[PartitionRow], status: str) -> list[PartitionRow]:
     return [row for row in rows if row.status == status]
 
 
-def rows_text(rows: Sequence[PartitionRow], to: int) -> Iterable[str]:
-    """A line for each partition and one for all, then what failed, what is lost, what to know."""
+def rows_text(rows: Sequence[PartitionRow], to: int, *, with_steps: bool = False) -> Iterable[str]:
+    """A line for each partition and one for all, then what failed, what is lost, what to know.
+
+    `with_steps`: of how many segments an earlier run, or another attempt, has done the work.
+    """
     lines = [
         [
             row.partition, row.status, str(row.segments), "-" if row.records is None else f"{row.records:,}",
@@ -98,8 +101,13 @@ def rows_text(rows: Sequence[PartitionRow], to: int) -> Iterable[str]:
         report.size(sum(row.bytes_in for row in rows)), report.size(bytes_out),
         f"{bytes_out / bytes_in:.2f}" if bytes_in else "-", f"{sum(row.seconds for row in rows):.1f}", "",
     ])
-    head = ("partition", "status", "segments", "records", "bytes", f"as v{to}", "ratio", "seconds", "digest")
-    yield report.table(head, lines, left=(0, 1, 8), total=True)
+    head = ["partition", "status", "segments", "records", "bytes", f"as v{to}", "ratio", "seconds", "digest"]
+    if with_steps:
+        head[7:7] = ["skipped", "retried"]
+        for line, row in zip(lines, rows, strict=False):
+            line[7:7] = [str(row.skipped), str(row.retried)]
+        lines[-1][7:7] = [str(sum(row.skipped for row in rows)), str(sum(row.retried for row in rows))]
+    yield report.table(head, lines, left=(0, 1, len(head) - 1), total=True)
     for row in rows:
         lost = [f"{count:,} {what}" for count, what in row.losses.kinds] if row.losses else []
         if row.losses and row.losses.undecided_records:

@@ -117,7 +117,7 @@ def command(
     if rollback and backup is not None:
         return _roll_back([src] if is_partition else partitions_in(src, topics), backup, as_json=as_json)
     for file in filter(None, (proof_file, report_file)):
-        _check_output_file(file, src)
+        check_output_file(file, src)
     rows = []
     with _Watch(Throttle(throttle_bytes), enabled=not no_progress) as watch:
         if is_partition:
@@ -236,7 +236,7 @@ class _Watch:
         self.close()
 
 
-def _check_output_file(file: Path, src: Path) -> None:
+def check_output_file(file: Path, src: Path) -> None:
     """Before the work: a target that stands while its command failed would be taken for a failed conversion."""
     directory = Path(os.path.realpath(file.parent))
     if not directory.is_dir():

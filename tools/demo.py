@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from importlib.resources import as_file, files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import click
 
 from seglog.errors import InvalidArgumentError
 from seglog.log.partition import open_partition
+from seglog.spark.java import find_java
 
 from . import report
 from .cli import Command, cli
@@ -27,6 +29,7 @@ from .options import json_option
 # The sample's own setting, of its broker: a directory does not tell it.
 _INTERVAL = "index.interval.bytes=256"
 OLD, NEW = "old-log-dir/orders-0", "new-log-dir/orders-0"
+ON_SPARK = "spark-log-dir/orders-0"
 STEPS = (
     ("What is here: two segments, written while the message format went from v0 by v1 to v2.",
      ["ls", OLD]),
@@ -45,10 +48,18 @@ STEPS = (
 )
 
 
+SPARK_STEP = (
+    "The same by Apache Spark, which whole topics are for: segment by segment, wherever there is a core.",
+    ["spark", "convert", "old-log-dir", "spark-log-dir", "--config", _INTERVAL, "--master", "local[1]"],
+)
+
+
 @click.command(cls=Command)
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.option("--spark/--no-spark", default=None,
+              help="Also convert it on Spark. By default where Java and PySpark are installed.")
 @json_option
-def command(directory: Path | None, as_json: bool) -> int:
+def command(directory: Path | None, spark: bool | None, as_json: bool) -> int:
     """Show, verify, seek and convert the sample that comes with seglog, by the real commands.
 
     Works in DIR, a new directory, and leaves it there to look at; without DIR in a temporary one that goes away.
@@ -59,7 +70,9 @@ def command(directory: Path | None, as_json: bool) -> int:
         with as_file(files(__package__) / "sample") as sample:
             shutil.copytree(sample / "orders-0", OLD)
         Path(NEW).parent.mkdir()
-        for remark, arguments in STEPS:
+        if spark is None:
+            spark = find_spec("pyspark") is not None and find_java() is not None
+        for remark, arguments in (*STEPS, SPARK_STEP) if spark else STEPS:
             if as_json:
                 report.print_json("command", directory=workplace, arguments=arguments, remark=remark)
             else:
@@ -68,7 +81,10 @@ def command(directory: Path | None, as_json: bool) -> int:
             sys.stdout.flush()
             if status:
                 return int(status)
-        return _compare(as_json)
+        status = _compare([OLD, NEW, *[ON_SPARK] * spark], as_json)
+        if not spark and not as_json:
+            print("Not shown: the conversion on Spark. `seglog doctor` says what it needs.")
+        return status
 
 
 @contextlib.contextmanager
@@ -83,10 +99,10 @@ def _workplace(directory: Path | None) -> Iterator[Path]:
     yield directory
 
 
-def _compare(as_json: bool) -> int:
-    """Read both sides record by record in Python, and say whether they are the same."""
+def _compare(paths: list[str], as_json: bool) -> int:
+    """Read all sides record by record in Python, and say whether they are the same."""
     sides: list[dict[str, Any]] = []
-    for path in (OLD, NEW):
+    for path in paths:
         digest, count = hashlib.sha256(), 0
         with open_partition(path) as partition:
             for r in partition.records(control=True):
@@ -98,7 +114,7 @@ def _compare(as_json: bool) -> int:
     if as_json:
         report.print_json("comparison", same=same, sides=sides)
     else:
-        print("\n# Did a record change? Both sides, read once more: offset, timestamp, key, value, headers.")
+        print("\n# Did a record change? All of it, read once more: offset, timestamp, key, value, headers.")
         for side in sides:
             versions = ", ".join(side["formats"])
             print(f"{side['path']}  {versions:10}  {side['records']} records  sha256 {side['sha256']}")

@@ -58,6 +58,18 @@ class ConfigType(click.ParamType):   # type: ignore[type-arg]    # generic only 
         return key.strip(), setting.strip()
 
 
+def options_of(command: click.Command, *names: str) -> Callable[[F], F]:
+    """These options of another command, as they are said there."""
+    found = {parameter.name: parameter for parameter in command.params}
+
+    def add(function: F) -> F:
+        parameters = function.__dict__.setdefault("__click_params__", [])
+        parameters.extend(found[name] for name in reversed(names))
+        return function
+
+    return add
+
+
 # Click's own look at the permission would call a refusal of the system a wrong use.
 PATH = click.Path(path_type=Path, readable=False)
 

@@ -91,6 +91,10 @@ def test_a_page_shows_what_the_commands_print_and_take(file, workplace):
     assert page == now, "run the test once with SEGLOG_UPDATE_DOCS=1"
 
 
+# What these print is another thing on another machine.
+NO_EXAMPLE = (["demo"], ["doctor"], ["spark", "convert"])
+
+
 def leaves():
     """Every command that can be called, as words."""
     for name in COMMANDS:
@@ -105,7 +109,7 @@ def test_every_command_has_a_section_an_example_and_its_options():
     page = PAGE.read_text()
     for words in leaves():
         assert f"\n## {words[0]}\n" in page
-        assert f"<!-- seglog {shlex.join(words)}" in page or words == ["demo"]
+        assert f"<!-- seglog {shlex.join(words)}" in page or words in NO_EXAMPLE
         assert f"<!-- options of {shlex.join(words)} -->" in page, words
 
 

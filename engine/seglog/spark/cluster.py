@@ -4,6 +4,7 @@ By `spark.range` and `mapInArrow`: what Spark 3.5, 4.x classic and Connect have 
 task returns one line of JSON.
 """
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ Work = Callable[[int, int], dict[str, Any]]
 """One task: (its number, Spark's number of the attempt) -> a few lines for the driver. Runs on an executor."""
 
 _POLL_S = 0.2
+_NAMED = re.compile(r"(?!java|org\.|scala)[\w.]*(Error|Exception|Interrupt): ")
 _LANES_OF_CONNECT = 8       # a client of Connect does not learn how many cores there are
 
 
@@ -129,7 +131,8 @@ def _context_of(spark: "SparkSession") -> "SparkContext | None":
 
 
 def _last_words(error: Exception) -> str:
-    """Of a remote traceback the line that says what happened."""
+    """Of a remote traceback the line that says what happened: the last error of Python in it, else the first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    named = [line for line in lines if line.startswith("seglog.errors.")]
-    return (named or lines or [type(error).__name__])[-1 if named else 0]
+    named = [line for line in lines if _NAMED.match(line)]
+    ours = [line for line in named if line.startswith("seglog.errors.")]
+    return [*(lines[:1] or [type(error).__name__]), *named, *ours][-1]

@@ -32,6 +32,7 @@ from seglog.spark.segment_task import convert_task, verify_task
 from seglog.spark.store import LocalStore
 from seglog.spark.survey_task import forecast_all, survey_all
 from seglog.spark.workplace import Workplace
+from seglog.upkeep.conversion_losses import Losses
 from seglog.upkeep.conversion_profile import Aborted
 from seglog.upkeep.conversion_report import PartitionRow
 from seglog.upkeep.log_dir_conversion import partitions_in
@@ -60,6 +61,7 @@ def convert_topics(
     config: Mapping[str, object] | None = None,
     verify: Verify = "sample",
     dry_run: bool = False,
+    resume: bool = True,
     max_concurrent: int | None = None,
     throttle_bytes_per_s: int = 0,
     task_bytes: int = TASK_BYTES,
@@ -70,8 +72,9 @@ def convert_topics(
 
     Both paths are the same on every executor. `topics` are patterns such as "orders*"; none means all. The other
     options are those of `seglog.convert`. What an earlier call with the same source and options has finished is not
-    done again. `verify`: read all of the result again before it is published, or a sample of it. `max_concurrent`
-    tasks run at a time, and read `throttle_bytes_per_s` together. `dry_run` says what would be done, from samples.
+    done again; with `resume` false, one that was begun is an error. `verify`: read all of the result again before it is
+    published, or a sample of it. `max_concurrent` tasks run at a time, and read `throttle_bytes_per_s` together.
+    `dry_run` says what would be done, from samples.
 
     The source is never changed. A partition that cannot be converted is reported and left alone, the others are
     published. `rollback_topics` undoes it, `finalize_topics` removes what that would need.
@@ -90,7 +93,7 @@ def convert_topics(
     source, target = _checked_paths(source, target)
     workplace = Workplace(LocalStore(fs), source, target, options)
     cluster = Cluster(spark, progress, max_concurrent)
-    job = _Job(workplace, cluster, tuple(topics), verify, task_bytes, throttle_bytes_per_s)
+    job = _Job(workplace, cluster, tuple(topics), verify, task_bytes, throttle_bytes_per_s, resume)
     if dry_run:
         return job.dry_run()
     make_log_dir(fs, Path(source), Path(target))
@@ -128,6 +131,7 @@ class _Job:
     verify: Verify
     task_bytes: int
     throttle_bytes_per_s: int
+    resume: bool
 
     def run(self) -> tuple[TopicsReport, list[str]]:
         """The report, and the partitions that are to be published."""
@@ -140,6 +144,11 @@ class _Job:
             store.make_directory(workplace.path)
             journal = Journal(CONVERTING, workplace.source, workplace.target, options.to_dict())
             journal.write(store)
+        elif not self.resume:
+            raise InvalidArgumentError(
+                "a conversion into this target was begun", file=workplace.path,
+                hint="go on with it (--resume), or undo it with --rollback",
+            )
         else:
             journal.check_same(workplace.source, options)
         # Who left attempts is dead, or writes what nobody will read.
@@ -274,18 +283,15 @@ class _Job:
         lists = self._spread(partitions)
 
         def work(number: int, attempt: int) -> dict[str, Any]:
-            return {"forecasts": forecast_all(workplace, lists[number])}
+            return {"rows": forecast_all(workplace, lists[number])}
 
-        rows, losses = {}, dict[str, int]()
+        rows = {}
         for done in self.cluster.run(f"dry run of {len(partitions)} partitions", len(lists), work):
-            for forecast in done["forecasts"]:
-                row = row_of(forecast["row"])
-                rows[row.partition] = row
-                for what, count in forecast["losses"].items():
-                    losses[what] = losses.get(what, 0) + count
+            for body in done["rows"]:
+                rows[body["partition"]] = row_of(body)
         return TopicsReport(
             workplace.source, workplace.target, workplace.options.to,
-            tuple(rows[partition] for partition in partitions), is_dry_run=True, losses=losses,
+            tuple(rows[partition] for partition in partitions), is_dry_run=True,
         )
 
 
@@ -302,7 +308,8 @@ def plan_partition(workplace: Workplace, partition: str) -> Shard:
 
 def row_of(body: dict[str, Any]) -> PartitionRow:
     """A row from its members as JSON has them."""
-    return PartitionRow(**{**body, "warnings": tuple(body["warnings"])})
+    losses = None if body["losses"] is None else Losses(**body["losses"])
+    return PartitionRow(**{**body, "losses": losses, "warnings": tuple(body["warnings"])})
 
 
 def _add_failures(rows: dict[str, PartitionRow], failures: list[dict[str, str]]) -> None:

@@ -36,6 +36,7 @@ class _Assembly:
         self._expected: dict[str, int] = {}         # name: bytes, of all files of the result
         self._written: list[str] = []               # those of them that the attempt wrote
         self._sums = _Sums()
+        self._survey = workplace.survey(partition)
         self._fold = StateFold(self._read_source, self._write, to=workplace.options.to)
         self._fs = OsFileSystem()
         self._attempt = Path()
@@ -58,7 +59,8 @@ class _Assembly:
         row = PartitionRow(
             self._partition, "converted", segments=len(logs), records=proof.records,
             bytes_in=sums.bytes_in, bytes_out=sum(logs.values()), seconds=round(sums.seconds, 3), digest=proof.sha256,
-            skipped=sums.skipped, retried=sums.retried, warnings=self._warnings(),
+            skipped=sums.skipped, retried=sums.retried,
+            losses=None if self._survey is None else self._survey.losses, warnings=self._warnings(),
         )
         outcome = Outcome(self._shard.identity, self._workplace.options.digest, logs, sums.end_offset, asdict(row))
         self._store.write(self._workplace.within("outcome", self._partition), outcome.to_bytes())
@@ -92,7 +94,7 @@ class _Assembly:
             sums.retried += is_new and marker.attempt > 0
             sums.seconds += marker.seconds if is_new else 0
         self._fold.finish(expected_offset)
-        survey = self._workplace.survey(self._partition)
+        survey = self._survey
         sums.end_offset = expected_offset if survey is None else survey.end_offset
         return proofs
 
@@ -107,7 +109,7 @@ class _Assembly:
             self._write(names.PARTITION_METADATA, raw)
 
     def _proof(self, segments: list[SegmentProof]) -> Proof:
-        options, survey = self._workplace.options, self._workplace.survey(self._partition)
+        options, survey = self._workplace.options, self._survey
         return Proof(
             source=self._workplace.source_of(self._partition),
             target=f"{self._workplace.target}/{self._partition}",
@@ -115,7 +117,7 @@ class _Assembly:
             to=options.to,
             repack_bytes=options.repack_bytes,
             codec=options.codec,
-            left_out=() if survey is None else survey.left_out,
+            left_out=() if survey is None else survey.losses.left_out(options.profile),
             segments=tuple(segments),
             made_from=self._made_from,
         )

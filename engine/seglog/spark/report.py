@@ -1,6 +1,5 @@
 """What a conversion on Spark did: the rows of upkeep.conversion_report, their sum, and the same as a DataFrame."""
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +11,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicsReport:
-    """A row for each partition, by topic and number.
-
-    `losses`: of a dry run, how much of each kind has no place in the target. `tasks`: how many the plan has.
-    """
+    """A row for each partition, by topic and number. `tasks`: how many the plan has."""
 
     source: str
     target: str
     to: int
     rows: tuple[PartitionRow, ...]
     is_dry_run: bool = False
-    losses: Mapping[str, int] = field(default_factory=dict)
     tasks: int = 0
 
     @property

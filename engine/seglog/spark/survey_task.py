@@ -13,7 +13,7 @@ from seglog.spark.plan import Shard, SourceSegment, segments_of
 from seglog.spark.segment_task import Failure
 from seglog.spark.workplace import Survey, Workplace
 from seglog.upkeep.conversion_forecast import Forecast
-from seglog.upkeep.conversion_losses import Losses, LossSurvey
+from seglog.upkeep.conversion_losses import LossSurvey
 from seglog.upkeep.conversion_plan import end_offsets, refuse_zstd
 from seglog.upkeep.conversion_report import PartitionRow
 from seglog.upkeep.segment_conversion import tables_in_order
@@ -31,9 +31,9 @@ def survey_all(workplace: Workplace, partitions: list[str]) -> list[dict[str, An
         if before is not None and (before.plan, before.options) == (shard.identity, workplace.options.digest):
             continue
         try:
-            losses, survey = _losses(workplace, shard)
+            survey = _survey(workplace, shard)
             path = Path(workplace.source_of(partition))
-            losses.check(workplace.options.profile, path, allow_lossy=workplace.options.allow_lossy)
+            survey.losses.check(workplace.options.profile, path, allow_lossy=workplace.options.allow_lossy)
         except SeglogError as error:
             failed.append(asdict(Failure.of(partition, error)))
             continue
@@ -41,7 +41,7 @@ def survey_all(workplace: Workplace, partitions: list[str]) -> list[dict[str, An
     return failed
 
 
-def _losses(workplace: Workplace, shard: Shard) -> tuple[Losses, Survey]:
+def _survey(workplace: Workplace, shard: Shard) -> Survey:
     """Read the whole partition: whether a record is of an aborted transaction, only a later segment may tell."""
     options = workplace.options
     profile, stop = options.profile, shard.segments[-1].base_offset
@@ -60,7 +60,7 @@ def _losses(workplace: Workplace, shard: Shard) -> tuple[Losses, Survey]:
             segment.let_go()
     losses = survey.losses()
     end_offset = max(stop, survey.end_offset)
-    return losses, Survey(shard.identity, options.digest, survey.dropped, losses.left_out(profile), end_offset)
+    return Survey(shard.identity, options.digest, survey.dropped, losses, end_offset)
 
 
 # --- a dry run -----------------------------------------------------------------------------------
@@ -73,32 +73,28 @@ class _Sample:
 
 
 def forecast_all(workplace: Workplace, partitions: list[str]) -> list[dict[str, Any]]:
-    """What a conversion would make of each partition: its row, and what would be lost."""
+    """What a conversion would make of each partition: its row."""
     return [_forecast(workplace, partition) for partition in partitions]
 
 
 def _forecast(workplace: Workplace, partition: str) -> dict[str, Any]:
     options, path = workplace.options, workplace.source_of(partition)
-    losses = Losses()
+    losses = None
     try:
         files = workplace.store.files(path)
         shard = Shard(partition, tuple(segments_of(files, path, skip_active=options.skip_active)))
         if options.to < 2:
-            losses, _ = _losses(workplace, shard)
+            losses = _survey(workplace, shard).losses
         samples = [_sample(workplace, partition, segment) for segment in _sampled(shard)]
         bytes_in = sum(sample.bytes_in for sample in samples)
         bytes_out = sum(sample.bytes_out for sample in samples)
         row = PartitionRow(
             partition, "planned", segments=len(shard.segments), bytes_in=shard.size_bytes,
-            bytes_out=round(shard.size_bytes * bytes_out / bytes_in) if bytes_in else 0,
+            bytes_out=round(shard.size_bytes * bytes_out / bytes_in) if bytes_in else 0, losses=losses,
         )
     except SeglogError as error:
         row = PartitionRow.of_error(partition, error, 0.0)
-    kinds = [
-        *losses.kinds,
-        (losses.undecided_records, "records of aborted or open transactions, which would look committed"),
-    ]
-    return {"row": asdict(row), "losses": {what: count for count, what in kinds if count}}
+    return asdict(row)
 
 
 def _sampled(shard: Shard) -> list[SourceSegment]:

