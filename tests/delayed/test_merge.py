@@ -3,10 +3,12 @@ import random
 
 from hypothesis import given
 from hypothesis import strategies as st
+from pyroaring import BitMap
 
 from seglog._kernels.due_rows import DueRows
+from seglog._kernels.pending_set import PendingSet
 from seglog.delayed.bucket import Bucket
-from seglog.delayed.merge import merged_rows
+from seglog.delayed.merge import merged_rows, select_for_merge
 from seglog.delayed.snapshot import MetadataEntries, SnapshotEncoder, encode_snapshot
 
 times = st.lists(st.integers(0, 30), max_size=40)
@@ -51,6 +53,37 @@ def test_a_snapshot_of_chunks_is_that_of_all_rows_at_once(ats, entries, step, mo
         segments.append(entry)
         metadata.add(says)
     assert (segments, metadata.entries()) == (whole.segments, whole.metadata)
+
+
+def bucket(number, remaining, next_at, size_bytes=0):
+    """A stored bucket as selecting looks at it."""
+    found = Bucket(number, number, number, snapshot_id=number, size_bytes=size_bytes, segments=[(next_at, next_at)])
+    found.pending = PendingSet(BitMap)
+    found.pending.merge(number, BitMap(range(remaining)))
+    return found
+
+
+def numbers(group):
+    return [found.number for found in group]
+
+
+def test_of_groups_of_about_one_size_a_later_one_is_taken_when_it_is_due_before():
+    buckets = [bucket(n, remaining, at) for n, (remaining, at) in enumerate([(9, 50), (8, 60), (7, 40), (9, 70)])]
+    assert numbers(select_for_merge(buckets, 2)) == [1, 2]
+    assert numbers(select_for_merge(buckets, 3)) == [0, 1, 2]
+    assert numbers(select_for_merge(buckets[:2], 4)) == [0, 1]
+
+
+def test_large_buckets_are_not_merged_before_small_ones_although_they_are_due_first():
+    buckets = [bucket(n, remaining, at) for n, (remaining, at) in enumerate([(900, 1), (900, 2), (10, 3), (10, 4)])]
+    assert numbers(select_for_merge(buckets, 2)) == [2, 3]
+
+
+def test_what_would_not_fit_a_ledger_is_not_merged():
+    buckets = [bucket(n, 10, n, size_bytes=1 << 30) for n in range(4)]
+    assert numbers(select_for_merge(buckets, 4)) == []
+    buckets[3].size_bytes = 1 << 20
+    assert numbers(select_for_merge(buckets, 4)) == [2, 3]
 
 
 def test_a_merge_reads_a_segment_when_it_is_needed():

@@ -6,6 +6,10 @@ from seglog._kernels.due_runs import DueRuns
 from seglog.delayed.bucket import Bucket
 
 MAX_TIME = 2**63 - 1
+# A group of neighbours with so many times the messages of the smallest group is not merged before that one.
+MUCH_LARGER = 2
+# What is not merged any more, be there more buckets than there should be: a snapshot has to fit a ledger of 2 GiB.
+MAX_SNAPSHOT_BYTES = 3 << 29
 
 
 def merged_rows(group: Sequence[Bucket], read: Callable[[Bucket, int], DueRows]) -> Iterator[DueRows]:
@@ -36,19 +40,24 @@ def select_for_merge(buckets: Sequence[Bucket], fan_in: int) -> Sequence[Bucket]
     Neighbours are looked at from the oldest on, and a later group is preferred when it has no more messages than any
     group before it and its next segment is due before that of the preferred one. So says the code of Pulsar 4.2.4
     (BucketDelayedDeliveryTracker.selectMergedBuckets) and so say its golden runs; its comment says "the fewest
-    messages". Pulsar takes only buckets that have a segment to load, because it loses the messages of the others
-    (#26251); here such buckets come first, and where there are none, any.
+    messages". Two things are ours. Pulsar takes only buckets that have a segment to load, because it loses the messages
+    of the others (#26251); here such buckets come first, and where there are none, any. And a group that is much larger
+    than the smallest one is left alone: Pulsar's rule would merge the largest buckets again and again, since they are
+    due first, at a cost that grows with the square of the messages.
     """
     for only_unloaded in (True, False):
         for width in range(min(fan_in, len(buckets)), 1, -1):
+            groups = [
+                (sum(bucket.remaining for bucket in group), group)
+                for group in (buckets[slot : slot + width] for slot in range(len(buckets) - width + 1))
+                if sum(bucket.size_bytes for bucket in group) <= MAX_SNAPSHOT_BYTES
+                and not any(b.snapshot_id is None or (only_unloaded and b.next_at is None) for b in group)
+            ]
             preferred: Sequence[Bucket] = ()
+            enough = MUCH_LARGER * min((remaining for remaining, _ in groups), default=0)
             fewest = earliest = 2**63
-            for slot in range(len(buckets) - width + 1):
-                group = buckets[slot : slot + width]
-                if any(b.snapshot_id is None or (only_unloaded and b.next_at is None) for b in group):
-                    continue
-                remaining = sum(b.remaining for b in group)
-                if remaining > fewest:
+            for remaining, group in groups:
+                if remaining > min(fewest, enough):
                     continue
                 fewest = remaining
                 next_at = min((at for b in group if (at := b.next_at) is not None), default=2**63 - 1)
