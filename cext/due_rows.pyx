@@ -21,8 +21,9 @@ from libc.string cimport memcpy, memmove, memset
 
 from seglog.errors import CorruptDelayedIndexError, InvalidArgumentError
 
+from .protobuf_span cimport skip_field, span_bytes, span_tag, span_uvarint, store_uvarint
 from .span cimport Span
-from .status cimport BAD_SIZE, BAD_VARINT, NO_MEMORY, OFFSET_RANGE, OK, SHORT
+from .status cimport NO_MEMORY, OFFSET_RANGE, OK, SHORT
 from .window cimport Window
 
 from .status import words
@@ -155,74 +156,13 @@ cdef int64_t first_after(const DueRow* rows, int64_t n, int64_t deliver_at) noex
 
 # --- protobuf ----------------------------------------------------------------------------
 
-cdef inline uint8_t* store_varint(uint8_t* p, uint64_t v) noexcept nogil:
-    while v >= 0x80:
-        p[0] = <uint8_t>(v | 0x80)
-        p += 1
-        v >>= 7
-    p[0] = <uint8_t>v
-    return p + 1
-
-
-cdef inline int span_uvarint(Span* s, uint64_t* out) noexcept nogil:
-    """A protobuf varint: at most ten bytes, bounded by the span as well."""
-    cdef const uint8_t* p = s.p
-    cdef uint64_t raw = 0
-    cdef uint8_t byte
-    cdef int shift = 0
-    while True:
-        if p == s.end:
-            return SHORT
-        if shift > 63:
-            return BAD_VARINT
-        byte = p[0]
-        p += 1
-        raw |= <uint64_t>(byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    out[0] = raw
-    s.p = p
-    return OK
-
-
-cdef inline int span_bytes(Span* s, Span* inner) noexcept nogil:
-    """A length-delimited field's bytes."""
-    cdef uint64_t size
-    cdef Span ahead = s[0]
-    cdef int rc = span_uvarint(&ahead, &size)
-    if rc != OK:
-        return rc
-    if size > <uint64_t>(ahead.end - ahead.p):
-        return SHORT
-    inner.p = ahead.p
-    inner.end = ahead.p + size
-    s.p = inner.end
-    return OK
-
-
-cdef int skip_field(Span* s, int wire_type) noexcept nogil:
-    cdef uint64_t ignored
-    cdef Span inner
-    if wire_type == 0:
-        return span_uvarint(s, &ignored)
-    if wire_type == 2:
-        return span_bytes(s, &inner)
-    if wire_type == 1 or wire_type == 5:
-        if s.end - s.p < (8 if wire_type == 1 else 4):
-            return SHORT
-        s.p += 8 if wire_type == 1 else 4
-        return OK
-    return BAD_SIZE             # groups, which nothing here has
-
-
 cdef int parse_index(Span* s, DueRow* row) noexcept nogil:
     cdef uint64_t tag, value
     cdef uint64_t fields[4]
     cdef int seen = 0
     cdef int rc
     while s.p != s.end:
-        rc = span_uvarint(s, &tag)
+        rc = span_tag(s, &tag)
         if rc != OK:
             return rc
         if tag == 0x08 or tag == 0x10 or tag == 0x18:
@@ -230,7 +170,7 @@ cdef int parse_index(Span* s, DueRow* row) noexcept nogil:
             fields[tag >> 3] = value
             seen |= 1 << <int>(tag >> 3)
         else:
-            rc = skip_field(s, tag & 7)
+            rc = skip_field(s, tag)
         if rc != OK:
             return rc
     if seen != 0b1110:
@@ -252,11 +192,11 @@ cdef int64_t encode_rows(const DueRow* rows, int64_t n, uint8_t* out) noexcept n
         body = p + 2
         p[0] = 0x0A
         body[0] = 0x08
-        body = store_varint(body + 1, <uint64_t>rows[i].deliver_at)
+        body = store_uvarint(body + 1, <uint64_t>rows[i].deliver_at)
         body[0] = 0x10
-        body = store_varint(body + 1, <uint64_t>rows[i].ledger_id)
+        body = store_uvarint(body + 1, <uint64_t>rows[i].ledger_id)
         body[0] = 0x18
-        body = store_varint(body + 1, <uint64_t>rows[i].entry_id)
+        body = store_uvarint(body + 1, <uint64_t>rows[i].entry_id)
         p[1] = <uint8_t>(body - p - 2)
         p = body
     return p - out
@@ -447,14 +387,14 @@ def decode_segment(Window window not None):
     found.reserve(room)
     with nogil:
         while s.p != s.end:
-            rc = span_uvarint(&s, &tag)
+            rc = span_tag(&s, &tag)
             if rc == OK and tag == 0x0A:
                 rc = span_bytes(&s, &inner)
                 if rc == OK:
                     rc = parse_index(&inner, &found.rows[n])
                     n += 1
             elif rc == OK:
-                rc = skip_field(&s, tag & 7)
+                rc = skip_field(&s, tag)
             if rc != OK:
                 break
         if rc == OK:
