@@ -5,6 +5,8 @@ import threading
 
 import pytest
 
+import seglog
+from seglog.clock import ManualClock
 from seglog.format import names
 from seglog.log.extent import Extent
 from seglog.segment.open_files import OPEN_SEGMENTS, OpenSegments
@@ -13,6 +15,7 @@ from support.growing_log import GrowingLog
 
 MANY = 10_000
 MAPS_A_SEGMENT = 3
+FILES_OF_A_LOG = 12     # of the active segment, and locks
 
 
 def maps_of(directory):
@@ -39,6 +42,38 @@ def test_ten_thousand_segments_are_read_with_few_of_them_open(tmp_path):
         assert maps_of(tmp_path) <= (OPEN_SEGMENTS.limit + len(kept)) * MAPS_A_SEGMENT
         assert len(os.listdir("/dev/fd")) <= descriptors
         assert [bytes(view) for view in kept] == [b"%d" % n for n in range(0, MANY, MANY // 10)]
+
+
+def test_a_log_of_ten_thousand_segments_has_few_of_them_open(in_memory):
+    """Appending, reading in between, closing and opening again. `make test` makes a tenth of them."""
+    count = MANY if os.environ.get("SEGLOG_TORTURE") else MANY // 10
+    path = in_memory / "data" / "orders-0"
+    clock = ManualClock(1000)
+    descriptors = len(os.listdir("/dev/fd"))
+    with seglog.open(path, fsync="never", config={"segment.bytes": 200}, clock=clock) as log:
+        for n in range(count):
+            clock.advance(1)
+            log.append(b"v" * 100)
+            if n % 100 == 0:
+                assert log[n // 2].offset == n // 2
+        assert len(log.segments) == count
+        assert sum(1 for _ in log.read()) == count
+        check_open(path, descriptors)
+    with seglog.open(path) as log:
+        assert len(log.segments) == count
+        for n in range(0, count, 97):
+            assert log[n].offset == log.offset_at(1001 + n) == n
+        assert sum(1 for _ in log.read()) == count
+        check_open(path, descriptors)
+    gc.collect()
+    assert maps_of(path) == 0
+    assert len(os.listdir("/dev/fd")) <= descriptors
+
+
+def check_open(path, descriptors):
+    gc.collect()
+    assert maps_of(path) <= (OPEN_SEGMENTS.limit + 1) * MAPS_A_SEGMENT
+    assert len(os.listdir("/dev/fd")) <= descriptors + FILES_OF_A_LOG
 
 
 class Held:

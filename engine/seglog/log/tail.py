@@ -257,8 +257,7 @@ class LogTail(LogReader):
                     self.fs, self.path, base_offset, self.config, self._now_ms(), jitter_ms=self._jitter_ms()
                 )
                 old.close()
-                extent = self._current()
-                self._use(new, extent.segments, extent.log_start_offset)
+                self._extent = self._current().followed_by(self._grow(new))
                 self._put_recovery_point(base_offset)
         except BaseException as error:
             self._fail(error)
@@ -275,14 +274,17 @@ class LogTail(LogReader):
 
     def _use(self, active: SegmentAppender, before: Iterable[Segment], log_start_offset: int) -> None:
         """Append to `active` from now on; readers find it behind the segments `before`."""
+        self._extent = Extent((*before, self._grow(active)), log_start_offset)
+
+    def _grow(self, active: SegmentAppender) -> Segment:
+        """Append to `active` from now on. Returns it as readers see it; the caller shows it to them."""
         self._active = active
         self._end = active.end
         self._published = PublishedEnd(active.end)
-        growing = Segment(
+        return Segment(
             active.path, decompress=self.decompress, published=self._published, owned=True,
             reserve_bytes=self.config.segment_bytes,
         )
-        self._extent = Extent((*before, growing), log_start_offset)
 
     def _put_recovery_point(self, offset: int) -> None:
         self._hold.put(recovery_point=offset)
