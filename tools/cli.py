@@ -21,13 +21,14 @@ from seglog.errors import SeglogError, StorageError
 from . import report
 
 # name -> its line in `seglog --help`. Said here and not asked of the commands, so that help loads none of
-# them. The module of that name holds the command as `command`.
+# them. The module of that name (with _ for -) holds the command as `command`.
 COMMANDS = {
     "ls": "Partitions or segments: bytes, offsets, times, formats.",
     "dump": "Records, batches, index entries, checkpoints.",
     "verify": "Check a log against its checksums, its indexes and itself.",
     "seek": "Find the batch and the record at an offset or a time.",
     "convert": "Rewrite partitions in another record format, with a proof.",
+    "plan-upgrade": "What of a log dir is in old formats, and what to do about it.",
     "recover": "List what a damaged log would lose, or recover it.",
     "index": "Check the index files, or rebuild them from the log.",
     "stats": "Batch sizes, codecs, timestamps, indexes, producers, who wrote it.",
@@ -72,7 +73,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command = import_module(f".{name}", __package__).command
+        command = import_module(f".{name.replace('-', '_')}", __package__).command
         assert isinstance(command, click.Command)
         return command
 

@@ -119,6 +119,8 @@ def rows_text(rows: Sequence[PartitionRow], to: int, *, with_steps: bool = False
             yield f"{report.paint('warning:', 'yellow')} {row.partition}: {warning}"
     for row in rows_of(rows, "failed"):
         yield f"{report.paint('failed:', 'bold', 'red')} {row.partition}: {row.what} [{row.error}]"
+    for fix in dict.fromkeys(row.fix for row in rows_of(rows, "failed")):
+        yield f"  try: {fix}"
 
 
 def plan_text(plan: Plan, src: Path) -> Iterable[str]:
@@ -143,7 +145,8 @@ def plan_text(plan: Plan, src: Path) -> Iterable[str]:
 
 def result_text(result: Result, src: Path, dst: Path) -> Iterable[str]:
     plan = result.plan
-    yield report.paint(f"{src} → {dst}", "bold") + f"  {_profile_text(plan)}"
+    heading = f"{src} in place" if src == dst else f"{src} → {dst}"
+    yield report.paint(heading, "bold") + f"  {_profile_text(plan)}"
     sizes = {target.file: target.size_bytes for target in result.segments}
     source_sizes = {segment.file: segment.size_bytes for segment in plan.segments}
     rows = [

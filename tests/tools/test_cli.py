@@ -231,12 +231,12 @@ def test_every_command_explains_itself():
 ARGUMENTS = {
     ("ls",): ["{}"], ("dump",): ["{}"], ("verify",): ["{}"], ("seek",): ["{}", "--offset", "3"], ("convert",): ["{}"],
     ("index", "check"): ["{}"], ("index", "rebuild"): ["{}"], ("stats",): ["{}"],
-    ("recover",): ["{}", "--mode", "quarantine"],
+    ("recover",): ["{}", "--mode", "quarantine"], ("plan-upgrade",): ["{}/.."],
 }
 # What they say depends on what is installed: tests/spark, tests/tools/test_doctor.py.
 OF_THE_MACHINE = {("demo",), ("doctor",), ("spark", "convert")}
-# These take one partition directory.
-OF_ONE = {("convert",), ("recover",)}
+# These do not take a partition directory, a log dir and a .log alike.
+OF_ONE = {("convert",), ("recover",), ("plan-upgrade",)}
 
 
 def test_json_of_every_command_is_lines_with_type_and_schema(golden_kafka, tmp_path):

@@ -25,7 +25,7 @@ class PartitionRow:
     Where each segment of the source is a step of its own, `skipped` counts those that a run before had finished,
     `retried` those that took more than one attempt.
     `losses` is what the format has no place for, where that was counted. `error` is the code of what stopped it, `what`
-    says it in words.
+    says it in words, and `fix` what to do.
     """
 
     partition: str
@@ -42,6 +42,7 @@ class PartitionRow:
     warnings: tuple[str, ...] = ()
     error: str | None = None
     what: str | None = None
+    fix: str | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -74,7 +75,7 @@ class PartitionRow:
 
     @classmethod
     def of_error(cls, partition: str, error: SeglogError, seconds: float) -> "PartitionRow":
-        return cls(partition, "failed", seconds=seconds, error=error.code, what=str(error))
+        return cls(partition, "failed", seconds=seconds, error=error.code, what=str(error), fix=error.hint)
 
 
 def _size_of(files: Iterable[Path]) -> int:

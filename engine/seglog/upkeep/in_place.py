@@ -157,8 +157,9 @@ class _Place:
         try:
             can_exchange(self.fs, staging.path, self.partition.parent)
         except StorageError as error:
+            why = error.what.rpartition(": ")[2]        # without the names of what was tried
             raise StorageError(
-                f"names cannot be exchanged between the log dir and {self._backups}: {error.what}",
+                f"names cannot be exchanged between the log dir and {self._backups}: {why}",
                 file=self.partition.parent, errno=error.errno,
                 hint="choose a backup directory on the same file system; where that has no RENAME_EXCHANGE, convert"
                 " into a new directory",

@@ -1,0 +1,169 @@
+"""`seglog plan-upgrade`: what of a log dir is in old formats, what goes by itself, what a conversion would cost."""
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from seglog.upkeep.upgrade_plan import PartitionUpgrade, plan_upgrade, policies
+
+from . import report
+from .cli import Command
+from .options import PATH, ConfigType, json_option, progress_option
+
+
+class TopicConfigType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
+    """`GLOB:key=value`: a setting of the topics that match."""
+
+    name = "glob:key=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str, str]:
+        if isinstance(value, tuple):
+            return value
+        glob, colon, setting = str(value).partition(":")
+        if not colon or not glob:
+            self.fail(f"{value!r} is not glob:key=value, such as 'orders-*:retention.ms=-1'", param, ctx)
+        return (glob, *ConfigType().convert(setting, param, ctx))
+
+
+@click.command(cls=Command)
+@click.argument("log_dir", metavar="LOGDIR", type=PATH)
+@click.option("--topic", "topics", metavar="GLOB", multiple=True, help="Only the topics that match. Repeat for more.")
+@click.option("--config", "settings", type=ConfigType(), multiple=True,
+              help="Of all topics: retention.ms, retention.bytes, cleanup.policy. Kafka's defaults otherwise.")
+@click.option("--topic-config", "of_topics", type=TopicConfigType(), multiple=True,
+              help="The same of the topics that match the glob, such as 'orders-*:retention.ms=-1'.")
+@progress_option
+@json_option
+def command(
+    log_dir: Path, topics: Sequence[str], settings: Sequence[tuple[str, str]],
+    of_topics: Sequence[tuple[str, str, str]], no_progress: bool, as_json: bool,
+) -> int:
+    """What of the log dir LOGDIR is in record formats v0 and v1, what retention or compaction removes by itself, what a
+    conversion of the rest would cost, and the steps of a rolling migration.
+
+    Reads only, takes no lock, and works beside a running broker. A log dir does not tell how long topics keep their
+    data: give it with --config and --topic-config.
+    """
+    policy_of = policies(dict(settings), of_topics)
+    rows = []
+    with report.Progress(f"reading {log_dir.name}", enabled=not no_progress) as progress:
+        for row in plan_upgrade(log_dir, policy_of, topics=topics, progress=lambda _: progress):
+            rows.append(row)
+            if as_json:
+                report.print_json("upgrade_partition", **asdict(row), old_bytes=row.old_bytes)
+    if as_json:
+        _print_summary(rows)
+    else:
+        print("\n".join(_text(log_dir, rows, time.time_ns() // 1_000_000)))
+    return 0
+
+
+_SUMS = {"retention": "gone_bytes", "compaction": "compacted_bytes", "stays": "stays_bytes"}
+
+
+def _print_summary(rows: Sequence[PartitionUpgrade]) -> None:
+    old = [row for row in rows if row.old_bytes]
+    report.print_json(
+        "summary", partitions=len(rows), with_old_formats=len(old), old_bytes=sum(row.old_bytes for row in rows),
+        **{
+            name: sum(row.old_bytes for row in old if row.verdict == verdict)
+            for verdict, name in _SUMS.items()
+        },
+        convert_bytes=sum(sum(row.bytes_of) for row in old), forecast_bytes=sum(row.forecast_bytes or 0 for row in old),
+        convert_seconds=sum(row.convert_seconds or 0 for row in old),
+    )
+
+
+# --- text --------------------------------------------------------------------------------
+
+
+def _text(log_dir: Path, rows: Sequence[PartitionUpgrade], now_ms: int) -> Iterable[str]:
+    old = [row for row in rows if row.old_bytes]
+    if not old:
+        yield f"{report.count_of(len(rows), 'partition')}, all in v2: nothing to migrate"
+        return
+    lines = [
+        [
+            row.partition, f"{row.old_segments} of {row.segments}", _formats(row), _by_itself(row, now_ms),
+            _cost(row.forecast_bytes, row.forecast_is_exact, sum(row.bytes_of)), _seconds(row.convert_seconds),
+        ]
+        for row in old
+    ]
+    forecast = sum(row.forecast_bytes or 0 for row in old)
+    before = sum(sum(row.bytes_of) for row in old)
+    seconds = sum(row.convert_seconds or 0 for row in old)
+    exact = all(row.forecast_is_exact for row in old)
+    lines.append([
+        f"{len(old)} of {len(rows)}", str(sum(row.old_segments for row in old)),
+        f"{report.size(sum(row.old_bytes for row in old))} old", "", _cost(forecast, exact, before), _seconds(seconds),
+    ])
+    head = ("partition", "old segments", "formats", "by itself", "converted", "one core")
+    yield report.table(head, lines, left=(0, 2, 3), total=True)
+    for row in old:
+        if row.damaged:
+            yield f"{report.paint('warning:', 'yellow')} {row.partition} is damaged: seglog verify says where"
+    yield from _remarks(old)
+    yield from _steps(log_dir, old, forecast)
+
+
+def _formats(row: PartitionUpgrade) -> str:
+    return ", ".join(f"v{magic} {report.size(n)}" for magic, n in enumerate(row.bytes_of) if n)
+
+
+def _by_itself(row: PartitionUpgrade, now_ms: int) -> str:
+    if row.verdict == "compaction":
+        return f"Kafka 4 compacts it ({report.ratio(row.dirty_ratio or 0, 1)} dirty)"
+    if row.verdict == "stays":
+        return "stays"
+    ways = []
+    if row.gone_ms is not None:
+        ways.append("gone, retention is due" if row.gone_ms <= now_ms else f"gone {report.moment(row.gone_ms)[:10]}")
+    if row.gone_after_bytes is not None:
+        ways.append(f"gone after {report.size(row.gone_after_bytes)} more")
+    return ", or ".join(ways)
+
+
+def _cost(forecast_bytes: int | None, is_exact: bool, before: int) -> str:
+    if forecast_bytes is None:
+        return "-"
+    return f"{report.size(before)} → {'' if is_exact else 'about '}{report.size(forecast_bytes)}"
+
+
+def _seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return report.duration(1000 * seconds) if seconds >= 1 else "below 1 s"
+
+
+def _remarks(old: Sequence[PartitionUpgrade]) -> Iterable[str]:
+    kinds = {row.verdict for row in old}
+    yield ""
+    yield "Kafka 4.1 still reads v0 and v1. It finds no time in v0, and rewrites them only where it compacts."
+    if "retention" in kinds:
+        yield "retention: as told by --config and --topic-config, else 7 days. v0 has no time: its file's counts."
+    if "compaction" in kinds:
+        yield (
+            "compaction: the cleaner of 4.0 and newer writes v2, once a log is dirty enough"
+            " (min.cleanable.dirty.ratio); never its active segment."
+        )
+        if any(row.active_old_bytes for row in old if row.verdict == "compaction"):
+            yield "  An active segment in an old format waits for the next roll: for somebody who writes to it."
+
+
+def _steps(log_dir: Path, old: Sequence[PartitionUpgrade], forecast: int) -> Iterable[str]:
+    staying = [row for row in old if row.verdict != "retention"] or list(old)
+    topics = sorted({row.topic for row in staying})
+    chosen = " ".join(f"--topic {report.printable(topic)}" for topic in topics[:5])
+    more = f" (and {len(topics) - 5} more)" if len(topics) > 5 else ""
+    place = report.printable(str(log_dir))
+    yield ""
+    yield "A rolling migration, one broker after the other (docs/migrating.md):"
+    yield "  1. see that no partition is under-replicated, then stop the broker cleanly"
+    yield f"  2. seglog convert {place} --in-place --backup {place}.before {chosen}{more}"
+    yield f"     the backups stay until you remove them: up to {report.size(forecast)} more on that disk"
+    yield "  3. start the broker, and wait until its replicas are in sync; then the next broker"
+    yield f"  4. when all are done and consumers are content: rm -r {place}.before, on each"
+    yield "Replicas may differ in format meanwhile: batches end at the same offsets. Not so after --repack."
