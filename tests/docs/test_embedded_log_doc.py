@@ -1,0 +1,46 @@
+"""docs/embedded_log.md: its examples run, one after the other, and print what stands below them."""
+import re
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog.config import LogConfig, keys
+from seglog.log.stats import LogStats
+
+TOP = Path(__file__).parents[2]
+PAGE = TOP / "docs/embedded_log.md"
+EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n(?:```output\n(?P<output>.*?)```\n)?", re.DOTALL)
+
+
+def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    examples = list(EXAMPLE.finditer(PAGE.read_text()))
+    assert len(examples) > 6
+    for example in examples:
+        exec(compile(example["code"], PAGE.name, "exec"), names)
+        assert capsys.readouterr().out == (example["output"] or ""), example["code"]
+
+
+# For whoever reads the source.
+INNER = {
+    "find_offset", "tables", "segments", "records", "high_watermark", "recovery_point", "keep_house", "write_lingering",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(name for name in {*dir(seglog.Log)} - INNER if not name.startswith("_")))
+def test_whatever_a_log_can_be_asked_is_on_the_page(name):
+    assert re.search(rf"\b{name}\b", PAGE.read_text())
+
+
+def test_keys_that_the_page_names_are_keys():
+    known = {key.name for _, key in keys(LogConfig)}
+    rooms = {name.partition(".")[0] for name in known}
+    named = set(re.findall(rf"`((?:{'|'.join(rooms)})\.[a-z.]+)", PAGE.read_text()))
+    assert len(named) > 10
+    assert named <= known
+
+
+def test_the_stats_that_the_page_shows_are_there():
+    assert {"log_end_offset", "segments", "producers", "failure"} <= set(LogStats.__dataclass_fields__)
