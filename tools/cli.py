@@ -31,6 +31,7 @@ COMMANDS = {
     "plan-upgrade": "What of a log dir is in old formats, and what to do about it.",
     "recover": "List what a damaged log would lose, or recover it.",
     "index": "Check the index files, or rebuild them from the log.",
+    "ledger": "Managed ledgers and Pulsar entries: list, dump, verify, seek, recover.",
     "stats": "Batch sizes, codecs, timestamps, indexes, producers, who wrote it.",
     "spark": "Convert whole topics with Apache Spark.",
     "doctor": "Which Python, Java, PySpark and pyarrow are here, and what to change.",

@@ -12,9 +12,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from seglog.clock import ManualClock
+from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.position import Position
 from seglog.tools.cli import COMMANDS, cli
 from support.command import golden_lines
 from support.golden import golden_cases
+from support.topics import batch
 
 TOP = Path(__file__).parents[2]
 PAGE = TOP / "docs/cli.md"
@@ -45,6 +49,8 @@ def example(arguments, workplace):
         raw = bytearray(log.read_bytes())
         raw[len(raw) // 2] ^= 1
         log.write_bytes(raw)
+    if arguments[0] == "ledger":
+        make_topic(workplace / "orders")
     (workplace / "new-logs").mkdir()
     here = os.getcwd()
     os.chdir(workplace)
@@ -54,6 +60,18 @@ def example(arguments, workplace):
         os.chdir(here)
     out = out.replace(f"{workplace}/", "")
     return "```\n" + f"$ seglog {shlex.join(arguments)}\n{out}" + "```\n"
+
+
+def make_topic(path):
+    """Five entries, three a ledger, two messages each; one subscription."""
+    shutil.rmtree(path, ignore_errors=True)
+    config = {"managedLedgerMaxEntriesPerLedger": 3, "brokerEntryMetadataInterceptors": "timestamp,index"}
+    clock = ManualClock(1_700_000_000_000)
+    with ManagedLedger(path, config=config, clock=clock) as topic:
+        for n in range(5):
+            topic.add_entry(batch(n, 2, 1_700_000_000_000 + n * 50))
+            clock.advance(100)
+        topic.open_cursor("billing", "earliest").mark_delete(Position(0, 1))
 
 
 def command_of(words):

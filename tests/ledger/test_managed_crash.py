@@ -10,8 +10,6 @@ import subprocess
 import sys
 import time
 
-import pytest
-
 from seglog.ledger.managed_ledger import ManagedLedger
 from support.faultfs import RecordingFs
 from support.topic_program import CONFIG, Promise, TopicProgram, check_after, run
@@ -19,14 +17,22 @@ from support.topics import batch, message, numbers
 
 # `make torture` sets SEGLOG_TORTURE: the full count; otherwise a twentieth.
 TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
-SEEDS, STATES = (10, 520) if TORTURE else (2, 130)
+STATES = 5000 if TORTURE else 250
 KILLS = 100 if TORTURE else 5
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
-def test_crash_states_of_any_program(tmp_path, seed):
-    disk = tmp_path / "disk"
-    disk.mkdir()
+def test_crash_states_of_many_programs(tmp_path):
+    states = seed = 0
+    while states < STATES:
+        disk = tmp_path / f"disk-{seed}"
+        disk.mkdir()
+        states += crash_states_of_a_program(disk, seed, min(STATES - states, 500))
+        shutil.rmtree(disk)
+        seed += 1
+
+
+def crash_states_of_a_program(disk, seed, limit):
+    """Opens each state of a random program; how many there were."""
     record, promises, added = RecordingFs(disk), [], {}
 
     def promise(program):
@@ -36,7 +42,7 @@ def test_crash_states_of_any_program(tmp_path, seed):
 
     run(TopicProgram(disk / "orders", record, promise), seed)
     states = 0
-    for state in record.crash_states(limit=STATES, seed=seed):
+    for state in record.crash_states(limit=limit, seed=seed):
         states += 1
         with state.materialise() as root:
             if not (root / "orders").exists():
@@ -48,9 +54,9 @@ def test_crash_states_of_any_program(tmp_path, seed):
             try:
                 check_after(root / "orders", last, following, added)
             except BaseException as error:
-                error.add_note(state.story())
+                error.add_note(f"program {seed}\n{state.story()}")
                 raise
-    assert states == STATES
+    return states
 
 
 def test_a_crash_while_it_is_recovered_is_recovered(tmp_path):

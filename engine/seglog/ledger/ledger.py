@@ -130,8 +130,11 @@ class Ledger:
         clock: Clock | None = None,
         held: bool = False,
         truncate: bool = False,
+        read_only: bool = False,
     ) -> Self:
         """Open a ledger to be read. One that was not sealed is recovered and sealed before.
+
+        `read_only`: nothing is changed; one that was not sealed is taken up to its last whole batch before damage.
 
         A torn tail is cut. So is, with `truncate`, or where not each add was synced, a ledger with damage in the
         middle; else that raises CorruptRecordError, and nothing has changed. Raises NotALogError,
@@ -141,6 +144,10 @@ class Ledger:
         path, fs, clock = Path(os.path.abspath(path)), fs or OsFileSystem(), clock or SystemClock()
         metadata = LedgerMetadata.read(path)
         lost = None
+        if metadata.end is None and read_only:
+            segment = Segment(path / LOG_NAME, owned=True)
+            metadata = metadata.sealed(_end_of(segment))
+            return cls(path, metadata, segment, fs=fs, clock=clock)
         if metadata.end is None:
             keep = None if held else lock.lock_partition(fs, path)
             try:
@@ -400,6 +407,18 @@ def _recover(
     metadata = metadata.sealed(end)
     metadata.write(fs, path)
     return metadata, lost
+
+
+def _end_of(segment: Segment) -> LedgerEnd:
+    """Of a segment that somebody may write: what of it is whole batches now."""
+    next_id = position = 0
+    largest = -1
+    for table in segment.tables(check_crc=False, on_lost=lambda _: None):
+        if table[0].position != position or table[0].base_offset != next_id:
+            break
+        next_id, position = table[-1].last_offset + 1, table.end
+        largest = max(largest, table.max_timestamp)
+    return LedgerEnd(next_id, position, largest, -1)
 
 
 def _value(record: Record) -> bytes:

@@ -34,11 +34,14 @@ class ManagedReader:
     file cannot be read. What was read stays readable after it is closed.
     """
 
-    def __init__(self, path: Path, config: ManagedLedgerConfig, fs: FileSystem, clock: Clock) -> None:
+    def __init__(
+        self, path: Path, config: ManagedLedgerConfig, fs: FileSystem, clock: Clock, *, read_only: bool = False
+    ) -> None:
         self.path = path
         self.config = config
         self.fs = fs
         self.clock = clock
+        self._looks_only = read_only
         # Replaced as a whole; None: closed.
         self._extent: LedgerExtent | None = None
         # Guards the opening of ledgers. Lookups take no lock.
@@ -148,7 +151,9 @@ class ManagedReader:
             if ledger is None:
                 directory = ledger_directory(self.path, ledger_id)
                 try:
-                    ledger = Ledger.open(directory, fs=self.fs, clock=self.clock, held=True)
+                    ledger = Ledger.open(
+                        directory, fs=self.fs, clock=self.clock, held=True, read_only=self._looks_only
+                    )
                 except NotALogError as gone:
                     if self._current().slot_of(ledger_id) < 0:
                         raise OffsetOutOfRangeError(f"ledger {ledger_id} was trimmed", file=self.path) from gone

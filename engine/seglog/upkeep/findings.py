@@ -26,6 +26,9 @@ class Kind:
 
 _RECOVER = "a broker's recovery cuts the log here; keep a copy first"
 _REBUILD = "seglog index rebuild"
+_COPY = "put the ledger back from a copy; what is whole can be read"
+_OPEN = "nothing: who opens it to write puts it right"
+_LEDGER_RECOVER = "seglog ledger recover"
 _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
 KINDS = {
@@ -83,6 +86,23 @@ KINDS = {
     "leftover": Kind(_W, "a .cleaned, .swap or .deleted file: compaction or deletion was under way",
                      "a broker completes or removes it at the next start"),
     "orphan_index": Kind(_W, "an index file without its .log", "a broker removes it at the next start"),
+    # managed ledgers: seglog ledger verify
+    "manifest_corrupt": Kind(
+        _E, "a manifest that is missing or fails its checksum, or names a ledger that is not there", _LEDGER_RECOVER),
+    "ledger_corrupt": Kind(_E, "a ledger.json that fails its checksum, or is that of another ledger",
+                           "put the file back from a copy"),
+    "ledger_length": Kind(_E, "a sealed ledger whose .log has another length than it was sealed with", _COPY),
+    "ledger_damaged": Kind(_E, "bytes in the middle of a ledger that are no whole batches, or entries out of order",
+                           _COPY),
+    "ledger_differs": Kind(_E, "the manifest and ledger.json disagree about a sealed ledger", _LEDGER_RECOVER),
+    "ledger_tail": Kind(_W, "the last write to a ledger that was not sealed did not finish", _OPEN),
+    "ledger_open": Kind(_N, "a ledger that was not sealed: somebody writes it, or died", _OPEN),
+    "ledger_stray": Kind(_N, "a ledger's directory that the manifest does not name: being made, or removed", _OPEN),
+    "entry_corrupt": Kind(_E, "an entry that contradicts itself or fails its checksum", _COPY),
+    "entry_index": Kind(_E, "an entry whose index does not follow the one before it", "compare with a copy"),
+    "entry_time": Kind(_E, "an entry whose broker time lies before the one before it", "compare with a copy"),
+    "cursor_corrupt": Kind(_E, "a cursor's file that fails its checksum",
+                           "put it back from a copy, or delete it and make the cursor anew"),
 }
 
 

@@ -1,0 +1,62 @@
+"""A managed ledger that is only looked at: no lock, no recovery, nothing on the disk changes.
+
+A ledger that was not sealed is read up to its last whole batch, as of now: somebody may be writing it, or have died.
+"""
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from seglog.clock import SystemClock
+from seglog.errors import CorruptManifestError, NotALogError
+from seglog.fs.files import OsFileSystem
+from seglog.ledger.config import ManagedLedgerConfig
+from seglog.ledger.cursor_file import CursorState, cursor_files
+from seglog.ledger.extent import LedgerExtent
+from seglog.ledger.ledger import Ledger
+from seglog.ledger.managed_reader import ManagedReader
+from seglog.ledger.manifest import LedgerInfo, Manifest, ledger_directory
+
+
+class ClosedManagedLedger(ManagedReader):
+    """Use it as a context manager, or close it. Raises NotALogError, CorruptManifestError, StorageError."""
+
+    def __init__(self, path: str | os.PathLike[str], config: ManagedLedgerConfig | None = None) -> None:
+        super().__init__(
+            Path(os.path.abspath(path)), config or ManagedLedgerConfig(), OsFileSystem(), SystemClock(), read_only=True
+        )
+        self.manifest = Manifest.read(self.path)
+        infos = list(self.manifest.ledgers)
+        # Whether the last ledger was sealed when this was opened, as far as the manifest knows.
+        self.is_sealed = not infos or infos[-1].end is not None
+        if not self.is_sealed:
+            ledger_id = infos[-1].ledger_id
+            try:
+                ledger = Ledger.open(ledger_directory(self.path, ledger_id), read_only=True)
+            except NotALogError as gone:
+                raise CorruptManifestError(f"ledger {ledger_id} is not there", file=self.path) from gone
+            self._opened[ledger_id] = ledger
+            infos[-1] = LedgerInfo(ledger_id, infos[-1].created_ms, ledger.end)
+        self._extent = LedgerExtent(tuple(infos), None)
+
+    def cursors(self) -> list[CursorState]:
+        """What the files of all cursors say of entries that are there, by name. Raises CorruptManifestError."""
+        found = [CursorState.read(path) for path in cursor_files(self.path)]
+        return [
+            CursorState(state.name, state.acknowledged.within(self.extent), state.properties)
+            for state in sorted(found, key=lambda state: state.name)
+        ]
+
+    def close(self) -> None:
+        """Twice is fine."""
+        self._extent = None
+        for ledger in list(self._opened.values()):
+            ledger.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,105 @@
+"""Put a managed ledger right that does not open by itself: damage in its last ledger, or in its manifest.
+
+    plan = plan_recovery("topics/orders")       # reads only
+    plan.apply()
+
+Opening does by itself what a crash asks for. This is for what no crash leaves: a manifest that is gone or damaged is
+made anew from the ledgers, and a bad middle of a ledger that was not sealed is cut, where that is wanted.
+"""
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from seglog.errors import CorruptManifestError, NotALogError, UnsupportedVersionError
+from seglog.fs import lock
+from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.ledger.broker_part import BrokerState, last_state
+from seglog.ledger.cursor_file import CursorState, cursor_files
+from seglog.ledger.ledger import LOG_NAME, Ledger
+from seglog.ledger.ledger_metadata import LedgerMetadata
+from seglog.ledger.ledger_recovery import LedgerCheck, check_ledger
+from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.manifest import LEDGER_PREFIX, LedgerInfo, Manifest, ledger_directory
+from seglog.segment.answers import LostRange
+
+
+@dataclass(slots=True)
+class RecoveryPlan:
+    """What `apply` would do. `lost`: what would be cut; `bad_middles`: of it what is no torn tail."""
+
+    path: Path
+    ledger_ids: list[int] = field(default_factory=list)
+    makes_manifest: bool = False
+    open_ledgers: list[int] = field(default_factory=list)
+    lost: list[LostRange] = field(default_factory=list)
+    bad_middles: int = 0
+
+    def apply(self, *, truncate: bool = False, fs: FileSystem | None = None) -> None:
+        """Do it, durably. `truncate`: cut bad middles too; else they raise CorruptRecordError, and what comes before
+        is done. Raises LogLockedError where somebody writes it, StorageError."""
+        fs = fs or OsFileSystem()
+        with lock.lock_partition(fs, self.path):
+            for ledger_id in self.open_ledgers:
+                Ledger.open(ledger_directory(self.path, ledger_id), fs=fs, held=True, truncate=truncate).close()
+            if self.makes_manifest:
+                self._make_manifest(fs)
+        ManagedLedger(self.path, fs=fs).close()
+
+    def _make_manifest(self, fs: FileSystem) -> None:
+        infos, state = [], BrokerState()
+        for ledger_id in self.ledger_ids:
+            with Ledger.open(ledger_directory(self.path, ledger_id), fs=fs, held=True) as ledger:
+                infos.append(LedgerInfo(ledger_id, ledger.created_ms, ledger.end))
+                state = last_state(ledger, state)
+        # No id is given out twice: cursors may have been further than the ledgers that are left.
+        last_id = max([*self.ledger_ids, *_ids_of_cursors(self.path)], default=-1)
+        Manifest(tuple(infos), last_id + 1, state.index, state.timestamp).write(fs, self.path)
+
+
+def plan_recovery(path: str | os.PathLike[str]) -> RecoveryPlan:
+    """Reads only. Raises NotALogError; CorruptManifestError for a ledger.json that is damaged: that one is not made
+    anew, for a ledger's end is known to nobody else."""
+    plan = RecoveryPlan(Path(os.path.abspath(path)))
+    found = sorted(
+        int(name.removeprefix(LEDGER_PREFIX)) for name in os.listdir(plan.path)
+        if name.startswith(LEDGER_PREFIX) and name.removeprefix(LEDGER_PREFIX).isdigit()
+    )
+    try:
+        plan.ledger_ids = [info.ledger_id for info in Manifest.read(plan.path).ledgers]
+        if not set(plan.ledger_ids) <= set(found):
+            plan.makes_manifest = True
+    except CorruptManifestError:
+        plan.makes_manifest = True
+    except NotALogError:
+        if not found:
+            raise
+        plan.makes_manifest = True
+    if plan.makes_manifest:
+        # What was being made, or removed, has no ledger.json, or no entry that anybody was promised.
+        plan.ledger_ids = [n for n in found if (ledger_directory(plan.path, n) / "ledger.json").exists()]
+    for ledger_id in plan.ledger_ids:
+        directory = ledger_directory(plan.path, ledger_id)
+        if LedgerMetadata.read(directory).end is None:
+            plan.open_ledgers.append(ledger_id)
+            _plan_ledger(plan, check_ledger(directory / LOG_NAME))
+    return plan
+
+
+def _ids_of_cursors(path: Path) -> Iterator[int]:
+    for file in cursor_files(path):
+        with contextlib.suppress(CorruptManifestError, UnsupportedVersionError):
+            acknowledged = CursorState.read(file).acknowledged
+            yield acknowledged.mark_delete.ledger_id
+            yield from acknowledged.entries
+
+
+def _plan_ledger(plan: RecoveryPlan, check: LedgerCheck) -> None:
+    if check.damages:
+        damage = check.damages[0]
+        plan.bad_middles += not check.is_torn_tail
+        size_bytes = check.size_bytes - damage.position
+        plan.lost.append(LostRange(
+            os.fspath(check.path), damage.position, size_bytes, damage.first_offset, -1, damage.reason
+        ))

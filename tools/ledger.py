@@ -1,0 +1,284 @@
+"""`seglog ledger ls | dump | verify | seek | recover`: managed ledgers, single ledgers, files of Pulsar entries."""
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import click
+
+from seglog.errors import InvalidArgumentError, NotALogError, SeglogError
+from seglog.ledger.closed_managed_ledger import ClosedManagedLedger
+from seglog.ledger.config import ManagedLedgerConfig
+from seglog.ledger.position import Position
+from seglog.upkeep.ledger_check import (
+    LedgerReport,
+    check_entries,
+    check_managed_ledger,
+    check_one_ledger,
+    is_ledger,
+    is_managed_ledger,
+    read_stream,
+)
+from seglog.upkeep.ledger_recover import RecoveryPlan, plan_recovery
+
+from . import report
+from .cli import Command
+from .entry_lines import Placed, entries_of, fields_of, name_of, text_of
+from .options import PATH, TimeType, json_option, paths_argument
+
+
+class PositionType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
+    """`3:17`, an entry of a ledger; `17`, of a plain file or a single ledger."""
+
+    name = "position"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Position:
+        if isinstance(value, Position):
+            return value
+        ledger_id, colon, entry_id = str(value).rpartition(":")
+        try:
+            return Position(int(ledger_id) if colon else 0, int(entry_id))
+        except ValueError:
+            self.fail(f"{value!r} is no position, such as 3:17", param, ctx)
+
+
+@click.group(name="ledger")
+def command() -> None:
+    """Managed ledgers, single ledgers, and plain files of Pulsar entries (each behind its size, uint32 big-endian).
+
+    All but `recover --in-place` only read, and work beside a writer.
+    """
+
+
+# --- ls --------------------------------------------------------------------------------------
+
+
+@command.command(cls=Command)
+@paths_argument
+@json_option
+def ls(paths: Sequence[Path], as_json: bool) -> int:
+    """What is here: ledgers with entries, bytes and times; cursors with their backlog."""
+    for path in paths:
+        if is_managed_ledger(path):
+            with ClosedManagedLedger(path) as topic:
+                _ls_topic(path, topic, as_json)
+        else:
+            found = list(entries_of(path))
+            size_bytes = sum(len(placed.data) for placed in found)
+            if as_json:
+                report.print_json("entries", path=path, entries=len(found), size_bytes=size_bytes)
+            else:
+                print(f"{name_of(path)}: {report.count_of(len(found), 'entry', 'entries')}, {report.size(size_bytes)}")
+    return 0
+
+
+def _ls_topic(path: Path, topic: ClosedManagedLedger, as_json: bool) -> None:
+    cursors = topic.cursors()
+    extent = topic.extent
+    backlogs = [
+        extent.count - extent.up_to(state.acknowledged.mark_delete) - len(state.acknowledged) for state in cursors
+    ]
+    rows = []
+    for slot, info in enumerate(extent.infos):
+        end = info.end
+        assert end is not None
+        sealed = topic.is_sealed or slot < len(extent.infos) - 1
+        if as_json:
+            report.print_json(
+                "ledger", managed_ledger=name_of(path), ledger_id=info.ledger_id, entries=end.entries,
+                size_bytes=end.length_bytes, max_timestamp=end.max_timestamp, created_ms=info.created_ms,
+                sealed_ms=end.sealed_ms if sealed else None,
+            )  # fmt: skip
+        rows.append([
+            str(info.ledger_id), f"{end.entries:,}", report.size(end.length_bytes), report.moment(info.created_ms),
+            report.moment(end.sealed_ms) if sealed else "open", report.moment(end.max_timestamp),
+        ])  # fmt: skip
+    if as_json:
+        for state, backlog in zip(cursors, backlogs, strict=True):
+            report.print_json(
+                "cursor", managed_ledger=name_of(path), name=state.name, mark_delete=state.acknowledged.mark_delete,
+                acknowledged_behind=len(state.acknowledged), backlog=backlog, properties=state.properties,
+            )  # fmt: skip
+        report.print_json(
+            "summary", managed_ledger=name_of(path), ledgers=len(rows), entries=topic.entry_count,
+            size_bytes=topic.size_bytes, cursors=len(cursors), last_index=topic.manifest.last_index,
+            properties=topic.manifest.properties,
+        )  # fmt: skip
+        return
+    print(report.table(("ledger", "entries", "bytes", "created", "sealed", "latest entry"), rows, left=()))
+    if cursors:
+        print()
+        print(report.table(
+            ("cursor", "mark-delete", "backlog"),
+            [
+                [state.name, str(state.acknowledged.mark_delete), f"{backlog:,}"]
+                for state, backlog in zip(cursors, backlogs, strict=True)
+            ],
+        ))  # fmt: skip
+
+
+# --- dump ------------------------------------------------------------------------------------
+
+
+@command.command(cls=Command)
+@paths_argument
+@click.option("--from", "first", type=PositionType(), help="Begin at this entry: 3:17, or 17 in a plain file.")
+@click.option("--limit", type=click.IntRange(0), help="Stop after so many entries.")
+@json_option
+def dump(paths: Sequence[Path], first: Position | None, limit: int | None, as_json: bool) -> int:
+    """Every entry, with all that it says. With --json the fields of the project's golden entries.jsonl, a line each.
+
+    An entry that does not parse is told and passed over; then the status is 1.
+    """
+    damaged = 0
+    for path in paths:
+        for placed in islice(entries_of(path, first), limit):
+            if not as_json:
+                print(text_of(placed))
+                continue
+            try:
+                print(report.plain_json(fields_of(placed)))
+            except SeglogError as error:
+                damaged += 1
+                report.print_json("damaged", at=placed.label, size=len(placed.data), what=str(error))
+    return 1 if damaged else 0
+
+
+# --- verify ----------------------------------------------------------------------------------
+
+
+@command.command(cls=Command)
+@paths_argument
+@json_option
+def verify(paths: Sequence[Path], as_json: bool) -> int:
+    """Check every file against its checksum, its neighbours and itself; every entry, its index and its time.
+
+    Codes: docs/findings.md. Status 1 where there is an error or a warning.
+    """
+    clean = True
+    for path in paths:
+        found = _check(path)
+        clean = clean and found.ok
+        if as_json:
+            for finding in found.findings:
+                print(report.plain_json(finding.to_dict()))
+            report.print_json(
+                "summary", path=found.path, ok=found.ok, ledgers=found.ledgers, entries=found.entries,
+                messages=found.messages, size_bytes=found.size_bytes, cursors=found.cursors,
+                findings=len(found.findings),
+            )  # fmt: skip
+        else:
+            print("\n".join(_check_text(path, found)))
+    return 0 if clean else 1
+
+
+def _check(path: Path) -> LedgerReport:
+    if is_managed_ledger(path):
+        return check_managed_ledger(path)
+    if is_ledger(path):
+        return check_one_ledger(path)
+    if path.is_file():
+        return check_entries(path, read_stream(path))
+    raise NotALogError("neither a managed ledger, nor a ledger, nor a file of entries", file=path)
+
+
+def _check_text(path: Path, found: LedgerReport) -> Iterator[str]:
+    what = f"{report.count_of(found.entries, 'entry', 'entries')}, {report.size(found.size_bytes)}"
+    if found.ledgers:
+        what += f" in {report.count_of(found.ledgers, 'ledger')}"
+    yield f"{name_of(path)}: {what}, " + ("clean" if found.ok else report.count_of(len(found.findings), "finding"))
+    for finding in found.findings:
+        place = f"{finding.file}" + (f", byte {finding.position}" if finding.position is not None else "")
+        place += f", entry {finding.offset}" if finding.offset is not None else ""
+        yield f"  {finding.severity}: {finding.meaning} [{finding.code}]"
+        yield f"    at: {place}" + (f": {finding.found}" if finding.found else "")
+        yield f"    try: {finding.fix}"
+
+
+# --- seek ------------------------------------------------------------------------------------
+
+
+@command.command(cls=Command)
+@paths_argument
+@click.option("--time", "time_ms", type=TimeType(), help="ISO 8601, milliseconds, or -2h.")
+@click.option("--index", type=int, help="A message's number in the topic, as the broker counted it.")
+@click.option("--publish-time", is_flag=True, help="With --time: by the clients' clocks alone, as before PIP-70.")
+@json_option
+def seek(
+    paths: Sequence[Path], time_ms: int | None, index: int | None, publish_time: bool, as_json: bool
+) -> int:
+    """Find the first entry of a managed ledger at or after a time, or the one that holds the message with an index.
+
+    An entry's time is the broker's where it has one, else the publish time.
+    """
+    if (time_ms is None) == (index is None):
+        raise click.UsageError("give --time T or --index N")
+    for path in paths:
+        config = ManagedLedgerConfig(use_broker_timestamps=not publish_time)
+        with ClosedManagedLedger(path, config) as topic:
+            if time_ms is not None:
+                found = topic.position_at_time(time_ms)
+            else:
+                assert index is not None
+                found = topic.position_at_index(index)
+            placed = None if found is None else Placed(topic.read(found).data, topic.extent.before(found), found)
+            if as_json:
+                target = {"timestamp": time_ms} if time_ms is not None else {"index": index}
+                entry = None if placed is None else fields_of(placed)
+                report.print_json("seek", managed_ledger=name_of(path), target=target, position=found, entry=entry)
+            else:
+                print(f"{name_of(path)}: nothing there yet" if placed is None else text_of(placed))
+    return 0
+
+
+# --- recover ---------------------------------------------------------------------------------
+
+
+@command.command(cls=Command)
+@click.argument("path", metavar="PATH", type=PATH)
+@click.option("--in-place", is_flag=True, help="Do it. Nobody else may be writing.")
+@click.option("--truncate", is_flag=True, help="Cut a ledger that was not sealed at damage in its middle, too.")
+@json_option
+def recover(path: Path, in_place: bool, truncate: bool, as_json: bool) -> int:
+    """Put a managed ledger right: seal the ledger whose writer died, and make a manifest that is gone or damaged anew.
+
+    Without --in-place a dry run. Opening a managed ledger does by itself what a crash asks for. Cursors are left
+    as they are; properties that stood in a damaged manifest are lost. Status 0 where no byte of entries is lost, else
+    1.
+    """
+    if path.is_file() or not is_managed_ledger(path):
+        raise NotALogError("no managed ledger", file=path, hint="give a directory with a manifest or ledgers in it")
+    plan = plan_recovery(path)
+    if in_place:
+        if plan.bad_middles and not truncate:
+            raise InvalidArgumentError(
+                "a ledger is damaged in its middle", file=plan.lost[0].file, position=plan.lost[0].position,
+                hint="--truncate cuts it there",
+            )
+        plan.apply(truncate=truncate)
+    if as_json:
+        for lost in plan.lost:
+            report.print_json(
+                "lost_range", file=lost.file, position=lost.position, size_bytes=lost.size_bytes,
+                first_entry_id=lost.first_offset, reason=lost.reason,
+            )
+        report.print_json(
+            "summary", path=path, done=in_place, makes_manifest=plan.makes_manifest, ledgers=plan.ledger_ids,
+            sealed=plan.open_ledgers, lost=len(plan.lost), bad_middles=plan.bad_middles,
+        )
+    else:
+        print("\n".join(_recover_text(path, plan, in_place)))
+    return 1 if plan.lost else 0
+
+
+def _recover_text(path: Path, plan: RecoveryPlan, done: bool) -> Iterator[str]:
+    would = "" if done else "would be "
+    if plan.makes_manifest:
+        yield f"manifest: {would}made anew from {report.count_of(len(plan.ledger_ids), 'ledger')}"
+    for ledger_id in plan.open_ledgers:
+        yield f"ledger-{ledger_id}: {would}sealed"
+    for lost in plan.lost:
+        yield f"  {would}cut at byte {lost.position}, {report.size(lost.size_bytes)}: {lost.reason}"
+    if not (plan.makes_manifest or plan.open_ledgers):
+        yield f"{name_of(path)}: nothing to do"
+
+
