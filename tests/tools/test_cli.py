@@ -235,13 +235,15 @@ ARGUMENTS = {
 }
 # What they say depends on what is installed: tests/spark, tests/tools/test_doctor.py.
 OF_THE_MACHINE = {("demo",), ("doctor",), ("spark", "convert")}
+# What takes a managed ledger: tests/tools/test_ledger.py.
+OF_LEDGERS = {("ledger", name) for name in ("ls", "dump", "verify", "seek", "recover")}
 # These do not take a partition directory, a log dir and a .log alike.
 OF_ONE = {("convert",), ("recover",), ("plan-upgrade",)}
 
 
 def test_json_of_every_command_is_lines_with_type_and_schema(golden_kafka, tmp_path):
     sample = golden_kafka / "cases/mixed-formats-k391/mixed-formats-k391-0"
-    assert {*leaves()} == {*ARGUMENTS, *OF_THE_MACHINE}
+    assert {*leaves()} == {*ARGUMENTS, *OF_THE_MACHINE, *OF_LEDGERS}
     for words, arguments in ARGUMENTS.items():
         copy = shutil.copytree(sample, tmp_path / "-".join(words) / "orders-0")
         result = CliRunner().invoke(cli.cli, [*words, *(a.format(copy) for a in arguments), "--json"])

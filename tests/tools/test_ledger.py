@@ -85,6 +85,12 @@ def test_an_entry_that_does_not_parse_is_told_and_passed_over(tmp_path):
     seglog("ledger", "verify", tmp_path, status=4)
 
 
+@pytest.mark.parametrize("words", [["ls"], ["verify"], ["recover"], ["seek", "--index", 0]], ids=lambda words: words[0])
+def test_json_lines_begin_with_type_and_schema(topic, words):
+    for line in seglog_json("ledger", *words, topic):
+        assert [*line][:2] == ["type", "schema"]
+
+
 def test_ls_shows_ledgers_and_cursors(topic):
     first, second, cursor, summary = seglog_json("ledger", "ls", topic)
     assert (first["ledger_id"], first["entries"], second["entries"]) == (0, 3, 2)
