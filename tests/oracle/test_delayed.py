@@ -11,19 +11,10 @@ from seglog.delayed.worker import InlineWorker
 from seglog.ledger.ledger import Ledger
 from seglog.ledger.snapshot_storage import LedgerSnapshotStorage
 from support.delayed import stream
-from support.kafka_oracle import lacking
-from support.pulsar_oracle import PulsarOracle, write_stream
+from support.pulsar_oracle import write_stream
 
 pytestmark = pytest.mark.oracle
 NOW = 1_700_000_000_000
-
-
-@pytest.fixture(scope="session")
-def pulsar_oracle():
-    reason = lacking()
-    if reason:
-        pytest.skip(reason)
-    return PulsarOracle()
 
 
 def entries_of(directory):

@@ -25,7 +25,7 @@ def write_stream(path, entries):
 
 
 class PulsarOracle:
-    """The real tracker of Pulsar 4.2.4."""
+    """The real classes of Pulsar 4.2.4."""
 
     def __init__(self):
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -57,6 +57,10 @@ class PulsarOracle:
         if done.returncode:
             raise OracleError(f"{' '.join(map(str, arguments))}:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
         return done.stdout
+
+    def entries(self, file):
+        """What the real classes say of each entry of a stream, a dict each, with the fields of entries.jsonl."""
+        return [json.loads(line) for line in self._java("PulsarOracle", "entries", file).splitlines()]
 
     def recover(self, now_ms, snapshots, *, strict=True, tick_ms=1000):
         """The real tracker recovers `snapshots` {(start, end): file} and drains: what it recovered, and
