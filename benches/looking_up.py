@@ -3,6 +3,7 @@
 Batches of 150 records, about 16 KB, as a producer makes them; lmdb has one entry a message.
 """
 import random
+from array import array
 from functools import partial
 from pathlib import Path
 
@@ -70,7 +71,8 @@ def run(bench: Bench, directory: Path, count: int) -> None:
         path.mkdir(parents=True)
     chance = random.Random(5)
     offsets = [chance.randrange(count) for _ in range(int(count * LOOKUPS))]
-    times = [timestamps[chance.randrange(count)] for _ in offsets]
+    # Numbers of their own: to fetch those of the messages from all over the memory would be measured, too.
+    times = array("q", [timestamps[chance.randrange(count)] for _ in offsets]).tolist()
     lmdb, aiokafka = LmdbLog(paths[1]), AiokafkaLog(paths[2])
     append_to_peer(lmdb, batches_of(count, PEER_BATCH_RECORDS))
     append_to_peer(aiokafka, batches_of(count, BATCH_RECORDS))

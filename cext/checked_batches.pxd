@@ -20,6 +20,10 @@ cdef class CheckedBatches:
     # Check the batch and remember it. False: the checksum does not fit.
     cdef bint check(self, const uint8_t* bytes, const BatchHeader* row) noexcept nogil
 
+    # A batch at `position` of the map is likely to be read next: let its header come from memory, and what is known
+    # of it. `position` and the room of a header behind it lie in the map.
+    cdef void expect(self, const uint8_t* bytes, int64_t position) noexcept nogil
+
     # Move `records`, at the first record of a checked batch that is not compressed, towards the record in `slot`, or,
     # with slot -1, towards the first whose timestamp delta is at or above `delta`; never past it. How many were passed.
     cdef int64_t approach(

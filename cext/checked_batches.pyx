@@ -30,6 +30,7 @@ cdef enum:
     BLOCK_BYTES = 1024          # a mark for each
     SLOT_MAX = 0xFFFF
     CACHE_LINE_BYTES = 64
+    LINE_MARKS = CACHE_LINE_BYTES // sizeof(RecordMark)
 
 
 @cython.final
@@ -41,7 +42,7 @@ cdef class CheckedBatches:
             raise InvalidArgumentError(f"a map of {size_bytes} bytes")
         self.size = size_bytes
         self.bits = <uint8_t*>calloc(size_bytes // (8 * GRANULE_BYTES) + 1, 1)
-        self.marks = <RecordMark*>calloc(size_bytes // BLOCK_BYTES + 1, sizeof(RecordMark))
+        self.marks = <RecordMark*>calloc(size_bytes // BLOCK_BYTES + 2 + LINE_MARKS, sizeof(RecordMark))
         if self.bits == NULL or self.marks == NULL:
             raise MemoryError
 
@@ -61,6 +62,13 @@ cdef class CheckedBatches:
         seg_note_bits(
             &self.bits[row.position // (8 * GRANULE_BYTES)], <uint8_t>(1 << (row.position // GRANULE_BYTES & 7)))
         return True
+
+    cdef void expect(self, const uint8_t* bytes, int64_t position) noexcept nogil:
+        prefetch(bytes + position)
+        prefetch(bytes + position + V2_HEADER_SIZE - 1)
+        prefetch(&self.bits[position // (8 * GRANULE_BYTES)])
+        prefetch(&self.marks[position // BLOCK_BYTES + 1])
+        prefetch(&self.marks[position // BLOCK_BYTES + 1 + LINE_MARKS])
 
     cdef int64_t approach(
         self, const uint8_t* bytes, const BatchHeader* row, int64_t slot, int64_t delta, Span* records

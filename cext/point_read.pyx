@@ -9,7 +9,9 @@ A batch's checksum is checked before anything in it is believed, once as long as
 cimport cython
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 
-from .batch_header cimport CODEC_MASK, CODEC_NONE, CONTROL_BIT, TIMESTAMP_TYPE_BIT, BatchHeader, parse_header
+from .batch_header cimport (
+    CODEC_MASK, CODEC_NONE, CONTROL_BIT, TIMESTAMP_TYPE_BIT, V2_HEADER_SIZE, BatchHeader, parse_header,
+)
 from .checked_batches cimport CheckedBatches
 from .header_walk cimport HeaderWalk
 from .index_search cimport (
@@ -149,6 +151,7 @@ cdef class PointReader:
         cdef int64_t slot = floor_slot(&self.offsets, relative_offset(offset, self.base_offset))
         cdef int64_t position = 0
         cdef int status
+        self.expect_next(&self.offsets, slot)
         if slot >= 0 and value_at(&self.offsets, slot) != 0:
             # The entry is a hint: it must lead to a batch that begins at or before its offset (Segment._leads_to).
             position = value_at(&self.offsets, slot)
@@ -164,6 +167,17 @@ cdef class PointReader:
             if status != OK or row.last_offset >= offset:
                 return status
             position += row.size_bytes
+
+    cdef inline void expect_next(self, const Entries* offsets, int64_t slot) noexcept nogil:
+        """The entry in `slot` leads to where a search begins; where it ends is as a rule where the next one leads.
+
+        To ask for both before either is there takes half of the time.
+        """
+        cdef int64_t position
+        if slot + 1 < offsets.n:
+            position = value_at(offsets, slot + 1)
+            if 0 <= position <= self.window.size - V2_HEADER_SIZE:
+                self.checked.expect(self.window.base, position)
 
     cdef int header_at(self, int64_t position, BatchHeader* row, bint may_check) noexcept nogil:
         """The header there, its batch checked: OK, LIMIT at the end of the bytes, NOT_CHECKED or UNSURE."""
@@ -183,7 +197,8 @@ cdef class PointReader:
     ) noexcept:
         """Of a batch before which nothing is as late as `timestamp`, or nothing has as large an offset."""
         cdef Entries believed
-        cdef int64_t slot
+        cdef int64_t slot, relative
+        cdef int64_t in_step = -1
         cdef int64_t offset = start_offset
         if times is not None and timestamp > INT64_MIN:
             believed.timed = True
@@ -192,9 +207,16 @@ cdef class PointReader:
             slot = floor_slot(&believed, timestamp - 1)
             if slot >= 0:
                 offset = max(offset, absolute_offset(value_at(&believed, slot), self.base_offset))
+                in_step = slot
         believed = self.offsets
         believed.n = min(believed.n, walk.walked.offset_entries)
-        slot = floor_slot(&believed, relative_offset(offset, self.base_offset))
+        relative = relative_offset(offset, self.base_offset)
+        # While time goes on, the two indexes get their entries together, and no second search is needed.
+        if 0 <= in_step < believed.n and key_at(&believed, in_step) == relative:
+            slot = in_step
+        else:
+            slot = floor_slot(&believed, relative)
+        self.expect_next(&believed, slot)
         return value_at(&believed, slot) if slot >= 0 else 0
 
     cdef int pass_over(

@@ -138,4 +138,7 @@ class LogCutter(LogAppender):
         self._use(active, before, log_start_offset)
 
     def _sealed(self, path: Path) -> Segment:
-        return Segment(path, is_last=False, decompress=self.decompress, owned=True)
+        return Segment(
+            path, is_last=False, decompress=self.decompress, owned=True,
+            by_minute=self.config.time_index_minute_enabled, last_opened=self.last_opened,
+        )

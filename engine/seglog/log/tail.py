@@ -283,7 +283,8 @@ class LogTail(LogReader):
         self._published = PublishedEnd(active.end)
         return Segment(
             active.path, decompress=self.decompress, published=self._published, owned=True,
-            reserve_bytes=self.config.segment_bytes,
+            reserve_bytes=self.config.segment_bytes, by_minute=self.config.time_index_minute_enabled,
+            last_opened=self.last_opened,
         )
 
     def _put_recovery_point(self, offset: int) -> None:

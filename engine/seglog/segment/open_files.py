@@ -30,19 +30,23 @@ class SegmentFiles:
     """The files of the segment whose .log is `path`, all of it, or up to a published `end`.
 
     `owned`: nobody else changes the directory, so that index files may be mapped; else they are copied, for a
-    broker cuts them. `reserve_bytes`: what a growing .log may come to, so that it is mapped once.
+    broker cuts them. `reserve_bytes`: what a growing .log may come to, so that it is mapped once. `by_minute`: lookups
+    by time begin with the minute index, so that the time index need not be in memory.
     Raises StorageError; OffsetOutOfRangeError where the file has fewer bytes than were published: it was replaced.
     """
 
     __slots__ = (
-        "_base_offset", "_index_maps", "_offset_index", "_owned", "_path", "_time_index",
-        "checked", "end", "log", "offset_entries", "reader", "time_entries", "window",
+        "_base_offset", "_by_minute", "_index_maps", "_offset_index", "_owned", "_path", "_time_index",
+        "checked", "end", "is_walked", "log", "offset_entries", "reader", "time_entries", "window",
     )
 
-    def __init__(self, path: Path, base_offset: int, *, end: End | None, owned: bool, reserve_bytes: int) -> None:
+    def __init__(
+        self, path: Path, base_offset: int, *, end: End | None, owned: bool, reserve_bytes: int, by_minute: bool
+    ) -> None:
         self._path = path
         self._base_offset = base_offset
         self._owned = owned
+        self._by_minute = by_minute
         self._index_maps: dict[str, Mapping] = {}
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
@@ -61,13 +65,15 @@ class SegmentFiles:
         self.reader: PointReader | None = None
         self.offset_entries: Window | None = None
         self.time_entries: Window | None = None
+        self.is_walked = False      # for Segment
 
     def up_to(self, end: End) -> "SegmentFiles | None":
         """The same files to a later end; None where the map has no room for that."""
         if end.position > self.log.room:
             return None
         later = SegmentFiles.__new__(SegmentFiles)
-        later._path, later._base_offset, later._owned = self._path, self._base_offset, self._owned
+        later._path, later._base_offset = self._path, self._base_offset
+        later._owned, later._by_minute = self._owned, self._by_minute
         later.log, later.checked, later._index_maps = self.log, self.checked, self._index_maps
         # An index as of before leads to the same batches; it is left only when entries have come.
         later._offset_index = self._offset_index if _holds(self._offset_index, end.offset_entries) else None
@@ -80,11 +86,27 @@ class SegmentFiles:
         """`reader`, and `offset_entries` and `time_entries` for it: None where an index is missing or no good."""
         if self.reader is None:
             self.offset_entries = _entries(lambda: self.offset_index)
-            self.time_entries = _entries(lambda: self.time_index)
+            self.time_entries = self._time_entries()
             self.reader = PointReader(
                 self.window, self._base_offset, self.offset_entries, self.checked, last_opened, decompress
             )
         return self.reader
+
+    def _time_entries(self) -> Window | None:
+        """Of the index that lookups by time begin with.
+
+        Of a segment that grows it stays the same one: what a HeaderWalk has found out about its entries is counted.
+        """
+        if self._by_minute:
+            entries = _entries(self._minute_index)
+            if entries is not None or self.end is not None:
+                return entries
+        return _entries(lambda: self.time_index)
+
+    def _minute_index(self) -> TimeIndex | None:
+        return self._index(
+            TimeIndex, names.MINUTE_INDEX_SUFFIX, None if self.end is None else self.end.minute_entries
+        )
 
     @property
     def offset_index(self) -> OffsetIndex | None:

@@ -45,7 +45,7 @@ class Segment:
     zero bytes behind its last batch, are the tail of a write that did not finish, and end the data.
     Anywhere else the same bytes are corruption.
     `published`: somebody appends to the segment; it ends where that says, now and each time it is asked.
-    `owned`, `reserve_bytes`: see SegmentFiles. `last_opened`: shared by the segments of a log.
+    `owned`, `reserve_bytes`, `by_minute`: see SegmentFiles. `last_opened`: shared by the segments of a log.
 
     Threads may share it.
     """
@@ -59,6 +59,7 @@ class Segment:
         published: PublishedEnd | None = None,
         owned: bool = False,
         reserve_bytes: int = 0,
+        by_minute: bool = False,
         last_opened: LastOpened | None = None,
     ) -> None:
         self.path = path
@@ -69,6 +70,7 @@ class Segment:
         self.recently_used = False
         self._owned = owned
         self._reserve_bytes = reserve_bytes
+        self._by_minute = by_minute
         self._last_opened = last_opened or LastOpened()
         self._files: SegmentFiles | None = None
         self._closed = False
@@ -99,7 +101,8 @@ class Segment:
         if later is None:
             self._refuse_if_gone()
             later = SegmentFiles(
-                self.path, self.base_offset, end=end, owned=self._owned, reserve_bytes=self._reserve_bytes
+                self.path, self.base_offset, end=end, owned=self._owned, reserve_bytes=self._reserve_bytes,
+                by_minute=self._by_minute,
             )
             self._refuse_if_gone()      # what was opened may be the file that took its name
         self._files = later
@@ -313,7 +316,7 @@ class Segment:
             files = self._open(files)
         self.recently_used = True
         reader = files.reader or files.open_reader(self._last_opened, self.decompress)
-        if not self._walked_whole:
+        if not files.is_walked:
             self._walk_on(files)
         found = reader.find_timestamp(target, start_offset, self._walk, files.time_entries)
         if found[1] != ASK_THE_LOG:
@@ -336,6 +339,7 @@ class Segment:
     def _walk_on(self, files: SegmentFiles) -> None:
         if self._walk.position < len(files.window):
             self._walk.advance(files.window, files.offset_entries, files.time_entries)
+        files.is_walked = True
         self._walked_whole = self.published is None
 
     @property
