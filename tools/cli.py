@@ -33,6 +33,7 @@ COMMANDS = {
     "index": "Check the index files, or rebuild them from the log.",
     "ledger": "Managed ledgers and Pulsar entries: list, dump, verify, seek, recover.",
     "stats": "Batch sizes, codecs, timestamps, indexes, producers, who wrote it.",
+    "delayed": "The index of delayed messages of a managed ledger.",
     "spark": "Convert whole topics with Apache Spark.",
     "doctor": "Which Python, Java, PySpark and pyarrow are here, and what to change.",
     "demo": "See it all on a small partition that a real broker wrote.",

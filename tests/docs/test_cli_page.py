@@ -13,12 +13,15 @@ import pytest
 from click.testing import CliRunner
 
 from seglog.clock import ManualClock
+from seglog.delayed.config import DelayedDeliveryConfig
+from seglog.delayed.worker import InlineWorker
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.position import Position
 from seglog.tools.cli import COMMANDS, cli
+from seglog.topic.delayed_delivery import DelayedDelivery
 from support.command import golden_lines
 from support.golden import golden_cases
-from support.topics import batch
+from support.topics import batch, delayed
 
 TOP = Path(__file__).parents[2]
 PAGE = TOP / "docs/cli.md"
@@ -34,8 +37,22 @@ def workplace(tmp_path_factory):
     return tmp_path_factory.mktemp("page")
 
 
+def make_topic(path):
+    """A managed ledger with ten messages that are due in the year 2100, in four ledgers, and two buckets of them."""
+    clock = ManualClock(1_700_000_000_000)
+    config = {"managedLedgerMaxEntriesPerLedger": 3, "defaultRetentionTimeInMinutes": -1}
+    buckets = DelayedDeliveryConfig(ledger_step=0, min_index_count=4)
+    with ManagedLedger(path, config=config, clock=clock) as topic:
+        topic.add_entries(delayed(n, 4_102_444_800_000 + 60_000 * n) for n in range(10))
+        with DelayedDelivery(topic, buckets, clock=clock, new_worker=InlineWorker) as delivery:
+            delivery.dispatcher(topic.open_cursor("billing", "earliest")).read()
+
+
 def example(arguments, workplace):
     """The command and what it prints; each begins with the sample as it was shipped."""
+    shutil.rmtree(workplace / "topics", ignore_errors=True)
+    if "topics/orders" in arguments:
+        make_topic(workplace / "topics/orders")
     shutil.rmtree(workplace / "kafka-logs", ignore_errors=True)
     shutil.rmtree(workplace / "new-logs", ignore_errors=True)
     shutil.copytree(SAMPLE, workplace / "kafka-logs/orders-0")

@@ -237,13 +237,17 @@ ARGUMENTS = {
 OF_THE_MACHINE = {("demo",), ("doctor",), ("spark", "convert")}
 # What takes a managed ledger: tests/tools/test_ledger.py.
 OF_LEDGERS = {("ledger", name) for name in ("ls", "dump", "verify", "seek", "recover")}
+# What takes a managed ledger, too: tests/tools/test_delayed.py.
+OF_TOPICS = {("delayed", name) for name in (
+    "ls", "dump", "verify", "count", "list", "cancel", "clear-delayed-bucket-snapshots"
+)}  # fmt: skip
 # These do not take a partition directory, a log dir and a .log alike.
 OF_ONE = {("convert",), ("recover",), ("plan-upgrade",)}
 
 
 def test_json_of_every_command_is_lines_with_type_and_schema(golden_kafka, tmp_path):
     sample = golden_kafka / "cases/mixed-formats-k391/mixed-formats-k391-0"
-    assert {*leaves()} == {*ARGUMENTS, *OF_THE_MACHINE, *OF_LEDGERS}
+    assert {*leaves()} == {*ARGUMENTS, *OF_THE_MACHINE, *OF_LEDGERS, *OF_TOPICS}
     for words, arguments in ARGUMENTS.items():
         copy = shutil.copytree(sample, tmp_path / "-".join(words) / "orders-0")
         result = CliRunner().invoke(cli.cli, [*words, *(a.format(copy) for a in arguments), "--json"])

@@ -47,6 +47,22 @@ class InlineWorker:
         self._work = None
 
 
+class IdleWorker:
+    """Does nothing: what there is to do is left to who opens the tracker next."""
+
+    def start(self, work: Callable[[], None]) -> None:
+        pass
+
+    def wake(self) -> None:
+        pass
+
+    def wait_idle(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 class BackgroundWorker:
     """Works in a thread, which starts when it is first woken."""
 

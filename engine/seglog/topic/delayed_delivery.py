@@ -22,7 +22,7 @@ from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
 from seglog.delayed.tracker import DelayedDeliveryTracker
-from seglog.delayed.worker import Worker
+from seglog.delayed.worker import IdleWorker, Worker
 from seglog.errors import InvalidArgumentError
 from seglog.ledger.cursor import Cursor
 from seglog.ledger.managed_ledger import ManagedLedger
@@ -60,6 +60,24 @@ class DelayedDelivery:
         self._new_worker = new_worker
         self._indexes: dict[str, DelayedIndex] = {}
         self._remove_other_kinds()
+
+    @classmethod
+    def as_found(
+        cls,
+        managed_ledger: ManagedLedger,
+        *,
+        clock: Clock | None = None,
+        new_worker: Callable[[], Worker | None] = IdleWorker,
+    ) -> Self:
+        """With the kind of tracker that was used last, and no background work: for looking, and for single changes."""
+        cursors = managed_ledger.cursors
+        config = DelayedDeliveryConfig(
+            bucket_tracker=any(snapshot_directory(managed_ledger.path, name).is_dir() for name in cursors),
+            shared_index=BUILDING_CURSOR in cursors,
+        )
+        if config.shared_index:
+            config = DelayedDeliveryConfig(shared_index=True)
+        return cls(managed_ledger, config, clock=clock, new_worker=new_worker)
 
     # --- what there is -----------------------------------------------------------------------
 

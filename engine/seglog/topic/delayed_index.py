@@ -35,6 +35,9 @@ class Reader(Protocol):
     def take_scheduled(self, positions: Sequence[Position]) -> None:
         """Called with the index's lock held."""
 
+    def read_again(self) -> None:
+        """What was passed over is not known any more: read it. Called with the index's lock held."""
+
     def close(self) -> None: ...
 
 
@@ -76,6 +79,33 @@ class DelayedIndex:
     def build(self) -> None:
         """Read ahead of the readers, where somebody does that."""
 
+    def read_log(self, cursor: Cursor) -> None:
+        """Tell the tracker at once of everything that the cursor has ahead. For who asks it, and dispatches nothing."""
+        with self.lock:
+            while entries := cursor.read(BUILD, skip=self._is_known):
+                for entry in entries:
+                    self.place(entry)
+
+    def _is_known(self, position: Position) -> bool:
+        return self.tracker.contains_message(*position)
+
+    def clear(self, *, drop: bool = False) -> int:
+        """Remove the snapshots, and forget what was decided about single messages; how many were pending.
+
+        They are indexed again when the log is read the next time, or, with `drop`, are acknowledged instead.
+        """
+        with self.lock:
+            pending = self.tracker.number_of_delayed_messages
+            for cursor in self._cursors() if drop else ():
+                for message in self.tracker.list(0, 2**63 - 1):
+                    cursor.acknowledge(Position(message.ledger_id, message.entry_id))
+                cursor.flush()
+            self.tracker.clear()
+            self._first_ledger_id = -1
+            for reader in self.readers:
+                reader.read_again()
+            return pending
+
     def cancel(self, position: Position) -> bool:
         """Whether the message was pending: it will never be delivered, and is acknowledged. Durable at return."""
         with self.lock:
@@ -104,8 +134,11 @@ class SharedDelayedIndex(DelayedIndex):
     def _subscriptions(self) -> Iterable[Cursor]:
         return [cursor for name, cursor in self._managed_ledger.cursors.items() if name != BUILDING_CURSOR]
 
-    def _is_known(self, position: Position) -> bool:
-        return self.tracker.contains_message(*position)
+    def clear(self, *, drop: bool = False) -> int:
+        with self.lock:
+            self._building.rewind()
+            self._read.clear()
+            return super().clear(drop=drop)
 
     def build(self) -> None:
         """Read on, and add what is delayed. What is due, the subscriptions find by their own cursors."""

@@ -176,8 +176,13 @@ class Dispatcher:
             for position in self._replay:
                 self._taken.remove(*position)
             self._replay.clear()
-            self._cursor.rewind()
+            self.read_again()
         self._changed.notify_all()
+
+    def read_again(self) -> None:
+        """Begin at the mark-delete position once more, and pass over what was dispatched. For the index."""
+        self._cursor.rewind()
+        self._read.clear()
 
     def redeliver(self, positions: Iterable[Position]) -> None:
         """Give these entries, which were dispatched and are not acknowledged, once more."""

@@ -1,0 +1,287 @@
+"""`seglog delayed`: the index of delayed messages of a managed ledger."""
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import click
+
+from seglog.clock import SystemClock
+from seglog.delayed.worker import IdleWorker, InlineWorker, Worker
+from seglog.errors import CorruptDelayedIndexError, InvalidArgumentError, SnapshotMissingError
+from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.position import Position
+from seglog.topic.delayed_delivery import DelayedDelivery
+from seglog.topic.delayed_index import BUILDING_CURSOR, DelayedIndex
+from seglog.upkeep.delayed_snapshots import StoredIndex, stored_indexes
+
+from . import report
+from .cli import Command
+from .options import PATH, TimeType, json_option
+
+HOUR_MS = 3_600_000
+# `count` without times: what is due until then.
+HORIZONS = {"now": 0, "in an hour": HOUR_MS, "in 2 hours": 2 * HOUR_MS, "in a day": 24 * HOUR_MS}
+FOREVER = 2**63 - 1
+
+path_argument = click.argument("path", metavar="PATH", type=PATH)
+subscription_option = click.option(
+    "--subscription", metavar="NAME", help="Whose index; without it, that which all subscriptions share."
+)
+first_option = click.option("--from", "first_ms", type=TimeType(), default=0, help="Due at this time or later.")
+end_option = click.option("--to", "end_ms", type=TimeType(), default=FOREVER, help="Due before this time.")
+
+
+class PositionType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
+    """`ledger:entry`."""
+
+    name = "ledger:entry"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Position:
+        ledger, _, entry = str(value).partition(":")
+        if not ledger.isdecimal() or not entry.isdecimal():
+            self.fail(f"{value!r} is no position, such as 7:12", param, ctx)
+        return Position(int(ledger), int(entry))
+
+
+@click.group(name="delayed")
+def command() -> None:
+    """Look into the index of delayed messages of a managed ledger, and change it.
+
+    ls, dump and verify read the snapshots, beside a process that writes them. The others open the managed ledger as its
+    writer does (status 5 where there is one), and know the messages that are in no snapshot yet as well.
+    """
+
+
+# --- snapshots -------------------------------------------------------------------------------
+
+
+@command.command(name="ls", cls=Command)
+@path_argument
+@subscription_option
+@json_option
+def list_buckets(path: Path, subscription: str | None, as_json: bool) -> int:
+    """Buckets: ledgers, snapshot, segments, messages, times, bytes.
+
+    Messages are those that were pending when the snapshot was made.
+    """
+    rows = []
+    unreadable = 0
+    for index in _stored(path, subscription):
+        with closing(index):
+            for bucket in index.buckets:
+                fields = {
+                    "cursor": index.name, "start": bucket.start, "end": bucket.end, "snapshot": bucket.snapshot_id
+                }  # fmt: skip
+                try:
+                    described = index.metadata(bucket)
+                    counts = {
+                        "segments": len(described), "messages": sum(map(len, index.segments(bucket))),
+                        "first_ms": described[0].min_schedule_timestamp if described else -1,
+                        "last_ms": described[-1].max_schedule_timestamp if described else -1,
+                        "size": index.size_bytes(bucket),
+                    }  # fmt: skip
+                except (SnapshotMissingError, CorruptDelayedIndexError) as error:
+                    report.note(f"bucket {bucket.start} to {bucket.end}: {error}")
+                    unreadable += 1
+                    continue
+                if as_json:
+                    report.print_json("bucket", **fields, **counts)
+                rows.append([
+                    index.name, f"{bucket.start}-{bucket.end}", str(bucket.snapshot_id),
+                    report.number(counts["segments"]), report.number(counts["messages"]),
+                    report.moment(counts["first_ms"]), report.moment(counts["last_ms"]), report.size(counts["size"]),
+                ])  # fmt: skip
+    if not as_json:
+        head = ("cursor", "ledgers", "snapshot", "segments", "messages", "first due", "last due", "size")
+        print(report.table(head, rows, left=(0, 1, 5, 6)))
+    return report.PARTIAL if unreadable else 0
+
+
+@command.command(cls=Command)
+@path_argument
+@subscription_option
+@click.option("--snapshot", type=int, metavar="ID", help="Only this one.")
+@json_option
+def dump(path: Path, subscription: str | None, snapshot: int | None, as_json: bool) -> None:
+    """Every message of the snapshots, by bucket and segment: due time, position."""
+    for index in _stored(path, subscription):
+        with closing(index):
+            for bucket in index.buckets:
+                if snapshot is not None and bucket.snapshot_id != snapshot:
+                    continue
+                for number, rows in enumerate(index.segments(bucket), 1):
+                    if not as_json:
+                        print(f"{index.name}, snapshot {bucket.snapshot_id}, segment {number}")
+                    for at, ledger, entry in rows:
+                        if as_json:
+                            report.print_json(
+                                "delayed", cursor=index.name, snapshot=bucket.snapshot_id, segment=number,
+                                deliver_at=at, ledger=ledger, entry=entry,
+                            )  # fmt: skip
+                        else:
+                            print(f"  {report.moment(at)}  {ledger}:{entry}")
+
+
+@command.command(cls=Command)
+@path_argument
+@subscription_option
+@json_option
+def verify(path: Path, subscription: str | None, as_json: bool) -> int:
+    """Read every snapshot, and hold it against its metadata and its range. Changes nothing."""
+    buckets = problems = 0
+    for index in _stored(path, subscription):
+        with closing(index):
+            buckets += len(index.buckets)
+            for problem in index.check():
+                problems += problem.code != "orphan"
+                if as_json:
+                    report.print_json("problem", code=problem.code, file=problem.file, what=problem.what)
+                else:
+                    mark = "-" if problem.code == "orphan" else "!"
+                    print(f"{mark} {problem.file}: {problem.what} [{problem.code}]")
+    if as_json:
+        report.print_json("summary", ok=not problems, buckets=buckets, problems=problems)
+    else:
+        print(f"{report.count_of(buckets, 'bucket')}, {report.count_of(problems, 'problem')}")
+        if problems:
+            print("  nothing is lost: clear the snapshots, and the log is indexed again")
+    return 1 if problems else 0
+
+
+def _stored(path: Path, subscription: str | None) -> list[StoredIndex]:
+    found = stored_indexes(path)
+    if subscription is None:
+        return found
+    named = [index for index in found if index.name == subscription]
+    if not named:
+        there = ", ".join(index.name for index in found) or "none"
+        raise InvalidArgumentError(f"{subscription!r} has no snapshots; of these there are: {there}", file=path)
+    return named
+
+
+# --- messages --------------------------------------------------------------------------------
+
+
+@command.command(cls=Command)
+@path_argument
+@subscription_option
+@first_option
+@end_option
+@json_option
+def count(path: Path, subscription: str | None, first_ms: int, end_ms: int, as_json: bool) -> None:
+    """How many messages are delayed, between two times or by when they are due."""
+    with _opened(path, subscription) as index:
+        if (first_ms, end_ms) != (0, FOREVER):
+            found = {"": index.tracker.count(first_ms, end_ms)}
+        else:
+            now_ms = SystemClock().now_ms()
+            edges = [0, *(now_ms + ms for ms in HORIZONS.values()), FOREVER]
+            counts = index.tracker.histogram(edges)
+            found = {f"due {name}": sum(counts[: slot + 1]) for slot, name in enumerate(HORIZONS)}
+            found["in all"] = sum(counts)
+    if as_json:
+        for name, number in found.items():
+            report.print_json("count", **({"of": name} if name else {}), messages=number)
+    else:
+        for name, number in found.items():
+            print(f"{name:16}{number:>14,}" if name else f"{number:,}")
+
+
+@command.command(name="list", cls=Command)
+@path_argument
+@subscription_option
+@first_option
+@end_option
+@click.option(
+    "--limit", type=click.IntRange(1), metavar="N", default=1000, show_default=True, help="No more than so many."
+)
+@json_option
+def list_messages(
+    path: Path, subscription: str | None, first_ms: int, end_ms: int, limit: int, as_json: bool
+) -> None:
+    """Delayed messages in the order in which they will be delivered."""
+    with _opened(path, subscription) as index:
+        found = index.tracker.list(first_ms, end_ms)
+    for at, ledger, entry in found[:limit]:
+        if as_json:
+            report.print_json("delayed", deliver_at=at, ledger=ledger, entry=entry)
+        else:
+            print(f"{report.moment(at)}  {ledger}:{entry}")
+    if len(found) > limit:
+        report.note(f"{len(found) - limit:,} more: see --limit")
+
+
+@command.command(cls=Command)
+@path_argument
+@subscription_option
+@click.argument("positions", metavar="LEDGER:ENTRY...", nargs=-1, required=True, type=PositionType())
+@json_option
+def cancel(path: Path, subscription: str | None, positions: Sequence[Position], as_json: bool) -> int:
+    """Let messages never be delivered, and acknowledge them. Status 1 where one was not pending."""
+    missing = 0
+    with _opened(path, subscription) as index:
+        for position in positions:
+            cancelled = index.cancel(position)
+            missing += not cancelled
+            if as_json:
+                report.print_json(
+                    "cancel", ledger=position.ledger_id, entry=position.entry_id, cancelled=cancelled
+                )
+            else:
+                print(f"{position}  {'cancelled' if cancelled else 'not pending: delivered, cancelled or never there'}")
+    return 1 if missing else 0
+
+
+@command.command(name="clear-delayed-bucket-snapshots", cls=Command)
+@path_argument
+@subscription_option
+@click.option("--drop", is_flag=True, help="Acknowledge the pending messages: they are never delivered.")
+@json_option
+def clear(path: Path, subscription: str | None, drop: bool, as_json: bool) -> None:
+    """Remove all snapshots. Pending messages are indexed again from the log when it is opened the next time."""
+    with _opened(path, subscription, new_worker=InlineWorker, needs_buckets=True) as index:
+        pending = index.clear(drop=drop)
+    if as_json:
+        report.print_json("clear", pending=pending, dropped=drop)
+    else:
+        fate = "acknowledged" if drop else "to be indexed again"
+        print(f"{report.count_of(pending, 'pending message')} {fate}")
+
+
+@contextmanager
+def _opened(
+    path: Path,
+    subscription: str | None,
+    *,
+    new_worker: Callable[[], Worker] = IdleWorker,
+    needs_buckets: bool = False,
+) -> Iterator[DelayedIndex]:
+    """The index of a subscription, or the shared one, that knows every delayed message of the log."""
+    with ManagedLedger(path, create=False) as topic:
+        names = [name for name in topic.cursors if name != BUILDING_CURSOR]
+        with DelayedDelivery.as_found(topic, new_worker=new_worker) as delayed:
+            config = delayed.config
+            if config.shared_index and subscription is not None:
+                raise InvalidArgumentError(
+                    "all subscriptions share one index here (enableShareDelayedMessageIndex)",
+                    file=path, hint="leave --subscription out",
+                )  # fmt: skip
+            if not config.shared_index and subscription is None:
+                raise InvalidArgumentError(
+                    "enableShareDelayedMessageIndex is off here: each subscription has an index of its own",
+                    file=path, hint=f"give --subscription: {', '.join(names) or 'there is none'}",
+                )  # fmt: skip
+            if needs_buckets and not config.bucket_tracker:
+                raise InvalidArgumentError(
+                    "enableBucketDelayedDeliveryTracker is off here: there are no snapshots", file=path,
+                    hint="nothing needs to be cleared",
+                )  # fmt: skip
+            name = BUILDING_CURSOR if subscription is None else subscription
+            if name not in topic.cursors:
+                raise InvalidArgumentError(
+                    f"there is no subscription {name!r}", file=path, hint=f"there are: {', '.join(names) or 'none'}"
+                )
+            cursor = topic.open_cursor(name)
+            index = delayed.index(cursor)
+            index.read_log(cursor)
+            yield index
