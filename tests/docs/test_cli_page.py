@@ -37,8 +37,8 @@ def workplace(tmp_path_factory):
     return tmp_path_factory.mktemp("page")
 
 
-def make_topic(path):
-    """A managed ledger with ten messages that are due in the year 2100, in four ledgers, and two buckets of them."""
+def make_delayed_topic(path):
+    """A managed ledger with ten messages that are due in the year 2100, in four ledgers."""
     clock = ManualClock(1_700_000_000_000)
     config = {"managedLedgerMaxEntriesPerLedger": 3, "defaultRetentionTimeInMinutes": -1}
     buckets = DelayedDeliveryConfig(ledger_step=0, min_index_count=4)
@@ -52,7 +52,7 @@ def example(arguments, workplace):
     """The command and what it prints; each begins with the sample as it was shipped."""
     shutil.rmtree(workplace / "topics", ignore_errors=True)
     if "topics/orders" in arguments:
-        make_topic(workplace / "topics/orders")
+        make_delayed_topic(workplace / "topics/orders")
     shutil.rmtree(workplace / "kafka-logs", ignore_errors=True)
     shutil.rmtree(workplace / "new-logs", ignore_errors=True)
     shutil.copytree(SAMPLE, workplace / "kafka-logs/orders-0")
