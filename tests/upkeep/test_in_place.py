@@ -18,6 +18,7 @@ from seglog.log.partition import Partition
 from seglog.upkeep.directory_conversion import Options
 from seglog.upkeep.exchange_journal import ExchangeJournal, ExchangeState
 from seglog.upkeep.in_place import is_converted, plan_in_place, roll_back
+from seglog.upkeep.log_dir_conversion import partitions_in
 from seglog.upkeep.proof import PROOF_FILE
 from support.conversion import UnsyncedFs, converted, copied, log_files, source_of, tree
 from support.faultfs import FailingFs, RecordingFs
@@ -150,6 +151,13 @@ def test_a_directory_of_another_name_and_a_missing_backup_are_refused(disk):
         plan_in_place(disk / "logs", disk / "backups", Options())
     with pytest.raises(InvalidArgumentError, match="no conversion in place to roll back"):
         back(disk)
+
+
+def test_krafts_metadata_log_is_left_alone(disk):
+    copied(source_of(CASES["v2-none-ct-k411"]), disk / "logs/__cluster_metadata-0")
+    with pytest.raises(InvalidArgumentError, match="metadata log of KRaft"):
+        plan_in_place(disk / "logs/__cluster_metadata-0", disk / "backups", Options(), fs=UnsyncedFs())
+    assert [path.name for path in partitions_in(disk / "logs")] == ["orders-0"]
 
 
 def test_another_user_s_partition_is_left_to_that_user(disk, monkeypatch):

@@ -49,6 +49,7 @@ OFFSET_CHECKPOINTS = (
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
+METADATA_TOPIC = "__cluster_metadata"       # of KRaft (Topic.CLUSTER_METADATA_TOPIC_NAME): no log of LogManager's
 
 MAX_OFFSET = 2**63 - 1
 

@@ -34,9 +34,6 @@ from seglog.log.clean_marks import PARTITION_MARK, TAKEN_MARK, PartitionMark, Pa
 
 _LOG = logging.getLogger(__name__)
 
-# KafkaRaftServer.MetadataTopic: not a log of LogManager's, always recovered.
-_METADATA_TOPIC = "__cluster_metadata"
-
 
 class LogDirState:
     """One log dir, held together with others of ours and without a broker, until close(). Threads may share it.
@@ -226,7 +223,7 @@ class LogDirState:
         A deleted one it loads too, but only to remove it.
         """
         for path, partition in self._partition_dirs():
-            if partition.mark != names.DELETE and partition.topic != _METADATA_TOPIC:
+            if partition.mark != names.DELETE and partition.topic != names.METADATA_TOPIC:
                 yield path
 
     def _partition_dirs(self) -> Iterator[tuple[Path, names.PartitionDir]]:

@@ -120,6 +120,11 @@ class _Place:
         parsed = names.parse_partition_dir(self.partition.name)
         if parsed is None or parsed.mark:
             raise NotALogError("not a partition directory", file=self.partition, hint="its name is <topic>-<partition>")
+        if parsed.topic == names.METADATA_TOPIC:
+            raise InvalidArgumentError(
+                "the metadata log of KRaft has files beside it that a conversion leaves behind", file=self.partition,
+                hint="leave it alone: it is v2 anyway",
+            )
         if self._backups == log_dir or log_dir in self._backups.parents:
             raise InvalidArgumentError(
                 "the backup would lie in the log dir, where a broker refuses it", file=self._backups,

@@ -53,14 +53,16 @@ def convert_log_dir(
 def partitions_in(log_dir: Path, topics: Iterable[str] = ()) -> list[Path]:
     """The partition directories of the topics that match a glob, of all without one, by topic and number.
 
-    What a broker has marked (-delete, -future, -stray) is not among them. Raises as convert_log_dir.
+    What a broker has marked (-delete, -future, -stray) is not among them, nor is KRaft's metadata log: that is no topic
+    of LogManager's, and has files beside it that no partition has. Raises as convert_log_dir.
     """
     globs = list(topics)
     found: dict[TopicPartition, Path] = {}
     with refusals("list", log_dir):
         for child in sorted(log_dir.iterdir()):
             parsed = names.parse_partition_dir(child.name)
-            if parsed is not None and not parsed.mark and child.is_dir() and names.log_files(child):
+            is_topic = parsed is not None and not parsed.mark and parsed.topic != names.METADATA_TOPIC
+            if parsed is not None and is_topic and child.is_dir() and names.log_files(child):
                 found[parsed.topic, parsed.partition] = child
     if not found:
         raise NotALogError("no partition with a segment (<20 digits>.log) in the log dir", file=log_dir)

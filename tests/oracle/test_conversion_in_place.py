@@ -1,0 +1,84 @@
+"""A broker stops, its log dir is converted where it lies, and the broker goes on as if nothing had happened."""
+import shutil
+
+import pytest
+
+from seglog.errors import InvalidArgumentError
+from seglog.log.partition import Partition
+from seglog.upkeep.directory_conversion import Options
+from seglog.upkeep.in_place import plan_in_place, roll_back
+from seglog.upkeep.log_dir_conversion import convert_log_dir_in_place
+from support.conversion import UnsyncedFs, source_of
+from support.golden import golden_cases
+
+pytestmark = pytest.mark.oracle
+
+MS = 1_760_000_000_000
+CASES = {case.name: case for case in golden_cases()}
+
+
+def codecs(directory):
+    with Partition(directory) as partition:
+        return {batch.codec for batch in partition.batches(0) if not batch.is_control}
+
+
+def rows(consumed):
+    return [[row[field] for field in ("offset", "timestamp", "key", "value", "headers")] for row in consumed.records]
+
+
+def test_a_broker_goes_on_where_its_log_dir_was_converted(kafka_oracle, tmp_path):
+    with kafka_oracle("4.1.1").serving(tmp_path / "broker") as broker:
+        logs, backups = broker.log_dir, tmp_path / "backups"
+        broker.start()
+        broker.create("orders", {"segment.bytes": 1 << 20, "retention.ms": -1})
+        broker.produce("orders-0", 0, 40, MS, codec="none")
+        broker.produce("orders-0", 40, 20, MS + 40, transaction=("t", "commit"))
+        broker.produce("orders-0", 60, 10, MS + 60, transaction=("t", "abort"))
+        before = {level: broker.consume("orders-0", level) for level in ("read_uncommitted", "read_committed")}
+        broker.stop()
+        done = list(convert_log_dir_in_place(
+            logs, backups, Options(codec="zstd", config={"segment.bytes": "1MiB"}), topics=["orders"], fs=UnsyncedFs()
+        ))
+        assert [(row.partition, row.status) for row in done] == [("orders-0", "converted")]
+        assert codecs(logs / "orders-0") == {4}
+        made = {path.name: path.read_bytes() for path in (logs / "orders-0").glob("*.*index")}
+        broker.start()
+        for level, answer in before.items():
+            after = broker.consume("orders-0", level)
+            assert rows(after) == rows(answer)
+            assert (after.begin, after.end) == (answer.begin, answer.end)
+        assert len(before["read_committed"].records) < len(before["read_uncommitted"].records)
+        # The same producer goes on: its transactions and epochs are known.
+        broker.produce("orders-0", 70, 5, MS + 70, transaction=("t", "commit"))
+        broker.stop()
+        for name, raw in made.items():
+            assert (logs / "orders-0" / name).read_bytes().startswith(raw.rstrip(b"\0")), name
+        with pytest.raises(InvalidArgumentError, match="written to since"):
+            roll_back(logs / "orders-0", backups, fs=UnsyncedFs())
+        said = (tmp_path / "broker/messages").read_text()
+        assert "Recovering unflushed segment" not in said
+        assert "rebuilding" not in said.lower()
+
+
+def test_a_broker_serves_old_formats_that_became_new_and_again_after_the_way_back(kafka_oracle, tmp_path):
+    """What the consumer is given is the same before, in v2, and rolled back."""
+    names = ["v0-gzip-ct-k391", "v1-none-ct-k391", "mixed-formats-k282"]
+    logs = tmp_path / "logs"
+    for name in names:
+        shutil.copytree(source_of(CASES[name]), logs / f"{name}-0")
+    oracle = kafka_oracle("4.1.1")
+    answers = []
+    for step in ("old", "new", "back"):
+        for name in names:
+            if step == "new":
+                plan_in_place(logs / f"{name}-0", tmp_path / "backups", Options(), fs=UnsyncedFs()).run()
+            elif step == "back":
+                roll_back(logs / f"{name}-0", tmp_path / "backups", fs=UnsyncedFs())
+        boot = oracle.boot([logs / f"{name}-0" for name in names], tmp_path / "broker")
+        assert boot.summary["consume_errors"] == 0
+        answers.append({
+            name: [(row["offset"], row["timestamp"], row["key"], row["value"]) for row in found]
+            for name, found in boot.records.items()
+        })
+    assert answers[0] == answers[1] == answers[2]
+    assert all(answers[0].values())
