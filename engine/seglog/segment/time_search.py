@@ -4,15 +4,39 @@ An entry of the time index proves nothing by itself: not that it leads to a batc
 before has a later one. So it is believed where the log agrees, and else the segment is read from its start.
 """
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
-from seglog._kernels.segment_scan import scan
+from seglog._kernels.segment_scan import BatchTable, scan
+from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError
-from seglog.segment.answers import TimestampOffset
-from seglog.segment.batches import SCAN_BYTES, WALK_BATCHES, known_epoch, within_int64
+from seglog.format.compression import Decompress
+from seglog.segment.answers import LostRange, TimestampOffset
+from seglog.segment.batches import SCAN_BATCHES, SCAN_BYTES, WALK_BATCHES, known_epoch, within_int64
+from seglog.segment.time_index import TimeIndex
 
-if TYPE_CHECKING:
-    from seglog.segment.segment import Segment  # which holds a TimeSearch
+
+class Searched(Protocol):
+    """What the search asks of the segment that it is part of (segment.segment)."""
+
+    decompress: Decompress
+
+    @property
+    def window(self) -> Window: ...
+
+    @property
+    def time_index(self) -> TimeIndex | None: ...
+
+    def position_near(self, target: int) -> int: ...
+
+    def tables(
+        self,
+        position: int = 0,
+        *,
+        check_crc: bool = True,
+        max_batches: int = SCAN_BATCHES,
+        on_lost: Callable[[LostRange], None] | None = None,
+    ) -> Iterator[BatchTable]: ...
 
 
 class TimeSearch:
@@ -25,7 +49,7 @@ class TimeSearch:
         # a longer list and never changed.
         self._walked = [(0, -1)]
 
-    def find(self, segment: "Segment", target: int, start_offset: int) -> TimestampOffset | None:
+    def find(self, segment: Searched, target: int, start_offset: int) -> TimestampOffset | None:
         """Segment.find_timestamp, for any int."""
         if target != within_int64(target):
             return None if target > 0 else self.find(segment, within_int64(target), start_offset)
@@ -40,7 +64,7 @@ class TimeSearch:
                 found = table.find_timestamp(target, found + 1)
         return None
 
-    def largest(self, segment: "Segment") -> TimestampOffset | None:
+    def largest(self, segment: Searched) -> TimestampOffset | None:
         """Segment.largest_timestamp."""
         entry = self._trusted_entry(segment, 2**63 - 1)
         largest, position = (-1, 0) if entry is None else (entry[0], entry[2])
@@ -48,16 +72,16 @@ class TimeSearch:
             largest = max(largest, table.max_timestamp)
         if largest >= 0:
             return self.find(segment, largest, 0)
-        first = next(segment.batches(), None)
+        first = next((batch for table in segment.tables() for batch in table), None)
         if first is None or first.magic == 0:
             return None
         return TimestampOffset(-1, first.base_offset, known_epoch(first))
 
-    def _position_before(self, segment: "Segment", target: int) -> int:
+    def _position_before(self, segment: Searched, target: int) -> int:
         entry = self._trusted_entry(segment, within_int64(target - 1))
         return 0 if entry is None else entry[2]
 
-    def _trusted_entry(self, segment: "Segment", target: int) -> tuple[int, int, int] | None:
+    def _trusted_entry(self, segment: Searched, target: int) -> tuple[int, int, int] | None:
         """(timestamp, offset, position of its batch) of the last time-index entry with timestamp <= target.
 
         None where there is none, or where the entry does not lead to a batch with that largest timestamp, or
@@ -81,7 +105,7 @@ class TimeSearch:
         position = table[found].position
         return (timestamp, offset, position) if self._nothing_later_before(segment, position, timestamp) else None
 
-    def _nothing_later_before(self, segment: "Segment", position: int, timestamp: int) -> bool:
+    def _nothing_later_before(self, segment: Searched, position: int, timestamp: int) -> bool:
         """Does a batch begin at `position`, and none before it hold a timestamp above `timestamp`?
 
         No entry proves that by itself, only the headers of all batches before. They are walked once (warm and of
