@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from seglog.errors import StorageError
 
 if TYPE_CHECKING:
-    import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -106,11 +105,11 @@ class Cluster:
                 before = completed
 
 
-def _in_arrow(work: Work) -> Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]:
-    """The function of mapInArrow: takes the numbers of tasks, gives their reports."""
+def _in_arrow(work: Work) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """The function of mapInArrow: takes the numbers of tasks, gives their reports; both as pyarrow.RecordBatch."""
 
-    def run(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
-        import pyarrow
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow  # type: ignore[import-untyped]
         from pyspark import TaskContext
 
         context = TaskContext.get()

@@ -24,9 +24,9 @@ BUILD = 1000
 class Fate(enum.Enum):
     """What becomes of an entry that was read."""
 
-    DUE = enum.auto()
-    DELAYED = enum.auto()
-    CANCELLED = enum.auto()
+    DUE = "due"
+    DELAYED = "delayed"
+    CANCELLED = "cancelled"
 
 
 class Reader(Protocol):
