@@ -359,6 +359,15 @@ def test_25996_the_next_time_is_exact_in_strict_mode():
 # --- speed that is correctness ------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kind", ["memory", "bucket"])
+def test_24429_counting_does_not_look_at_the_messages(kind, monkeypatch):
+    tracker = InMemoryDelayedDeliveryTracker() if kind == "memory" else Topic().tracker
+    for entry in range(100):
+        tracker.add_message(1, entry, 2**60)
+    monkeypatch.setattr(tracker, "_runs", None)
+    assert tracker.number_of_delayed_messages == 100
+
+
 class SlowStorage(InMemoryBucketSnapshotStorage):
     def create_snapshot(self, metadata, segments):
         time.sleep(0.3)
