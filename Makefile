@@ -20,11 +20,11 @@ ifneq ($(shell test -x $(PY) && cat .make/where 2>/dev/null),$(CURDIR))
 $(shell rm -rf .make)
 endif
 
-.PHONY: help build demo test spark lint ruff cython-lint mypy stubtest torture oracle sanitize coverage bench dist clean
+.PHONY: help build demo test spark spark-matrix lint ruff cython-lint mypy stubtest torture oracle sanitize coverage bench dist clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: .make/kernels  ## the virtual environment and the kernels
 
@@ -44,6 +44,9 @@ oracle: build .make/test  ## the tests against real Kafka classes and a real bro
 
 spark: build .make/test .make/java  ## the conversion on a cluster of its own, its faults, real brokers: up to an hour
 	$(PY) -m pytest -m spark $(or $(TESTS),tests/spark)
+
+spark-matrix: build .make/test .make/java  ## the conversion in local sessions of Spark 3.5, 4.1 and 4.3
+	.ci/spark-matrix 3.5.9 4.1.1 4.3.0
 
 sanitize: .make/test  ## kernels and hostile bytes under AddressSanitizer and UBSan, in a copy of its own
 	.ci/instrumented sanitize $(TESTS)

@@ -17,7 +17,7 @@ LOCAL = "local[*, 4]"       # all cores; a task that dies is tried again, as on 
 # A task that found a full disk is tried elsewhere.
 _ALWAYS = {
     "spark.app.name": "seglog",
-    "spark.excludeOnFailure.taskAndStage.enabled": "true",
+    "spark.excludeOnFailure.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
 }
 # Nobody looks at the page of a session that lasts seconds, and its heap holds reports of tasks.
@@ -26,7 +26,7 @@ _LOCAL_ONLY = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "512m",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-    "spark.excludeOnFailure.taskAndStage.enabled": "false",     # there is no elsewhere
+    "spark.excludeOnFailure.enabled": "false",     # there is no elsewhere
     "spark.ui.enabled": "false",
 }
 
