@@ -224,6 +224,16 @@ def test_epochs_are_cut_at_both_ends_of_the_log(copy_of):
     assert LeaderEpochs.read(directory / "leader-epoch-checkpoint") == loaded.leader_epochs
 
 
+def test_an_empty_log_has_no_epochs_however_often_it_is_recovered(copy_of):
+    """Those of batches below its start came back with the second recovery."""
+    directory = copy_of("epochs-v2-k411")
+    end = opened(directory).next_offset
+    for _ in range(2):
+        loaded = opened(directory, clean=False, log_start_offset=end)
+        assert loaded.log_start_offset == loaded.next_offset == end
+        assert len(loaded.leader_epochs) == 0
+
+
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("raw", [None, b"0\n1\n"], ids=["missing", "torn"])
 def test_epochs_without_a_good_checkpoint_are_those_of_the_batches(copy_of, clean, raw):

@@ -82,7 +82,8 @@ def put_leader_epochs(
     for epoch, start_offset in found:
         if epochs.latest is None or epoch > epochs.latest:
             epochs = epochs.assign(epoch, start_offset)
-    epochs = epochs.truncate_from_end(next_offset).truncate_from_start(log_start_offset)
+    # In this order: of an empty log no epoch is left, whatever lies below its start.
+    epochs = epochs.truncate_from_start(log_start_offset).truncate_from_end(next_offset)
     if begins_anew:
         epochs = LeaderEpochs()
     # (An empty file is what Kafka has where there are no epochs.)
