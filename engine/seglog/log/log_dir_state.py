@@ -96,14 +96,14 @@ class LogDirState:
             return self._kafkas_mark() is not None or self._is_clean(directory, self._taken_mark())
 
     def is_unordered(self, directory: Path) -> bool:
-        """Whether a crash may have left a later batch of the partition on the disk without an earlier one."""
-        with self._turns:
-            taken = self._taken_mark() if self._kafkas_mark() is None else None
-            mark = self._partition_mark(directory) if taken is not None else None
-            return (
-                taken is not None and mark is not None
-                and mark.period == taken.period and mark.state is PartitionState.UNORDERED
-            )
+        """Whether a crash may have left a later batch of an unclean partition on the disk without an earlier one.
+
+        Of whatever period the mark is: where a broker came in between, its batches are as ours.
+        """
+        try:
+            return PartitionMark.read(directory / PARTITION_MARK).state is PartitionState.UNORDERED
+        except (FileNotFoundError, CorruptCheckpointError):
+            return False
 
     def make_dirty(self, directory: Path, state: PartitionState = PartitionState.DIRTY) -> None:
         """Before the first change of a partition: its mark is set, then Kafka's is taken away, durably.
@@ -178,13 +178,6 @@ class LogDirState:
             _LOG.warning("%s: the partition is taken for unclean", error)
             return False
         return mark.state is PartitionState.CLEAN if mark.period == taken.period else taken.stood
-
-    def _partition_mark(self, directory: Path) -> PartitionMark | None:
-        """None where there is none that can be read."""
-        try:
-            return PartitionMark.read(directory / PARTITION_MARK)
-        except (FileNotFoundError, CorruptCheckpointError):
-            return None
 
     def _begin_period(self, *, stood: bool, content: bytes = b"") -> TakenMark:
         taken = TakenMark.new(stood=stood, content=content)
