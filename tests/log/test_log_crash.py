@@ -158,7 +158,11 @@ def deletions(run):
     run.do(run.log.delete_records, 9)
     run.do(run.log.append, b"x")
     run.do(run.log.delete_records, run.log.log_end_offset)
-    run.do(run.log.append, b"y")
+    for _ in range(2):
+        run.do(run.log.append, b"y")
+    run.do(run.log.delete_records, run.log.log_end_offset - 1)
+    for n in range(3):
+        run.do(run.log.append, value(n, 600))
     run.close()
 
 
@@ -262,7 +266,7 @@ def opened(run, disk, **more):
 
 def test_a_crash_at_any_point_loses_nothing_and_invents_nothing(run):
     seen = 0
-    for state in run.record.crash_states(limit=STATES, seed=1):
+    for state in run.record.crash_states(limit=STATES, seed=1, shuffled=True):
         with state.materialise() as disk:
             try:
                 with opened(run, disk) as log:
@@ -291,7 +295,7 @@ def check_indexes(log):
 
 def test_crashes_may_follow_one_another(run):
     """What recovery found is as safe as what was appended since; a writer may be slack after a strict one."""
-    for state in run.record.crash_states(limit=max(STATES // 20, 4), seed=4):
+    for state in run.record.crash_states(limit=max(STATES // 20, 4), seed=4, shuffled=True):
         with state.materialise() as disk:
             again = Run(disk, "never" if run.fsync == "batch" else "batch", run.config)
             again.open()
@@ -301,7 +305,7 @@ def test_crashes_may_follow_one_another(run):
             again.do(again.log.append_many, [(b"k", value(n)) for n in range(2)])
             again.do(again.log.append, b"last")
             again.close()
-            for crash in again.record.crash_states(limit=10, seed=state.number):
+            for crash in again.record.crash_states(limit=10, seed=state.number, shuffled=True):
                 with crash.materialise() as disk_after:
                     try:
                         with opened(again, disk_after) as log:
@@ -314,7 +318,7 @@ def test_crashes_may_follow_one_another(run):
 
 def test_a_crash_of_the_recovery_ends_in_the_same_bytes(run):
     """So does a second recovery after one that was killed when it was done."""
-    for state in run.record.crash_states(limit=max(STATES // 10, 4), seed=2):
+    for state in run.record.crash_states(limit=max(STATES // 10, 4), seed=2, shuffled=True):
         with state.materialise() as disk:
             again = RecordingFs(disk)
             log = opened(run, disk, fs=again)
@@ -324,7 +328,7 @@ def test_a_crash_of_the_recovery_ends_in_the_same_bytes(run):
             try:
                 with opened(run, twice) as log:
                     assert files(log.path) == whole
-                for crash in again.crash_states(limit=6, seed=3):
+                for crash in again.crash_states(limit=6, seed=3, shuffled=True):
                     with crash.materialise() as disk_after, opened(run, disk_after) as log:
                         assert Seen.of(log) == found, crash.story()
             except Exception as error:
@@ -354,7 +358,7 @@ def test_a_crash_beside_appenders_that_share_a_sync_keeps_what_each_was_told(in_
             thread.start()
         for thread in threads:
             thread.join()
-    for state in record.crash_states(limit=STATES // 5, seed=seed):
+    for state in record.crash_states(limit=STATES // 5, seed=seed, shuffled=True):
         with state.materialise() as disk, seglog.open(disk / "orders-0", config=CONFIG) as log:
             found = {r.offset: r.value for r in log.read()}
             assert list(found) == list(range(len(found))), state.story()

@@ -208,7 +208,7 @@ class History:
 
     # --- enumeration
 
-    def crash_states(self, limit, seed, grains):
+    def crash_states(self, limit, seed, grains, shuffled):
         self._seal()
         prefixes = [0, *(i + 1 for i, step in enumerate(self.steps) if not isinstance(step, Mark))]
         # A mark stands for what came before it: a crash right after it is the one that may break the promise.
@@ -216,7 +216,7 @@ class History:
         chooser = random.Random(seed)
         if limit < 2 * len(prefixes):
             prefixes = sorted(chooser.sample(prefixes, max(1, limit // 2)))
-        streams = deque((prefix, self._choices(prefix, chooser, grains)) for prefix in prefixes)
+        streams = deque((prefix, self._choices(prefix, chooser, grains, shuffled)) for prefix in prefixes)
         seen, identities, number = set(), {}, 0
         while streams and number < limit:
             prefix, stream = streams.popleft()
@@ -242,30 +242,16 @@ class History:
     def marks(self, prefix):
         return [self.steps[i].value for i in self._marks if i < prefix]
 
-    def _choices(self, prefix, chooser, grains):
-        """(what survives, whether it was drawn at random) for a crash after `prefix` steps, the plain cases first."""
+    def _choices(self, prefix, chooser, grains, shuffled):
+        """(what survives, whether it was drawn at random) for a crash after `prefix` steps, the corners first."""
         meta = [index for index in self.meta_at(prefix) if not self.is_safe(index, prefix)]
         writes = {node: counts for node, counts in self.writes_at(prefix).items() if counts[0] < counts[1]}
-        every, none = frozenset(meta), frozenset()
-        all_data = {node: Variant("kept", done - safe) for node, (safe, done) in writes.items()}
-        no_data = {node: Variant("kept", 0) for node in writes}
-        long_zeros = {node: Variant("ahead", 0) for node in writes}
-
-        yield Survivors(none, no_data), False
-        yield Survivors(every, all_data), False         # a killed process
-        yield Survivors(every, no_data), False
-        yield Survivors(none, all_data), False
-        yield Survivors(every, long_zeros), False
-        for number, one in enumerate(meta):
-            yield Survivors(every - {one}, all_data), False
-            yield Survivors(frozenset({one}), all_data), False
-            yield Survivors(frozenset({one}), no_data), False
-            yield Survivors(frozenset(meta[:number]), all_data), False
-            yield Survivors(frozenset(meta[:number]), no_data), False
-        for node, variant in _in_turn([self._variants(node, *writes[node], grains) for node in writes]):
-            yield Survivors(every, all_data | {node: variant}), False
-            yield Survivors(every, no_data | {node: variant}), False
-            yield Survivors(none, no_data | {node: variant}), False
+        corners = self._corners(meta, writes, grains)
+        if shuffled:
+            corners = list(corners)
+            chooser.shuffle(corners)
+        for survivors in corners:
+            yield survivors, False
         while meta or writes:
             if chooser.random() < 0.5:
                 names = frozenset(meta[: chooser.randint(0, len(meta))])
@@ -275,6 +261,29 @@ class History:
                 node: self._random_variant(node, safe, done, chooser, grains) for node, (safe, done) in writes.items()
             }
             yield Survivors(names, data), True
+
+    def _corners(self, meta, writes, grains):
+        """What survives in the cases that are told by themselves, the plain ones first."""
+        every, none = frozenset(meta), frozenset()
+        all_data = {node: Variant("kept", done - safe) for node, (safe, done) in writes.items()}
+        no_data = {node: Variant("kept", 0) for node in writes}
+        long_zeros = {node: Variant("ahead", 0) for node in writes}
+
+        yield Survivors(none, no_data)
+        yield Survivors(every, all_data)         # a killed process
+        yield Survivors(every, no_data)
+        yield Survivors(none, all_data)
+        yield Survivors(every, long_zeros)
+        for number, one in enumerate(meta):
+            yield Survivors(every - {one}, all_data)
+            yield Survivors(frozenset({one}), all_data)
+            yield Survivors(frozenset({one}), no_data)
+            yield Survivors(frozenset(meta[:number]), all_data)
+            yield Survivors(frozenset(meta[:number]), no_data)
+        for node, variant in _in_turn([self._variants(node, *writes[node], grains) for node in writes]):
+            yield Survivors(every, all_data | {node: variant})
+            yield Survivors(every, no_data | {node: variant})
+            yield Survivors(none, no_data | {node: variant})
 
     def _variants(self, node, safe, done, grains):
         pending = [self.steps[i] for i in self._writes[node][safe:done]]

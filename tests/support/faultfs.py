@@ -93,12 +93,13 @@ class RecordingFs(FileSystem):
         with self._lock:
             self._history.steps.append(Mark(value))
 
-    def crash_states(self, limit=1000, seed=0, grains=GRAINS):
-        """Up to `limit` different states; the same ones for the same record, limit, seed and grains.
+    def crash_states(self, limit=1000, seed=0, grains=GRAINS, *, shuffled=False):
+        """Up to `limit` different states; the same ones for the same arguments and record.
 
-        `grains` are the sizes that writes tear at; add 1 to tear inside a sector, too.
+        `grains` are the sizes that writes tear at; add 1 to tear inside a sector, too. Of each crash the plain cases
+        come first; `shuffled`, for a long record and a small limit: any of its corners.
         """
-        return self._history.crash_states(limit, seed, grains)
+        return self._history.crash_states(limit, seed, grains, shuffled)
 
     # --- names
 
