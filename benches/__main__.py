@@ -1,6 +1,6 @@
 """`python -m benches`: every ratio of docs/benchmarks.md in one run.
 
-    python -m benches [--records N] [--repetitions N] [--only TEXT] [--json FILE]
+    python -m benches [--records N] [--repetitions N] [--only TEXT] [--java] [--json FILE]
 
 CI runs it once with `--records 2000 --repetitions 1`, so that it cannot rot; figures want the defaults.
 """
@@ -29,13 +29,14 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=1_000_000, help="in the uncompressed segments")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--only", default="", help="cases whose name holds this")
+    parser.add_argument("--java", action="store_true", help="also beside Kafka's own classes: needs Java 17 and Maven")
     parser.add_argument("--json", help="write a line a result to this file")
     parser.add_argument("--markdown", help="write the table of docs/benchmarks.md to this file")
     options = parser.parse_args()
     bench = Bench(options.repetitions, options.only)
     with tempfile.TemporaryDirectory() as directory:
         reading.run(bench, Path(directory), options.records)
-        converting.run(bench, options.records)
+        converting.run(bench, options.records, with_java=options.java)
         encoding.run(bench, options.records)
         validating.run(bench, options.records)
         appending.run(bench, Path(directory), options.records)

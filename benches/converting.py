@@ -1,6 +1,9 @@
-"""Converting v1 to v2 in memory, CRCs checked on the way in and made on the way out, beside aiokafka's own parts."""
-from benches import data, peers
+"""Converting v1 to v2 and back in memory, CRCs checked on the way in and made on the way out, beside aiokafka's own
+parts and beside Kafka's downConvert.
+"""
+from benches import data, java, peers
 from benches.runner import Bench, Goal
+from seglog._kernels.down_convert import MessagePacker
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.up_convert import BatchPacker
 from seglog._kernels.window import Window
@@ -11,8 +14,16 @@ STEP_BYTES = 4 << 20        # of input between two looks at the output, as the d
 
 
 def to_v2(window: Window, repack_bytes: int) -> int:
-    packer = BatchPacker(
-        repack_bytes=repack_bytes, decompress=decompressor(), compress=lambda codec, raw: compress(codec, 2, raw))
+    return _converted(window, BatchPacker(
+        repack_bytes=repack_bytes, decompress=decompressor(), compress=lambda codec, raw: compress(codec, 2, raw)))
+
+
+def to_v1(window: Window) -> int:
+    return _converted(window, MessagePacker(
+        1, decompress=decompressor(), compress=lambda codec, raw: compress(codec, 1, raw)))
+
+
+def _converted(window: Window, packer: BatchPacker | MessagePacker) -> int:
     position = made = 0
     while position < len(window):
         table = scan(window, position, max_bytes=STEP_BYTES)
@@ -23,7 +34,12 @@ def to_v2(window: Window, repack_bytes: int) -> int:
     return made + len(packer.take())
 
 
-def run(bench: Bench, count: int) -> None:
+def run(bench: Bench, count: int, *, with_java: bool) -> None:
+    _up(bench, count)
+    _down(bench, count, with_java=with_java)
+
+
+def _up(bench: Bench, count: int) -> None:
     cases = [
         ("v1 none to v2, repack 16384", "none", 1.0, BATCH_BYTES, Goal(10, 18)),
         ("v1 none to v2, a batch a message", "none", 1.0, 0, Goal(5)),
@@ -42,3 +58,30 @@ def run(bench: Bench, count: int) -> None:
             },
             {("seglog", "aiokafka"): goal},
         )
+
+
+def _down(bench: Bench, count: int, *, with_java: bool) -> None:
+    cases = [
+        ("none", 1.0, Goal(8, 13), Goal(3)),
+        ("lz4", 0.25, Goal(), Goal(1.7)),
+    ]
+    for codec, share, goal, java_goal in cases:
+        name, records = f"v2 {codec} to v1", int(count * share)
+        beside_java = f"{name}, downConvert"
+        if not (bench.wanted(name) or bench.wanted(beside_java)):
+            continue
+        segment = data.segment(2, codec, BATCH_BYTES, records)
+        window = Window(segment)
+        bench.compare(
+            name, records / 1e6, "M rec/s",
+            {
+                "seglog": lambda window=window: to_v1(window),
+                "aiokafka": lambda segment=segment, codec=codec: peers.aiokafka_to_v1(segment, data.CODECS[codec]),
+            },
+            {("seglog", "aiokafka"): goal},
+        )
+        if with_java and bench.wanted(beside_java):
+            bench.beside(
+                beside_java, records / 1e6, "M rec/s", lambda window=window: to_v1(window),
+                "Kafka 3.9.1", *java.down_convert(segment, 1), java_goal,
+            )

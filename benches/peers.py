@@ -2,7 +2,7 @@
 import struct
 
 import pyarrow as pa
-from aiokafka.record._crecords import DefaultRecordBatchBuilder, MemoryRecords
+from aiokafka.record._crecords import DefaultRecordBatchBuilder, LegacyRecordBatchBuilder, MemoryRecords
 from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
 
@@ -89,6 +89,19 @@ def aiokafka_to_v2(segment: bytes, batch_bytes: int = 16384) -> int:
                 builder.append(0, r.timestamp, r.key, r.value, [])
     close()
     return len(out)
+
+
+def aiokafka_to_v1(segment: bytes, codec: int) -> int:
+    """Iterate v2 batches, check CRCs and build each again as messages of v1."""
+    made = 0
+    for batch in _batches(segment):
+        if not batch.validate_crc():
+            raise ValueError("bad CRC")
+        builder = LegacyRecordBatchBuilder(1, codec, 1 << 30)
+        for r in batch:
+            builder.append(r.offset, r.timestamp, r.key, r.value)
+        made += len(builder.build())
+    return made
 
 
 def aiokafka_build(batches: list) -> int:

@@ -115,6 +115,23 @@ class Bench:
             self.results.append(result)
             self._print(result)
 
+    def beside(
+        self, case: str, amount: float, unit: str, work: Callable[[], object], peer: str, peer_cpu_s: float,
+        peer_wall_s: float, goal: Goal,
+    ) -> None:
+        """Ours beside a peer that was measured elsewhere, such as in a JVM: the best CPU time of each."""
+        timing = Timing()
+        for repetition in range(self.repetitions + 1):
+            cpu, wall = _measure(work, time.thread_time)
+            if repetition:
+                timing.cpu_s.append(cpu)
+                timing.wall_s.append(wall)
+        ours = timing.best_cpu_s
+        result = Result(case, unit, "seglog", peer, amount / ours, amount / peer_cpu_s, peer_cpu_s / ours, goal.must,
+                        goal.stretch, ours, timing.best_wall_s, peer_cpu_s, peer_wall_s)
+        self.results.append(result)
+        self._print(result)
+
     def by_wall(
         self,
         case: str,
