@@ -261,6 +261,8 @@ class LogConfig:
         """The configuration of `settings`: dotted keys (`segment.bytes`) or with underscores, values as ints or text
         with units. Raises InvalidConfigError for an unknown key, one given twice, or a value outside its limits.
         """
+        if not settings:
+            return cls()        # as most logs are opened
         return cls(**parsed_settings(keys(cls), settings, lambda name: name.replace("_", ".")))
 
     @property

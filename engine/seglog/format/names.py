@@ -7,6 +7,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from seglog.errors import InvalidArgumentError, NotALogError
 
@@ -62,8 +63,7 @@ def _any_of(words: tuple[str, ...]) -> str:
 _FILE = re.compile(rf"(?P<offset>[0-9]{{20}})(?P<suffix>{_any_of(SUFFIXES)})(?P<state>{_any_of(STATES)})?")
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFile:
+class SegmentFile(NamedTuple):
     """The parts of a name such as `00000000000000003252.log.deleted`: offset 3252, suffix ".log", state ".deleted"."""
 
     offset: int
@@ -84,9 +84,11 @@ def file_name(offset: int, suffix: str, state: str = "") -> str:
 def parse_file_name(name: str) -> SegmentFile | None:
     """The parts of a segment file's name; None for any other name."""
     found = _FILE.fullmatch(name)
-    if found is None or int(found["offset"]) > MAX_OFFSET:
+    if found is None:
         return None
-    return SegmentFile(int(found["offset"]), found["suffix"], found["state"] or "")
+    digits, suffix, state = found.groups()
+    offset = int(digits)
+    return SegmentFile(offset, suffix, state or "") if offset <= MAX_OFFSET else None
 
 
 def parse_base_offset(name: str) -> int:

@@ -22,8 +22,8 @@ class ProducerSnapshots:
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._fs = fs
         self._directory = directory
-        found = filter(None, map(names.parse_file_name, os.listdir(directory)))
-        self._offsets = sorted(f.offset for f in found if f.suffix == names.SNAPSHOT_SUFFIX and not f.state)
+        found = [name for name in os.listdir(directory) if name.endswith(names.SNAPSHOT_SUFFIX)]
+        self._offsets = sorted(f.offset for f in map(names.parse_file_name, found) if f is not None)
         self._last = self._offsets[-1] if self._offsets else 0
 
     @property
