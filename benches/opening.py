@@ -1,7 +1,5 @@
 """Opening a log: one that was closed cleanly, and one that was not."""
 import mmap
-import os
-import shutil
 import struct
 import time
 from collections.abc import Callable
@@ -10,7 +8,6 @@ from pathlib import Path
 
 import seglog
 from benches import data
-from benches.appending import Place
 from benches.runner import Bench, Fresh, Goal
 from seglog._kernels.crc import crc32c
 
@@ -21,11 +18,7 @@ REOPENINGS = 30
 REOPEN_BOUND_MS = 1.0
 
 RECOVERED_SEGMENTS = 4
-RECOVERED_SHARE = 1.0
-
-
-def reopen(path: Path) -> Fresh:
-    return Fresh(lambda: None, lambda _: seglog.open(path), lambda _: None)
+RECOVERED_TIMES = 2     # all records in each: a quarter of a segment by Kafka's default
 
 
 def closed_log(path: Path, records: int) -> Path:
@@ -93,25 +86,24 @@ def _recover(bench: Bench, directory: Path, count: int) -> None:
     name = f"recovery, {RECOVERED_SEGMENTS} segments"
     if not bench.wanted(name):
         return
-    records = int(count * RECOVERED_SHARE)
-    batches = data.segment(2, "none", 16384, records)
-    source = directory / "recovery"
-    source.mkdir()
+    records = count * RECOVERED_TIMES
+    once = data.segment(2, "none", 16384, count)
+    batches = b"".join(renumbered(once, n * count) for n in range(RECOVERED_TIMES))
+    path = directory / "recovery" / "bench-0"
+    path.mkdir(parents=True)
     for number in range(RECOVERED_SEGMENTS):
-        (source / f"{number * records:020d}.log").write_bytes(renumbered(batches, number * records))
-    files = sorted(source.iterdir())
-    place = Place(directory)
+        (path / f"{number * records:020d}.log").write_bytes(renumbered(batches, number * records))
+    files = sorted(path.iterdir())
 
     def unclean() -> Path:
         """The segments as a broker leaves them that was killed before it wrote an index: each is read to its end."""
-        path = place.new() / "bench-0"
-        path.mkdir()
-        for file in files:
-            os.link(file, path / file.name)
+        for other in (*path.parent.iterdir(), *path.iterdir()):
+            if other.is_file() and other not in files:
+                other.unlink()
         return path
 
     def recovering(threads: int) -> Fresh:
-        return Fresh(unclean, partial(recover, threads), lambda path: shutil.rmtree(path.parent))
+        return Fresh(unclean, partial(recover, threads), lambda _: None)
 
     amount = len(batches) * RECOVERED_SEGMENTS / 1e9
     raw: Callable[[], object] = partial(crc_of_files, files)
