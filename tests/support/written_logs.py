@@ -4,6 +4,8 @@
 """
 import os
 import random
+import shutil
+import tempfile
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -433,3 +435,22 @@ def _deleted_all(writer):
         log.delete_records(log.log_end_offset)
     with writer.open() as log:
         log.append(b"goes on")
+
+
+# --- backups ---------------------------------------------------------------------------------
+
+
+@kind("backed-up")
+def _backed_up(writer):
+    """Of a log with transactions, which is cut and goes on."""
+    backup, source = writer.directory, Path(tempfile.mkdtemp(), writer.directory.name)
+    writer.directory = source
+    try:
+        _transactional(writer)
+        with writer.open(leader_epoch=5) as log:
+            writer.fill(log)
+            log.snapshot(backup)
+            log.truncate_to(log.log_end_offset // 2)
+            writer.fill(log)
+    finally:
+        shutil.rmtree(source.parent)
