@@ -241,6 +241,32 @@ def test_appends_and_rolls_go_on_while_backups_are_made(path, tmp_path):
         assert [value for *_, value in found] == [b"%d" % n for n in range(end)]
 
 
+def test_closing_waits_for_a_backup_that_is_being_made(path, copy):
+    """Or another process could cut the files that it copies."""
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    class Slow(OsFileSystem):
+        def link(self, source, target):
+            begun.set()
+            may_go_on.wait()
+            super().link(source, target)
+
+    log = seglog.open(path, config=CONFIG, clock=ManualClock(NOW), fs=Slow())
+    fill(log)
+    backup = threading.Thread(target=log.snapshot, args=(copy,))
+    backup.start()
+    begun.wait()
+    closing = threading.Thread(target=log.close)
+    closing.start()
+    assert log.append(b"goes on") == 20
+    assert not log.closed
+    may_go_on.set()
+    backup.join()
+    closing.join()
+    assert log.closed
+    assert len(records(copy)) == 20
+
+
 # --- refusals --------------------------------------------------------------------------------------------
 
 

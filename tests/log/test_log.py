@@ -1,6 +1,7 @@
 """A log that is opened, appended to, read, cut and closed, and opened again."""
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -134,6 +135,26 @@ def test_a_forked_child_is_refused_and_harms_nothing(path):
         assert log.append(b"parent") == 1
         with pytest.raises(LogLockedError):
             seglog.open(path)
+
+
+def test_a_forked_child_is_refused_while_a_thread_of_its_parent_is_busy(path):
+    with seglog.open(path) as log:
+        with warnings.catch_warnings(), log._files_lock, log._lock:
+            warnings.simplefilter("ignore")
+            child = os.fork()
+        if child == 0:
+            refused = 0
+            try:
+                signal.alarm(20)        # of a child that waits for a lock
+                for change in (lambda: log.append(b"x"), lambda: log.truncate_to(0), lambda: log.snapshot(path)):
+                    try:
+                        change()
+                    except ForkedHandleError:
+                        refused += 1
+                log.close()
+            finally:
+                os._exit(refused)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
 
 
 @pytest.mark.parametrize("name", ["orders", "orders-", "a b-0", "orders-0.aabbccdd-delete", "or/ders-x"])

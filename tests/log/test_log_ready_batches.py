@@ -1,9 +1,16 @@
 """Finished batches that are appended: of producers, of leaders, of old formats; and which records are committed."""
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 import seglog
 from seglog.clock import ManualClock
-from seglog.errors import InvalidProducerEpochError, InvalidTxnStateError, OutOfOrderSequenceError
+from seglog.errors import (
+    InvalidProducerEpochError,
+    InvalidRecordError,
+    InvalidTxnStateError,
+    OutOfOrderSequenceError,
+)
 from seglog.format import names
 from seglog.format.batch import end_marker
 
@@ -208,3 +215,37 @@ def test_under_log_append_time_every_record_has_the_clocks(path):
         log.append_batch(seglog.build_batch([(b"k", b"c")], timestamp=9))
         assert [(r.timestamp, r.timestamp_type) for r in log.read()] == [(NOW, 1)] * 3
         assert log.offset_at(NOW) == 0
+
+
+# --- together --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("magic", "codec"), [(0, "none"), (0, "gzip"), (1, "gzip"), (2, "none"), (2, "zstd")])
+def test_threads_append_batches_of_every_format_at_once(path, magic, codec):
+    """Each is checked without the lock, for an offset that others may have taken when it is its turn."""
+    def append(log, number):
+        for n in range(20):
+            records = [(b"%d" % number, b"%d" % (2 * n + i)) for i in range(2)]
+            first, last, _ = log.append_batch(seglog.build_batch(records, magic=magic, codec=codec))
+            assert last == first + 1
+            if n == 10:
+                log.append(b"another", key=b"a")
+
+    config = {"message.timestamp.after.max.ms": 10**13, "segment.bytes": 2000}
+    with open_log(path, fsync="never", config=config) as log, ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(append, log, number) for number in range(4)]:
+            done.result()
+        assert [r.offset for r in log.read()] == list(range(4 * 41))
+        for number in range(4):
+            assert [int(r.value) for r in log.read() if r.key == b"%d" % number] == list(range(40))
+    assert seglog.verify(path).ok
+
+
+def test_a_mirror_is_told_what_is_due_when_it_is_its_turn(path):
+    with open_log(path) as log:
+        held = [seglog.build_batch([(b"k", b"v")], base_offset=n, timestamp=NOW) for n in range(40)]
+        with ThreadPoolExecutor(4) as pool:
+            taken = [pool.submit(log.append_batch, batch, assign_offsets=False) for batch in held]
+        refused = [n for n, done in enumerate(taken) if done.exception() is not None]
+        assert all(isinstance(taken[n].exception(), InvalidRecordError) for n in refused)
+        assert [r.offset for r in log.read()] == [n for n in range(40) if n not in refused]

@@ -173,6 +173,11 @@ class LogAppender(LogTail):
             raise InvalidArgumentError(
                 f"a batch is one run of bytes, not {type(raw).__name__}", hint="seglog.build_batch makes one of records"
             ) from error
+        if self._refusal is not None:
+            raise self._refusal()
+        # Checked without the lock, for it may take long; placed anew where somebody else came in between.
+        place = self._next_offset, self.leader_epoch if leader_epoch is None else leader_epoch
+        assigned, origin = self._checked(view, assign_offsets, *place, now_ms)
         with self._lock:
             self._check_writable()
             epoch = self.leader_epoch if leader_epoch is None else leader_epoch
@@ -180,24 +185,31 @@ class LogAppender(LogTail):
                 raise InvalidArgumentError(
                     f"leader epoch {epoch} after {self.leader_epoch}", file=self.path, hint="leader epochs only rise"
                 )
-            try:
-                if assign_offsets:
-                    from_coordinator = _is_control(view)
-                    assigned = assign(
-                        view, self._next_offset, self._rules,
-                        now_ms=now_ms, leader_epoch=epoch, allow_control=from_coordinator,
-                    )
-                    origin = Origin.COORDINATOR if from_coordinator else Origin.CLIENT
-                else:
-                    assigned = check_follower(view, self._next_offset, self._rules)
-                    origin = Origin.REPLICATION
-            except CorruptRecordError as error:
-                error.hint = "nothing was written: these bytes are no whole batch; seglog.build_batch makes good ones"
-                raise
+            if place != (self._next_offset, epoch):
+                try:
+                    assigned.place(self._next_offset, epoch)
+                except InvalidArgumentError:    # its offsets are its own, or lie in compressed bytes
+                    assigned, origin = self._checked(view, assign_offsets, self._next_offset, epoch, now_ms)
             result = self._append_assigned(assigned, origin, now_ms, epoch)
             number = self._number
         self._acknowledge(number)
         return result
+
+    def _checked(
+        self, view: memoryview, assign_offsets: bool, next_offset: int, epoch: int, now_ms: int
+    ) -> tuple[Assigned, Origin]:
+        """A ready batch with its offsets, and whose it is."""
+        try:
+            if not assign_offsets:
+                return check_follower(view, next_offset, self._rules), Origin.REPLICATION
+            from_coordinator = _is_control(view)
+            assigned = assign(
+                view, next_offset, self._rules, now_ms=now_ms, leader_epoch=epoch, allow_control=from_coordinator
+            )
+            return assigned, Origin.COORDINATOR if from_coordinator else Origin.CLIENT
+        except CorruptRecordError as error:
+            error.hint = "nothing was written: these bytes are no whole batch; seglog.build_batch makes good ones"
+            raise
 
     # --- under the lock --------------------------------------------------------------------------
 
