@@ -167,8 +167,8 @@ class LogConfig:
     compression_type: str = _key(
         "producer", "compression.type", "name",
         "codec of batches that are appended; producer keeps that of a ready batch, and is none for records",
-        "LogConfig.DEFAULT_COMPRESSION_TYPE",
-        choices=("producer", "none", "gzip", "snappy", "lz4", "zstd"),
+        "LogConfig.DEFAULT_COMPRESSION_TYPE; a topic says uncompressed (BrokerCompressionType), a producer none",
+        choices=("producer", "uncompressed", "none", "gzip", "snappy", "lz4", "zstd"),
     )  # fmt: skip
     cleanup_policy: str = _key(
         "delete", "cleanup.policy", "name",
@@ -264,6 +264,12 @@ class LogConfig:
         if not settings:
             return cls()        # as most logs are opened
         return cls(**parsed_settings(keys(cls), settings, lambda name: name.replace("_", ".")))
+
+    @property
+    def codec(self) -> str | None:
+        """The codec that compression.type asks for; None where a batch keeps that of its producer."""
+        named = {"producer": None, "uncompressed": "none"}
+        return named.get(self.compression_type, self.compression_type)
 
     @property
     def is_compacted(self) -> bool:

@@ -257,12 +257,12 @@ def encoder(leader_epoch=3, **settings):
     return BatchEncoder(LogConfig.of(settings), leader_epoch)
 
 
-@pytest.mark.parametrize("codec", ["producer", "none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("codec", ["producer", "uncompressed", "none", "gzip", "snappy", "lz4", "zstd"])
 def test_a_log_compresses_as_it_is_configured(codec):
     log = encoder(compression_type=codec)
     for made in (log.many(RECORDS, NOW, BASE), log.one(BASE, NOW, *RECORDS[0])):
         [batch] = read(made)
-        assert Codec(batch.codec).label == ("none" if codec == "producer" else codec)
+        assert Codec(batch.codec).label == ("none" if codec in ("producer", "uncompressed") else codec)
         assert (batch.leader_epoch, batch.base_offset, batch.timestamp_type) == (3, BASE, 0)
     assert [(r.offset, r.timestamp, r.key, r.value) for r in read(log.many(RECORDS, NOW, BASE))[0]] == READ
 

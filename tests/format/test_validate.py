@@ -336,7 +336,7 @@ def test_messages_go_into_one_wrapper_and_come_out_of_it(magic):
     assert len(wrapped.table) == 1
     assert [r.offset for r in opened(wrapped.raw)] == [10, 11, 12]
     assert (wrapped.first_offset, wrapped.last_offset, wrapped.rebuilt) == (10, 12, True)
-    again = assign(wrapped.raw, 0, rules(compression_type="none"), now_ms=NOW)
+    again = assign(wrapped.raw, 0, rules(compression_type="uncompressed"), now_ms=NOW)
     assert bytes(again.raw) == bare
 
 

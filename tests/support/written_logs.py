@@ -114,10 +114,7 @@ def write(name: str, directory: Path) -> None:
 
 def topic_config(name: str) -> dict[str, object]:
     """What a broker is told of that log: our configuration without the keys that are ours alone."""
-    config = {key: value for key, value in WRITERS[name].config.items() if key not in OURS}
-    if config.get("compression.type") == "none":
-        config["compression.type"] = "uncompressed"
-    return config
+    return {key: value for key, value in WRITERS[name].config.items() if key not in OURS}
 
 
 # --- codecs and doors ------------------------------------------------------------------------------
@@ -136,7 +133,7 @@ def _ready_batches(writer, codec):
 
 
 for codec in CODECS:
-    kind(f"codec-{codec}", compression_type=codec)(_every_door)
+    kind(f"codec-{codec}", compression_type="uncompressed" if codec == "none" else codec)(_every_door)
     kind(f"ready-{codec}")(lambda writer, codec=codec: _ready_batches(writer, codec))
 
 

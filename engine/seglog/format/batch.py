@@ -199,7 +199,7 @@ class BatchEncoder:
     """
 
     def __init__(self, config: LogConfig, leader_epoch: int = 0) -> None:
-        self.codec = Codec.NONE if config.compression_type == "producer" else Codec.of(config.compression_type)
+        self.codec = Codec.of(config.codec or "none")
         self.leader_epoch = leader_epoch
         self.uses_log_append_time = config.message_timestamp_type == "LogAppendTime"
         self._attributes = LOG_APPEND_TIME_BIT if self.uses_log_append_time else 0

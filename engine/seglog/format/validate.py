@@ -40,7 +40,7 @@ class AppendRules:
             is_log_append_time=is_log_append_time,
             before_max_ms=config.message_timestamp_before_max_ms,
             after_max_ms=config.message_timestamp_after_max_ms,
-            codec=None if config.compression_type == "producer" else Codec.of(config.compression_type),
+            codec=None if config.codec is None else Codec.of(config.codec),
             decompress=decompressor(config.max_decompressed_message_bytes),
         )
         levels = {
