@@ -10,10 +10,10 @@ import struct
 import pytest
 
 from seglog._kernels.crc import crc32c
+from seglog._kernels.entry_batch import check_entries
 from seglog._kernels.entry_columns import metadata_columns
 from seglog._kernels.entry_frame import broker_fields, entry_timestamp, put_broker_metadata, strip
 from seglog.errors import CorruptRecordError, SeglogError
-from seglog.ledger.broker_part import check_entry
 from seglog.ledger.entry import Entry
 from seglog.ledger.entry_fields import entry_fields
 from seglog.ledger.managed_ledger import ManagedLedger
@@ -83,7 +83,7 @@ def look(data):
     for read in (strip, broker_fields, entry_timestamp):
         result_or_error(lambda read=read: read(data))
     result_or_error(lambda: put_broker_metadata(data, 1, 2))
-    result_or_error(lambda: check_entry(data, None))
+    result_or_error(lambda: check_entries([data], None, len(data)))
     columns = result_or_error(lambda: metadata_columns([data]))
     entry = result_or_error(lambda: Entry(data))
     if isinstance(entry, SeglogError):
@@ -99,8 +99,10 @@ def look(data):
     assert isinstance(columns, CorruptRecordError) == (
         isinstance(fields, CorruptRecordError) or isinstance(result_or_error(entry.broker_fields), CorruptRecordError)
     )
-    if not isinstance(whole, SeglogError):
-        assert not isinstance(fields, SeglogError)
+    if isinstance(fields, SeglogError):
+        # protobuf passes over an end of a group that never began, which no writer writes.
+        assert isinstance(whole, SeglogError) or whole.SerializeToString() != entry.metadata_bytes()
+    elif not isinstance(whole, SeglogError):
         assert fields.publish_time % 2**64 == whole.publish_time
         assert fields.sequence_id % 2**64 == whole.sequence_id
         assert fields.num_messages == whole.num_messages_in_batch

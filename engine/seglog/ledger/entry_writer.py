@@ -1,6 +1,6 @@
 """How a ledger is written to: entries that wait for the disk together become one batch, one write and one sync.
 
-    put: queue ── who leads the next sync (segment.group_commit): encode ── write .log, indexes ── fdatasync ── publish
+    put: encode ── who leads the next sync (segment.group_commit): write .log, indexes ── fdatasync ── publish
 
 An entry is a record of a v2 batch, its id the record's offset. With fsync "interval" or "never" nobody waits, so
 each `put` writes a batch of its own and publishes it at once.
@@ -8,13 +8,15 @@ each `put` writes a batch of its own and publishes it at once.
 What fails from the write on leaves the ledger read-only: what is on the disk is unknown then, and recovery finds out.
 """
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
-from seglog._kernels.batch_encode import encode_one, encode_records
+from seglog._kernels.entry_batch import CheckedEntries, EntryBatch
 from seglog.config import MAX_LONG, Fsync, LogConfig
 from seglog.errors import LogClosedError, LogFailedError, RecordTooLargeError, SeglogError
 from seglog.fs.files import FileSystem
+from seglog.ledger.broker_state import BrokerState
+from seglog.ledger.config import INDEX, TIMESTAMP
 from seglog.segment.appender import SegmentAppender
 from seglog.segment.group_commit import GroupCommit
 from seglog.segment.published import End, PublishedEnd
@@ -23,10 +25,9 @@ from seglog.segment.published import End, PublishedEnd
 SEGMENT = LogConfig(segment_bytes=2**31 - 1, segment_ms=MAX_LONG, segment_jitter_ms=0)
 # The header of a batch, and the most that a record without a key costs beside its value: docs/formats/record_batch.md.
 _BATCH_HEADER_BYTES, _RECORD_BYTES_MAX = 61, 32
-_LEADER_EPOCH = -1       # a ledger has none
-
-# (key, value, headers, timestamp): what the encoder takes.
-Waiting = tuple[None, bytes, tuple[()], int]
+_SHORT_BYTES = 8 << 10
+# The most of the broker's part.
+_BROKER_PART_BYTES = 28
 
 
 class EntryWriter:
@@ -41,9 +42,9 @@ class EntryWriter:
         self._appender = SegmentAppender.create(fs, directory, 0, SEGMENT, created_ms)
         self.published = PublishedEnd(self._appender.end)
         self._waits = fsync == "batch"
-        self._queue: list[Waiting] = []
+        self._waiting = EntryBatch()
         self._next_id = 0
-        self._size_bytes = 0            # what the .log has at most when the queue is written
+        self._size_bytes = 0            # what the .log has at most when all that waits is written
         self._number = 0                # of puts: what GroupCommit counts
         self._refusal: Callable[[], SeglogError] | None = None
         self._failure: BaseException | None = None
@@ -74,36 +75,57 @@ class EntryWriter:
         """The first error of a write or sync."""
         return self._failure
 
-    def put(self, entries: Sequence[bytes], timestamps: Sequence[int]) -> tuple[int, int]:
+    def put(self, entries: list[bytes], timestamps: list[int]) -> tuple[int, int]:
         """Take entries, in order: (the id of the first, what to `wait` for).
 
         Refused as a whole, nothing changed: RecordTooLargeError where the segment has no room for them,
         LogClosedError, LogFailedError.
         """
-        size_bytes = sum(map(len, entries)) + len(entries) * _RECORD_BYTES_MAX
+        size_bytes = sum(map(len, entries))
         with self._lock:
-            if self._refusal is not None:
-                raise self._refusal()
-            # Each entry might become a batch.
-            most = size_bytes + len(entries) * _BATCH_HEADER_BYTES
-            if most > SEGMENT.segment_bytes - self._size_bytes:
-                raise RecordTooLargeError(
-                    f"{len(entries)} entries of {size_bytes} bytes do not fit behind the {self._size_bytes} bytes of "
-                    "the ledger: 2 GiB - 1 are the most",
-                    file=self.path,
-                )
-            first = self._next_id
-            if len(entries) == 1:
-                self._queue.append((None, entries[0], (), timestamps[0]))
-            else:
-                self._queue += [(None, entry, (), at) for entry, at in zip(entries, timestamps, strict=True)]
-            self._size_bytes += most
-            self._next_id = first + len(entries)
-            self._number += 1
-            if not self._waits:
-                self._write()
-                self.published.at = self._appender.end
-            return first, self._number
+            most = self._check_room(len(entries), size_bytes)
+            self._waiting.add(entries, timestamps)
+            return self._took(len(entries), most)
+
+    def put_checked(
+        self, checked: CheckedEntries, first: int, stop: int, state: BrokerState, interceptors: frozenset[str]
+    ) -> tuple[int, int, int]:
+        """The same of the entries [first, stop) with what the broker puts in front of each; and the index behind.
+
+        `state`: the time to put, and the index of the last message before.
+        """
+        size_bytes = checked.size_between(first, stop) + (stop - first) * _BROKER_PART_BYTES
+        with self._lock:
+            most = self._check_room(stop - first, size_bytes)
+            index = self._waiting.add_checked(
+                checked, first, stop, state.timestamp, state.index, TIMESTAMP in interceptors, INDEX in interceptors
+            )
+            return *self._took(stop - first, most), index
+
+    def _check_room(self, count: int, size_bytes: int) -> int:
+        """Under the lock: the bytes that so many entries may come to. Raises what `put` raises."""
+        if self._refusal is not None:
+            raise self._refusal()
+        # Each entry might become a batch.
+        most = size_bytes + count * (_RECORD_BYTES_MAX + _BATCH_HEADER_BYTES)
+        if most > SEGMENT.segment_bytes - self._size_bytes:
+            raise RecordTooLargeError(
+                f"{count} entries of {size_bytes} bytes do not fit behind the {self._size_bytes} bytes of the ledger: "
+                "2 GiB - 1 are the most",
+                file=self.path,
+            )
+        return most
+
+    def _took(self, count: int, most: int) -> tuple[int, int]:
+        """Under the lock: entries wait."""
+        first = self._next_id
+        self._size_bytes += most
+        self._next_id = first + count
+        self._number += 1
+        if not self._waits:
+            self._write()
+            self.published.at = self._appender.end
+        return first, self._number
 
     def wait(self, number: int) -> None:
         """Return when what was put is as durable as `fsync` says. Raises LogFailedError."""
@@ -159,18 +181,14 @@ class EntryWriter:
 
     def _write(self) -> None:
         """Under the lock: what waits, as one batch. So a crash tears one batch at most, and it is the last one."""
-        if not self._queue:
+        if not len(self._waiting):
             return
-        queue, self._queue = self._queue, []
         first = self._appender.end.next_offset
         try:
-            if len(queue) == 1:
-                _, entry, _, timestamp = queue[0]
-                one = encode_one(first, timestamp, None, entry, (), _LEADER_EPOCH)
-                self._appender.append_batch(one, first, first, timestamp)
-            else:
-                made = encode_records(queue, first, -1, leader_epoch=_LEADER_EPOCH)
-                self._appender.append_batch(made, first, made.last_offset, made.max_timestamp)
+            made = self._waiting.take(first)
+            # A file takes bytes the short way; to copy a large batch would cost more.
+            raw = bytes(made) if len(made) <= _SHORT_BYTES else made
+            self._appender.append_batch(raw, first, made.last_offset, made.max_timestamp)
         except BaseException as error:
             self._fail(error)
             raise

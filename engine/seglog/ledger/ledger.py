@@ -10,7 +10,6 @@ How it is added to: ledger.entry_writer. Beside the segment lies ledger.json, wh
 it is sealed. A ledger that was not sealed, for its writer died, is recovered and sealed by who opens it next.
 docs/formats/ledger.md
 """
-import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -74,6 +73,8 @@ class Ledger:
         self._writer = writer
         self._held = held
         self._closed = False
+        # get(entry_id) -> Record | None, for an int64 that is not negative: the short way of `record`.
+        self.get = segment.get
 
     # --- making one --------------------------------------------------------------------------
 
@@ -232,14 +233,14 @@ class Ledger:
         if not taken:
             raise InvalidArgumentError("no entries")
         if timestamps_ms is None:
-            timestamps_ms = list(itertools.repeat(self._clock.now_ms(), len(taken)))
+            times = [self._clock.now_ms()] * len(taken)
         elif len(timestamps_ms) != len(taken):
             raise InvalidArgumentError(f"{len(taken)} entries and {len(timestamps_ms)} times")
         else:
-            timestamps_ms = list(map(_checked_time, timestamps_ms))
-        return self._add(taken, timestamps_ms) + len(taken) - 1
+            times = list(map(_checked_time, timestamps_ms))
+        return self._add(taken, times) + len(taken) - 1
 
-    def _add(self, entries: Sequence[bytes], timestamps: Sequence[int]) -> int:
+    def _add(self, entries: list[bytes], timestamps: list[int]) -> int:
         writer = self.writer
         if self._held is not None:
             self._held.check()
@@ -259,7 +260,7 @@ class Ledger:
 
     def record(self, entry_id: int) -> Record:
         """The record that is the entry: its value borrows the file's bytes. Raises as `read`."""
-        found = self._segment.get(entry_id) if type(entry_id) is int and 0 <= entry_id <= MAX_ID else None
+        found = self.get(entry_id) if type(entry_id) is int and 0 <= entry_id <= MAX_ID else None
         return self._find(entry_id) if found is None else found
 
     def _find(self, entry_id: int) -> Record:

@@ -1,6 +1,6 @@
 """How a managed ledger is added to, rolled and trimmed.
 
-    add       stamp (ledger.broker_part) ── into the last ledger (ledger.entry_writer) ── wait, without the lock
+    add       check (_kernels.entry_batch) ── into the last ledger (ledger.entry_writer) ── wait, without the lock
     roll      seal the last ledger ── make the next one ── manifest ── add to it
     trim      manifest without the ledgers ── delete them
 
@@ -9,12 +9,15 @@ opening it again finds out what is on the disk.
 """
 import abc
 import contextlib
+import functools
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from seglog._kernels.entry_batch import CheckedEntries, check_entries
 from seglog.clock import Clock
 from seglog.config import Fsync
 from seglog.errors import (
@@ -27,8 +30,8 @@ from seglog.errors import (
 )
 from seglog.fs import lock
 from seglog.fs.files import FileSystem
-from seglog.ledger.broker_part import BrokerState, CheckedEntry, check_entry, last_state, stamp
-from seglog.ledger.config import ManagedLedgerConfig
+from seglog.ledger.broker_state import BrokerState, last_state
+from seglog.ledger.config import TIMESTAMP, ManagedLedgerConfig
 from seglog.ledger.entry_writer import SEGMENT, EntryWriter
 from seglog.ledger.extent import LedgerExtent
 from seglog.ledger.ledger import Ledger, delete_ledger
@@ -40,6 +43,9 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 logger = logging.getLogger("seglog")
+
+# Position._make without a call into Python.
+_to_position = functools.partial(tuple.__new__, Position)
 
 # What an entry may need in the file beside its bytes: the broker's part, the record, a batch.
 _OVERHEAD_BYTES = 128
@@ -93,47 +99,42 @@ class ManagedAppender(ManagedReader):
         Raises InvalidArgumentError for an entry with a broker's part, CorruptRecordError for what is no entry,
         RecordTooLargeError (maxMessageSize), LogClosedError, LogFailedError. Whatever is raised, no index is used up.
         """
-        entry = check_entry(self._checked(headers_and_payload), n_messages)
-        return self._add([entry])[0]
+        data = headers_and_payload if type(headers_and_payload) is bytes else _as_bytes(headers_and_payload)
+        return self._add(check_entries([data], [n_messages], self.config.max_message_bytes))[0]
 
     def add_entries(self, entries: "Iterable[Buffer | tuple[Buffer, int]]") -> list[Position]:
         """Add several, each alone or with the number of its messages, by one write a ledger; where they stand.
 
         All are checked before the first is added. Raises what `add_entry` raises.
         """
-        checked = [
-            check_entry(self._checked(entry[0]), entry[1]) if isinstance(entry, tuple)
-            else check_entry(self._checked(entry), None)
-            for entry in entries
-        ]
-        return self._add(checked) if checked else []
+        listed = list(entries)
+        counts: list[int | None] | None = None
+        if not {type(entry) for entry in listed} <= {bytes}:
+            counts = [entry[1] if isinstance(entry, tuple) else None for entry in listed]
+            listed = [_as_bytes(entry[0] if isinstance(entry, tuple) else entry) for entry in listed]
+        checked = check_entries(cast("list[bytes]", listed), counts, self.config.max_message_bytes)
+        return self._add(checked) if len(checked) else []
 
-    def _checked(self, entry: "Buffer") -> bytes:
-        try:
-            data = entry if type(entry) is bytes else bytes(memoryview(entry))
-        except TypeError:
-            raise InvalidArgumentError(f"an entry is bytes-like, not {type(entry).__name__}") from None
-        if len(data) > self.config.max_message_bytes:
-            raise RecordTooLargeError(
-                f"an entry of {len(data)} bytes: maxMessageSize is {self.config.max_message_bytes}", file=self.path
-            )
-        return data
-
-    def _add(self, entries: list[CheckedEntry]) -> list[Position]:
+    def _add(self, checked: CheckedEntries) -> list[Position]:
         self._refuse()
+        count, done = len(checked), 0
         positions: list[Position] = []
         waits: list[tuple[EntryWriter, int]] = []
         with self._lock:
             self._refuse()
             try:
-                while len(positions) < len(entries):
-                    ledger = self._ledger_for(entries[len(positions)])
-                    some = entries[len(positions) : len(positions) + self._room(ledger, entries, len(positions))]
-                    stored, times, state = stamp(some, self._state, self.clock.now_ms(), self._interceptors)
-                    first, number = ledger.writer.put(stored, times)
-                    self._state = state         # only now: what is refused uses no index up
-                    positions += [Position(ledger.ledger_id, first + n) for n in range(len(some))]
-                    waits.append((ledger.writer, number))
+                while done < count:
+                    ledger = self._ledger_for(checked.size_between(done, done + 1))
+                    writer, state = ledger.writer, self._state
+                    stop = done + self._room(writer, checked, done)
+                    if TIMESTAMP in self._interceptors:
+                        state = BrokerState(state.index, max(state.timestamp, self.clock.now_ms(), 0))
+                    first, number, index = writer.put_checked(checked, done, stop, state, self._interceptors)
+                    self._state = BrokerState(index, state.timestamp)   # only now: what is refused uses no index up
+                    ledger_id = ledger.ledger_id
+                    positions += map(_to_position, zip(itertools.repeat(ledger_id), range(first, first + stop - done)))
+                    waits.append((writer, number))
+                    done = stop
             except BaseException as error:
                 self._fail_unless_refused(error)
                 raise
@@ -144,25 +145,12 @@ class ManagedAppender(ManagedReader):
                 with self._lock:
                     self._fail(error)
                 raise
-        for listener in self._listeners:
-            listener()
         return positions
 
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener` after each add, in the thread that adds: it must be quick, and never raise."""
-        with self._lock:
-            self._listeners = (*self._listeners, listener)
-
-    def unlisten(self, listener: Callable[[], None]) -> None:
-        """Call it no more; nothing where it is not called."""
-        with self._lock:
-            self._listeners = tuple(kept for kept in self._listeners if kept != listener)
-
-    def _ledger_for(self, entry: CheckedEntry) -> Ledger:
+    def _ledger_for(self, size_bytes: int) -> Ledger:
         """The last ledger; another one where that is full."""
-        extent = self._current()
-        active = extent.active
-        if active is not None and not self._is_full(active, len(entry.data)):
+        active = self._current().active
+        if active is not None and not self._is_full(active, size_bytes):
             return active
         return self._roll()
 
@@ -181,20 +169,20 @@ class ManagedAppender(ManagedReader):
         )
         return has_passed_quota and age_ms >= config.min_rollover_ms
 
-    def _room(self, active: Ledger, entries: list[CheckedEntry], begin: int) -> int:
+    def _room(self, writer: EntryWriter, checked: CheckedEntries, begin: int) -> int:
         """How many of the entries from `begin` on go into one write to this ledger: one at least."""
-        if len(entries) - begin == 1:
-            return 1
-        writer, config = active.writer, self.config
+        count, config = len(checked) - begin, self.config
         bytes_left = min(config.max_size_per_ledger_bytes, SEGMENT.segment_bytes) - writer.size_bytes
-        entries_left = config.max_entries_per_ledger - writer.next_id
-        count = 0
-        for entry in entries[begin:]:
-            bytes_left -= len(entry.data) + _OVERHEAD_BYTES
-            if count and (bytes_left < 0 or count >= entries_left):
+        entries_left = max(config.max_entries_per_ledger - writer.next_id, 1)
+        if count <= entries_left and checked.size_bytes + count * _OVERHEAD_BYTES <= bytes_left:
+            return count
+        room = 0
+        while room < min(count, entries_left):
+            bytes_left -= checked.size_between(begin + room, begin + room + 1) + _OVERHEAD_BYTES
+            if room and bytes_left < 0:
                 break
-            count += 1
-        return count
+            room += 1
+        return room
 
     def flush(self) -> None:
         """Return when all that was added is on the disk, whatever `fsync` is. Raises LogClosedError, LogFailedError."""
@@ -349,7 +337,7 @@ class ManagedAppender(ManagedReader):
             active = self._extent and self._extent.active
             self._state = BrokerState(self._manifest.last_index, self._manifest.last_timestamp)
             if active:
-                self._state = last_state(active, self._state)
+                self._state = last_state(active.read, active.last_entry_id, self._state)
         if isinstance(error, Exception) and not isinstance(error, LogFailedError):
             raise LogFailedError.since(error, "managed ledger") from error
 
@@ -362,3 +350,10 @@ def sealed_info(ledger: Ledger) -> tuple[LedgerInfo, ...]:
     """The manifest's line of a ledger that was sealed; none where it is empty."""
     assert ledger.end is not None
     return (LedgerInfo(ledger.ledger_id, ledger.created_ms, ledger.end),) if ledger.end.entries else ()
+
+
+def _as_bytes(entry: "Buffer") -> bytes:
+    try:
+        return bytes(memoryview(entry))
+    except TypeError:
+        raise InvalidArgumentError(f"an entry is bytes-like, not {type(entry).__name__}") from None

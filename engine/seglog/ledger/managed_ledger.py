@@ -31,7 +31,7 @@ from seglog.fs import lock
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.ledger.acknowledgements import Acknowledgements
-from seglog.ledger.broker_part import BrokerState, last_state
+from seglog.ledger.broker_state import BrokerState, last_state
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.cursor import Cursor
 from seglog.ledger.cursor_file import DIRECTORY as CURSORS
@@ -127,7 +127,7 @@ class ManagedLedger(ManagedAppender):
         """Take the last ledger up as its writer left it, sealed."""
         ledger = Ledger.open(ledger_directory(self.path, info.ledger_id), fs=self.fs, clock=self.clock, held=True)
         self.lost = ledger.lost
-        self._state = last_state(ledger, self._state)
+        self._state = last_state(ledger.read, ledger.last_entry_id, self._state)
         self._opened[info.ledger_id] = ledger
         self._put_manifest(*self._manifest.ledgers[:-1], *sealed_info(ledger))
 

@@ -112,10 +112,17 @@ class ManagedReader:
 
     def read(self, position: Position) -> StoredEntry:
         """One entry. Raises OffsetOutOfRangeError where there is none."""
-        ledger = self._opened.get(position.ledger_id)
-        if ledger is None:
-            ledger = self._open_ledger(position.ledger_id)
-        return StoredEntry(position, ledger.record(position.entry_id))
+        ledger_id, entry_id = position
+        ledger = self._opened.get(ledger_id)
+        if ledger is not None:
+            # Fast path: the record is there. Where it is not, `record` says why.
+            try:
+                record = ledger.get(entry_id)
+            except (OverflowError, TypeError):      # no int64
+                record = None
+            if record is not None:
+                return StoredEntry(position, record)
+        return StoredEntry(position, (ledger or self._open_ledger(ledger_id)).record(entry_id))
 
     def read_entries(self, first: Position, count: int) -> list[StoredEntry]:
         """At most `count` entries, from the first one at or behind `first`."""

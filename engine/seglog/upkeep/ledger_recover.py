@@ -15,7 +15,7 @@ from pathlib import Path
 from seglog.errors import CorruptManifestError, NotALogError, UnsupportedVersionError
 from seglog.fs import lock
 from seglog.fs.files import FileSystem, OsFileSystem
-from seglog.ledger.broker_part import BrokerState, last_state
+from seglog.ledger.broker_state import BrokerState, last_state
 from seglog.ledger.cursor_file import CursorState, cursor_files
 from seglog.ledger.ledger import LOG_NAME, Ledger
 from seglog.ledger.ledger_metadata import LedgerMetadata
@@ -52,7 +52,7 @@ class RecoveryPlan:
         for ledger_id in self.ledger_ids:
             with Ledger.open(ledger_directory(self.path, ledger_id), fs=fs, held=True) as ledger:
                 infos.append(LedgerInfo(ledger_id, ledger.created_ms, ledger.end))
-                state = last_state(ledger, state)
+                state = last_state(ledger.read, ledger.last_entry_id, state)
         # No id is given out twice: cursors may have been further than the ledgers that are left.
         last_id = max([*self.ledger_ids, *_ids_of_cursors(self.path)], default=-1)
         Manifest(tuple(infos), last_id + 1, state.index, state.timestamp).write(fs, self.path)
