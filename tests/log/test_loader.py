@@ -153,6 +153,37 @@ def test_a_clean_open_makes_a_minute_index_that_is_configured_and_cannot_be_used
             assert log.with_suffix(".time.index").read_bytes() == index_bytes(segment, config).minute_index
 
 
+def test_a_clean_open_makes_a_minute_index_anew_beside_a_segment_that_kafka_rewrote(tmp_path):
+    """The cleaner replaces the .log and its indexes, and knows nothing of a minute index."""
+    directory = tmp_path / "orders-0"
+    config = LogConfig.of({"index.interval.bytes": 100, "time.index.minute.enabled": True})
+
+    def write(base, minutes):
+        raw = b"".join(
+            build_batch([(b"k", b"v" * 100)], base_offset=base + n, timestamp=minute * 60_000)
+            for n, minute in enumerate(minutes)
+        )
+        log = directory / f"{base:020d}.log"
+        log.write_bytes(raw)
+        with closing(Segment(log)) as segment:
+            right = index_bytes(segment, config)
+            for suffix, content in right.files(config):
+                log.with_suffix(suffix).write_bytes(content)
+        return log.with_suffix(".time.index"), right.minute_index
+
+    directory.mkdir()
+    write(10, [9, 10])
+    path, stale = write(0, range(8))
+    path, right = write(0, [0, 5])
+    assert stale != right
+    path.write_bytes(stale)
+    load(OsFileSystem(), directory, config, clean=True, now_ms=0)
+    assert path.read_bytes() == right
+    before = files(directory)
+    load(OsFileSystem(), directory, config, clean=True, now_ms=0)
+    assert files(directory) == before
+
+
 @pytest.mark.parametrize(("recovery_point", "is_found"), [(0, True), (69, True), (70, False), (136, False)])
 def test_what_lies_below_the_segment_of_the_recovery_point_is_not_read(copy_of, recovery_point, is_found):
     directory = copy_of("v1-none-ct-k391--flip-earlier-seg", "corrupt")

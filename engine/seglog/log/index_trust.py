@@ -18,18 +18,20 @@ from seglog.format import names
 from seglog.fs.mapping import Mapping
 from seglog.fs.refusals import refusals
 from seglog.log.leftovers import File, SegmentFiles
+from seglog.segment.minute_index import MINUTE_MS
 from seglog.segment.offset_index import OffsetIndex
 from seglog.segment.time_index import TimeIndex
 
 _OFFSET_ENTRY = struct.Struct(">ii")        # relative offset, position
+_TIME_ENTRY = struct.Struct(">qi")          # timestamp, relative offset
 
 
 def indexes_are_sound(files: SegmentFiles, config: LogConfig) -> bool:
     """May the index files be taken as they are? Else they are to be rebuilt from the log.
 
     Not where one is missing, no multiple of the entry size, ends in zeros that were preallocated, leads past the end
-    of the log, or is empty beside a log that wants an entry. The minute index is a hint, which a search verifies: it
-    has to be there, where it is configured, and to consist of entries.
+    of the log, or is empty beside a log that wants an entry. A minute index has to be there, where it is
+    configured, and to end where the time index does: Kafka may have rewritten the segment beside it.
     """
     index_interval_bytes = config.index_interval_bytes
     offset_index = files.indexes.get(names.OFFSET_INDEX_SUFFIX)
@@ -38,10 +40,6 @@ def indexes_are_sound(files: SegmentFiles, config: LogConfig) -> bool:
         return False
     if offset_index.size_bytes % OffsetIndex.ENTRY_SIZE or time_index.size_bytes % TimeIndex.ENTRY_SIZE:
         return False
-    if config.time_index_minute_enabled:
-        minute_index = files.indexes.get(names.MINUTE_INDEX_SUFFIX)
-        if minute_index is None or minute_index.size_bytes % TimeIndex.ENTRY_SIZE:
-            return False
     offset_entries = offset_index.size_bytes // OffsetIndex.ENTRY_SIZE
     time_entries = time_index.size_bytes // TimeIndex.ENTRY_SIZE
     # Entries lie further apart than the interval. (Than that of their time: an answer that costs one read.)
@@ -51,6 +49,8 @@ def indexes_are_sound(files: SegmentFiles, config: LogConfig) -> bool:
             return False
     # One beside each offset entry at most, and one when the segment was closed.
     if time_entries > offset_entries + 1 and not any(_tail(time_index, TimeIndex.ENTRY_SIZE)):
+        return False
+    if config.time_index_minute_enabled and not _minutes_are_sound(files):
         return False
     if files.log.size_bytes == 0:
         return offset_entries == time_entries == 0
@@ -67,6 +67,30 @@ def _wants_entries(log: File, *, wants_offset: bool, wants_time: bool, interval:
         if wants_offset and table.stop == Status.LIMIT and table.end < len(mapping):
             return True
         return wants_time and table.max_timestamp >= 0
+
+
+def _minutes_are_sound(files: SegmentFiles) -> bool:
+    """Does the minute index end in the minute of the last time entry that was made with an offset entry?"""
+    offset_index, time_index = files.indexes[names.OFFSET_INDEX_SUFFIX], files.indexes[names.TIME_INDEX_SUFFIX]
+    minute_index = files.indexes.get(names.MINUTE_INDEX_SUFFIX)
+    if minute_index is None or minute_index.size_bytes % TimeIndex.ENTRY_SIZE:
+        return False
+    last_offset = last_entry(offset_index)[0] if offset_index.size_bytes else -1
+    times = [entry for entry in _last_times(time_index, 2) if entry[1] <= last_offset]      # no closing entry
+    minutes = _last_times(minute_index, 1)
+    if not times or not minutes:
+        return not times and not minutes
+    (timestamp, offset), (minute_timestamp, minute_offset) = times[-1], minutes[-1]
+    return (
+        minute_timestamp // MINUTE_MS == timestamp // MINUTE_MS
+        and minute_timestamp <= timestamp and minute_offset <= offset
+    )
+
+
+def _last_times(time_index: File, count: int) -> list[tuple[int, int]]:
+    """(timestamp, relative offset) of the last `count` entries, as far as there are so many."""
+    size_bytes = min(count * TimeIndex.ENTRY_SIZE, time_index.size_bytes)
+    return list(_TIME_ENTRY.iter_unpack(_tail(time_index, size_bytes))) if size_bytes else []
 
 
 def sound_end(files: SegmentFiles) -> int | None:
