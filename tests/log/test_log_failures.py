@@ -2,6 +2,7 @@
 import contextlib
 import errno
 import os
+import resource
 import shutil
 
 import pytest
@@ -299,3 +300,42 @@ def test_where_the_marks_cannot_be_set_nothing_was_changed_and_the_log_goes_on(t
             log.append(b"x")
         assert not isinstance(refusal.value, LogFailedError)
         assert log.append(b"y") == 0
+
+
+def test_a_write_that_the_system_cuts_short_shows_nothing_half(tmp_path):
+    """A real one: the file may not grow further, and the kernel writes up to there."""
+    path = tmp_path / "orders-0"
+    log = seglog.open(path)
+    log.append(b"fits")
+    size_bytes = log.segments[-1].size_bytes
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes + 500, limits[1]))
+    try:
+        with pytest.raises(LogFailedError) as failure:
+            log.append(b"does not fit" * 100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert failure.value.errno == errno.EFBIG
+    assert (path / "00000000000000000000.log").stat().st_size == size_bytes + 500
+    assert [r.value for r in log.read()] == [b"fits"]
+    log.close()
+    with seglog.open(path) as log:
+        assert [r.value for r in log.read()] == [b"fits"]
+        assert [lost.size_bytes for lost in log.recovery.lost] == [500]
+        assert log.append(b"fits again") == 1
+
+
+def test_where_the_sync_by_the_clock_fails_the_next_append_is_told(tmp_path):
+    fs = SyncFails()
+    path = tmp_path / "orders-0"
+    log = seglog.open(path, fs=fs, fsync="interval", config={"flush.ms": 3_600_000})
+    log.append(b"x")
+    fs.armed = True
+    with pytest.raises(LogFailedError):
+        log.keep_house()        # what its thread calls
+    with pytest.raises(LogFailedError, match="input/output"):
+        log.append(b"y")
+    assert log.durable_offset == 0
+    assert [r.value for r in log.read()] == [b"x"]      # written, and seen: what fsync="interval" promises
+    log.close()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
