@@ -145,7 +145,19 @@ class ManagedAppender(ManagedReader):
                 with self._lock:
                     self._fail(error)
                 raise
+        for listener in self._listeners:
+            listener()
         return positions
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after each add, in the thread that adds: it must be quick, and never raise."""
+        with self._lock:
+            self._listeners = (*self._listeners, listener)
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        """Call it no more; nothing where it is not called."""
+        with self._lock:
+            self._listeners = tuple(kept for kept in self._listeners if kept != listener)
 
     def _ledger_for(self, size_bytes: int) -> Ledger:
         """The last ledger; another one where that is full."""
