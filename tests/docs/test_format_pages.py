@@ -406,7 +406,8 @@ def workplace():
         place.store.write(place.within("tasks"), tasks)
         convert_task(place, 0, 0)
         shard = place.shard("orders-0")
-        marker = replace(place.marker("orders-0", shard.segments[1]), seconds=0.25).to_bytes()
+        marker = place.marker("orders-0", shard.segments[1], place.recipe(None))
+        marker = replace(marker, seconds=0.25, recipe=64 * "0").to_bytes()
     journal = Journal(CONVERTING, "/data/old", "/data/new", options.to_dict(), seglog="0.1")
     lines = []
     for file, raw in (("journal.json", journal.to_bytes()), ("plan/orders-0", shard.to_bytes()), ("tasks", tasks),

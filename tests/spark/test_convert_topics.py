@@ -437,3 +437,22 @@ def test_a_plan_is_not_written_again_when_it_is_the_same(log_dir, tmp_path):
     before = shard.stat().st_ino
     spark_convert(log_dir, tmp_path / "new", topics=["orders"])
     assert shard.stat().st_ino == before
+
+
+def test_what_a_later_segment_says_of_a_transaction_changes_the_segments_before(log_dir, tmp_path):
+    """Which records are dropped is no matter of their own segment alone: the markers of before count no more."""
+    options = {"to": 1, "allow_lossy": True, "aborted": "drop", "codec": "lz4"}
+
+    def die_in_verify(job, number, run):
+        if job == 2:
+            raise RuntimeError("the driver is gone")
+        return run()
+
+    with pytest.raises(StorageError):
+        spark_convert(log_dir, tmp_path / "new", sabotage=die_in_verify, **options)
+    # The log ends earlier now: what was committed or aborted in its last segment is open.
+    logs = sorted((log_dir / "payments-0").glob("*.log"))
+    logs[-1].write_bytes(logs[-1].read_bytes()[:100])
+    report = spark_convert(log_dir, tmp_path / "new", **options)
+    assert {row.partition: row.skipped for row in report.rows}["payments-0"] == 0
+    assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli", **options)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from seglog._version import __version__
 from seglog.config import LogConfig
 from seglog.upkeep.conversion_profile import Aborted, Profile
 from seglog.upkeep.directory_conversion import Options
@@ -47,8 +48,8 @@ class ConversionOptions:
 
     @property
     def digest(self) -> str:
-        """SHA-256 in hex: equal for options that make the same bytes."""
-        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
+        """SHA-256 in hex: equal for options that make the same bytes. Another seglog may make others."""
+        return hashlib.sha256(json.dumps([__version__, self.to_dict()], sort_keys=True).encode()).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "config": sorted([key, value] for key, value in self.config)}

@@ -23,11 +23,14 @@ from seglog.upkeep.proof import PROOF_FILE, Proof, SegmentProof
 
 def assemble(workplace: Workplace, partition: str) -> PartitionRow:
     """Finish the partition in `staged`, and leave its outcome. Raises SeglogError where it cannot be finished."""
-    return _Assembly(workplace, partition).run()
+    with workplace.store.attempt(workplace.path) as attempt:
+        return _Assembly(workplace, partition, attempt).run()
 
 
 class _Assembly:
-    def __init__(self, workplace: Workplace, partition: str) -> None:
+    """One look at a partition. `attempt` is a directory of its own: two may look at one partition at one time."""
+
+    def __init__(self, workplace: Workplace, partition: str, attempt: Path) -> None:
         self._workplace = workplace
         self._store = workplace.store
         self._partition = partition
@@ -39,20 +42,18 @@ class _Assembly:
         self._survey = workplace.survey(partition)
         self._fold = StateFold(self._read_source, self._write, to=workplace.options.to)
         self._fs = OsFileSystem()
-        self._attempt = Path()
-        self._made_from = ""
+        self._attempt = attempt
+        self._made_from = workplace.made_from(partition)
 
     def run(self) -> PartitionRow:
         sums = self._sums
-        self._made_from = self._workplace.made_from(self._partition)
         _check_source(self._workplace, self._shard)
-        with self._store.attempt(self._workplace.path) as self._attempt:
-            proof = self._proof(self._add_segments())
-            self._copy_metadata()
-            self._write(PROOF_FILE, proof.to_json())
-            if self._workplace.made_from(self._partition) != self._made_from:
-                raise changed(self._workplace.source_of(self._partition))
-            self._store.take(self._attempt, self._written, self._staged)
+        proof = self._proof(self._add_segments())
+        self._copy_metadata()
+        self._write(PROOF_FILE, proof.to_json())
+        if self._workplace.made_from(self._partition) != self._made_from:
+            raise changed(self._workplace.source_of(self._partition))
+        self._store.take(self._attempt, self._written, self._staged)
         self._clear()
         self._store.sync(self._staged)
         logs = {name: size for name, size in self._expected.items() if name.endswith(names.LOG_SUFFIX)}
@@ -69,9 +70,9 @@ class _Assembly:
     def _add_segments(self) -> list[SegmentProof]:
         """Take in each marker in offset order."""
         sums, proofs = self._sums, []
-        expected_offset = 0
+        expected_offset, recipe = 0, self._workplace.recipe(self._survey)
         for segment in self._shard.segments:
-            marker = self._workplace.marker(self._partition, segment)
+            marker = self._workplace.marker(self._partition, segment, recipe)
             if marker is None:
                 raise CorruptCheckpointError(
                     "the segment has no marker of this conversion", file=f"{self._partition}/{segment.file}",
@@ -138,7 +139,6 @@ class _Assembly:
         return self._store.read(self._workplace.source_of(self._partition, name))
 
     def _write(self, name: str, data: bytes) -> None:
-        # Aside, as segments are: the same partition may be put together twice at a time.
         with self._fs.create(self._attempt / name) as file:
             file.append(data)
             file.sync()
@@ -165,8 +165,6 @@ def _check_source(workplace: Workplace, shard: Shard) -> None:
     for segment in shard.segments:
         if now.get(segment.file) != (segment.size_bytes, segment.stamp):
             raise changed(f"{path}/{segment.file}")
-
-
 
 
 def assemble_all(workplace: Workplace, partitions: list[str]) -> list[dict[str, Any]]:

@@ -13,19 +13,19 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from seglog._kernels.columns import ArenaPool
+from seglog._kernels.crc import crc32c
 from seglog.errors import ProofMismatchError, SeglogError, StorageError
 from seglog.format.compression import decompressor
 from seglog.fs.files import OsFileSystem
 from seglog.segment.indexes import index_bytes
 from seglog.segment.segment import Segment
-from seglog.segment.transaction_index import AbortedTransaction
 from seglog.spark.plan import SourceSegment
-from seglog.spark.workplace import Marker, Workplace
+from seglog.spark.workplace import Marker, Survey, Workplace
 from seglog.upkeep.proof import digest
 from seglog.upkeep.segment_conversion import convert_segment
 from seglog.upkeep.throttle import Throttle
 
-# `verify="sample"` reads every so many-th segment of a partition again, and its first and last.
+# `verify="sample"` reads about one segment in so many again, and one in any case.
 SAMPLE_EVERY = 16
 
 
@@ -62,12 +62,13 @@ def convert_task(workplace: Workplace, number: int, attempt: int) -> TaskReport:
         if partition in failed:
             continue
         survey = workplace.survey(partition)
-        dropped = () if survey is None else survey.dropped
+        if survey is None and workplace.options.to < 2:
+            continue        # it failed there
         for segment in segments:
             try:
-                if _is_done(workplace, partition, segment):
+                if _is_done(workplace, partition, segment, workplace.recipe(survey)):
                     continue
-                _convert(workplace, partition, segment, dropped, attempt, throttle)
+                _convert(workplace, partition, segment, survey, attempt, throttle)
                 report.segments += 1
             except SeglogError as error:
                 if is_of_the_machine(workplace, error):
@@ -84,9 +85,9 @@ def is_of_the_machine(workplace: Workplace, error: SeglogError) -> bool:
     return isinstance(error, StorageError) and not in_source
 
 
-def _is_done(workplace: Workplace, partition: str, segment: SourceSegment) -> bool:
+def _is_done(workplace: Workplace, partition: str, segment: SourceSegment, recipe: str) -> bool:
     """Whether there is a marker, and the files that it names."""
-    marker = workplace.marker(partition, segment)
+    marker = workplace.marker(partition, segment, recipe)
     if marker is None:
         return False
     staged = (workplace.store.file(workplace.within("staged", partition, name)) for name in marker.files)
@@ -100,12 +101,13 @@ def _convert(
     workplace: Workplace,
     partition: str,
     segment: SourceSegment,
-    dropped: tuple[AbortedTransaction, ...],
+    survey: Survey | None,
     attempt: int,
     throttle: Throttle,
 ) -> None:
     store, options = workplace.store, workplace.options
     begin = time.perf_counter()
+    dropped = () if survey is None else survey.dropped
     workplace.check_unchanged(partition, segment)
     with store.attempt(workplace.path) as directory, workplace.local_source(partition, segment) as source:
         converted = convert_segment(
@@ -117,7 +119,8 @@ def _convert(
         files = {path.name: path.stat().st_size for path in sorted(directory.iterdir())}
         store.take(directory, files, workplace.within("staged", partition))
     seconds = round(time.perf_counter() - begin, 3)
-    marker = Marker(segment.identity, options.digest, workplace.run, attempt, seconds, files, converted)
+    recipe = workplace.recipe(survey)
+    marker = Marker(segment.identity, recipe, workplace.run, attempt, seconds, files, converted)
     store.write(workplace.marker_path(partition, segment), marker.to_bytes())
 
 
@@ -127,13 +130,15 @@ def _convert(
 def verify_task(workplace: Workplace, number: int, how: str) -> TaskReport:
     """Read again what stands in `staged`, and compare it with the markers. `how`: "full" or "sample"."""
     report = TaskReport()
+    looked = number > 0
     for partition, first, stop in workplace.task(number).ranges:
-        segments = workplace.shard(partition).segments
-        last = len(segments) - 1
+        segments, recipe = workplace.shard(partition).segments, workplace.recipe(workplace.survey(partition))
         for slot in range(first, stop):
-            if how != "full" and slot % SAMPLE_EVERY and slot != last:
+            # Chosen by name: the same ones whoever is asked, and no partition is left out for its length.
+            if how != "full" and looked and crc32c(f"{partition} {slot}".encode()) % SAMPLE_EVERY:
                 continue
-            marker = workplace.marker(partition, segments[slot])
+            looked = True
+            marker = workplace.marker(partition, segments[slot], recipe)
             if marker is None:
                 break       # the partition failed
             try:

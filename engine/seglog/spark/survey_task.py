@@ -35,6 +35,7 @@ def survey_all(workplace: Workplace, partitions: list[str]) -> list[dict[str, An
             path = Path(workplace.source_of(partition))
             survey.losses.check(workplace.options.profile, path, allow_lossy=workplace.options.allow_lossy)
         except SeglogError as error:
+            workplace.store.remove_file(workplace.within("survey", partition))
             failed.append(asdict(Failure.of(partition, error)))
             continue
         workplace.store.write(workplace.within("survey", partition), survey.to_bytes())

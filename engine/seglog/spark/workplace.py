@@ -13,6 +13,7 @@
 Beside and not in the log dir: a broker refuses to start over a directory that it does not know. docs/formats/
 spark_workplace.md describes the files.
 """
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -44,12 +45,12 @@ def members(body: dict[str, Any]) -> dict[str, Any]:
 class Marker:
     """One source segment is converted: its files stand in `staged`, synced and proven.
 
-    `identity` is that of the source, `options` the digest of what was asked for. `run` tells which driver's run did it,
-    `attempt` is Spark's number of the attempt, from 0.
+    `identity` is that of the source, `recipe` that of all else that decides its bytes. `run` tells which driver's run
+    did it, `attempt` is Spark's number of the attempt, from 0.
     """
 
     identity: list[Any]
-    options: str
+    recipe: str
     run: str
     attempt: int
     seconds: float
@@ -58,7 +59,7 @@ class Marker:
 
     def to_bytes(self) -> bytes:
         return format_json(
-            MARKER, VERSION, identity=self.identity, options=self.options, run=self.run, attempt=self.attempt,
+            MARKER, VERSION, identity=self.identity, recipe=self.recipe, run=self.run, attempt=self.attempt,
             seconds=self.seconds, files=self.files, segment=self.segment.to_json().decode(),
         )
 
@@ -167,7 +168,14 @@ class Workplace:
     def marker_path(self, partition: str, segment: SourceSegment) -> str:
         return self.within("done", partition, segment.file)
 
-    def marker(self, partition: str, segment: SourceSegment) -> Marker | None:
+    def recipe(self, survey: Survey | None) -> str:
+        """Of a partition with this survey: what decides, with a segment, the bytes that come of it."""
+        if survey is None or not survey.dropped:
+            return self.options.digest
+        # Whether a transaction was aborted, a later segment may tell.
+        return hashlib.sha256(f"{self.options.digest} {survey.dropped}".encode()).hexdigest()
+
+    def marker(self, partition: str, segment: SourceSegment, recipe: str) -> Marker | None:
         """The marker of the segment as it is now; None where it is to be converted, or converted again."""
         path = self.marker_path(partition, segment)
         raw = self.store.read(path)
@@ -177,8 +185,7 @@ class Workplace:
             marker = Marker.parse(raw, path)
         except CorruptCheckpointError:
             return None
-        same = marker.identity == segment.identity and marker.options == self.options.digest
-        return marker if same else None
+        return marker if (marker.identity, marker.recipe) == (segment.identity, recipe) else None
 
     def source_file(self, partition: str, segment: SourceSegment) -> StoredFile | None:
         """The segment's file as the source has it now."""
