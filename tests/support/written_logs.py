@@ -14,7 +14,7 @@ from pathlib import Path
 import seglog
 from seglog.clock import ManualClock
 from seglog.format.batch import end_marker
-from seglog.format.names import log_files
+from seglog.format.names import PARTITION_METADATA, log_files
 from seglog.fs.files import OsFileSystem
 from support.conversion import UnsyncedFs
 
@@ -439,8 +439,11 @@ def _deleted_all(writer):
 
 @kind("backed-up")
 def _backed_up(writer):
-    """Of a log with transactions, which is cut and goes on."""
+    """Of a log with transactions, which is cut and goes on; in the place of an empty one that a broker made."""
     backup, source = writer.directory, Path(tempfile.mkdtemp(), writer.directory.name)
+    metadata = backup / PARTITION_METADATA
+    topic = metadata.read_bytes() if metadata.exists() else None
+    shutil.rmtree(backup, ignore_errors=True)
     writer.directory = source
     try:
         _transactional(writer)
@@ -451,3 +454,5 @@ def _backed_up(writer):
             writer.fill(log)
     finally:
         shutil.rmtree(source.parent)
+    if topic is not None:
+        metadata.write_bytes(topic)
