@@ -8,11 +8,13 @@ import shutil
 import pytest
 
 import seglog
+from seglog.clock import ManualClock
 from seglog.errors import LogFailedError, StorageError
 from seglog.fs.files import OsFileSystem
 from support.columns import columns_of
 from support.faultfs import FailingFs, RecordingFs
 
+NOW = 1_700_000_000_000
 CONFIG = {"segment.bytes": 400, "index.interval.bytes": 100}
 
 
@@ -60,14 +62,16 @@ class Run:
         self.acknowledge()
 
     def __call__(self, path, fs, backups):
-        self.log = log = seglog.open(path, fs=fs, config=CONFIG, fsync=self.fsync)
+        # A clock that stands still: which index entries there are, and so which calls, depends on times.
+        self.log = log = seglog.open(path, fs=fs, config=CONFIG, fsync=self.fsync, clock=ManualClock(NOW))
         for n in range(4):
             self.one(b"%d" % n * 60)
         self.append([b"many", b"more"], lambda: log.append_many([(None, b"many"), (None, b"more")]))
         self.change(log.flush)
         raw = columns_of(seglog.build_batch([(b"k", b"column" * 12)] * 2, timestamp=1))
         self.append([b"column" * 12] * 2, lambda: log.append_columns(raw))
-        raw = seglog.build_batch([(None, b"ready")], producer_id=7, producer_epoch=0, base_sequence=0)
+        raw = seglog.build_batch(
+            [(None, b"ready")], producer_id=7, producer_epoch=0, base_sequence=0, timestamp=NOW)
         self.append([b"ready"], lambda: log.append_batch(raw).last_offset)
         self.change(log.roll)
         self.one(b"behind the roll")

@@ -50,7 +50,8 @@ class Moment:
 def back_up(fs: FileSystem, moment: Moment, target: Path, now_ms: int) -> None:
     """Make the partition directory `target`, an absolute path, durably and as a whole. Raises as Log.snapshot does."""
     where = named_partition(target)
-    if moment.path == target.parent or moment.path in target.parent.parents:
+    source, log_dir_path = moment.path.resolve(), target.parent.resolve()
+    if source == log_dir_path or source in log_dir_path.parents:
         raise InvalidArgumentError("the target lies in the log", file=target, hint="choose another directory")
     refuse_file_in_the_way(target.parent)
     make_directories(fs, target.parent)

@@ -4,10 +4,11 @@
         offset = log.append(b"value", key=b"key")
         for record in log.read(start=offset): ...
 
-    LogReader ── LogTail ── LogAppender ── LogCutter ── Log
+    LogLookup ── LogReader ── LogTail ── LogAppender ── LogCutter ── Log
 
-Opening locks the partition and recovers it as Kafka's loader does (log.loader). How it is read: log.reader; appended
-to: log.append; where it grows: log.tail; cut: log.cutting. This file opens and closes it.
+Opening locks the partition and recovers it as Kafka's loader does (log.loader). How it is
+searched: log.lookup; read: log.reader; where it grows: log.tail; appended to: log.append; cut: log.cutting. This file
+opens it, keeps its house, backs it up and closes it.
 """
 import os
 import threading
@@ -37,6 +38,10 @@ _IDLE_LOOK_MS = 10_000
 
 class Log(LogCutter):
     """`seglog.open(path)`. Use it as a context manager, or close it. Threads may share it; a forked child may not.
+
+    path, topic, partition      what it is
+    config, fsync, leader_epoch what it was opened with; the leader epoch as it is now
+    recovery                    what opening lost and mended (log.loader.Loaded)
 
     Raises InvalidArgumentError for a name that is no <topic>-<partition> and for what is no argument,
     InvalidConfigError, LogLockedError, NotALogError, StorageError; CorruptRecordError where recovery finds a bad

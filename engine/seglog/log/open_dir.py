@@ -88,6 +88,7 @@ class LogDir:
         `config` instead of the log dir's; only for one that is opened by this call. Raises what `seglog.open` raises.
         """
         where = _checked(topic, partition)
+        self._check()       # in a child of a fork the lock may be held by a thread that is not there
         with self._lock:
             self._check()
             log = self._logs.get(where)
