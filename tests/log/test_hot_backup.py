@@ -26,13 +26,13 @@ CONFIG = {"segment.bytes": 600, "index.interval.bytes": 100, "time.index.minute.
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "data" / "orders-0"
+def path(in_memory):
+    return in_memory / "data" / "orders-0"
 
 
 @pytest.fixture
-def copy(tmp_path):
-    return tmp_path / "backups" / "orders-0"
+def copy(in_memory):
+    return in_memory / "backups" / "orders-0"
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def test_where_no_link_can_be_had_all_is_copied(path, copy):
         file.stat().st_mtime_ns for file in logs_of(path)[:-1]]
 
 
-def test_appends_and_rolls_go_on_while_backups_are_made(path, tmp_path):
+def test_appends_and_rolls_go_on_while_backups_are_made(path, in_memory):
     with seglog.open(path, config=CONFIG, fsync="never") as log:
         stop = threading.Event()
 
@@ -231,13 +231,13 @@ def test_appends_and_rolls_go_on_while_backups_are_made(path, tmp_path):
         appender = threading.Thread(target=append)
         appender.start()
         try:
-            ends = [log.snapshot(tmp_path / "backups" / f"orders-{number}") for number in range(8)]
+            ends = [log.snapshot(in_memory / "backups" / f"orders-{number}") for number in range(8)]
         finally:
             stop.set()
             appender.join()
     assert ends == sorted(ends)
     for number, end in enumerate(ends):
-        found = records(tmp_path / "backups" / f"orders-{number}")
+        found = records(in_memory / "backups" / f"orders-{number}")
         assert [value for *_, value in found] == [b"%d" % n for n in range(end)]
 
 
@@ -270,13 +270,13 @@ def test_closing_waits_for_a_backup_that_is_being_made(path, copy):
 # --- refusals --------------------------------------------------------------------------------------------
 
 
-def test_a_target_that_cannot_be_meant_is_refused(log, path, copy, tmp_path):
+def test_a_target_that_cannot_be_meant_is_refused(log, path, copy, in_memory):
     copy.mkdir(parents=True)
-    (tmp_path / "file").touch()
+    (in_memory / "file").touch()
     for target, error in (
-        (copy, InvalidArgumentError), (tmp_path / "no partition", InvalidArgumentError), (7, InvalidArgumentError),
+        (copy, InvalidArgumentError), (in_memory / "no partition", InvalidArgumentError), (7, InvalidArgumentError),
         (path / "orders-1", InvalidArgumentError), (path / "more" / "orders-1", InvalidArgumentError),
-        (path, InvalidArgumentError), (tmp_path / "file" / "orders-0", NotALogError),
+        (path, InvalidArgumentError), (in_memory / "file" / "orders-0", NotALogError),
     ):  # fmt: skip
         with pytest.raises(error):
             log.snapshot(target)
@@ -288,7 +288,7 @@ def test_a_target_that_cannot_be_meant_is_refused(log, path, copy, tmp_path):
     log.close()
     with pytest.raises(LogClosedError):
         log.snapshot(copy.with_name("orders-1"))
-    assert sorted(os.listdir(tmp_path)) == ["backups", "data", "file"]
+    assert sorted(os.listdir(in_memory)) == ["backups", "data", "file"]
 
 
 def test_damage_in_the_active_segment_is_told_and_no_backup_is_made(log, path, copy):
@@ -315,8 +315,8 @@ def whole_or_absent(copy, expected):
     return True
 
 
-def test_a_crash_at_any_point_leaves_a_whole_backup_or_none(tmp_path):
-    root = tmp_path / "disk"
+def test_a_crash_at_any_point_leaves_a_whole_backup_or_none(in_memory):
+    root = in_memory / "disk"
     root.mkdir()
     fs = RecordingFs(root)
     with seglog.open(root / "data" / "orders-0", config=CONFIG, clock=ManualClock(NOW), fs=fs) as log:
@@ -359,8 +359,8 @@ class FailsLater(FailingFs):
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
-def test_an_error_at_any_call_leaves_a_whole_backup_or_none_and_the_log_goes_on(tmp_path, number):
-    path = tmp_path / "data" / "orders-0"
+def test_an_error_at_any_call_leaves_a_whole_backup_or_none_and_the_log_goes_on(in_memory, number):
+    path = in_memory / "data" / "orders-0"
     with seglog.open(path, config=CONFIG, clock=ManualClock(NOW)) as log:
         fill(log)
         log.delete_records(9)
@@ -368,11 +368,11 @@ def test_an_error_at_any_call_leaves_a_whole_backup_or_none_and_the_log_goes_on(
     fs = FailsLater()
     with seglog.open(path, config=CONFIG, fs=fs) as log:
         before = len(fs.calls)
-        log.snapshot(tmp_path / "counted" / "orders-0")
+        log.snapshot(in_memory / "counted" / "orders-0")
         calls = fs.calls[before:]
     failed = 0
     for k in range(len(calls)):
-        copy = tmp_path / f"copy-{k}" / "orders-0"
+        copy = in_memory / f"copy-{k}" / "orders-0"
         fs = FailsLater()
         with seglog.open(path, config=CONFIG, fs=fs) as log:
             fs.fail_after(k, number)

@@ -24,8 +24,8 @@ BATCH = seglog.build_batch([(b"k", b"v")], timestamp=NOW)
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "data" / "orders-0"
+def path(in_memory):
+    return in_memory / "data" / "orders-0"
 
 
 @pytest.fixture
@@ -261,24 +261,24 @@ def test_a_configuration_is_refused_by_the_name_of_its_key(path, config, words):
     assert not path.parent.exists()
 
 
-def test_a_file_where_a_directory_is_expected_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    (tmp_path / "file-0").touch()
-    (tmp_path / "gone-0").symlink_to("nowhere")
+def test_a_file_where_a_directory_is_expected_is_named(in_memory):
+    (in_memory / "file").touch()
+    (in_memory / "file-0").touch()
+    (in_memory / "gone-0").symlink_to("nowhere")
     for path, culprit in (
-        (tmp_path / "file-0", "file-0"), (tmp_path / "file" / "orders-0", "file"), (tmp_path / "gone-0", "gone-0"),
-        (tmp_path / "file" / "data" / "orders-0", "file"),
+        (in_memory / "file-0", "file-0"), (in_memory / "file" / "orders-0", "file"), (in_memory / "gone-0", "gone-0"),
+        (in_memory / "file" / "data" / "orders-0", "file"),
     ):  # fmt: skip
         with pytest.raises(NotALogError, match="where a directory is expected") as refused:
             seglog.open(path)
-        assert refused.value.file == str(tmp_path / culprit)
-    assert sorted(os.listdir(tmp_path)) == ["file", "file-0", "gone-0"]
+        assert refused.value.file == str(in_memory / culprit)
+    assert sorted(os.listdir(in_memory)) == ["file", "file-0", "gone-0"]
 
 
-def test_the_directories_above_are_made_where_they_are_missing(tmp_path):
-    path = tmp_path / "a" / "b" / "orders-0"
+def test_the_directories_above_are_made_where_they_are_missing(in_memory):
+    path = in_memory / "a" / "b" / "orders-0"
     with pytest.raises(NotALogError, match="no such partition directory"):
         seglog.open(path, create=False)
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(in_memory) == []
     seglog.open(path).close()
     seglog.open(path, create=False).close()

@@ -15,8 +15,8 @@ ROWS = [(b"k1", b"v1", NOW - 2), (None, b"a longer value than a view holds in pl
 
 
 @pytest.fixture
-def log(tmp_path):
-    with seglog.open(tmp_path / "orders-0", clock=ManualClock(NOW)) as opened:
+def log(in_memory):
+    with seglog.open(in_memory / "orders-0", clock=ManualClock(NOW)) as opened:
         yield opened
 
 
@@ -91,9 +91,9 @@ def test_headers_of_a_table(log, kind):
     assert [r.headers for r in log.read()] == expected * 2
 
 
-def test_what_is_read_as_columns_is_appended_as_columns(log, tmp_path):
+def test_what_is_read_as_columns_is_appended_as_columns(log, in_memory):
     log.append_columns(table())
-    with seglog.open(tmp_path / "copy-0", clock=ManualClock(NOW)) as copy:
+    with seglog.open(in_memory / "copy-0", clock=ManualClock(NOW)) as copy:
         for columns in log.columns():
             copy.append_columns(columns)
             copy.append_columns(pa.record_batch(columns))
@@ -109,9 +109,9 @@ def test_a_frame_of_times_of_day_keeps_its_milliseconds(log):
 # --- batches -----------------------------------------------------------------------------------------
 
 
-def test_many_rows_are_split_into_batches_that_the_log_takes(tmp_path):
+def test_many_rows_are_split_into_batches_that_the_log_takes(in_memory):
     for number, key in enumerate(("max.message.bytes", "segment.bytes")):
-        with seglog.open(tmp_path / f"orders-{number}", config={key: 1000}) as log:
+        with seglog.open(in_memory / f"orders-{number}", config={key: 1000}) as log:
             last = log.append_columns(values=pa.array([b"%099d" % n for n in range(50)]))
             assert last == 49
             assert max(b.size_bytes for b in log.batches()) <= 1000

@@ -18,8 +18,8 @@ NOW = 1_700_000_000_000
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "data" / "orders-0"
+def path(in_memory):
+    return in_memory / "data" / "orders-0"
 
 
 def open_log(path, **more):
@@ -140,21 +140,21 @@ def mirror(source, target, batches_at_once):
 
 
 @pytest.mark.parametrize("batches_at_once", [1, 3])
-def test_a_mirror_has_the_bytes_of_its_leader(path, tmp_path, batches_at_once):
+def test_a_mirror_has_the_bytes_of_its_leader(path, in_memory, batches_at_once):
     producer = Producer(transactional=True)
     with open_log(path, leader_epoch=2, config={"index.interval.bytes": 100}) as leader:
         for n in range(5):
             leader.append(b"plain %d" % n)
             leader.append_batch(producer.batch(b"transactional %d" % n))
         leader.append_batch(producer.end(commit=False), leader_epoch=4)
-        with open_log(tmp_path / "mirror-0", config={"index.interval.bytes": 100}) as follower:
+        with open_log(in_memory / "mirror-0", config={"index.interval.bytes": 100}) as follower:
             mirror(leader, follower, batches_at_once)
             assert values(follower) == values(leader)
             assert values(follower, isolation="read_committed") == [b"plain %d" % n for n in range(5)]
             assert follower.leader_epochs == leader.leader_epochs
     for name in (names.LOG_SUFFIX, names.TIME_INDEX_SUFFIX, names.TRANSACTION_INDEX_SUFFIX):
         file = names.file_name(0, name)
-        assert (tmp_path / "mirror-0" / file).read_bytes() == (path / file).read_bytes()
+        assert (in_memory / "mirror-0" / file).read_bytes() == (path / file).read_bytes()
 
 
 def test_a_mirror_of_a_compacted_topic_keeps_the_holes(path):
