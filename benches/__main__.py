@@ -15,6 +15,7 @@ from benches import (
     delayed,
     encoding,
     index_memory,
+    ledgers,
     looking_up,
     memory,
     opening,
@@ -42,6 +43,7 @@ def main() -> int:
         appending.run(bench, Path(directory), options.records)
         looking_up.run(bench, Path(directory), options.records)
         opening.run(bench, Path(directory), options.records)
+        ledgers.run(bench, Path(directory), options.records)
         delayed.run(bench, options.records)
         if sys.platform == "linux":
             index_memory.run(bench, Path(directory), options.records)

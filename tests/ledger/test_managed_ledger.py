@@ -80,6 +80,23 @@ def test_positions_are_ordered_and_the_next_one_may_be_in_another_ledger(path):
         assert [topic.is_valid(at(p)) for p in ("0:2", "0:3", "3:0", "0:-1")] == [True, False, False, False]
 
 
+def test_the_positions_of_entries_that_were_added_together_are_a_sequence(path):
+    with ManagedLedger(path, config=THREE) as topic:
+        topic.add_entry(message(0))
+        found = topic.add_entries(message(n) for n in range(6))
+        expected = [at(text) for text in ("0:1", "0:2", "1:0", "1:1", "1:2", "2:0")]
+        assert list(found) == expected == found
+        assert (len(found), found[0], found[-1], found[2]) == (6, at("0:1"), at("2:0"), at("1:0"))
+        assert found[1:3] == expected[1:3]
+        assert hash(found) == hash(tuple(expected))
+        assert found != expected[1:]
+        assert repr(found) == "<Positions 0:1 to 2, 1:0 to 2, 2:0 to 0>"
+        for beyond in (6, -7):
+            with pytest.raises(IndexError):
+                found[beyond]
+        assert list(topic.add_entries([])) == []
+
+
 def test_an_entry_that_is_not_there_is_refused(path):
     with filled(path) as topic:
         for position in ("0:3", "3:0", "-1:-1", "2:2"):

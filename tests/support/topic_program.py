@@ -87,7 +87,7 @@ class TopicProgram:
             entries.append((batch(self.made, count, publish_time), count))
             self.made += 1
         positions = self.topic.add_entries(entries)
-        assert positions == sorted(positions)
+        assert list(positions) == sorted(positions)
         assert not self.entries or positions[0] > max(self.entries)
         self.entries.update(zip(positions, made, strict=True))
         self.forget_trimmed()       # adding may roll, and rolling trims

@@ -9,8 +9,6 @@ opening it again finds out what is on the disk.
 """
 import abc
 import contextlib
-import functools
-import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -37,15 +35,12 @@ from seglog.ledger.extent import LedgerExtent
 from seglog.ledger.ledger import Ledger, delete_ledger
 from seglog.ledger.managed_reader import ManagedReader
 from seglog.ledger.manifest import LedgerInfo, Manifest, ledger_directory
-from seglog.ledger.position import Position
+from seglog.ledger.position import Position, Positions
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 logger = logging.getLogger("seglog")
-
-# Position._make without a call into Python.
-_to_position = functools.partial(tuple.__new__, Position)
 
 # What an entry may need in the file beside its bytes: the broker's part, the record, a batch.
 _OVERHEAD_BYTES = 128
@@ -102,23 +97,26 @@ class ManagedAppender(ManagedReader):
         data = headers_and_payload if type(headers_and_payload) is bytes else _as_bytes(headers_and_payload)
         return self._add(check_entries([data], [n_messages], self.config.max_message_bytes))[0]
 
-    def add_entries(self, entries: "Iterable[Buffer | tuple[Buffer, int]]") -> list[Position]:
+    def add_entries(self, entries: "Iterable[Buffer | tuple[Buffer, int]]") -> Positions:
         """Add several, each alone or with the number of its messages, by one write a ledger; where they stand.
 
         All are checked before the first is added. Raises what `add_entry` raises.
         """
         listed = list(entries)
-        counts: list[int | None] | None = None
-        if not {type(entry) for entry in listed} <= {bytes}:
+        limit = self.config.max_message_bytes
+        try:
+            checked = check_entries(cast("list[bytes]", listed), None, limit)
+        except TypeError:
+            # Back to slow path: not all of them are plain bytes.
             counts = [entry[1] if isinstance(entry, tuple) else None for entry in listed]
-            listed = [_as_bytes(entry[0] if isinstance(entry, tuple) else entry) for entry in listed]
-        checked = check_entries(cast("list[bytes]", listed), counts, self.config.max_message_bytes)
-        return self._add(checked) if len(checked) else []
+            plain = [_as_bytes(entry[0] if isinstance(entry, tuple) else entry) for entry in listed]
+            checked = check_entries(plain, counts, limit)
+        return self._add(checked) if len(checked) else Positions(())
 
-    def _add(self, checked: CheckedEntries) -> list[Position]:
+    def _add(self, checked: CheckedEntries) -> Positions:
         self._refuse()
         count, done = len(checked), 0
-        positions: list[Position] = []
+        runs: list[tuple[int, range]] = []
         waits: list[tuple[EntryWriter, int]] = []
         with self._lock:
             self._refuse()
@@ -132,7 +130,7 @@ class ManagedAppender(ManagedReader):
                     first, number, index = writer.put_checked(checked, done, stop, state, self._interceptors)
                     self._state = BrokerState(index, state.timestamp)   # only now: what is refused uses no index up
                     ledger_id = ledger.ledger_id
-                    positions += map(_to_position, zip(itertools.repeat(ledger_id), range(first, first + stop - done)))
+                    runs.append((ledger_id, range(first, first + stop - done)))
                     waits.append((writer, number))
                     done = stop
             except BaseException as error:
@@ -147,7 +145,7 @@ class ManagedAppender(ManagedReader):
                 raise
         for listener in self._listeners:
             listener()
-        return positions
+        return Positions(runs)
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call `listener` after each add, in the thread that adds: it must be quick, and never raise."""

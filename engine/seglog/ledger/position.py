@@ -1,5 +1,7 @@
 """Where an entry stands in a managed ledger."""
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple, overload
 
 
 class Position(NamedTuple):
@@ -19,3 +21,44 @@ class Position(NamedTuple):
 # Before the first entry, and behind the last one, of every managed ledger.
 EARLIEST = Position(-1, -1)
 LATEST = Position(2**63 - 1, 2**63 - 1)
+
+
+class Positions(Sequence[Position]):
+    """Of entries that were added together: in order, made when they are asked for."""
+
+    __slots__ = ("_runs",)
+
+    def __init__(self, runs: Sequence[tuple[int, range]]) -> None:
+        """(ledger id, entry ids)"""
+        self._runs = runs
+
+    def __len__(self) -> int:
+        return sum(len(ids) for _, ids in self._runs)
+
+    def __iter__(self) -> Iterator[Position]:
+        return chain.from_iterable((Position(ledger_id, n) for n in ids) for ledger_id, ids in self._runs)
+
+    @overload
+    def __getitem__(self, at: int) -> Position: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[Position]: ...
+
+    def __getitem__(self, at: int | slice) -> Position | list[Position]:
+        if isinstance(at, slice):
+            return list(self)[at]
+        number = at if at >= 0 else len(self) + at
+        for ledger_id, ids in self._runs:
+            if 0 <= number < len(ids):
+                return Position(ledger_id, ids[number])
+            number -= len(ids)
+        raise IndexError(f"position {at} of {len(self)}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"<Positions {', '.join(f'{ledger_id}:{ids[0]} to {ids[-1]}' for ledger_id, ids in self._runs)}>"
