@@ -183,6 +183,14 @@ def _convert_partition(
         plan = plan_conversion(src, dst, options, replace=resume, progress=reading)
     else:
         plan = plan_in_place(src, backup, options, progress=reading)
+    if backup is not None and plan.changes_nothing:
+        watch.close()
+        row = PartitionRow.of_no_change(plan, time.monotonic() - began_s)
+        if as_json:
+            print_row(row)
+        else:
+            print(f"every batch of {report.printable(str(src))} is as it would be made: nothing to do")
+        return row
     result = None if plan.target is None else plan.run(watch("converting", source.name))
     watch.close()
     if result is not None and proof_file is not None:

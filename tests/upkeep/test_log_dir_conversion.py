@@ -1,6 +1,8 @@
 """A log dir converted, partition by partition: what fails is left out, what is done is not done again."""
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -9,7 +11,7 @@ from seglog.fs.lock import lock_log_dir
 from seglog.log.checkpoints import format_offset_checkpoint, read_offset_checkpoint
 from seglog.log.partition import Partition
 from seglog.upkeep.directory_conversion import Options
-from seglog.upkeep.log_dir_conversion import convert_log_dir
+from seglog.upkeep.log_dir_conversion import convert_log_dir, convert_log_dir_in_place
 from seglog.upkeep.proof import PROOF_FILE
 from support.conversion import UnsyncedFs, converted, log_files, source_of, tree
 from support.golden import golden_cases
@@ -197,6 +199,69 @@ def test_without_resume_a_result_is_not_replaced(logs, tmp_path):
     rows = run(logs, tmp_path / "made")
     assert {row.error for row in rows.values()} == {"invalid_argument"}
     assert (tmp_path / "made/orders-0" / PROOF_FILE).exists()
+
+
+def test_in_place_what_would_come_out_as_it_is_is_left_alone(logs, tmp_path):
+    shutil.copytree(source_of(CASES["v2-none-ct-k411"]), logs / "new-0")
+    before = tree(logs / "new-0")
+
+    def rows(options):
+        found = convert_log_dir_in_place(logs, tmp_path / "backups", options, topics=["new", "orders"], fs=UnsyncedFs())
+        return {row.partition: row.status for row in found}
+
+    statuses = {"new-0": "skipped", "orders-0": "converted", "orders-1": "converted", "orders-10": "converted"}
+    assert rows(Options()) == statuses
+    assert tree(logs / "new-0") == before
+    assert not (tmp_path / "backups/new-0").exists()
+    assert rows(Options(codec="gzip"))["new-0"] == "converted"
+
+
+# --- kills -----------------------------------------------------------------------------------------
+
+CONVERT = """
+import os, signal, sys
+from pathlib import Path
+from seglog.upkeep.directory_conversion import Options
+from seglog.upkeep.log_dir_conversion import convert_log_dir, convert_log_dir_in_place
+calls = 0
+def watch(phase, partition):
+    def progress(done, total):
+        global calls
+        calls += 1
+        if calls == int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+    return progress
+disk = Path(sys.argv[1])
+convert = convert_log_dir if sys.argv[3] == "made" else convert_log_dir_in_place
+print([row.status for row in convert(disk / "logs", disk / sys.argv[3], Options(), resume=True, watch=watch)])
+"""
+
+
+@pytest.mark.parametrize("where", ["made", "backups"], ids=["into a new log dir", "in place"])
+def test_kill_9_again_and_again_and_in_the_end_all_is_there(logs, tmp_path, where):
+    shutil.rmtree(logs / "payments-0")      # v2: in place there is nothing to do
+    partitions = {name: case for name, case in PARTITIONS.items() if name != "payments-0"}
+    alone = {name: converted(logs / name, tmp_path / "alone" / name).target for name in partitions}
+    kills, status = 0, -9
+    while status:
+        # Each run comes further than the one before, which was killed.
+        done = subprocess.run(
+            [sys.executable, "-c", CONVERT, str(tmp_path), str(3 + 5 * kills), where], capture_output=True, check=False
+        )
+        status = done.returncode
+        assert status in (0, -9), done.stderr
+        for name, case in partitions.items():
+            found = tmp_path / (where if where == "made" else "logs") / name
+            assert found.is_dir() or where == "made"
+            if (found / PROOF_FILE).exists():
+                assert log_files(found) == log_files(alone[name])
+            elif where == "backups":
+                assert log_files(found) == log_files(source_of(CASES[case]))
+        kills += 1
+    assert kills > 3
+    target = tmp_path / ("made" if where == "made" else "logs")
+    assert all((target / name / PROOF_FILE).exists() for name in partitions)
+    assert not list(tmp_path.rglob("*.seglog-staging"))
 
 
 # --- what cannot be meant --------------------------------------------------------------------------

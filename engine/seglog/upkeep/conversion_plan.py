@@ -118,6 +118,16 @@ class Plan:
     def log_end_offset(self) -> int:
         return self.segments[-1].next_offset
 
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether every batch is as it would be made, so that the result would be a copy."""
+        profile = self.profile
+        return not (profile.repack_bytes or profile.delete_horizon_ms is not None or self.tail or self.dropped) and all(
+            f.magic == self.to and (profile.codec is None or f.codec == profile.codec.label)
+            for segment in self.segments
+            for f in segment.formats
+        )
+
     def made_from(self) -> str:
         """See conversion_inputs.made_from; as of now."""
         return made_from(self.source, self.profile, self.config)

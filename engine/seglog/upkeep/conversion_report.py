@@ -21,11 +21,10 @@ _FORMAT = "seglog-conversion-report"
 class PartitionRow:
     """One partition. Sizes are those of .log files; `bytes_out` of a plan is its forecast.
 
-    "planned": a dry run; "skipped": a run before has done it. `digest` is Proof.sha256, of source and target.
-    Where each segment of the source is a step of its own, `skipped` counts those that a run before had finished,
-    `retried` those that took more than one attempt.
-    `losses` is what the format has no place for, where that was counted. `error` is the code of what stopped it, `what`
-    says it in words, and `fix` what to do.
+    "planned": a dry run; "skipped": a run before has done it, or in place nothing would change. Where each segment of
+    the source is a step of its own, `skipped` counts those that a run before had finished, `retried` those that took
+    more than one attempt. `digest` is Proof.sha256, of source and target. `losses` is what the format has no place for,
+    where that was counted. `error` is the code of what stopped it, `what` says it in words, and `fix` what to do.
     """
 
     partition: str
@@ -71,6 +70,14 @@ class PartitionRow:
         return cls(
             source.name, "skipped", segments=len(files), records=proof.records, bytes_in=_size_of(log_files(source)),
             bytes_out=_size_of(files), digest=proof.sha256,
+        )
+
+    @classmethod
+    def of_no_change(cls, plan: Plan, seconds: float) -> "PartitionRow":
+        """Of a partition that would come out as it is."""
+        return cls(
+            plan.source.name, "skipped", segments=len(plan.segments), bytes_in=plan.size_bytes,
+            bytes_out=plan.size_bytes, seconds=seconds,
         )
 
     @classmethod

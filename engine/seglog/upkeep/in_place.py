@@ -16,7 +16,7 @@ from seglog.format import names
 from seglog.fs.aside import SCRATCH_SUFFIX, make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import lock_log_dir
-from seglog.fs.staging import Staging, can_exchange, remove_beside_leftovers, remove_directory
+from seglog.fs.staging import Staging, can_exchange, remove_beside_leftovers, remove_directory, remove_leftovers
 from seglog.log.partition import Partition
 from seglog.upkeep.conversion_plan import Plan, Progress, Result, make_plan
 from seglog.upkeep.directory_conversion import AnyPath, Options, build, refuse_locked
@@ -90,6 +90,7 @@ def _run(place: "_Place", plan: Plan, progress: Progress | None) -> Result:
     with place.locked():
         place.settle()
         place.check()
+        remove_leftovers(place.fs, place.partition.parent)
         with (
             Partition(plan.source, config=plan.config) as source,
             Staging.beside(place.fs, place.backup) as staging,

@@ -90,7 +90,8 @@ def convert_log_dir_in_place(
 ) -> Iterator[PartitionRow]:
     """Convert partitions of the log dir `src` where they lie (in_place.plan_in_place); a row each.
 
-    `resume`: one that was converted, and whose backup is there, is left alone. Raises as convert_log_dir.
+    One that would come out as it is is left alone; with `resume` also one that was converted, and whose backup is
+    there. Raises as convert_log_dir.
     """
     progress: Watch = watch or _unwatched
 
@@ -99,6 +100,8 @@ def convert_log_dir_in_place(
             before = Path(backup) / partition.name
             return PartitionRow.of_proof(before, partition, Proof.read(partition / PROOF_FILE))
         plan = plan_in_place(partition, backup, options, progress=progress("reading", partition.name), fs=fs)
+        if plan.changes_nothing:
+            return PartitionRow.of_no_change(plan, time.monotonic() - began_s)
         result = plan.run(progress("converting", partition.name))
         return PartitionRow.of_result(result, time.monotonic() - began_s)
 
