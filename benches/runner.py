@@ -6,6 +6,7 @@ repetitions: on a shared machine wall time measures the neighbours. Wall time st
 """
 import gc
 import json
+import random
 import statistics
 import time
 from collections.abc import Callable
@@ -142,12 +143,16 @@ class Bench:
         *,
         turns: int,
     ) -> None:
-        """As `compare`, for what waits: the median of the wall times of many short turns. CPU time stands beside it."""
+        """As `compare`, for what waits: the median of the wall times of many short turns. CPU time stands beside it.
+
+        The order changes from turn to turn: who comes behind a sync of somebody else's may wait for a part of it.
+        """
         if not self.wanted(case):
             return
         timings = {name: Timing() for name in contenders}
+        chance = random.Random(1)
         for _ in range(turns):
-            for name, contender in contenders.items():
+            for name, contender in chance.sample(list(contenders.items()), len(contenders)):
                 cpu, wall = _measure(contender, time.process_time)
                 timings[name].cpu_s.append(cpu)
                 timings[name].wall_s.append(wall)

@@ -17,6 +17,7 @@ from seglog.fs.files import OsFileSystem
 from seglog.segment.appender import SegmentAppender
 from seglog.segment.indexes import index_bytes
 from seglog.segment.published import End
+from seglog.segment.roll import RELATIVE_OFFSET_MAX
 from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction, TransactionIndex
 from support.faultfs import FailingFs, RecordingFs
@@ -230,6 +231,42 @@ programs = st.lists(
     ),
     max_size=60,
 )
+
+
+rolling = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from([-1, NOW - 50, NOW, NOW + 60, NOW + 300]), st.integers(0, 200), st.booleans()),
+        st.just(("reopen",)),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=150)
+@given(rolling)
+def test_within_its_quiet_limits_a_segment_is_never_due_to_roll(tmp_path_factory, program):
+    config = {"segment.bytes": 1500, "segment.ms": 250, "segment.index.bytes": 36, "index.interval.bytes": 250}
+    directory = tmp_path_factory.mktemp("segment")
+    appender = create(directory, **config)
+    for step in program:
+        if step[0] == "reopen":
+            finish(appender)
+            appender = reopen(appender, now=NOW + 200, **config)
+            continue
+        timestamp, value_size, is_far = step
+        offset = BASE + RELATIVE_OFFSET_MAX + 1 if is_far else appender.next_offset
+        size_bytes = len(batch(offset, timestamp, value_size))
+        quiet = (
+            size_bytes <= appender.quiet_bytes
+            and timestamp <= appender.quiet_until_ms
+            and offset <= appender.quiet_until_offset
+        )
+        for now in (NOW, NOW + 251, NOW + 1000):
+            assert not (quiet and appender.should_roll(size_bytes, timestamp, offset, now))
+        if not appender.should_roll(size_bytes, timestamp, offset, NOW):
+            append(appender, timestamp, value_size)
+    finish(appender)
+    shutil.rmtree(directory)
 
 
 @settings(max_examples=150)

@@ -138,8 +138,12 @@ class LogTail(LogReader):
     def _write(self, made: bytes | EncodedBatch, first: int, last: int, max_timestamp: int, now_ms: int) -> None:
         """One batch of ours, at `first`, the next offset, into the active segment."""
         active = self._active
-        # active.should_roll(...), without the call in between.
-        if active.rule.is_due(active.end.position, active.index_entries_left, len(made), max_timestamp, last, now_ms):
+        size_bytes = len(made)
+        if (
+            size_bytes > active.quiet_bytes
+            or max_timestamp > active.quiet_until_ms
+            or last > active.quiet_until_offset
+        ) and active.should_roll(size_bytes, max_timestamp, last, now_ms):
             active = self._roll(first)
         if self._is_epoch_due:
             self._begin(self.leader_epoch, first)

@@ -31,7 +31,7 @@ from seglog.fs.mapping import Mapping
 from seglog.segment.offset_index import OffsetIndex
 from seglog.segment.open_indexes import open_indexes
 from seglog.segment.published import End
-from seglog.segment.roll import RollRule
+from seglog.segment.roll import RELATIVE_OFFSET_MAX, RollRule
 from seglog.segment.time_index import TimeIndex
 from seglog.segment.transaction_index import ENTRY_SIZE as TRANSACTION_ENTRY_SIZE
 from seglog.segment.transaction_index import AbortedTransaction
@@ -75,6 +75,9 @@ class SegmentAppender:
         self._new_names = False         # a name was made that the directory was not synced for
         # How many more entries the indexes may get; 0 or less: one of them is full.
         self.index_entries_left = rule.entries_left(0, 0)
+        # An append of so many bytes, up to that time and that offset, is not due to roll: most need not ask the rule.
+        self.quiet_bytes = self.quiet_until_ms = -1
+        self.quiet_until_offset = rule.base_offset + RELATIVE_OFFSET_MAX
         self._sealed = False
         self._takes_batches = True      # False: sealed, closed or failed
 
@@ -229,12 +232,14 @@ class SegmentAppender:
         try:
             made_entries = self._builder.add_one(last_offset, max_timestamp, size_bytes)
             self._log.append(raw if type(raw) is bytes else memoryview(raw))
-            if position == 0:
-                self.rule.first_timestamp = max_timestamp
             if made_entries:
                 self._write_entries()
+            if made_entries or position == 0:
+                if position == 0:
+                    self.rule.first_timestamp = max_timestamp
                 self._put_end(position + size_bytes, last_offset + 1)
             else:
+                self.quiet_bytes -= size_bytes
                 # End(...) itself takes three times as long.
                 self.end = _new_tuple(
                     End, (position + size_bytes, last_offset + 1, offset_entries, time_entries, minute_entries)
@@ -317,7 +322,14 @@ class SegmentAppender:
             position, next_offset, builder.offset_entries, builder.time_entries,
             0 if self._minute_index is None else builder.minute_entries,
         )  # fmt: skip
-        self.index_entries_left = self.rule.entries_left(builder.offset_entries, builder.time_entries)
+        rule = self.rule
+        self.index_entries_left = rule.entries_left(builder.offset_entries, builder.time_entries)
+        first = rule.first_timestamp
+        if first is None or first < 0 or self.index_entries_left <= 0:
+            self.quiet_bytes = -1       # let the rule say
+        else:
+            self.quiet_bytes = rule.segment_bytes - position
+            self.quiet_until_ms = first + rule.segment_ms
 
     # --- the disk --------------------------------------------------------------------------------
 
