@@ -13,6 +13,7 @@ from benches import (
     appending,
     converting,
     delayed,
+    delayed_scale,
     encoding,
     index_memory,
     ledgers,
@@ -47,6 +48,7 @@ def main() -> int:
         delayed.run(bench, options.records)
         if sys.platform == "linux":
             index_memory.run(bench, Path(directory), options.records)
+            delayed_scale.run(bench, Path(directory) / "delayed", options.records)
             memory.run(bench, Path(directory), options.records * 1000)
     if options.json:
         bench.write_json(options.json)

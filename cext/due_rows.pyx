@@ -222,6 +222,15 @@ cdef class DueRows:
         self.capacity = capacity
         return 0
 
+    cdef void give_back(self) noexcept:
+        """Keep no more memory than the rows take."""
+        cdef DueRow* rows
+        if self.count:
+            rows = <DueRow*>realloc(self.rows, self.count * sizeof(DueRow))
+            if rows != NULL:
+                self.rows = rows
+                self.capacity = self.count
+
     cdef DueRow* give_away(self) noexcept:
         """The rows, which from now on belong to the caller; this object is empty then."""
         cdef DueRow* rows = self.rows
@@ -400,6 +409,7 @@ def decode_segment(Window window not None):
         if rc == OK:
             found.count = n
             rc = sort_rows(found.rows, n)
+    found.give_back()
     if rc == NO_MEMORY:
         raise MemoryError
     if rc != OK:
