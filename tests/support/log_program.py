@@ -45,6 +45,7 @@ class Program:
         self.durable = 0            # the log said so
         self.new_producer = 1000
         self.producers = []
+        self.backups = []           # [(path, records)]
         self.story = []
         self.log = None
         rng = self.rng
@@ -80,6 +81,7 @@ class Program:
                 self.look()
             self.reopen()
             self.read_all()
+            self.check_backups()
         except Exception as error:
             error.add_note("\n".join([
                 f"seed {self.seed}, fsync={self.fsync}, {self.config}", f"in {self.path}",
@@ -365,6 +367,19 @@ class Program:
         assert self.model.start == before
         self.refused(lambda: self.log.delete_records(self.model.end + 1), OffsetOutOfRangeError)
 
+    def back_up(self):
+        """A backup is whole when it is made, and stays what it is: its files are names of the log's own."""
+        path = self.directory / f"backup-{len(self.backups)}" / "orders-0"
+        self.log.flush()
+        self.take_waiting()
+        assert self.log.snapshot(path) == self.model.end
+        self.backups.append((path, self.model.records(control=True)))
+
+    def check_backups(self):
+        for path, expected in self.backups:
+            with seglog.open(path, config=self.config, fsync=self.fsync) as log:
+                assert [as_model(r) for r in log.read(control=True)] == expected
+
     # --- going and coming back
 
     def reopen(self):
@@ -462,7 +477,8 @@ class Program:
         (append_one, 30), (append_many, 10), (append_columns, 5), (append_ready, 6), (append_of_leader, 4),
         (append_of_producer, 12), (send_again, 3), (leave_a_gap, 2), (end_transaction, 5),
         (read_all, 3), (read_some, 6), (read_one, 5), (read_by_time, 5),
-        (flush, 3), (roll, 4), (truncate, 3), (delete, 3), (reopen, 4), (be_killed, 3), (lose_the_tail, 4),
+        (flush, 3), (roll, 4), (truncate, 3), (delete, 3), (back_up, 1),
+        (reopen, 4), (be_killed, 3), (lose_the_tail, 4),
     )
 
 
