@@ -95,9 +95,10 @@ def rows_text(rows: Sequence[PartitionRow], to: int, *, with_steps: bool = False
     ]
     known = [row for row in rows if row.bytes_out is not None]
     bytes_in, bytes_out = sum(row.bytes_in for row in known), sum(row.bytes_out or 0 for row in known)
+    records = sum(row.records or 0 for row in rows)
     lines.append([
         "total", ", ".join(f"{len(found)} {status}" for status in STATUSES if (found := rows_of(rows, status))),
-        str(sum(row.segments for row in rows)), f"{sum(row.records or 0 for row in rows):,}",
+        str(sum(row.segments for row in rows)), f"{records:,}" if records else "-",
         report.size(sum(row.bytes_in for row in rows)), report.size(bytes_out),
         f"{bytes_out / bytes_in:.2f}" if bytes_in else "-", f"{sum(row.seconds for row in rows):.1f}", "",
     ])

@@ -1,8 +1,9 @@
 """`seglog convert`: a partition, or a log dir of them, in another record format, in a new directory, with a proof."""
 import os
+import stat
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -119,7 +120,10 @@ def command(
     for file in filter(None, (proof_file, report_file)):
         check_output_file(file, src)
     rows = []
-    with _Watch(Throttle(throttle_bytes), enabled=not no_progress) as watch:
+    with (
+        _as_open_as(src) if in_place else nullcontext(),
+        _Watch(Throttle(throttle_bytes), enabled=not no_progress) as watch,
+    ):
         if is_partition:
             rows.append(_convert_partition(
                 src, dst, backup, options, watch, proof_file, resume=resume, as_json=as_json
@@ -217,6 +221,16 @@ def _done(source: Path, dst: Path | None, backup: Path | None, options: Options)
     assert dst is not None
     proof = finished(source, dst, options.profile(), options.log_config())
     return None if proof is None else PartitionRow.of_proof(source, dst, proof)
+
+
+@contextmanager
+def _as_open_as(directory: Path) -> Iterator[None]:
+    """What is made meanwhile is as open to others as `directory`, whatever the umask: it takes the place of the old."""
+    before = os.umask(0o777 & ~stat.S_IMODE(os.stat(directory).st_mode))
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 class _Watch:

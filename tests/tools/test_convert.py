@@ -1,6 +1,7 @@
 """`seglog convert`: what it says of a plan and of a result, and how it ends."""
 import fcntl
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -364,6 +365,18 @@ def test_in_place_and_back(source, tmp_path):
     assert "again what it was" in seglog("convert", source, "--rollback", *place[1:]).stdout
     assert contents(source) == before
     assert "no conversion in place" in seglog("convert", source, "--rollback", *place[1:], status=2).stderr
+
+
+def test_in_place_is_no_more_open_to_others_than_before(source, tmp_path):
+    source.chmod(0o750)
+    before = os.umask(0o022)
+    try:
+        seglog("convert", source, "--in-place", "--backup", tmp_path / "backups")
+        assert os.umask(0o022) == 0o022
+    finally:
+        os.umask(before)
+    assert source.stat().st_mode & 0o777 == 0o750
+    assert {path.stat().st_mode & 0o777 for path in source.iterdir()} == {0o640}
 
 
 def test_a_log_dir_in_place_and_back(logs, tmp_path):
