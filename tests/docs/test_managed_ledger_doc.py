@@ -1,0 +1,39 @@
+"""docs/managed_ledger.md: its examples run, one after the other, and print what stands below them."""
+import re
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog.config import keys
+from seglog.ledger.config import OTHER_SPELLINGS, ManagedLedgerConfig
+
+PAGE = Path(__file__).parents[2] / "docs/managed_ledger.md"
+EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n(?:```output\n(?P<output>.*?)```\n)?", re.DOTALL)
+# For whoever reads the source: what a cursor and a dispatcher ask of a managed ledger, what a thread calls.
+INNER = {"cursor_passed", "write_cursor", "write_lingering", "listen", "unlisten", "abandon", "cursors"}
+
+
+def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    examples = list(EXAMPLE.finditer(PAGE.read_text()))
+    assert len(examples) > 4
+    for example in examples:
+        exec(compile(example["code"], PAGE.name, "exec"), names)
+        assert capsys.readouterr().out == (example["output"] or ""), example["code"]
+
+
+@pytest.mark.parametrize("name", sorted(
+    name for name in {*dir(seglog.ManagedLedger), *dir(seglog.Cursor)} - INNER if not name.startswith("_")
+))  # fmt: skip
+def test_whatever_they_can_be_asked_is_on_the_page(name):
+    assert re.search(rf"\b{name}\b", PAGE.read_text())
+
+
+def test_keys_that_the_page_names_are_keys():
+    known = {key.name for _, key in keys(ManagedLedgerConfig)} | OTHER_SPELLINGS.keys()
+    key = r"[`\"]((?:managedLedger|useBroker|brokerEntry|defaultRet)\w+|message\.ttl|flush\.ms)"
+    named = set(re.findall(key, PAGE.read_text()))
+    assert len(named) > 4
+    assert named <= known
