@@ -21,6 +21,7 @@ from seglog.errors import (
     StorageError,
 )
 from seglog.log.clean_marks import PARTITION_MARK, PartitionMark, PartitionState
+from seglog.segment.segment import Segment
 
 NOW = 1_700_000_000_000
 
@@ -335,6 +336,26 @@ def test_deleting_records_moves_the_start_and_removes_whole_segments(five, path)
     five.close()
     with seglog.open(path) as log:
         assert (log.log_start_offset, log.log_end_offset) == (3, 5)
+
+
+def test_a_segment_that_is_removed_between_its_log_and_its_indexes_is_read_to_its_end(path, clock):
+    with seglog.open(path, clock=clock, config={"index.interval.bytes": 1}) as log:
+        for n in range(4):
+            log.append(b"%d" % n)
+        log.roll()
+        log.append(b"behind")
+        removed = log.segments[0]
+        unseen = Segment(removed.path, is_last=False, owned=True)
+        removed.files()                 # its .log is open
+        log.delete_records(4)
+        assert removed.get(2).value == b"2"
+        assert removed.find_timestamp(NOW).offset == 0
+        assert [b.base_offset for b in removed.batches()] == [0, 1, 2, 3]
+        with pytest.raises(OffsetOutOfRangeError):
+            removed.transaction_index   # noqa: B018
+        unseen.retire()
+        with pytest.raises(OffsetOutOfRangeError):
+            unseen.get(2)
 
 
 def test_deleting_all_records_keeps_the_end(five, path):

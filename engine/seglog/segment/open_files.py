@@ -4,6 +4,7 @@ A SegmentFiles does not change what it shows: a growing segment gets another one
 end, over the same maps. So a reader takes one and works with it; when the segment lets go of its files
 meanwhile, because too many are open or because it is closed, the reader's own stay.
 """
+import errno
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Protocol, TypeVar
 from seglog._kernels.checked_batches import CheckedBatches
 from seglog._kernels.point_read import LastOpened, PointReader
 from seglog._kernels.window import Window
-from seglog.errors import CorruptIndexError, OffsetOutOfRangeError
+from seglog.errors import CorruptIndexError, OffsetOutOfRangeError, StorageError
 from seglog.format import names
 from seglog.format.compression import Decompress
 from seglog.fs.mapping import Mapping
@@ -127,15 +128,16 @@ class SegmentFiles:
     def _index(self, kind: type[Index], suffix: str, entries: int | None) -> Index | None:
         path = self._path.with_suffix(suffix)
         if entries is None:
-            if not path.exists():
-                return None
-            return kind(Mapping(path, copy=not self._owned), self._base_offset, path=path)
+            whole = _mapping_or_none(path, copy=not self._owned)
+            return None if whole is None else kind(whole, self._base_offset, path=path)
         if entries == 0:
             return None
         size = entries * kind.ENTRY_SIZE
         mapping = self._index_maps.get(suffix)
         if mapping is None or mapping.room < size:
-            mapping = Mapping(path, reserve=max(INDEX_RESERVE_BYTES, 2 * size))
+            mapping = _mapping_or_none(path, reserve=max(INDEX_RESERVE_BYTES, 2 * size))
+            if mapping is None:
+                return None
             if len(mapping) < size:
                 raise CorruptIndexError(f"{len(mapping)} bytes, where {entries} entries were published", file=path)
             self._index_maps[suffix] = mapping
@@ -146,6 +148,16 @@ class SegmentFiles:
 def replaced(path: Path) -> OffsetOutOfRangeError:
     """What a reader gets that comes to a segment after it was cut or removed."""
     return OffsetOutOfRangeError("the segment was removed, or cut, while it was being read", file=path)
+
+
+def _mapping_or_none(path: Path, *, copy: bool = False, reserve: int = 0) -> Mapping | None:
+    """None where there is no such file: also where the segment was removed while its .log is still being read."""
+    try:
+        return Mapping(path, copy=copy, reserve=reserve)
+    except StorageError as error:
+        if error.errno == errno.ENOENT:
+            return None
+        raise
 
 
 def _entries(index: Callable[[], OffsetIndex | TimeIndex | None]) -> Window | None:

@@ -100,11 +100,13 @@ class Segment:
         later = files.up_to(end) if files is not None and end is not None else None
         if later is None:
             self._refuse_if_gone()
-            later = SegmentFiles(
-                self.path, self.base_offset, end=end, owned=self._owned, reserve_bytes=self._reserve_bytes,
-                by_minute=self._by_minute,
-            )
-            self._refuse_if_gone()      # what was opened may be the file that took its name
+            try:
+                later = SegmentFiles(
+                    self.path, self.base_offset, end=end, owned=self._owned, reserve_bytes=self._reserve_bytes,
+                    by_minute=self._by_minute,
+                )
+            finally:
+                self._refuse_if_gone()      # what was opened, or not found, may be the file that took its name
         self._files = later
         self.recently_used = True
         if self._closed:
@@ -144,9 +146,12 @@ class Segment:
     def transaction_index(self) -> TransactionIndex | None:
         """The .txnindex beside the log; None where no transaction was aborted. Raises CorruptIndexError."""
         path = self.path.with_suffix(names.TRANSACTION_INDEX_SUFFIX)
-        if not path.exists():
-            return None
-        return TransactionIndex(read_file(path), path=path)
+        try:
+            raw = read_file(path)
+        except FileNotFoundError:
+            raw = None
+        self._refuse_if_gone()      # without its lines aborted records would pass for committed ones
+        return None if raw is None else TransactionIndex(raw, path=path)
 
     def close(self) -> None:
         """Let go of the files for good. Twice is fine; what was taken from the segment stays readable."""
