@@ -499,6 +499,21 @@ def test_threads_append_read_and_roll_at_once(path, fsync):
         assert sorted(found) == list(range(240))
 
 
+# --- times --------------------------------------------------------------------------------------------
+
+
+def test_times_ago_are_counted_from_the_clock_of_the_log(path, clock):
+    with seglog.open(path, clock=clock) as log:
+        for hours in (3, 2, 1):
+            log.append(b"%d" % hours, timestamp=f"-{hours}h")
+        assert [r.timestamp for r in log.read()] == [NOW - hours * 3_600_000 for hours in (3, 2, 1)]
+        assert values(log, since="-2h") == [b"2", b"1"]
+        assert values(log, until="-2h") == [b"3"]
+        assert (log.offset_at("-90m"), log.offset_at("-59m"), log.offset_at("-4h")) == (2, None, 0)
+        clock.advance(3_600_000)
+        assert values(log, since="-2h") == [b"1"]
+
+
 # --- words on the way -------------------------------------------------------------------------------
 
 
