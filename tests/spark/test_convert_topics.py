@@ -255,6 +255,39 @@ def test_a_source_that_changes_meanwhile_is_not_published(log_dir, tmp_path):
     assert not (tmp_path / "new/orders-0").exists()
 
 
+def test_a_segment_that_retention_takes_away_meanwhile_stops_its_partition_alone(log_dir, tmp_path):
+    first = sorted((log_dir / "orders-0").glob("*.log"))[0]
+
+    def retain(job, number, run):
+        if (job, number) == (0, 0):
+            first.unlink()
+        return run()
+
+    report = spark_convert(log_dir, tmp_path / "new", sabotage=retain)
+    assert [row.partition for row in report.failed] == ["orders-0"]
+    assert {path.name for path in (tmp_path / "new").iterdir() if path.is_dir()} == {"orders-1", "payments-0"}
+
+
+def test_a_source_that_cannot_be_read_stops_its_partition_alone(log_dir, tmp_path):
+    log = sorted((log_dir / "orders-0").glob("*.log"))[0]
+
+    def take_away(job, number, run):
+        if (job, number) == (0, 0):
+            # The listing shows it, reading does not: as a disk with a bad sector does.
+            raw = log.read_bytes()
+            log.unlink()
+            log.mkdir()
+            try:
+                return run()
+            finally:
+                log.rmdir()
+                log.write_bytes(raw)
+        return run()
+
+    report = spark_convert(log_dir, tmp_path / "new", sabotage=take_away)
+    assert [row.partition for row in report.failed] == ["orders-0"]
+
+
 def test_a_changed_segment_is_converted_again_and_no_other(log_dir, tmp_path):
     def die_in_verify(job, number, run):
         if job == 1:

@@ -13,7 +13,7 @@ from seglog.errors import CorruptCheckpointError, SeglogError
 from seglog.format import names
 from seglog.fs.files import OsFileSystem
 from seglog.spark.plan import Shard
-from seglog.spark.segment_task import is_of_the_machine
+from seglog.spark.segment_task import of_the_partition
 from seglog.spark.workplace import Outcome, Workplace, changed
 from seglog.upkeep.conversion_plan import larger_batches_warning
 from seglog.upkeep.conversion_report import PartitionRow
@@ -173,9 +173,7 @@ def assemble_all(workplace: Workplace, partitions: list[str]) -> list[dict[str, 
     for partition in partitions:
         try:
             row = assemble(workplace, partition)
-        except SeglogError as error:
-            if is_of_the_machine(workplace, error):
-                raise
-            row = PartitionRow.of_error(partition, error, 0.0)
+        except (SeglogError, OSError) as error:
+            row = PartitionRow.of_error(partition, of_the_partition(workplace, error), 0.0)
         rows.append(asdict(row))
     return rows

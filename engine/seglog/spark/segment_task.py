@@ -17,6 +17,7 @@ from seglog._kernels.crc import crc32c
 from seglog.errors import ProofMismatchError, SeglogError, StorageError
 from seglog.format.compression import decompressor
 from seglog.fs.files import OsFileSystem
+from seglog.fs.refusals import storage_error
 from seglog.segment.indexes import index_bytes
 from seglog.segment.segment import Segment
 from seglog.spark.plan import SourceSegment
@@ -70,19 +71,23 @@ def convert_task(workplace: Workplace, number: int, attempt: int) -> TaskReport:
                     continue
                 _convert(workplace, partition, segment, survey, attempt, throttle)
                 report.segments += 1
-            except SeglogError as error:
-                if is_of_the_machine(workplace, error):
-                    raise
-                report.failures.append(Failure.of(partition, error))
+            except (SeglogError, OSError) as error:
+                report.failures.append(Failure.of(partition, of_the_partition(workplace, error)))
                 failed.add(partition)
                 break
     return report
 
 
-def is_of_the_machine(workplace: Workplace, error: SeglogError) -> bool:
-    """Whether another machine, or the same one later, may do better."""
+def of_the_partition(workplace: Workplace, error: SeglogError | OSError) -> SeglogError:
+    """The error that stops a partition and no other. Raised again where another machine, or the same one later, may do
+    better: where it is of neither the data nor the source.
+    """
+    if isinstance(error, OSError):
+        error = storage_error(error, "read", str(error.filename or workplace.path))
     in_source = error.file is not None and error.file.startswith(f"{workplace.source}/")
-    return isinstance(error, StorageError) and not in_source
+    if isinstance(error, StorageError) and not in_source:
+        raise error
+    return error
 
 
 def _is_done(workplace: Workplace, partition: str, segment: SourceSegment, recipe: str) -> bool:

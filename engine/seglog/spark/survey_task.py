@@ -10,7 +10,7 @@ from seglog.format.compression import decompressor
 from seglog.log.partition import Partition
 from seglog.segment.segment import Segment
 from seglog.spark.plan import Shard, SourceSegment, segments_of
-from seglog.spark.segment_task import Failure
+from seglog.spark.segment_task import Failure, of_the_partition
 from seglog.spark.workplace import Survey, Workplace
 from seglog.upkeep.conversion_forecast import Forecast
 from seglog.upkeep.conversion_losses import LossSurvey
@@ -34,9 +34,9 @@ def survey_all(workplace: Workplace, partitions: list[str]) -> list[dict[str, An
             survey = _survey(workplace, shard)
             path = Path(workplace.source_of(partition))
             survey.losses.check(workplace.options.profile, path, allow_lossy=workplace.options.allow_lossy)
-        except SeglogError as error:
+        except (SeglogError, OSError) as error:
             workplace.store.remove_file(workplace.within("survey", partition))
-            failed.append(asdict(Failure.of(partition, error)))
+            failed.append(asdict(Failure.of(partition, of_the_partition(workplace, error))))
             continue
         workplace.store.write(workplace.within("survey", partition), survey.to_bytes())
     return failed
@@ -93,8 +93,8 @@ def _forecast(workplace: Workplace, partition: str) -> dict[str, Any]:
             partition, "planned", segments=len(shard.segments), bytes_in=shard.size_bytes,
             bytes_out=round(shard.size_bytes * bytes_out / bytes_in) if bytes_in else 0, losses=losses,
         )
-    except SeglogError as error:
-        row = PartitionRow.of_error(partition, error, 0.0)
+    except (SeglogError, OSError) as error:
+        row = PartitionRow.of_error(partition, of_the_partition(workplace, error), 0.0)
     return asdict(row)
 
 
