@@ -42,7 +42,7 @@ torture: build .make/test  ## the tests at full size: hours
 oracle: build .make/test  ## the tests against real Kafka classes and a real broker: needs Java 17 and Maven
 	$(PY) -m pytest -m oracle $(or $(TESTS),tests)
 
-spark: build .make/test .make/java  ## the conversion on a cluster of its own, its faults, real brokers: up to an hour
+spark: build .make/test .make/java .make/connect  ## the conversion on a cluster of its own, its faults, real brokers: up to an hour
 	$(PY) -m pytest -m spark $(or $(TESTS),tests/spark)
 
 spark-matrix: build .make/test .make/java  ## the conversion in local sessions of Spark 3.5, 4.1 and 4.3
@@ -109,6 +109,6 @@ stubtest: build .make/test .make/lint
 		|| $(PIP) --group java
 	@touch $@
 
-.make/test .make/lint .make/dist: .make/installed pyproject.toml
+.make/test .make/lint .make/dist .make/connect: .make/installed pyproject.toml
 	$(PIP) --group $(notdir $@)
 	@touch $@

@@ -1,0 +1,45 @@
+"""Spark Connect, by a server that the client starts: no SparkContext, and the same conversion."""
+import os
+import subprocess
+import sys
+
+import pytest
+
+from seglog.upkeep.directory_conversion import Options
+from seglog.upkeep.log_dir_conversion import convert_log_dir
+from support.spark_cluster import lacking
+
+pytestmark = [pytest.mark.spark, pytest.mark.skipif(lacking() is not None, reason=str(lacking()))]
+
+CLIENT = """
+import os, sys
+from seglog.spark.java import find_java
+find_java().into(os.environ)
+from pyspark.sql import SparkSession
+from seglog.spark import convert_topics
+
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+assert "connect" in type(spark).__module__
+report = convert_topics(spark, *sys.argv[1:3], task_bytes=1)
+assert report.is_whole
+assert report.tasks == 6
+assert report.to_dataframe(spark).count() == 3
+spark.stop()
+"""
+
+
+def files(log_dir):
+    return {
+        f"{path.parent.name}/{path.name}": path.read_bytes()
+        for path in sorted(log_dir.glob("*/*")) if path.suffix != ".json"
+    }
+
+
+def test_a_client_of_connect_converts(log_dir, tmp_path):
+    pytest.importorskip("grpc_status", reason="the client of Connect needs grpcio and grpcio-status")
+    subprocess.run(
+        [sys.executable, "-c", CLIENT, log_dir, tmp_path / "new"], check=True, timeout=280,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+    )
+    assert all(row.status == "converted" for row in convert_log_dir(log_dir, tmp_path / "cli", Options()))
+    assert files(tmp_path / "new") == files(tmp_path / "cli")
