@@ -1,6 +1,6 @@
 """Random lives of a topic with delayed messages and two subscriptions, over every kind of tracker: 10 of them, 600 in
-`make torture`. Nothing is lost, nothing early, and nothing twice but after a rewind, or where an acknowledgement was not
-on the disk yet."""
+`make torture`. Nothing is lost, nothing early, and nothing twice but after a rewind, or where an acknowledgement was
+not on the disk yet."""
 import os
 import random
 import shutil
@@ -126,7 +126,7 @@ class Program:
         self.open()
 
     def crash(self):
-        """The process dies: what is on the disk is opened elsewhere. Acknowledgements that were not flushed are gone."""
+        """The process dies: what is on the disk is opened elsewhere. Acknowledgements not flushed are gone."""
         for name in NAMES:
             if self.chance.random() < 0.5:
                 self.dispatchers[name].cursor.flush()
