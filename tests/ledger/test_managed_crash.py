@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from seglog.ledger.managed_ledger import ManagedLedger
 from support.faultfs import RecordingFs
 from support.topic_program import CONFIG, Promise, TopicProgram, check_after, run
@@ -17,12 +19,14 @@ from support.topics import batch, message, numbers
 
 # `make torture` sets SEGLOG_TORTURE: the full count; otherwise a twentieth.
 TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
-STATES = 5000 if TORTURE else 250
+STATES = 500 if TORTURE else 25
+PARTS = 10
 KILLS = 100 if TORTURE else 5
 
 
-def test_crash_states_of_many_programs(tmp_path):
-    states = seed = 0
+@pytest.mark.parametrize("part", range(PARTS))
+def test_crash_states_of_many_programs(tmp_path, part):
+    states, seed = 0, 100 * part
     while states < STATES:
         disk = tmp_path / f"disk-{seed}"
         disk.mkdir()
