@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from seglog.config import MIB, Key, keys, parsed_settings
+from seglog.config import GIB, MIB, Key, keys, parsed_settings
 from seglog.errors import InvalidConfigError
 
 TIMESTAMP, INDEX = "timestamp", "index"
@@ -106,7 +106,7 @@ class ManagedLedgerConfig:
         5 * MIB, "maxMessageSize", "bytes",
         "largest entry that is added, before the broker's part",
         "ServiceConfiguration, Pulsar 4.2.4",
-        low=1,
+        low=1, high=GIB,
     )  # fmt: skip
     mark_delete_per_s: int = _key(
         1, "managedLedgerDefaultMarkDeleteRateLimit", "1/s",

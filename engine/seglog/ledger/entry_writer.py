@@ -25,6 +25,7 @@ from seglog.segment.published import End, PublishedEnd
 SEGMENT = LogConfig(segment_bytes=2**31 - 1, segment_ms=MAX_LONG, segment_jitter_ms=0)
 # The header of a batch, and the most that a record without a key costs beside its value: docs/formats/record_batch.md.
 _BATCH_HEADER_BYTES, _RECORD_BYTES_MAX = 61, 32
+# A batch up to here is handed to its file as bytes: the short way costs less than a copy.
 _SHORT_BYTES = 8 << 10
 # The most of the broker's part.
 _BROKER_PART_BYTES = 28
@@ -186,7 +187,6 @@ class EntryWriter:
         first = self._appender.end.next_offset
         try:
             made = self._waiting.take(first)
-            # A file takes bytes the short way; to copy a large batch would cost more.
             raw = bytes(made) if len(made) <= _SHORT_BYTES else made
             self._appender.append_batch(raw, first, made.last_offset, made.max_timestamp)
         except BaseException as error:
