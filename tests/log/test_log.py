@@ -7,6 +7,7 @@ import sys
 import threading
 import warnings
 
+import numpy as np
 import pytest
 
 import seglog
@@ -500,6 +501,12 @@ def test_threads_append_read_and_roll_at_once(path, fsync):
 
 
 # --- times --------------------------------------------------------------------------------------------
+
+
+def test_times_may_be_numpys(path, clock):
+    with seglog.open(path, clock=clock) as log:
+        log.append(b"x", timestamp=np.int64(NOW - 5))
+        assert (log[0].timestamp, log.offset_at(np.int64(NOW - 5)), log.offset_at(np.int64(NOW))) == (NOW - 5, 0, None)
 
 
 def test_times_ago_are_counted_from_the_clock_of_the_log(path, clock):

@@ -58,6 +58,7 @@ def tell(error):
         ({"value": b"", "headers": [("name", "value")]}, "the header value is bytes-like or None, not str"),
         ({"value": b"", "timestamp": "yesterday"}, "not a time: 'yesterday'"),
         ({"value": b"", "timestamp": 1.5}, "not a time: 1.5"),
+        ({"value": b"", "timestamp": True}, "not a time: True"),
         ({"value": b"", "timestamp": dt.datetime(2026, 11, 1)}, "without a time zone"),
     ],
 )  # fmt: skip

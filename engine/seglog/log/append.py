@@ -228,7 +228,7 @@ class LogAppender(LogTail):
     ) -> int:
         """`append` where linger.ms is set: the record has its offset, and waits for others to be written with."""
         now_ms = self._now_ms()
-        if timestamp is not None and not isinstance(timestamp, int):
+        if timestamp is not None and type(timestamp) is not int:
             timestamp = to_timestamp_ms(timestamp, now_ms=now_ms)
         linger = self._linger
         assert linger is not None
@@ -284,7 +284,7 @@ class LogAppender(LogTail):
         timestamp: "Time | None",
     ) -> tuple[bytes | EncodedBatch, int]:
         """One record as `append` gets it, and its largest timestamp."""
-        if timestamp is not None and not isinstance(timestamp, int):
+        if timestamp is not None and type(timestamp) is not int:
             timestamp = to_timestamp_ms(timestamp, now_ms=now_ms)
         made = self._encoder.one(offset, now_ms, key, value, headers, timestamp)
         if isinstance(made, EncodedBatch):

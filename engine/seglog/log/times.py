@@ -2,6 +2,8 @@
 import datetime as dt
 import re
 import time
+from operator import index
+from typing import SupportsIndex
 
 from seglog.errors import InvalidArgumentError
 
@@ -9,7 +11,7 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "
 _AGO = re.compile(r"-([0-9]{1,19})(ms|s|m|h|d|w)")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
-Time = int | dt.datetime | str
+Time = SupportsIndex | dt.datetime | str
 
 
 def to_timestamp_ms(when: Time, *, now_ms: int | None = None) -> int:
@@ -21,8 +23,8 @@ def to_timestamp_ms(when: Time, *, now_ms: int | None = None) -> int:
     """
     if isinstance(when, bool):
         raise InvalidArgumentError(f"not a time: {when!r}", hint="give milliseconds, ISO 8601, or -2h")
-    if isinstance(when, int):
-        return _checked(when, when)
+    if isinstance(when, SupportsIndex):     # an int, or one of numpy's
+        return _checked(index(when), when)
     if isinstance(when, dt.datetime):
         if when.tzinfo is None:
             raise InvalidArgumentError(
