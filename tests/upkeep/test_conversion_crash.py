@@ -14,7 +14,7 @@ import pytest
 from seglog.errors import StorageError
 from seglog.fs.files import OsFileSystem
 from seglog.fs.staging import leftovers
-from seglog.upkeep.directory_conversion import convert
+from seglog.upkeep.directory_conversion import Options, convert, plan_conversion
 from support.conversion import UnsyncedFs, copied, source_of, tree
 from support.faultfs import FailingFs, RecordingFs
 from support.golden import golden_cases
@@ -118,6 +118,39 @@ def test_after_a_crash_the_same_conversion_goes_through(scenario):
             assert not leftovers(other / "made"), state.story()
             again += 1
     assert again > 20
+
+
+def test_a_crash_while_a_result_is_replaced_leaves_the_old_one_or_the_new_one(tmp_path):
+    disk = tmp_path / "disk"
+    source = copied(source_of(CASES["v1-none-ct-k391"]), disk / "logs/orders-0")
+    (disk / "made").mkdir()
+    run(disk, UnsyncedFs(), {"codec": "gzip"})
+
+    def again(disk, fs):
+        options = Options(codec="lz4")
+        plan_conversion(disk / "logs/orders-0", disk / "made/orders-0", options, replace=True, fs=fs).run()
+
+    def contents(directory):
+        return {p.name: p.read_bytes() for p in directory.iterdir() if p.name != "seglog-conversion.json"}
+
+    before, old = contents(source), contents(disk / "made/orders-0")
+    recording = RecordingFs(disk, UnsyncedFs())
+    again(disk, recording)
+    recording.mark("returned")
+    new = contents(disk / "made/orders-0")
+    assert new != old
+    seen = {"old": 0, "new": 0}
+    for state in recording.crash_states(limit=STATES, seed=5):
+        with state.materialise() as other:
+            found = contents(other / "made/orders-0")
+            assert found in (old, new), state.story()
+            assert found == new or not state.marks, state.story()
+            seen["new" if found == new else "old"] += 1
+            again(other, UnsyncedFs())
+            assert contents(other / "made/orders-0") == new
+            assert contents(other / "logs/orders-0") == before
+            assert not leftovers(other / "made"), state.story()
+    assert min(seen.values()) > 2
 
 
 @pytest.mark.parametrize("once", [True, False], ids=["one error", "a disk that stays broken"])
