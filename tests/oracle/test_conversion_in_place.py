@@ -3,11 +3,12 @@ import shutil
 
 import pytest
 
-from seglog.errors import InvalidArgumentError
+from seglog.errors import InvalidArgumentError, LogLockedError
 from seglog.log.partition import Partition
 from seglog.upkeep.directory_conversion import Options
 from seglog.upkeep.in_place import plan_in_place, roll_back
 from seglog.upkeep.log_dir_conversion import convert_log_dir, convert_log_dir_in_place
+from seglog.upkeep.upgrade_plan import plan_upgrade
 from support.conversion import UnsyncedFs, source_of
 from support.golden import golden_cases
 
@@ -48,6 +49,11 @@ def test_a_broker_goes_on_where_its_log_dir_was_converted(kafka_oracle, tmp_path
         broker.produce("orders-0", 0, 40, MS, codec="none")
         broker.produce("orders-0", 40, 20, MS + 40, transaction=("t", "commit"))
         broker.produce("orders-0", 60, 10, MS + 60, transaction=("t", "abort"))
+        # Beside the running broker, which holds the log dir's lock.
+        plan, = plan_upgrade(logs, topics=["orders"])
+        assert (plan.verdict, plan.damaged) == ("nothing", False)
+        with pytest.raises(LogLockedError):
+            list(convert_log_dir_in_place(logs, backups, Options(codec="zstd"), topics=["orders"], fs=UnsyncedFs()))
         before = {level: broker.consume("orders-0", level) for level in ("read_uncommitted", "read_committed")}
         broker.stop()
         done = list(convert_log_dir_in_place(
