@@ -21,6 +21,7 @@ from seglog.format import names
 from seglog.format.compression import Codec
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import lock_log_dir
+from seglog.fs.refusals import refusals
 from seglog.spark.cluster import Cluster, Progress
 from seglog.spark.journal import CONVERTING, PUBLISHING, Journal
 from seglog.spark.options import ConversionOptions
@@ -97,6 +98,11 @@ def convert_topics(
     if dry_run:
         return job.dry_run()
     make_log_dir(fs, Path(source), Path(target))
+    if _device(target) != _device(os.path.dirname(target)):
+        raise InvalidArgumentError(
+            "the target is a file system of its own: no partition can be renamed into it", file=target,
+            hint="name a directory within it: the workplace stands beside the target",
+        )
     with source_locked(fs, source):
         with lock_log_dir(fs, target):
             report, finished = job.run()
@@ -121,6 +127,11 @@ def _checked_paths(source: AnyPath, target: AnyPath) -> tuple[str, str]:
     if f"{real_source}/".startswith(f"{real_target}/"):
         raise InvalidArgumentError("the source lies in the target", file=target, hint="choose another directory")
     return source, target
+
+
+def _device(path: str) -> int:
+    with refusals("look at", path):
+        return os.stat(path).st_dev
 
 
 @dataclass(slots=True)
