@@ -1,5 +1,6 @@
 """A cursor: what is acknowledged comes no more, what is not comes again, whatever happens in between."""
 import shutil
+import threading
 
 import pytest
 
@@ -364,3 +365,42 @@ def test_many_acknowledgements_take_little_room(path, topic, cursor):
     again = CursorState.parse(state.to_bytes())
     assert again.acknowledged.run_from(at("0:10")) == 99_999
     assert len(again.acknowledged) == 99_990
+
+
+def test_threads_add_read_acknowledge_and_trim_at_once(path):
+    """Consumers share a cursor: each entry comes once, and ledgers go when both subscriptions have passed them."""
+    config = {"managedLedgerMaxEntriesPerLedger": 10, "brokerEntryMetadataInterceptors": "index"}
+    with ManagedLedger(path, config=config, fsync="never") as topic:
+        cursors = [topic.open_cursor(name, "earliest") for name in ("one", "two")]
+        seen, failed, done = {"one": [], "two": []}, [], threading.Event()
+
+        def produce(producer):
+            for n in range(40):
+                topic.add_entry(message(40 * producer + n))
+
+        def consume(cursor):
+            while cursor.has_more() or not done.wait(0.001):
+                for entry in cursor.read(7):
+                    seen[cursor.name].append(numbers([entry])[0])
+                    cursor.acknowledge(entry.position)
+
+        def run(work, argument):
+            try:
+                work(argument)
+            except Exception as error:
+                failed.append(error)
+
+        producers = [threading.Thread(target=run, args=(produce, n)) for n in range(3)]
+        consumers = [threading.Thread(target=run, args=(consume, cursor)) for cursor in cursors * 2]
+        for thread in producers + consumers:
+            thread.start()
+        for thread in producers:
+            thread.join(60)
+        done.set()
+        for thread in consumers:
+            thread.join(60)
+        assert failed == []
+        for cursor in cursors:
+            assert sorted(seen[cursor.name]) == list(range(120))
+            assert cursor.backlog() == 0
+        assert len(topic.ledgers) <= 2
