@@ -78,7 +78,7 @@ class PulsarOracle:
         return [json.loads(line) for line in (directory / "replayed/ops.jsonl").read_text().splitlines()]
 
     def timing(self, kind, delays, count):
-        """(messages a second added, scheduled; seconds of recovery) of the real tracker; the better of its runs."""
+        """(messages added, scheduled a second; seconds of recovery) of the real tracker: CPU time, its best run."""
         told = self._java("org.apache.pulsar.broker.delayed.bucket.BucketGolden", "time", kind, delays, count)
         added = [float(n) for n in re.findall(r"add [\d.]+ s = (\d+) msg/s", told)]
         scheduled = [float(n) for n in re.findall(r"getScheduledMessages\(1000\) [\d.]+ s = (\d+) msg/s", told)]

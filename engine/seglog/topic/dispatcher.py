@@ -30,9 +30,9 @@ from seglog.ledger.position import Position
 from seglog.ledger.stored_entry import StoredEntry
 from seglog.topic.delayed_index import DelayedIndex, Fate
 
-# How long a reader sleeps at most while a message is delayed. It sleeps by a clock that cannot be set, and messages
-# are due by one that can.
-LOOK_AGAIN_S = 0.01
+# How long a reader sleeps while a message is delayed, at most and at least. It sleeps by a clock that cannot be set,
+# and messages are due by one that can.
+LOOK_AGAIN_S, AT_LEAST_S = 0.01, 0.001
 # A queue that nobody reads is dropped when it is longer: the cursor, rewound, finds what was in it.
 MAX_REPLAY = 100_000
 
@@ -108,7 +108,8 @@ class Dispatcher:
         next_at = self._tracker.next_delivery_time()
         if next_at is None:
             return left_s
-        due_s = max((next_at - self._clock.now_ms()) / 1000, 0.0005)
+        # What is due and was not given is late already: its segment could not be loaded.
+        due_s = max((next_at - self._clock.now_ms()) / 1000, AT_LEAST_S)
         return min(due_s, LOOK_AGAIN_S) if left_s is None else min(due_s, LOOK_AGAIN_S, left_s)
 
     def _take(self, max_entries: int) -> list[StoredEntry]:
