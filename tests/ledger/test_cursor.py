@@ -379,10 +379,13 @@ def test_threads_add_read_acknowledge_and_trim_at_once(path):
                 topic.add_entry(message(40 * producer + n))
 
         def consume(cursor):
-            while cursor.has_more() or not done.wait(0.001):
-                for entry in cursor.read(7):
-                    seen[cursor.name].append(numbers([entry])[0])
-                    cursor.acknowledge(entry.position)
+            finished = False
+            while not finished:
+                finished = done.wait(0.001)     # asked before the last look
+                while entries := cursor.read(7):
+                    for entry in entries:
+                        seen[cursor.name].append(numbers([entry])[0])
+                        cursor.acknowledge(entry.position)
 
         def run(work, argument):
             try:
