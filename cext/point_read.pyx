@@ -37,6 +37,8 @@ cdef enum:
 
 
 @cython.final
+@cython.no_gc           # what it refers to never refers back
+@cython.freelist(8)
 cdef class OpenedBatch:
     """The records of a batch, decompressed where it needed that. Does not change once it is made."""
     cdef CheckedBatches segment     # which segment's: the identity is all that counts
@@ -123,27 +125,41 @@ cdef class PointReader:
         """
         cdef BatchHeader row
         cdef RecordView view
+        cdef int64_t offset = self.seek(timestamp, start_offset, walk, times, &row, &view)
+        if offset < 0:
+            return (-1, offset, -1)
+        return (view.timestamp, offset, row.leader_epoch)
+
+    def find_offset_at(self, int64_t timestamp, int64_t start_offset, HeaderWalk walk not None, Window times):
+        """The offset alone of what find_timestamp answers, or -1 or -2 as there."""
+        cdef BatchHeader row
+        cdef RecordView view
+        return self.seek(timestamp, start_offset, walk, times, &row, &view)
+
+    cdef int64_t seek(
+        self, int64_t timestamp, int64_t start_offset, HeaderWalk walk, Window times, BatchHeader* row, RecordView* view
+    ) except? -1:
         cdef OpenedBatch batch
         cdef int64_t position
         cdef int status
         if walk.walked.damaged or walk.walked.position < self.window.size:
-            return (-1, -2, -1)
+            return -2
         position = self.position_before(timestamp, start_offset, walk, times)
         while True:
-            status = self.pass_over(timestamp, start_offset, &position, &row, False)
+            status = self.pass_over(timestamp, start_offset, &position, row, False)
             if status == NOT_CHECKED:
                 with nogil:
-                    status = self.pass_over(timestamp, start_offset, &position, &row, True)
+                    status = self.pass_over(timestamp, start_offset, &position, row, True)
             if status == LIMIT:
-                return (-1, -1, -1)
-            batch = self.open(&row) if status == OK else None
+                return -1
+            batch = self.open(row) if status == OK else None
             if batch is None:
-                return (-1, -2, -1)
-            status = find_record(batch, &row, start_offset, timestamp, &view)
+                return -2
+            status = find_record(batch, row, start_offset, timestamp, view)
             if status == OK:
-                return (view.timestamp, view.offset, row.leader_epoch)
+                return view.offset
             if status != LIMIT:
-                return (-1, -2, -1)
+                return -2
             position = row.position + row.size_bytes
 
     cdef int locate(self, int64_t offset, BatchHeader* row, bint may_check) noexcept nogil:

@@ -105,7 +105,7 @@ class LogLookup(abc.ABC):
             # Fast path: the only segment. Each call around the search takes a part of its time.
             if extent is not None and len(extent.segments) == 1:
                 try:
-                    offset = extent.segments[0].seek(when, extent.log_start_offset)[1]
+                    offset = extent.segments[0].seek_offset(when, extent.log_start_offset)
                 except OffsetOutOfRangeError as gone:
                     raise out_of_range(self._current(), extent.log_start_offset, self.path) from gone
             else:

@@ -331,6 +331,18 @@ class Segment:
             return -1, -1, -1
         return slowly.timestamp, slowly.offset, -1 if slowly.leader_epoch is None else slowly.leader_epoch
 
+    def seek_offset(self, target: int, start_offset: int) -> int:
+        """The offset alone of what `seek` answers; the same steps, for each of them shows."""
+        files = self._files
+        if files is None or (self.published is not None and files.end is not self.published.at):
+            files = self._open(files)
+        self.recently_used = True
+        reader = files.reader or files.open_reader(self._last_opened, self.decompress)
+        if not files.is_walked:
+            self._walk_on(files)
+        offset = reader.find_offset_at(target, start_offset, self._walk, files.time_entries)
+        return offset if offset != ASK_THE_LOG else self.seek(target, start_offset)[1]
+
     @property
     def largest_passed(self) -> int | None:
         """The largest timestamp that a batch header of the segment tells, -1 for none; None where damage hides it."""
