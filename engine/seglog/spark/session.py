@@ -27,6 +27,7 @@ _LOCAL_ONLY = {
     "spark.driver.memory": "512m",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.excludeOnFailure.enabled": "false",     # there is no elsewhere
+    "spark.log.level": "ERROR",         # warnings of a name that resolves to the loopback, of a native library
     "spark.ui.enabled": "false",
 }
 
@@ -53,6 +54,7 @@ def session(master: str | None = None, settings: dict[str, str] | None = None) -
         if master.startswith("local"):
             # Else workers take the first python3 of the PATH.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             settings = {**_LOCAL_ONLY, **(settings or {})}
     for key, value in {**_ALWAYS, **(settings or {})}.items():
         builder = builder.config(key, value)
