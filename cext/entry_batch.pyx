@@ -141,8 +141,8 @@ cdef class EntryBatch:
             raise
 
     def add_checked(
-        self, CheckedEntries checked not None, Py_ssize_t first, Py_ssize_t stop, int64_t broker_timestamp, int64_t index,
-        bint puts_timestamp, bint puts_index,
+        self, CheckedEntries checked not None, Py_ssize_t first, Py_ssize_t stop, int64_t broker_timestamp,
+        int64_t index, bint puts_timestamp, bint puts_index,
     ):
         """The entries [first, stop), each with what is wanted of the broker's part in front of it; the index behind.
 
