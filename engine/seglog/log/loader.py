@@ -34,6 +34,7 @@ from seglog.log import replay
 from seglog.log.index_trust import indexes_are_sound, sound_end
 from seglog.log.leader_epochs import LeaderEpochs
 from seglog.log.leftovers import Leftovers, SegmentFiles, survey
+from seglog.log.producer_snapshots import ProducerSnapshots
 from seglog.log.producer_state import ProducerState
 from seglog.log.quarantine import put_into_quarantine
 from seglog.segment.answers import LostRange
@@ -77,6 +78,7 @@ class Loaded:
     recovery_point: int
     leader_epochs: LeaderEpochs
     producer_state: ProducerState
+    producer_snapshots: ProducerSnapshots
     lost: tuple[LostRange, ...]
     repairs: tuple[Repair, ...]
 
@@ -177,15 +179,16 @@ class LoadPlan:
             fs, self.directory, segments, log_start_offset=self.log_start_offset, next_offset=self.next_offset,
             begins_anew=begins_anew,
         )
+        snapshots = ProducerSnapshots(fs, self.directory)
         producer_state = replay.put_producers(
-            fs, self.directory, segments, clean=self.clean and not any(s.is_recovered for s in self.segments),
+            fs, snapshots, segments, clean=self.clean and not any(s.is_recovered for s in self.segments),
             log_start_offset=self.log_start_offset, next_offset=self.next_offset, now_ms=now_ms,
             expiration_ms=self.config.producer_id_expiration_ms,
         )
         return Loaded(
             tuple(LoadedSegment(s.path, s.base_offset, s.size_bytes) for s in self.segments),
             self.next_offset, self.log_start_offset, self.next_offset, epochs, producer_state,
-            tuple(self.lost), tuple(self.repairs),
+            snapshots, tuple(self.lost), tuple(self.repairs),
         )
 
     def _keep_damaged_bytes(self, fs: FileSystem) -> None:

@@ -28,7 +28,6 @@ from seglog.log.hot_backup import Moment, back_up
 from seglog.log.leader_epochs import LeaderEpochFileCache
 from seglog.log.loader import load
 from seglog.log.partition_hold import PartitionHold
-from seglog.log.producer_snapshots import ProducerSnapshots
 from seglog.log.stats import LogStats, sizes_in
 from seglog.segment.housekeeping import Housekeeping
 
@@ -88,7 +87,7 @@ class Log(LogCutter):
             self.fs, self.path / names.LEADER_EPOCH_CHECKPOINT, loaded.leader_epochs
         )
         self._set_epoch(max(self.leader_epoch, self._epoch_cache.latest or 0))
-        self._snapshots = ProducerSnapshots(self.fs, self.path)
+        self._snapshots = loaded.producer_snapshots
         self._producers = loaded.producer_state
         *sealed, last = loaded.segments
         self._next_offset = self._durable_offset = loaded.next_offset

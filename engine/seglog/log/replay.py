@@ -118,15 +118,14 @@ def _epochs_of_batches(segments: Sequence[ReplaySegment]) -> list[tuple[int, int
 
 
 def put_producers(
-    fs: FileSystem, directory: Path, segments: Sequence[ReplaySegment], *, clean: bool,
+    fs: FileSystem, snapshots: ProducerSnapshots, segments: Sequence[ReplaySegment], *, clean: bool,
     log_start_offset: int, next_offset: int, now_ms: int, expiration_ms: int,
 ) -> ProducerState:
-    """The producers as of the end of the log; snapshots and the .txnindex of recovered segments are made to agree.
+    """The producers as of the end of the log; `snapshots` and the .txnindex of recovered segments are made to agree.
 
     `clean`: nothing was recovered. Else the replay begins at the newest snapshot at or below the first segment that
     was: what lies behind is taken anew (LogLoader.recoverSegment).
     """
-    snapshots = ProducerSnapshots(fs, directory)
     bases = [s.base_offset for s in segments]
     snapshots.remove_strays(bases)
     if clean:
