@@ -115,8 +115,9 @@ def _compare(paths: list[str], as_json: bool) -> int:
         report.print_json("comparison", same=same, sides=sides)
     else:
         print("\n# Did a record change? All of it, read once more: offset, timestamp, key, value, headers.")
+        width = max(len(side["path"]) for side in sides)
         for side in sides:
             versions = ", ".join(side["formats"])
-            print(f"{side['path']}  {versions:10}  {side['records']} records  sha256 {side['sha256']}")
+            print(f"{side['path']:{width}}  {versions:10}  {side['records']} records  sha256 {side['sha256']}")
         print("The same records: none was changed, lost or added." if same else "THE RECORDS DIFFER.")
     return 0 if same else 1
