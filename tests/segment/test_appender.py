@@ -468,7 +468,7 @@ def test_an_interrupted_append_is_the_last(tmp_path):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    appender._log.append = interrupt
+    appender._log.append_bytes = interrupt
     with pytest.raises(KeyboardInterrupt):
         append(appender)
     assert appender.end == end

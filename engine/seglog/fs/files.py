@@ -17,7 +17,7 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeGuard
+from typing import TYPE_CHECKING, Any, Self
 
 from seglog.errors import StorageError
 from seglog.fs.refusals import refusals, storage_error
@@ -70,6 +70,10 @@ class WritableFile(ABC):
         self._write_all(views, begin)
         self._position = begin + sum(view.nbytes for view in views)
         return begin
+
+    def append_bytes(self, data: bytes | memoryview) -> int:
+        """`append` of one piece: bytes, or a view of bytes that lie together."""
+        return self.append(data)
 
     def write_at(self, position: int, *buffers: "Buffer") -> None:
         """Write all bytes of `buffers` at `position`; where the next append goes stays the same."""
@@ -242,30 +246,23 @@ class OsFile(WritableFile):
     def fileno(self) -> int:
         return self._fd
 
-    def append(self, *buffers: "Buffer") -> int:
-        # Fast path: one system call, and little around it. A log of small batches takes as long as this does.
-        if (
-            len(buffers) == 1
-            and (type(data := buffers[0]) is bytes or _is_bytes(data))
-            and 0 < len(data) <= _WRITE_BYTES_MAX
-            and not self._closed
-            and self._failure is None
-        ):
-            begin = self._position
-            self._unsynced = True
-            try:
-                written = os.pwrite(self._fd, data, begin)
-            except OSError as error:
-                refusal = storage_error(error, "write", self.path)
-                self._poison(refusal)
-                raise refusal from error
-            self._position = begin + written
-            if written == len(data):
-                return begin
-            # Back to the slow path, with the rest.
-            super().append(memoryview(data)[written:])
-            return begin
-        return super().append(*buffers)
+    def append_bytes(self, data: bytes | memoryview) -> int:
+        # One system call, and little around it: a log of small batches takes as long as this does.
+        size_bytes = len(data)
+        if self._closed or self._failure is not None or not 0 < size_bytes <= _WRITE_BYTES_MAX:
+            return self.append(data)
+        begin = self._position
+        self._unsynced = True
+        try:
+            written = os.pwrite(self._fd, data, begin)
+        except OSError as error:
+            refusal = storage_error(error, "write", self.path)
+            self._poison(refusal)
+            raise refusal from error
+        self._position = begin + written
+        if written < size_bytes:
+            self.append(memoryview(data)[written:])
+        return begin
 
     def _write(self, views: list[memoryview], position: int) -> None:
         with refusals("write", self.path):
@@ -389,11 +386,6 @@ def _sync_descriptor(fd: int, *, data_only: bool) -> None:
         os.fdatasync(fd)
     else:
         os.fsync(fd)
-
-
-def _is_bytes(data: "Buffer") -> TypeGuard[memoryview]:
-    """Whether this is a view of bytes in a row, which may be written as it is."""
-    return type(data) is memoryview and data.format == "B" and data.ndim == 1 and data.c_contiguous
 
 
 def _one_call(views: list[memoryview]) -> list[memoryview]:

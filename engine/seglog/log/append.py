@@ -46,6 +46,8 @@ class AppendResult(NamedTuple):
 class LogAppender(LogTail):
     """The appends of a `Log`."""
 
+    __slots__ = ("_batch_bytes_max", "_before_max_ms", "_encoder", "_is_plain", "_linger")      # as in LogTail
+
     def __init__(
         self, path: Path, config: LogConfig, fs: FileSystem, clock: Clock, fsync: Fsync, leader_epoch: int
     ) -> None:

@@ -37,6 +37,12 @@ _LOG = logging.getLogger(__name__)
 class LogTail(LogReader):
     """The end of a `Log`. What each field is for stands beside it; `Log` opens and closes them."""
 
+    # What each append touches. In a dictionary of more than thirty fields CPython finds each of them the slow way.
+    __slots__ = (
+        "_active", "_durable_offset", "_end", "_is_epoch_due", "_is_unordered", "_lock", "_next_offset", "_now_ms",
+        "_number", "_published", "_publishes_synced", "_refusal", "fsync", "leader_epoch",
+    )  # fmt: skip
+
     def __init__(
         self, path: Path, config: LogConfig, fs: FileSystem, clock: Clock, fsync: Fsync, leader_epoch: int
     ) -> None:

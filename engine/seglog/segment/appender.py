@@ -231,7 +231,7 @@ class SegmentAppender:
         size_bytes = len(raw)
         try:
             made_entries = self._builder.add_one(last_offset, max_timestamp, size_bytes)
-            self._log.append(raw if type(raw) is bytes else memoryview(raw))
+            self._log.append_bytes(raw if type(raw) is bytes else memoryview(raw))
             if made_entries:
                 self._write_entries()
             if made_entries or position == 0:
