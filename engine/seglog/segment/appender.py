@@ -265,7 +265,7 @@ class SegmentAppender:
         size_bytes = last.position + last.size_bytes - begin.position
         try:
             self._builder.add(table, first, stop, end.position)
-            self._log.append(memoryview(window)[begin.position : begin.position + size_bytes])
+            self._log.append_bytes(memoryview(window)[begin.position : begin.position + size_bytes])
             self._write_entries()
             if end.position == 0:
                 self.rule.first_timestamp = begin.max_timestamp
@@ -286,7 +286,7 @@ class SegmentAppender:
             if self._transaction_index is None:
                 self._transaction_index = self._open_transaction_index()
                 self._files.append(self._transaction_index)
-            self._transaction_index.append(transaction.to_bytes())
+            self._transaction_index.append_bytes(transaction.to_bytes())
         except CorruptIndexError:
             raise
         except BaseException as error:
@@ -309,12 +309,12 @@ class SegmentAppender:
     def _write_entries(self) -> None:
         """Write what the builder made. Nothing where it made none."""
         if raw := self._builder.take_offset_entries():
-            self._offset_index.append(raw)
+            self._offset_index.append_bytes(raw)
         if raw := self._builder.take_time_entries():
             self._closing_entry = b""       # written over
-            self._time_index.append(raw)
+            self._time_index.append_bytes(raw)
         if (raw := self._builder.take_minute_entries()) and self._minute_index is not None:
-            self._minute_index.append(raw)
+            self._minute_index.append_bytes(raw)
 
     def _put_end(self, position: int, next_offset: int) -> None:
         builder = self._builder
@@ -365,7 +365,7 @@ class SegmentAppender:
         self._builder.finish()
         raw = self._builder.take_time_entries()
         if raw != self._closing_entry:
-            self._time_index.append(raw)
+            self._time_index.append_bytes(raw)
         for file in self._files:
             if mtime_ns is not None:
                 self._fs.set_mtime(file.path, mtime_ns)
