@@ -115,7 +115,8 @@ def log_files(directory: str | os.PathLike[str]) -> list[Path]:
 
 def segment_files(log: str | os.PathLike[str]) -> list[Path]:
     """The files of the segment whose .log is at `log`, as far as they are there; the .log first."""
-    return [path for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES) if os.path.lexists(path := Path(log).with_suffix(suffix))]
+    stem = os.fspath(log).removesuffix(LOG_SUFFIX)
+    return [Path(path) for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES) if os.path.lexists(path := stem + suffix)]
 
 
 # --- partition directories -------------------------------------------------------------------
