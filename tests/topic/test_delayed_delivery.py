@@ -279,3 +279,33 @@ def test_the_snapshots_of_a_subscription_that_is_gone_are_removed(topic):
     again = topic.reopened(subscriptions=["one"])
     topic.delayed, topic.log = again.delayed, again.log
     assert again.snapshots == ["one"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_message_that_was_cancelled_stays_so_through_a_crash(tmp_path, kind):
+    topic = Topic(tmp_path / "t", kind)
+    (position,) = topic.publish(1000)
+    assert topic.consume("one") == topic.consume("other") == []
+    assert topic["one"].cancel(position)
+    after = topic.crashed(tmp_path / "after", "memory")
+    after.clock.set(NOW + 1000)
+    assert after.consume("one") == []
+    assert after.consume("other") == ([] if kind == "shared" else [0])
+    after.close()
+    topic.close()
+
+
+def test_an_index_may_become_shared_when_all_that_was_passed_is_trimmed(tmp_path):
+    topic = Topic(tmp_path / "t", "bucket")
+    topic.publish(*[None] * 9)
+    assert len(topic.consume("one")) == len(topic.consume("other")) == 9
+    topic = topic.reopened()
+    topic.log.trim()
+    assert topic.log.entry_count == 0
+    topic = topic.reopened("shared")
+    assert topic.consume("one") == []
+    topic.publish(None, 1000)
+    assert len(topic.consume("one")) == len(topic.consume("other")) == 1
+    topic.clock.set(NOW + 1000)
+    assert len(topic.consume("one")) == len(topic.consume("other")) == 1
+    topic.close()

@@ -113,6 +113,8 @@ class DelayedIndex:
             if cancelled:
                 for cursor in self._cursors():
                     cursor.acknowledge(position)
+                    # A tracker in memory forgets at a crash, and so would who changes to another kind.
+                    cursor.flush()
             return cancelled
 
 
@@ -153,4 +155,7 @@ class SharedDelayedIndex(DelayedIndex):
 
     def _passed(self, position: Position) -> None:
         super()._passed(position)
-        self._building.mark_delete(position)
+        # A cursor that is new may stand in front of entries that were trimmed before it came.
+        last = self._managed_ledger.last_position
+        if last is not None:
+            self._building.mark_delete(min(position, last))
