@@ -97,7 +97,10 @@ def test_short_writes_are_carried_on(file, path, monkeypatch, at_once):
     monkeypatch.setattr(os, "pwritev", lambda fd, views, position: short(fd, b"".join(views), position))
     file.append(b"alone in its call")
     file.append(b"some", b"", b"buffers", b"together")
-    assert path.read_bytes() == b"alone in its callsomebufferstogether"
+    assert file.append_bytes(b"a piece") == 36
+    assert file.append_bytes(memoryview(b"a view")) == 43
+    assert file.position == 49
+    assert path.read_bytes() == b"alone in its callsomebufferstogethera piecea view"
 
 
 def test_a_write_that_moves_nothing_is_an_error_and_not_a_loop(file, monkeypatch):
@@ -112,7 +115,8 @@ def test_many_and_large_buffers_are_split_over_calls(file, path, monkeypatch):
     buffers = [bytes([n % 256]) * (n % 97) for n in range(1500)] + [b"x" * 4096]
     file.append(*buffers)
     file.append(b"y" * 2500)
-    assert path.read_bytes() == b"".join(buffers) + b"y" * 2500
+    file.append_bytes(b"z" * 2500)
+    assert path.read_bytes() == b"".join(buffers) + b"y" * 2500 + b"z" * 2500
 
 
 # --- syncing -----------------------------------------------------------------------------
@@ -172,18 +176,23 @@ def test_after_a_failed_sync_the_file_is_used_no_more(file, monkeypatch):
         with pytest.raises(StorageError, match="cannot sync: the device reported"):
             file.sync()
     assert file.unsynced
-    for use in (file.sync, file.sync_data, lambda: file.append(b"y"), lambda: file.write_at(0, b"y")):
+    for use in (
+        file.sync, file.sync_data, lambda: file.append(b"y"), lambda: file.append_bytes(b"y"),
+        lambda: file.write_at(0, b"y"),
+    ):
         with pytest.raises(StorageError, match="cannot go on after an error: cannot sync") as refusal:
             use()
         assert refusal.value.errno == errno.EIO
     file.close()
 
 
-def test_after_a_failed_write_the_file_is_used_no_more(file, monkeypatch):
+@pytest.mark.parametrize("method", ["append", "append_bytes"])
+def test_after_a_failed_write_the_file_is_used_no_more(file, monkeypatch, method):
     with monkeypatch.context() as full:
         full.setattr(os, "pwrite", refused(errno.ENOSPC))
+        full.setattr(os, "pwritev", refused(errno.ENOSPC))
         with pytest.raises(StorageError, match="no space is left"):
-            file.append(b"x")
+            getattr(file, method)(b"x")
     assert file.position == 0
     with pytest.raises(StorageError, match="cannot go on after an error: cannot write: no space"):
         file.sync()
@@ -193,8 +202,9 @@ def test_a_closed_file_says_so(file):
     file.close()
     file.close()
     assert file.closed
-    with pytest.raises(StorageError, match="closed"):
-        file.append(b"x")
+    for append in (file.append, file.append_bytes):
+        with pytest.raises(StorageError, match="closed"):
+            append(b"x")
 
 
 def test_a_forgotten_file_gives_its_descriptor_back(path):

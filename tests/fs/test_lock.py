@@ -370,7 +370,7 @@ def test_a_note_that_cannot_be_written_drops_the_lock(tmp_path, other, monkeypat
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(os, "pwritev", full)
     with pytest.raises(StorageError, match="no space"):
         lock_partition(FS, tmp_path)
     assert other("partition", tmp_path) == "ok"

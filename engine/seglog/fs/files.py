@@ -266,12 +266,6 @@ class OsFile(WritableFile):
 
     def _write(self, views: list[memoryview], position: int) -> None:
         with refusals("write", self.path):
-            if len(views) == 1 and views[0].nbytes <= _WRITE_BYTES_MAX:
-                # Fast path: one buffer, as a rule one call.
-                written = os.pwrite(self._fd, views[0], position)
-                if written == views[0].nbytes:
-                    return
-                views, position = _rest_of(views, written), position + written
             while views:
                 # A short write is no error yet: the next call says why, or goes on.
                 written = os.pwritev(self._fd, _one_call(views), position)
