@@ -4,6 +4,7 @@ parts and beside Kafka's downConvert.
 from benches import data, java, peers
 from benches.runner import Bench, Goal
 from seglog._kernels.down_convert import MessagePacker
+from seglog._kernels.packer import Packer
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.up_convert import BatchPacker
 from seglog._kernels.window import Window
@@ -23,7 +24,7 @@ def to_v1(window: Window) -> int:
         1, decompress=decompressor(), compress=lambda codec, raw: compress(codec, 1, raw)))
 
 
-def _converted(window: Window, packer: BatchPacker | MessagePacker) -> int:
+def _converted(window: Window, packer: Packer) -> int:
     position = made = 0
     while position < len(window):
         table = scan(window, position, max_bytes=STEP_BYTES)

@@ -25,9 +25,9 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 from seglog._kernels.segment_scan import scan
 from seglog.errors import InvalidArgumentError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError
 
-from .append_result cimport Assigned, assigned_of, check_room, codec_of, stamp, unfit_of
+from .append_result cimport Assigned, assigned_of, check_room, stamp, unfit_of
 from .batch_header cimport (
-    CODEC_LZ4, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, BatchHeader,
+    CODEC_LZ4, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, BatchHeader, codec_of,
 )
 from .legacy_records cimport message_crc_matches, parse_inner_message, parse_message
 from .record_batch cimport check_count, check_record_headers, open_records, parse_record_v2

@@ -1,14 +1,10 @@
 """What a check of batches to append answers with: they may be written, or have to be built again first."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from .batch_header cimport CODEC_MASK, BatchHeader
+from .batch_header cimport BatchHeader
 from .segment_scan cimport BatchTable
 from .span cimport Span
 from .window cimport Window
-
-
-cdef inline int codec_of(const BatchHeader* row) noexcept nogil:
-    return row.attributes & CODEC_MASK
 
 
 cdef class Assigned:

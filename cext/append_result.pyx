@@ -11,7 +11,7 @@ from seglog.errors import InvalidArgumentError, RecordTooLargeError, Unsupported
 from .batch_builder cimport begin_batch, end_batch, store_batch_crcs
 from .batch_header cimport (
     CODEC_MASK, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, MAGIC_POS, TIMESTAMP_TYPE_BIT,
-    TRANSACTIONAL_BIT, V0_HEADER_SIZE, BatchHeader, compute_crc,
+    TRANSACTIONAL_BIT, V0_HEADER_SIZE, BatchHeader, codec_of, compute_crc,
 )
 from .output cimport Output, ensure_room
 from .record_batch cimport iterate

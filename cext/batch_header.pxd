@@ -48,6 +48,10 @@ cdef struct BatchHeader:
     int8_t magic
 
 
+cdef inline int codec_of(const BatchHeader* header) noexcept nogil:
+    return header.attributes & CODEC_MASK
+
+
 # Parse the header at `position` of bytes[0..size). OK, or: SHORT where the bytes end before the
 # batch does, ZEROS, BAD_SIZE, BAD_MAGIC, BAD_COUNT. Checks structure, not the CRC.
 cdef int parse_header(const uint8_t* bytes, int64_t size, int64_t position, BatchHeader* out) noexcept nogil

@@ -1,7 +1,7 @@
 """The records of one batch of any format, opened, inspected and then read one by one. Borrows its bytes."""
 from libc.stdint cimport int8_t, int64_t, uint8_t
 
-from .batch_header cimport CODEC_MASK, CODEC_NONE, BatchHeader
+from .batch_header cimport CODEC_NONE, BatchHeader, codec_of
 from .legacy_records cimport parse_inner_message, parse_message
 from .record_batch cimport parse_record_v2
 from .record_view cimport RecordView
@@ -16,10 +16,6 @@ cdef struct Source:
     int64_t left                    # how many; `inspect` sets this and what follows
     int64_t inner_base              # of a wrapper
     bint has_null_value             # among all of them
-
-
-cdef inline int codec_of(const BatchHeader* row) noexcept nogil:
-    return row.attributes & CODEC_MASK
 
 
 # The next record. Does not count `left` down.

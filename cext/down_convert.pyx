@@ -17,30 +17,25 @@ Ours beside it: v0 becomes v1 message by message and wrapper by wrapper, with ti
 recompresses. zstd has no place below v2 (KIP-110): such a batch is refused unless `codec` names another.
 """
 cimport cython
-from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.memoryview cimport PyMemoryView_FromObject
 from libc.stdint cimport INT32_MAX, int8_t, int64_t, uint8_t
 from libc.stdlib cimport free
-from libc.string cimport memcpy
 
-from seglog.errors import InvalidArgumentError, RecordTooLargeError, UnsupportedCompressionTypeError
+from seglog.errors import InvalidArgumentError, UnsupportedCompressionTypeError
 
 from .batch_builder cimport DEFERRED_CRCS, append_message, store_message_crcs
 from .batch_header cimport (
-    CODEC_LZ4, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, TIMESTAMP_TYPE_BIT, V2_HEADER_SIZE, BatchHeader, crc_matches,
+    CODEC_LZ4, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, TIMESTAMP_TYPE_BIT, V2_HEADER_SIZE, BatchHeader, codec_of,
+    crc_matches,
 )
-from .batch_source cimport Source, codec_of, parse_next
+from .batch_source cimport Source, parse_next
 from .legacy_records cimport find_inner_base
-from .output cimport SPARE_BYTES, Output, OutputChunk, ensure_room, next_chunk
-from .record_batch cimport check_count, check_record_headers, open_records, raise_batch
+from .output cimport Output
+from .packer cimport NEEDS_GIL, Packer
+from .record_batch cimport check_count, check_record_headers
 from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
-from .status cimport BAD_CRC, BAD_SIZE, NO_MEMORY, OFFSET_BACK, OFFSET_RANGE, OK, TRAILING_BYTES
+from .status cimport BAD_CRC, BAD_SIZE, OFFSET_BACK, OFFSET_RANGE, OK, TRAILING_BYTES
 from .window cimport Window
-
-cdef enum:
-    NEEDS_GIL = 1       # beside the Status of the parsers, which is 0 or below: this batch goes through a codec
-
 
 # The records of one batch as messages: where they go, and what was written.
 cdef struct Run:
@@ -105,7 +100,7 @@ cdef int append_messages(Run* run, Source* source) noexcept nogil:
 
 
 @cython.final
-cdef class MessagePacker:
+cdef class MessagePacker(Packer):
     """Takes batches of a BatchTable, gives messages of format `magic`, 0 or 1. One thread at a time.
 
     codec: compress every batch with this one (0 to 3; 0 unwraps; -1: keep each batch's own).
@@ -117,15 +112,7 @@ cdef class MessagePacker:
 
     What needs no codec converts without the GIL.
     """
-    cdef OutputChunk chunk
-    cdef OutputChunk spare          # handed out before; written again once nobody looks at it
     cdef Output inner               # the messages of a wrapper, before compression
-    cdef bint is_busy
-    cdef object decompress
-    cdef object compress
-    cdef readonly int magic
-    cdef readonly int codec
-    cdef readonly bint check_crc
     cdef readonly int64_t first_offset
 
     def __cinit__(
@@ -143,57 +130,9 @@ cdef class MessagePacker:
         self.compress = compress
         self.check_crc = check_crc
         self.first_offset = first_offset
-        self.chunk = OutputChunk()
 
     def __dealloc__(self):
         free(self.inner.first)
-
-    def add(self, BatchTable table not None, Py_ssize_t first, Py_ssize_t last):
-        """Convert the batches [first, last) of a table. The messages wait for `take`.
-
-        Raises CorruptRecordError (position, offset) for a batch that is damaged, UnsupportedCompressionTypeError
-        for zstd, and what the codecs raise: nothing of that batch is converted then, all before it is.
-        RecordTooLargeError: a message would pass 2 GiB.
-        """
-        cdef Py_ssize_t i = first
-        cdef int status = OK
-        if first < 0 or last > table.n or first > last:
-            raise InvalidArgumentError(f"batches [{first}, {last}) of a table of {table.n}")
-        self.enter()
-        try:
-            while i < last:
-                with nogil:
-                    status = self.add_plain(table, &i, last)
-                if status == OK:
-                    break
-                if status != NEEDS_GIL:
-                    self.raise_status_of(status, table, &table.rows[i])
-                self.add_with_codec(table, &table.rows[i])
-                i += 1
-        finally:
-            self.is_busy = False
-
-    def finish(self):
-        """Nothing is ever left open; here so that both directions of a conversion are driven alike."""
-
-    @property
-    def ready_bytes(self):
-        """How much `take` would give: take before it grows beyond what memory should hold."""
-        return self.chunk.out.size
-
-    def take(self):
-        """The messages since the last call, as a read-only memoryview; valid as long as it lives.
-
-        Release it before the next call: its memory is then used again, which spares most of the cost of writing.
-        """
-        cdef OutputChunk full = self.chunk
-        self.enter()
-        try:
-            self.chunk = next_chunk(full, self.spare, full.out.size)
-            self.spare = full if full.out.capacity <= SPARE_BYTES else None
-            return PyMemoryView_FromObject(full)
-        finally:
-            self.is_busy = False
 
     # --- without the GIL ---------------------------------------------------------------------
 
@@ -267,21 +206,13 @@ cdef class MessagePacker:
         run.magic = <int8_t>self.magic
         run.attributes = self.attributes_of(row)
 
-    cdef int copy(self, const uint8_t* raw, int64_t size) noexcept nogil:
-        cdef Output* out = &self.chunk.out
-        if ensure_room(out, size) != OK:
-            return NO_MEMORY
-        memcpy(out.first + out.size, raw, size)
-        out.size += size
-        return OK
-
     # --- with codecs, and the GIL ------------------------------------------------------------
 
     cdef int add_with_codec(self, BatchTable table, const BatchHeader* row) except -1:
         """Convert a row whose CRC add_plain has checked."""
         cdef int codec = codec_of(row) if self.codec < 0 else self.codec
         cdef Source source
-        cdef Window opened
+        cdef Window _opened         # keeps what `source` borrows
         cdef int status
         if codec == CODEC_ZSTD:
             raise UnsupportedCompressionTypeError(
@@ -289,12 +220,7 @@ cdef class MessagePacker:
                 file=table.window.name, position=row.position, offset=row.base_offset,
                 hint="choose gzip, snappy, lz4 or none with --codec",
             )
-        source.row = row
-        source.raw = table.window.base + row.position
-        opened = open_records(
-            table.window, row, table.decompress if self.decompress is None else self.decompress, &source.records
-        )
-        source.readable_end = opened.base + opened.size
+        _opened = self.open_source(table, row, &source)
         if codec == CODEC_NONE:
             with nogil:
                 status = self.append_bare(&source)
@@ -316,13 +242,7 @@ cdef class MessagePacker:
                 run.is_inner = self.magic == 1
                 status = append_messages(&run, source)
         self.raise_status_of(status, table, row)
-        if self.compress is None:
-            raise InvalidArgumentError(
-                f"codec {codec} and no compressor was given", offset=row.base_offset, hint="MessagePacker(compress=...)"
-            )
-        compressed = Window(
-            self.compress(codec, PyBytes_FromStringAndSize(<const char*>self.inner.first, self.inner.size))
-        )
+        compressed = self.compressed(codec, self.inner.first, self.inner.size, row.base_offset)
         if compressed.size > INT32_MAX:
             self.raise_status_of(BAD_SIZE, table, row)
         wrapper.offset = run.last_offset
@@ -339,21 +259,3 @@ cdef class MessagePacker:
             if status == OK:
                 store_message_crcs(run.out, run.crcs_stored_to)
         return self.raise_status_of(status, table, row)
-
-    # --- guards ------------------------------------------------------------------------------
-
-    cdef int enter(self) except -1:
-        if self.is_busy:
-            raise InvalidArgumentError("a MessagePacker serves one thread at a time")
-        self.is_busy = True
-        return 0
-
-    cdef int raise_status_of(self, int status, BatchTable table, const BatchHeader* row) except -1:
-        if status == OK:
-            return 0
-        if status == BAD_SIZE and row.size_bytes >= INT32_MAX // 2:
-            raise RecordTooLargeError(
-                f"a message is larger than the 32-bit size of v{self.magic} can say",
-                file=table.window.name, position=row.position, offset=row.base_offset,
-            )
-        return raise_batch(status, table.window, row)

@@ -15,64 +15,41 @@ What changes that: `repack_bytes` gathers records into larger batches, `codec` r
 `delete_horizon_ms` sets the flag that the cleaner sets on batches with null values (KIP-534).
 Offsets, timestamps, keys, values and headers stay in every case.
 
-Two records share a batch under `repack_bytes` only where all that a batch header says once for its
-records is the same for both:
-
-    timestamp type; under LogAppendTime the time itself     leader epoch
-    whether there is a timestamp at all                     codec, unless one is forced
-    producer id and epoch, and sequences without a gap      transactional or not
-    delete horizon                                          31 bits of offset delta
-
+Which records share a batch under `repack_bytes` is said in open_batch.pxd.
 Control batches and batches without records are copied and end a run. A v2 batch goes into a larger
 one whole, never in parts: producer state and transaction indexes name its last offset.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.memoryview cimport PyMemoryView_FromObject
-from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
 from seglog.errors import InvalidArgumentError, RecordTooLargeError
 
-from .batch_builder cimport DEFERRED_CRCS, append_record, begin_batch, end_batch, store_batch_crcs
+from .batch_builder cimport DEFERRED_CRCS, append_record, end_batch, store_batch_crcs
 from .batch_header cimport (
-    CODEC_MASK, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT,
-    V2_HEADER_SIZE, BatchHeader, crc_matches,
+    CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, V2_HEADER_SIZE, BatchHeader, codec_of, crc_matches,
 )
-from .batch_source cimport Source, codec_of, inspect, parse_next
+from .batch_source cimport Source, inspect, parse_next
 from .legacy_records cimport parse_message
 from .message_run cimport append_run
-from .output cimport SPARE_BYTES, Output, OutputChunk, ensure_room, next_chunk
-from .record_batch cimport open_records, raise_batch
+from .open_batch cimport OpenBatch, begin_for, begin_with, headers_join, offsets_join, shared_attributes
+from .output cimport Output, ensure_room
+from .packer cimport NEEDS_GIL, Packer
 from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
 from .span cimport Span
-from .status cimport BAD_CRC, BAD_SIZE, NO_MEMORY, OK
+from .status cimport BAD_CRC, OK
 from .window cimport Window
 
 cdef enum:
-    # Answers beside the Status of the record parsers, which is 0 or below.
-    NEEDS_GIL = 1               # this batch, or the open one, goes through a codec
-    NEEDS_CLOSE = 2             # what comes next does not fit the open batch: end it, then ask again
+    # Beside NEEDS_GIL and the Status of the record parsers: what comes next does not fit the open batch. End it, then
+    # ask again.
+    NEEDS_CLOSE = 2
 
     # How far CRCs are checked before the same bytes are converted: they shall still be in the cache.
     CRCS_AHEAD = 64
     CRC_BYTES_AHEAD = 64 << 10
-
-
-# The batch being written, at the end of the output.
-cdef struct Pack:
-    BatchHeader header          # attributes without codec
-    int codec
-    bint is_open
-    bint has_time
-
-
-cdef inline int16_t shared_attributes(const BatchHeader* row) noexcept nogil:
-    """What the attributes of a v2 batch say of records that may share it."""
-    if row.magic == 2:
-        return <int16_t>(row.attributes & (TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | DELETE_HORIZON_BIT))
-    return <int16_t>(row.attributes & TIMESTAMP_TYPE_BIT) if row.magic == 1 else 0
 
 
 cdef Py_ssize_t count_whole(const uint8_t* bytes, const BatchHeader* rows, Py_ssize_t n) noexcept nogil:
@@ -89,7 +66,7 @@ cdef Py_ssize_t count_whole(const uint8_t* bytes, const BatchHeader* rows, Py_ss
 
 
 @cython.final
-cdef class BatchPacker:
+cdef class BatchPacker(Packer):
     """Takes batches of a BatchTable, gives v2 batches. One thread at a time.
 
     repack_bytes: gather records into batches of up to so many bytes before compression (0: do not).
@@ -101,21 +78,13 @@ cdef class BatchPacker:
 
     Runs that need no codec convert without the GIL, from message to batch in one pass.
     """
-    cdef OutputChunk chunk          # being written
-    cdef OutputChunk spare          # handed out before; written again once nobody looks at it
-    cdef Pack pack
+    cdef OpenBatch pack
     cdef int64_t crcs_stored_to     # ended batches from here on lack theirs
     cdef int crcs_lacking
-    cdef bint is_busy
-    cdef bint is_broken
     cdef bytes lone                 # the open, compressed batch as it was read, while it has no more
     cdef int32_t lone_count         # records than these
-    cdef object decompress
-    cdef object compress
     cdef readonly int64_t repack_bytes
     cdef readonly int64_t delete_horizon_ms
-    cdef readonly int codec
-    cdef readonly bint check_crc
 
     def __cinit__(
         self,
@@ -139,65 +108,7 @@ cdef class BatchPacker:
         self.compress = compress
         self.delete_horizon_ms = delete_horizon_ms
         self.check_crc = check_crc
-        self.chunk = OutputChunk()
-
-    def add(self, BatchTable table not None, Py_ssize_t first, Py_ssize_t last):
-        """Convert the batches [first, last) of a table. Batches that are done wait for `take`.
-
-        Raises CorruptRecordError (position, offset) for a batch that is damaged, and what `decompress`
-        raises: nothing of that batch is converted then, all before it is. RecordTooLargeError: a batch
-        would pass 2 GiB. What `compress` raises leaves the packer unusable.
-        """
-        cdef Py_ssize_t i = first
-        cdef int status = OK
-        if first < 0 or last > table.n or first > last:
-            raise InvalidArgumentError(f"batches [{first}, {last}) of a table of {table.n}")
-        self.enter()
-        try:
-            while i < last:
-                with nogil:
-                    status = self.add_plain(table, &i, last)
-                if status == OK:
-                    break
-                if status != NEEDS_GIL:
-                    self.raise_status_of(status, table, &table.rows[i])
-                self.add_with_codec(table, &table.rows[i])
-                i += 1
-        finally:
-            self.is_busy = False
-
-    def finish(self):
-        """End the open batch. `take` then gives the last of it."""
-        self.enter()
-        try:
-            self.close()
-        finally:
-            self.is_busy = False
-
-    @property
-    def ready_bytes(self):
-        """How much `take` would give: take before it grows beyond what memory should hold."""
-        return self.closed_end()
-
-    def take(self):
-        """The ended batches since the last call, as a read-only memoryview of consecutive v2 batches.
-
-        The view stays valid as long as it lives. Release it before the next call: its memory is then
-        used again, which spares most of the cost of writing to memory.
-        """
-        cdef OutputChunk full = self.chunk
-        cdef int64_t end
-        self.enter()
-        try:
-            end = self.closed_end()
-            self.store_crcs()
-            self.chunk = next_chunk(full, self.spare, end)
-            self.pack.header.position = 0
-            self.crcs_stored_to = 0
-            self.spare = full if full.out.capacity <= SPARE_BYTES else None
-            return PyMemoryView_FromObject(full)
-        finally:
-            self.is_busy = False
+        self.magic = 2
 
     # --- without the GIL ---------------------------------------------------------------------
 
@@ -221,7 +132,7 @@ cdef class BatchPacker:
             if row.magic == 2 and self.is_copied(row):
                 status = self.close_plain()
                 if status == OK:
-                    status = self.copy(bytes + row.position, row.size_bytes)
+                    status = self.copy_whole(bytes + row.position, row.size_bytes)
             elif codec_of(row) != CODEC_NONE or self.codec > CODEC_NONE:
                 return NEEDS_GIL
             elif row.magic == 2:
@@ -258,19 +169,19 @@ cdef class BatchPacker:
         cdef RecordView record
         cdef int8_t magic = 0
         cdef uint8_t attributes = 0
-        cdef bint sets_horizon
+        cdef int64_t horizon_ms
         cdef int status
         span.p = bytes + row.position
         span.end = span.p + row.size_bytes
         status = parse_message(&span, &record, &magic, &attributes)
         if status != OK:
             return status
-        sets_horizon = self.sets_horizon(row, record.value_size < 0)
-        status = self.put_record(row, &record, end, CODEC_NONE, sets_horizon)
+        horizon_ms = self.new_horizon_ms(row, record.value_size < 0)
+        status = self.put_record(row, &record, end, CODEC_NONE, horizon_ms)
         if status == NEEDS_CLOSE:
             status = self.close_plain()
             if status == OK:
-                status = self.put_record(row, &record, end, CODEC_NONE, sets_horizon)
+                status = self.put_record(row, &record, end, CODEC_NONE, horizon_ms)
         if status == OK and self.repack_bytes == 0:
             status = self.close_plain()
         return status
@@ -286,8 +197,8 @@ cdef class BatchPacker:
         status = inspect(&source)
         if status != OK:
             return status
-        if self.repack_bytes == 0 and not self.sets_horizon(row, source.has_null_value):
-            return self.copy(source.raw, row.size_bytes)
+        if self.repack_bytes == 0 and self.new_horizon_ms(row, source.has_null_value) < 0:
+            return self.copy_whole(source.raw, row.size_bytes)
         status = self.put_source(&source)
         if status == NEEDS_CLOSE:
             status = self.close_plain()
@@ -311,10 +222,11 @@ cdef class BatchPacker:
     cdef inline int codec_for(self, const BatchHeader* row) noexcept nogil:
         return codec_of(row) if self.codec < 0 else self.codec
 
-    cdef inline bint sets_horizon(self, const BatchHeader* row, bint has_null_value) noexcept nogil:
-        return self.delete_horizon_ms >= 0 and has_null_value and not (
-            row.magic == 2 and row.attributes & DELETE_HORIZON_BIT
-        )
+    cdef inline int64_t new_horizon_ms(self, const BatchHeader* row, bint has_null_value) noexcept nogil:
+        """The delete horizon that a batch of these records gets; -1: none, or it has one."""
+        if has_null_value and not (row.magic == 2 and row.attributes & DELETE_HORIZON_BIT):
+            return self.delete_horizon_ms
+        return -1
 
     # --- into the open batch -----------------------------------------------------------------
 
@@ -322,16 +234,16 @@ cdef class BatchPacker:
         """Write the records that are left. NEEDS_CLOSE: of a v2 batch none, of a wrapper some are written."""
         cdef const BatchHeader* row = source.row
         cdef int codec = self.codec_for(row)
-        cdef bint sets_horizon = self.sets_horizon(row, source.has_null_value)
+        cdef int64_t horizon_ms = self.new_horizon_ms(row, source.has_null_value)
         cdef RecordView record
         cdef Source ahead = source[0]
         cdef int status
         if row.magic == 2:
-            return self.put_batch(source, codec, sets_horizon)
+            return self.put_batch(source, codec, horizon_ms)
         while source.left:
             status = parse_next(&ahead, &record)
             if status == OK:
-                status = self.put_record(row, &record, source.readable_end, codec, sets_horizon)
+                status = self.put_record(row, &record, source.readable_end, codec, horizon_ms)
             if status != OK:
                 return status
             source.records = ahead.records
@@ -340,16 +252,16 @@ cdef class BatchPacker:
 
     cdef inline int put_record(
         self, const BatchHeader* row, const RecordView* record, const uint8_t* readable_end, int codec,
-        bint sets_horizon,
+        int64_t horizon_ms,
     ) noexcept nogil:
         """Write one record of format v0 or v1."""
-        cdef Pack* pack = &self.pack
+        cdef OpenBatch* pack = &self.pack
         cdef int64_t size = self.chunk.out.size
         cdef int64_t last_offset = pack.header.last_offset
         cdef int64_t max_timestamp = pack.header.max_timestamp
         cdef int status
         if not pack.is_open:
-            status = self.begin(row, record, codec, sets_horizon)
+            status = begin_for(pack, &self.chunk.out, row, record, codec, horizon_ms)
             if status == OK:
                 status = append_record(&self.chunk.out, &pack.header, record, readable_end)
                 if status != OK:
@@ -366,17 +278,17 @@ cdef class BatchPacker:
             return NEEDS_CLOSE
         return status
 
-    cdef int put_batch(self, Source* source, int codec, bint sets_horizon) noexcept nogil:
+    cdef int put_batch(self, Source* source, int codec, int64_t horizon_ms) noexcept nogil:
         """Write all records of a v2 batch into one batch."""
         cdef const BatchHeader* row = source.row
         cdef Output* out = &self.chunk.out
-        cdef Pack before = self.pack
+        cdef OpenBatch before = self.pack
         cdef int64_t size = out.size
         cdef Source ahead = source[0]
         cdef RecordView record
         cdef int status = OK
-        if not before.is_open and not sets_horizon:
-            status = self.begin_whole(source, codec)
+        if not before.is_open and horizon_ms < 0:
+            status = begin_with(&self.pack, out, source, codec)
             ahead.left = 0
         elif before.is_open and not self.joins(
             row, row.base_offset, row.last_offset, row.max_timestamp != -1, codec
@@ -385,7 +297,7 @@ cdef class BatchPacker:
         while status == OK and ahead.left > 0:
             status = parse_next(&ahead, &record)
             if status == OK and not self.pack.is_open:
-                status = self.begin(row, &record, codec, sets_horizon)
+                status = begin_for(&self.pack, out, row, &record, codec, horizon_ms)
             if status == OK:
                 status = append_record(out, &self.pack.header, &record, source.readable_end)
             ahead.left -= 1
@@ -396,52 +308,13 @@ cdef class BatchPacker:
             elif codec == codec_of(row):
                 out.size = size
                 self.pack = before
-                return self.copy(source.raw, row.size_bytes)
+                return self.copy_whole(source.raw, row.size_bytes)
         if status != OK:
             out.size = size
             self.pack = before
             return status
         # Offsets that compaction emptied at the end of the batch stay covered.
         self.pack.header.last_offset = row.last_offset
-        return OK
-
-    cdef int begin_whole(self, Source* source, int codec) noexcept nogil:
-        """Open a batch with the header and the records of a v2 batch. If nothing joins, only the codec changes."""
-        cdef Output* out = &self.chunk.out
-        cdef BatchHeader* header = &self.pack.header
-        cdef int64_t size = source.records.end - source.records.p
-        header[0] = source.row[0]
-        header.attributes = <int16_t>(header.attributes & ~CODEC_MASK)
-        if ensure_room(out, V2_HEADER_SIZE + size) != OK or begin_batch(out, header) != OK:
-            return NO_MEMORY
-        memcpy(out.first + out.size, source.records.p, size)
-        out.size += size
-        header.count = source.row.count
-        header.last_offset = source.row.last_offset
-        self.pack.codec = codec
-        self.pack.has_time = source.row.max_timestamp != -1
-        self.pack.is_open = True
-        return OK
-
-    cdef int begin(self, const BatchHeader* row, const RecordView* first, int codec, bint sets_horizon) noexcept nogil:
-        cdef Pack* pack = &self.pack
-        cdef BatchHeader* header = &pack.header
-        header.attributes = shared_attributes(row)
-        header.base_offset = row.base_offset if row.magic == 2 else first.offset
-        header.base_timestamp = first.timestamp
-        if sets_horizon:
-            header.attributes = <int16_t>(header.attributes | DELETE_HORIZON_BIT)
-            header.base_timestamp = self.delete_horizon_ms
-        header.max_timestamp = row.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else -1
-        header.leader_epoch = row.leader_epoch
-        header.producer_id = row.producer_id
-        header.producer_epoch = row.producer_epoch
-        header.base_sequence = row.base_sequence
-        pack.codec = codec
-        pack.has_time = (row.max_timestamp if row.magic == 2 else first.timestamp) != -1
-        if begin_batch(&self.chunk.out, header) != OK:
-            return NO_MEMORY
-        pack.is_open = True
         return OK
 
     cdef inline void undo_begin(self, int64_t size) noexcept nogil:
@@ -451,30 +324,9 @@ cdef class BatchPacker:
     cdef inline bint joins(
         self, const BatchHeader* row, int64_t first_offset, int64_t last_offset, bint has_time, int codec
     ) noexcept nogil:
-        """May records of this row, at these offsets, go into the open batch? See the head of this file."""
-        cdef const BatchHeader* header = &self.pack.header
-        cdef int16_t shared = shared_attributes(row)
-        if first_offset <= header.last_offset or last_offset < first_offset:
-            return False
-        if <uint64_t>last_offset - <uint64_t>header.base_offset > INT32_MAX:
-            return False
-        if self.repack_bytes == 0:
-            return True         # of the same wrapper
-        if (
-            shared_attributes(header) != shared or self.pack.codec != codec or self.pack.has_time != has_time
-            or header.leader_epoch != row.leader_epoch
-            or header.producer_id != row.producer_id or header.producer_epoch != row.producer_epoch
-        ):
-            return False
-        if shared & TIMESTAMP_TYPE_BIT and header.max_timestamp != row.max_timestamp:
-            return False
-        if shared & DELETE_HORIZON_BIT and header.base_timestamp != row.base_timestamp:
-            return False
-        if header.base_sequence < 0 or row.base_sequence < 0:
-            return header.base_sequence == row.base_sequence and row.producer_id < 0
-        # A sequence number a offset, modulo 2^31 (DefaultRecordBatch.incrementSequence).
-        return first_offset == header.last_offset + 1 and <uint64_t>row.base_sequence == (
-            (<uint64_t>header.base_sequence + <uint64_t>first_offset - <uint64_t>header.base_offset) & INT32_MAX
+        """May records of this row, at these offsets, go into the open batch? Without repacking: of the same wrapper."""
+        return offsets_join(&self.pack, first_offset, last_offset) and (
+            self.repack_bytes == 0 or headers_join(&self.pack, row, first_offset, has_time, codec)
         )
 
     # --- ended batches -----------------------------------------------------------------------
@@ -503,41 +355,41 @@ cdef class BatchPacker:
         self.crcs_stored_to = end
         self.crcs_lacking = 0
 
-    cdef int copy(self, const uint8_t* raw, int64_t size) noexcept nogil:
-        """Take a v2 batch over as it stands, its CRC included. No batch is open."""
+    cdef int copy_whole(self, const uint8_t* raw, int64_t size) noexcept nogil:
+        """Take a v2 batch over as it stands. No batch is open."""
+        cdef int status
         self.store_crcs()
-        if ensure_room(&self.chunk.out, size) != OK:
-            return NO_MEMORY
-        memcpy(self.chunk.out.first + self.chunk.out.size, raw, size)
-        self.chunk.out.size += size
+        status = self.copy(raw, size)
         self.crcs_stored_to = self.chunk.out.size
-        return OK
+        return status
+
+    cdef void settle(self) noexcept nogil:
+        self.store_crcs()
+
+    cdef void leave_chunk(self) noexcept nogil:
+        self.pack.header.position = 0
+        self.crcs_stored_to = 0
 
     # --- with codecs, and the GIL ------------------------------------------------------------
 
     cdef int add_with_codec(self, BatchTable table, const BatchHeader* row) except -1:
         """Convert a row whose CRC add_plain has checked."""
         cdef Source source
-        cdef Window opened
+        cdef Window _opened         # keeps what `source` borrows
         cdef int status
-        source.row = row
-        source.raw = table.window.base + row.position
         if row.magic == 2 and self.is_copied(row):
             self.close()
             with nogil:
-                status = self.copy(source.raw, row.size_bytes)
+                status = self.copy_whole(table.window.base + row.position, row.size_bytes)
             return self.raise_status_of(status, table, row)
-        opened = open_records(
-            table.window, row, table.decompress if self.decompress is None else self.decompress, &source.records
-        )
-        source.readable_end = opened.base + opened.size
+        _opened = self.open_source(table, row, &source)
         with nogil:
             status = inspect(&source)
         self.raise_status_of(status, table, row)
         if row.magic == 2 and codec_of(row) == self.codec_for(row) and self.repack_bytes == 0:
-            if not self.sets_horizon(row, source.has_null_value):
+            if self.new_horizon_ms(row, source.has_null_value) < 0:
                 with nogil:
-                    status = self.copy(source.raw, row.size_bytes)
+                    status = self.copy_whole(source.raw, row.size_bytes)
                 return self.raise_status_of(status, table, row)
         while True:
             with nogil:
@@ -567,22 +419,15 @@ cdef class BatchPacker:
         if lone is not None and self.pack.header.count == self.lone_count:
             out.size = self.pack.header.position
             self.pack.is_open = False
-            if self.copy(<const uint8_t*>lone, len(lone)) != OK:
+            if self.copy_whole(<const uint8_t*>lone, len(lone)) != OK:
                 raise MemoryError
             return 0
         if self.pack.codec != CODEC_NONE:
             self.is_broken = True       # until the codec has answered
-            if self.compress is None:
-                raise InvalidArgumentError(
-                    f"codec {self.pack.codec} and no compressor was given",
-                    offset=self.pack.header.base_offset,
-                    hint="BatchPacker(compress=...)",
-                )
             payload = self.pack.header.position + V2_HEADER_SIZE
-            compressed = Window(self.compress(
-                self.pack.codec,
-                PyBytes_FromStringAndSize(<const char*>out.first + payload, out.size - payload),
-            ))
+            compressed = self.compressed(
+                self.pack.codec, out.first + payload, out.size - payload, self.pack.header.base_offset
+            )
             out.size = payload
             if ensure_room(out, compressed.size) != OK:
                 raise MemoryError
@@ -597,23 +442,3 @@ cdef class BatchPacker:
                 "a batch is larger than its 32-bit size can say", offset=self.pack.header.base_offset
             )
         return 0
-
-    # --- guards ------------------------------------------------------------------------------
-
-    cdef int enter(self) except -1:
-        if self.is_busy:
-            raise InvalidArgumentError("a BatchPacker serves one thread at a time")
-        if self.is_broken:
-            raise InvalidArgumentError("an earlier error while compressing left this BatchPacker with half a batch")
-        self.is_busy = True
-        return 0
-
-    cdef int raise_status_of(self, int status, BatchTable table, const BatchHeader* row) except -1:
-        if status == OK:
-            return 0
-        if status == BAD_SIZE and row.size_bytes >= INT32_MAX // 2:
-            raise RecordTooLargeError(
-                "a record or batch is larger than the 32-bit sizes of v2 can say",
-                file=table.window.name, position=row.position, offset=row.base_offset,
-            )
-        return raise_batch(status, table.window, row)

@@ -3,10 +3,10 @@ from typing import final
 
 from typing_extensions import Buffer
 
-from seglog._kernels.segment_scan import BatchTable
+from seglog._kernels.packer import Packer
 
 @final
-class BatchPacker:
+class BatchPacker(Packer):
     def __new__(
         cls,
         *,
@@ -20,13 +20,4 @@ class BatchPacker:
     @property
     def repack_bytes(self) -> int: ...
     @property
-    def codec(self) -> int: ...
-    @property
     def delete_horizon_ms(self) -> int: ...
-    @property
-    def check_crc(self) -> bool: ...
-    def add(self, table: BatchTable, first: int, last: int) -> None: ...
-    def finish(self) -> None: ...
-    @property
-    def ready_bytes(self) -> int: ...
-    def take(self) -> memoryview: ...

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 from seglog._kernels.batch_survey import cut_plain, tally
 from seglog._kernels.down_convert import MessagePacker
+from seglog._kernels.packer import Packer
 from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.up_convert import BatchPacker
 from seglog.config import LogConfig
@@ -53,7 +54,7 @@ class Profile:
         if self.aborted not in (None, "drop", "keep"):
             raise InvalidArgumentError(f"aborted records are dropped or kept, not {self.aborted!r}")
 
-    def packer(self, config: LogConfig, decompress: Decompress) -> BatchPacker | MessagePacker:
+    def packer(self, config: LogConfig, decompress: Decompress) -> Packer:
         """What converts the batches of a log with this topic configuration."""
         compress = _compressor(config, self.to)
         if self.to < 2:

@@ -1,0 +1,160 @@
+"""The frame of a conversion: batches of a table in, converted ones out, most of it without the GIL.
+
+up_convert.pyx and down_convert.pyx say what becomes of a batch; here is how it is asked for, where the bytes
+go, and what is said of a batch that cannot be converted.
+"""
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_FromObject
+from libc.stdint cimport INT32_MAX, int64_t, uint8_t
+from libc.string cimport memcpy
+
+from seglog.errors import InvalidArgumentError, RecordTooLargeError
+
+from .batch_header cimport BatchHeader
+from .batch_source cimport Source
+from .output cimport SPARE_BYTES, Output, OutputChunk, ensure_room, next_chunk
+from .record_batch cimport open_records, raise_batch
+from .segment_scan cimport BatchTable
+from .status cimport BAD_SIZE, NO_MEMORY, OK
+from .window cimport Window
+
+
+cdef class Packer:
+    """Takes batches of a BatchTable, gives batches of format `magic`. One thread at a time.
+
+    Each direction is a class of its own: BatchPacker up to v2, MessagePacker down to v0 and v1.
+    """
+
+    def __cinit__(self, *_args, **_options):
+        if type(self) is Packer:
+            raise TypeError("a Packer is a BatchPacker or a MessagePacker")
+        self.chunk = OutputChunk()
+
+    def add(self, BatchTable table not None, Py_ssize_t first, Py_ssize_t last):
+        """Convert the batches [first, last) of a table. What is done waits for `take`.
+
+        Raises CorruptRecordError (position, offset) for a batch that is damaged, UnsupportedCompressionTypeError
+        for a codec that the format does not have, and what `decompress` raises: nothing of that batch is converted
+        then, all before it is. RecordTooLargeError: a batch would pass 2 GiB. What `compress` raises may leave half a
+        batch, and the packer then refuses to go on.
+        """
+        cdef Py_ssize_t i = first
+        cdef int status = OK
+        if first < 0 or last > table.n or first > last:
+            raise InvalidArgumentError(f"batches [{first}, {last}) of a table of {table.n}")
+        self.enter()
+        try:
+            while i < last:
+                with nogil:
+                    status = self.add_plain(table, &i, last)
+                if status == OK:
+                    break
+                if status != NEEDS_GIL:
+                    self.raise_status_of(status, table, &table.rows[i])
+                self.add_with_codec(table, &table.rows[i])
+                i += 1
+        finally:
+            self.is_busy = False
+
+    def finish(self):
+        """End the open batch, if there is one. `take` then gives the last of it."""
+        self.enter()
+        try:
+            self.close()
+        finally:
+            self.is_busy = False
+
+    @property
+    def ready_bytes(self):
+        """How much `take` would give: take before it grows beyond what memory should hold."""
+        return self.closed_end()
+
+    def take(self):
+        """The ended batches since the last call, as a read-only memoryview of consecutive batches.
+
+        The view stays valid as long as it lives. Release it before the next call: its memory is then
+        used again, which spares most of the cost of writing to memory.
+        """
+        cdef OutputChunk full = self.chunk
+        self.enter()
+        try:
+            self.settle()
+            self.chunk = next_chunk(full, self.spare, self.closed_end())
+            self.leave_chunk()
+            self.spare = full if full.out.capacity <= SPARE_BYTES else None
+            return PyMemoryView_FromObject(full)
+        finally:
+            self.is_busy = False
+
+    # --- of each direction -------------------------------------------------------------------
+
+    cdef int add_plain(self, BatchTable table, Py_ssize_t* i, Py_ssize_t last) noexcept nogil:
+        i[0] = last
+        return OK
+
+    cdef int add_with_codec(self, BatchTable table, const BatchHeader* row) except -1:
+        return 0
+
+    cdef int close(self) except -1:
+        return 0
+
+    cdef int64_t closed_end(self) noexcept nogil:
+        return self.chunk.out.size
+
+    cdef void settle(self) noexcept nogil:
+        pass
+
+    cdef void leave_chunk(self) noexcept nogil:
+        pass
+
+    # --- of both -----------------------------------------------------------------------------
+
+    cdef int copy(self, const uint8_t* raw, int64_t size) noexcept nogil:
+        """Take a batch over as it stands, its CRC included."""
+        cdef Output* out = &self.chunk.out
+        if ensure_room(out, size) != OK:
+            return NO_MEMORY
+        memcpy(out.first + out.size, raw, size)
+        out.size += size
+        return OK
+
+    cdef Window open_source(self, BatchTable table, const BatchHeader* row, Source* source):
+        """The records of a batch, decompressed. `source` borrows from what is returned."""
+        cdef Window opened
+        source.row = row
+        source.raw = table.window.base + row.position
+        opened = open_records(
+            table.window, row, table.decompress if self.decompress is None else self.decompress, &source.records
+        )
+        source.readable_end = opened.base + opened.size
+        return opened
+
+    cdef Window compressed(self, int codec, const uint8_t* first, int64_t size, int64_t base_offset):
+        """These bytes through a codec, for the batch at `base_offset`."""
+        if self.compress is None:
+            raise InvalidArgumentError(
+                f"codec {codec} and no compressor was given",
+                offset=base_offset,
+                hint=f"{type(self).__name__}(compress=...)",
+            )
+        return Window(self.compress(codec, PyBytes_FromStringAndSize(<const char*>first, size)))
+
+    cdef int enter(self) except -1:
+        if self.is_busy:
+            raise InvalidArgumentError(f"a {type(self).__name__} serves one thread at a time")
+        if self.is_broken:
+            raise InvalidArgumentError(
+                f"an earlier error while compressing left this {type(self).__name__} with half a batch"
+            )
+        self.is_busy = True
+        return 0
+
+    cdef int raise_status_of(self, int status, BatchTable table, const BatchHeader* row) except -1:
+        if status == OK:
+            return 0
+        if status == BAD_SIZE and row.size_bytes >= INT32_MAX // 2:
+            raise RecordTooLargeError(
+                f"a record or batch is larger than the 32-bit sizes of v{self.magic} can say",
+                file=table.window.name, position=row.position, offset=row.base_offset,
+            )
+        return raise_batch(status, table.window, row)
