@@ -1,29 +1,45 @@
-"""docs/config.md shows the fields of config.py. SEGLOG_UPDATE_DOCS=1 writes the table anew."""
+"""docs/config.md shows the fields of the configurations. SEGLOG_UPDATE_DOCS=1 writes its tables anew."""
 import os
 from pathlib import Path
 
+import pytest
+
 from seglog.config import LogConfig, keys
+from seglog.delayed.config import DelayedDeliveryConfig
+from seglog.ledger.config import ManagedLedgerConfig
 
 DOC = Path(__file__).parents[2] / "docs/config.md"
-BEGIN = "<!-- made from engine/seglog/config.py by tests/docs/test_config_doc.py -->\n"
-END = "<!-- end -->\n"
+# The file that the fields stand in, what its table ends with, and defaults that say little as Python has them.
+TABLES = [
+    (LogConfig, "config.py", "end", {}),
+    (ManagedLedgerConfig, "ledger/config.py", "end of managed ledgers", {"brokerEntryMetadataInterceptors": "none"}),
+    (DelayedDeliveryConfig, "delayed/config.py", "end of delayed messages", {}),
+]
 
 
-def table():
+def shown(value):
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def table(config, in_words):
     lines = ["| key | unit | default | limits | what it says | source |", "|---|---|---|---|---|---|"]
-    defaults = dict(LogConfig().items())
+    defaults = {name: shown(value) for name, value in config().items()} | in_words
     lines += [
         f"| `{key.name}` | {key.unit} | {defaults[key.name]} | {key.limits} | {key.meaning} | {key.source} |"
-        for _, key in keys(LogConfig)
+        for _, key in keys(config)
     ]
     return "\n".join(lines) + "\n"
 
 
-def test_the_page_holds_the_table_of_the_code():
+@pytest.mark.parametrize(("config", "file", "end", "in_words"), TABLES, ids=["log", "managed ledger", "delayed"])
+def test_the_page_holds_the_table_of_the_code(config, file, end, in_words):
     page = DOC.read_text()
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    made = before + BEGIN + table() + END + after
+    begin = f"<!-- made from engine/seglog/{file} by tests/docs/test_config_doc.py -->\n"
+    before, found, rest = page.partition(begin)
+    _, found_end, after = rest.partition(f"<!-- {end} -->\n")
+    assert found, f"docs/config.md has no place for the table of {file}"
+    assert found_end
+    made = f"{before}{begin}{table(config, in_words)}{found_end}{after}"
     if os.environ.get("SEGLOG_UPDATE_DOCS"):
         DOC.write_text(made)
     assert page == made, "run the test once with SEGLOG_UPDATE_DOCS=1"

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from seglog.clock import ManualClock
-from seglog.config import keys
-from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.ledger import LOG_NAME, Ledger
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.position import Position
@@ -77,32 +75,6 @@ EXAMPLES = {
     "managed_ledger.md": {"manifest": managed_ledger},
     "cursor.md": {"cursor": cursor},
 }
-
-CONFIG = PAGES.parent / "config.md"
-BEGIN = "<!-- made from engine/seglog/ledger/config.py by tests/docs/test_ledger_docs.py -->\n"
-END = "<!-- end of managed ledgers -->\n"
-
-
-def table():
-    lines = ["| key | unit | default | limits | what it says | source |", "|---|---|---|---|---|---|"]
-    defaults = {name: str(value).lower() for name, value in ManagedLedgerConfig().items()}
-    defaults["brokerEntryMetadataInterceptors"] = "none"
-    lines += [
-        f"| `{key.name}` | {key.unit} | {defaults[key.name]} | {key.limits} | {key.meaning} | {key.source} |"
-        for _, key in keys(ManagedLedgerConfig)
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def test_the_table_of_keys_is_that_of_the_code():
-    page = CONFIG.read_text()
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    made = before + BEGIN + table() + END + after
-    if os.environ.get("SEGLOG_UPDATE_DOCS"):
-        CONFIG.write_text(made)
-    assert page == made, "run the test once with SEGLOG_UPDATE_DOCS=1"
-
 
 @pytest.mark.parametrize("page", EXAMPLES)
 def test_the_examples_of_a_page_are_what_is_written(page):

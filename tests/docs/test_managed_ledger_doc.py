@@ -6,7 +6,7 @@ import pytest
 
 import seglog
 from seglog.config import keys
-from seglog.ledger.config import OTHER_SPELLINGS, ManagedLedgerConfig
+from seglog.ledger.config import ManagedLedgerConfig
 
 PAGE = Path(__file__).parents[2] / "docs/managed_ledger.md"
 EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n(?:```output\n(?P<output>.*?)```\n)?", re.DOTALL)
@@ -32,7 +32,7 @@ def test_whatever_they_can_be_asked_is_on_the_page(name):
 
 
 def test_keys_that_the_page_names_are_keys():
-    known = {key.name for _, key in keys(ManagedLedgerConfig)} | OTHER_SPELLINGS.keys()
+    known = {key.name for _, key in keys(ManagedLedgerConfig)} | ManagedLedgerConfig.other_spellings.keys()
     key = r"[`\"]((?:managedLedger|useBroker|brokerEntry|defaultRet)\w+|message\.ttl|flush\.ms)"
     named = set(re.findall(key, PAGE.read_text()))
     assert len(named) > 4

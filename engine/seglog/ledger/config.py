@@ -2,11 +2,11 @@
 
 docs/config.md is made from the fields below.
 """
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import ClassVar
 
-from seglog.config import GIB, MIB, Key, keys, parsed_settings
+from seglog.config import GIB, MIB, Key, Settings, setting
 from seglog.errors import InvalidConfigError
 
 TIMESTAMP, INDEX = "timestamp", "index"
@@ -38,16 +38,19 @@ class InterceptorsKey(Key):
         return frozenset(_INTERCEPTORS[name] for name in found)
 
 
-def _key(default: Any, name: str, unit: str, meaning: str, source: str, **limits: Any) -> Any:
-    return field(default=default, metadata={"key": Key(name, unit, meaning, source, **limits)})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ManagedLedgerConfig:
+class ManagedLedgerConfig(Settings):
     """How a topic is cut into ledgers, what of it is kept, and what the broker's part of an entry says.
 
     Make one by `ManagedLedgerConfig.of({"managedLedgerMaxEntriesPerLedger": 1000})`, which checks names and limits.
     """
+
+    other_spellings: ClassVar[Mapping[str, str]] = {
+        "ttlDurationDefaultInSeconds": "message.ttl",
+        "messageTTLInSeconds": "message.ttl",
+        "message_ttl": "message.ttl",
+        "flush_ms": "flush.ms",
+    }
 
     interceptors: frozenset[str] = field(
         default=frozenset(),
@@ -57,63 +60,63 @@ class ManagedLedgerConfig:
             "ServiceConfiguration, Pulsar 4.2.4 (PIP-70, PIP-90)",
         )},
     )  # fmt: skip
-    use_broker_timestamps: bool = _key(
+    use_broker_timestamps: bool = setting(
         True, "useBrokerTimestampsForMessageSeek", "boolean",
         "seek and expire by the broker's time where an entry has one; false: by the publish time alone",
         "PIP-70; Pulsar 4.2.4 always does",
     )  # fmt: skip
-    max_entries_per_ledger: int = _key(
+    max_entries_per_ledger: int = setting(
         50_000, "managedLedgerMaxEntriesPerLedger", "entries",
         "a ledger with so many is sealed, and another begun",
         "ServiceConfiguration, Pulsar 4.2.4",
         low=1,
     )  # fmt: skip
-    max_size_per_ledger_mb: int = _key(
+    max_size_per_ledger_mb: int = setting(
         2048, "managedLedgerMaxSizePerLedgerMbytes", "MiB",
         "a ledger whose file has so many is sealed, and another begun; 2 GiB - 1 byte are always the most",
         "ServiceConfiguration, Pulsar 4.2.4",
         low=1,
     )  # fmt: skip
-    min_rollover_minutes: int = _key(
+    min_rollover_minutes: int = setting(
         0, "managedLedgerMinLedgerRolloverTimeMinutes", "min",
         "a ledger that is younger is not sealed for its entries or size",
         "ManagedLedgerConfig, Pulsar 4.2.4; broker.conf says 10",
     )  # fmt: skip
-    max_rollover_minutes: int = _key(
+    max_rollover_minutes: int = setting(
         240, "managedLedgerMaxLedgerRolloverTimeMinutes", "min",
         "a ledger that is older is sealed by the next entry, or by keep_house()",
         "ServiceConfiguration, Pulsar 4.2.4",
         low=1,
     )  # fmt: skip
-    retention_minutes: int = _key(
+    retention_minutes: int = setting(
         0, "defaultRetentionTimeInMinutes", "min",
         "how long a ledger is kept after it was sealed, where every cursor has passed it; -1: for ever",
         "ServiceConfiguration, Pulsar 4.2.4",
         besides=(-1,),
     )  # fmt: skip
-    retention_mb: int = _key(
+    retention_mb: int = setting(
         0, "defaultRetentionSizeInMB", "MiB",
         "so much of what every cursor has passed is kept until its time is over; -1: any amount",
         "ServiceConfiguration, Pulsar 4.2.4",
         besides=(-1,),
     )  # fmt: skip
-    message_ttl_s: int = _key(
+    message_ttl_s: int = setting(
         0, "message.ttl", "s",
         "an entry that is older is acknowledged by expire(); 0: none is ever too old",
         "ttlDurationDefaultInSeconds in ServiceConfiguration, Pulsar 4.2.4",
     )  # fmt: skip
-    max_message_bytes: int = _key(
+    max_message_bytes: int = setting(
         5 * MIB, "maxMessageSize", "bytes",
         "largest entry that is added, before the broker's part",
         "ServiceConfiguration, Pulsar 4.2.4",
         low=1, high=GIB,
     )  # fmt: skip
-    mark_delete_per_s: int = _key(
+    mark_delete_per_s: int = setting(
         1, "managedLedgerDefaultMarkDeleteRateLimit", "1/s",
         "how often a cursor's acknowledgements are written to the disk, at most; 0: each one",
         "ServiceConfiguration, Pulsar 4.2.4",
     )  # fmt: skip
-    flush_ms: int = _key(
+    flush_ms: int = setting(
         1000, "flush.ms", "ms",
         'with fsync="interval": how long what was added may be without a sync',
         "flush.ms of Kafka; the default is ours",
@@ -131,22 +134,3 @@ class ManagedLedgerConfig:
     @property
     def max_rollover_ms(self) -> int:
         return self.max_rollover_minutes * 60_000
-
-    @classmethod
-    def of(cls, settings: Mapping[str, object]) -> Self:
-        """The configuration of `settings`, Pulsar's names with values as they are or as text. Raises InvalidConfigError
-        for an unknown key, one given twice, or a value outside its limits."""
-        return cls(**parsed_settings(keys(cls), settings, lambda name: OTHER_SPELLINGS.get(name, name)))
-
-    def items(self) -> Iterator[tuple[str, object]]:
-        """Key and value of every setting."""
-        for attribute, key in keys(type(self)):
-            yield key.name, getattr(self, attribute)
-
-
-OTHER_SPELLINGS = {
-    "ttlDurationDefaultInSeconds": "message.ttl",
-    "messageTTLInSeconds": "message.ttl",
-    "message_ttl": "message.ttl",
-    "flush_ms": "flush.ms",
-}
