@@ -73,8 +73,8 @@ def files_of(log_dir):
     return {str(path.relative_to(log_dir)): path.read_bytes() for path in log_dir.rglob("*") if path.is_file()}
 
 
-def broker(log_dir, *, dies):
-    """A broker comes, recovers what it does not trust, writes, and stops cleanly or dies."""
+def broker(log_dir, *, dies, loads=PARTITIONS):
+    """A broker comes, recovers what it does not trust, writes, and stops cleanly or dies, perhaps while it loads."""
     marker, starts = log_dir / names.CLEAN_SHUTDOWN, log_dir / names.LOG_START_OFFSET_CHECKPOINT
     files = files_of(log_dir)
     if marker.exists():
@@ -82,8 +82,10 @@ def broker(log_dir, *, dies):
         marker.unlink()
     starts.touch()
     sizes = {}
-    for number, path in enumerate(partitions(log_dir)):
+    for number, path in enumerate(partitions(log_dir)[:loads]):
         path.mkdir(exist_ok=True)
+        for deleted in path.glob("*.deleted"):      # LogLoader
+            deleted.unlink()
         with (path / "data").open("ab") as file:
             file.write(b"a broker's record")
             sizes["orders", number] = file.tell()
@@ -124,12 +126,17 @@ def run(chooser, log_dir, fs, steps, look=lambda: None, between=None):
             log.die()
 
 
-@pytest.fixture(params=["new", "of a broker that stopped", "of a broker that died"])
+LOG_START = b"0\n1\nother 0 5\n"
+
+
+@pytest.fixture(params=["new", "of a broker that stopped", "of a broker that died", "of a broker with a log start"])
 def log_dir(request, tmp_path):
     log_dir = tmp_path / "disk"
     log_dir.mkdir()
     if request.param != "new":
         broker(log_dir, dies=request.param.endswith("died"))
+    if request.param.endswith("log start"):
+        (log_dir / names.LOG_START_OFFSET_CHECKPOINT).write_bytes(LOG_START)
     return log_dir
 
 
@@ -162,10 +169,6 @@ def test_after_any_crash_recovering_each_partition_brings_the_mark_back(log_dir)
         with state.materialise() as disk:
             for path in partitions(disk):
                 PlainLog(FS, path).close()
-            # All at once where a log start checkpoint of a broker's had to be kept.
-            logs = [PlainLog(FS, path) for path in partitions(disk)]
-            for log in logs:
-                log.close()
             assert (disk / names.CLEAN_SHUTDOWN).exists(), state.story()
             assert all(whole(files_of(disk), number) for number in range(PARTITIONS)), state.story()
 
@@ -205,14 +208,17 @@ def test_brokers_and_we_may_take_turns_and_die_at_any_time(tmp_path, lines):
     for seed in range(PROGRAMS):
         chooser, log_dir = random.Random(seed), made(tmp_path / str(seed))
         if lines:
-            (log_dir / names.LOG_START_OFFSET_CHECKPOINT).write_bytes(b"0\n1\nother 0 5\n")
+            (log_dir / names.LOG_START_OFFSET_CHECKPOINT).write_bytes(LOG_START)
 
         def look(log_dir=log_dir):
             if (log_dir / names.CLEAN_SHUTDOWN).exists():
                 assert all(whole(files_of(log_dir), number) for number in range(PARTITIONS))
 
         def between(log_dir=log_dir, chooser=chooser):
-            broker(log_dir, dies=chooser.random() < 0.6)
+            if chooser.random() < 0.6:
+                broker(log_dir, dies=True, loads=chooser.randint(0, PARTITIONS))
+            else:
+                broker(log_dir, dies=False)
             look(log_dir)
 
         run(chooser, log_dir, FS, 40, look, between)

@@ -18,7 +18,7 @@ from seglog.format import names
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
 from seglog.log.checkpoints import format_offset_checkpoint, read_offset_checkpoint
-from seglog.log.clean_marks import PARTITION_MARK, TAKEN_MARK, PartitionMark, PartitionState, TakenMark
+from seglog.log.clean_marks import CLEAN_MARK, PARTITION_MARK, TAKEN_MARK, PartitionMark, PartitionState, TakenMark
 from seglog.log.partition_hold import PartitionHold
 
 FS = OsFileSystem()
@@ -54,10 +54,16 @@ def crash(*holds):
         held.close(clean=False)
 
 
-def broker_dies(log_dir):
-    """A broker starts over the log dir, and is killed: its mark is away, its checkpoint files are there."""
+def broker_dies(log_dir, loaded=range(3)):
+    """A broker starts over the log dir, and is killed: its mark is away, its checkpoint files are there.
+
+    Of the partitions that it loaded it removed what is named as deleted (LogLoader).
+    """
     (log_dir / names.CLEAN_SHUTDOWN).unlink(missing_ok=True)
     (log_dir / names.LOG_START_OFFSET_CHECKPOINT).touch()
+    for number in loaded:
+        for path in (log_dir / f"orders-{number}").glob("*.deleted"):
+            path.unlink()
 
 
 def is_clean(log_dir, number):
@@ -239,16 +245,50 @@ def test_a_broker_that_stopped_cleanly_after_us_is_believed(log_dir):
     assert mark(log_dir) == b""
 
 
+LOG_START = b"0\n1\nother 7 12\n"
+
+
 def test_a_log_start_checkpoint_with_lines_is_kept_and_costs_the_memory_of_a_crash(log_dir):
-    lines = b"0\n1\nother 7 12\n"
-    (log_dir / names.LOG_START_OFFSET_CHECKPOINT).write_bytes(lines)
+    (log_dir / names.LOG_START_OFFSET_CHECKPOINT).write_bytes(LOG_START)
     dead, other = write(log_dir, 0), hold(log_dir, 1)
     assert is_clean(log_dir, 2)
     crash(dead)
     assert is_clean(log_dir, 2)     # `other` was there all the time: no broker was
     other.close(clean=True)
     assert not is_clean(log_dir, 2)
-    assert (log_dir / names.LOG_START_OFFSET_CHECKPOINT).read_bytes() == lines
+    assert (log_dir / names.LOG_START_OFFSET_CHECKPOINT).read_bytes() == LOG_START
+
+
+def test_partitions_that_are_recovered_one_after_the_other_stay_clean_also_above_a_log_start(log_dir):
+    (log_dir / names.LOG_START_OFFSET_CHECKPOINT).write_bytes(LOG_START)
+    crash(write(log_dir, 0))
+    for number in range(3):
+        assert mark(log_dir) is None
+        recovered = hold(log_dir, number)
+        assert not recovered.clean
+        recovered.close(clean=True)
+        assert [is_clean(log_dir, n) for n in range(3)] == [n <= number for n in range(3)]
+    assert mark(log_dir) == b""
+    assert (log_dir / names.LOG_START_OFFSET_CHECKPOINT).read_bytes() == LOG_START
+
+
+@pytest.mark.parametrize("start", [b"", LOG_START], ids=["no log start", "a log start"])
+def test_a_broker_voids_what_we_recovered_partition_by_partition(log_dir, start):
+    broker_dies(log_dir)
+    (log_dir / names.LOG_START_OFFSET_CHECKPOINT).write_bytes(start)
+    for number in range(2):
+        hold(log_dir, number).close(clean=True)
+    broker_dies(log_dir, loaded=[1])
+    assert [is_clean(log_dir, number) for number in range(3)] == [True, False, False]
+
+
+def test_the_dirty_mark_speaks_before_the_clean_one(log_dir):
+    broker_dies(log_dir)
+    hold(log_dir, 0).close(clean=True)
+    assert is_clean(log_dir, 0)
+    crash(write(log_dir, 0))
+    assert (log_dir / "orders-0" / CLEAN_MARK).exists()
+    assert not is_clean(log_dir, 0)
 
 
 # --- damaged files of ours -----------------------------------------------------------------------
@@ -261,6 +301,13 @@ def test_an_unreadable_file_of_ours_makes_unclean_what_it_spoke_for(log_dir, dam
     assert [is_clean(log_dir, number) for number in range(3)] == [False, False, True]
     (log_dir / TAKEN_MARK).write_bytes(damage)
     assert [is_clean(log_dir, number) for number in range(3)] == [False] * 3
+
+
+def test_an_unreadable_clean_mark_is_none(log_dir):
+    broker_dies(log_dir)
+    hold(log_dir, 0).close(clean=True)
+    (log_dir / "orders-0" / CLEAN_MARK).write_bytes(b"{}")
+    assert not is_clean(log_dir, 0)
 
 
 @pytest.mark.parametrize(

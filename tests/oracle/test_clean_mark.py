@@ -6,11 +6,14 @@ import sys
 
 import pytest
 
+import seglog
 from seglog.format import names
 from seglog.fs.files import OsFileSystem
+from seglog.log.clean_marks import CLEAN_MARK, PARTITION_MARK
 from seglog.log.partition_hold import PartitionHold
 from support.conversion import copied, source_of
 from support.golden import golden_cases
+from support.kafka_oracle import VERSIONS
 
 pytestmark = pytest.mark.oracle
 
@@ -21,6 +24,7 @@ TORN = b"half of a batch"
 WRITER = """
 import sys
 from seglog.fs.files import OsFileSystem
+from seglog.log.clean_marks import CLEAN_MARK, PARTITION_MARK
 from seglog.log.partition_hold import PartitionHold
 fs = OsFileSystem()
 hold = PartitionHold(fs, sys.argv[1])
@@ -61,3 +65,18 @@ def test_one_writer_killed_and_another_closed_cleanly_kafka_recovers(kafka_oracl
         assert [(row["offset"], row.get("value")) for row in boot.records[directory.name]] == expected
     assert not boot.partitions[dirs[KILLED].name]["log_bytes_unchanged"]        # the tail was cut
     assert boot.partitions[dirs[CLOSED].name]["log_bytes_unchanged"]
+
+
+@pytest.mark.parametrize("version", ["2.8.2", *VERSIONS])
+def test_who_loads_a_partition_removes_our_clean_mark_and_leaves_the_dirty_one(kafka_oracle, tmp_path, version):
+    partition = tmp_path / "data/orders-0"
+    for number in range(2):     # nobody ever said that they are clean
+        (tmp_path / f"data/orders-{number}").mkdir(parents=True)
+    with seglog.open(partition) as log:
+        log.append(b"x")
+    assert (partition / CLEAN_MARK).exists()
+    (partition / PARTITION_MARK).write_bytes(b"of another period, perhaps")
+    kafka_oracle(version).open_and_close(partition, tmp_path / "left")
+    assert not (tmp_path / "left" / CLEAN_MARK).exists()
+    assert (tmp_path / "left" / PARTITION_MARK).exists()
+    assert (tmp_path / "left" / names.file_name(0, names.LOG_SUFFIX)).stat().st_size

@@ -14,7 +14,7 @@ from seglog.errors import (
 )
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
-from seglog.log.clean_marks import PARTITION_MARK, TAKEN_MARK
+from seglog.log.clean_marks import CLEAN_MARK, PARTITION_MARK, TAKEN_MARK
 from seglog.spark import convert_topics, finalize_topics, rollback_topics
 from seglog.upkeep.directory_conversion import Options, convert
 from seglog.upkeep.log_dir_conversion import convert_log_dir
@@ -23,6 +23,7 @@ from seglog.upkeep.verify import verify
 from support.conversion import UnsyncedFs, tree
 from support.spark_double import SparkDouble
 
+MARKS = (CLEAN_MARK, PARTITION_MARK, TAKEN_MARK)
 EVERY_STATE = bool(os.environ.get("SEGLOG_TORTURE"))
 
 
@@ -46,7 +47,7 @@ def content(log_dir):
         if path.name == PROOF_FILE:
             proof = Proof.read(path)
             found[str(path.relative_to(log_dir))] = (proof.segments, proof.left_out, proof.to)
-        elif path.is_file() and not path.name.endswith(".lock") and path.name not in (PARTITION_MARK, TAKEN_MARK):
+        elif path.is_file() and not path.name.endswith(".lock") and path.name not in MARKS:
             data = path.read_bytes()
             # In a checkpoint of a log dir the lines stand as the partitions came.
             found[str(path.relative_to(log_dir))] = data if path.parent != log_dir else sorted(data.splitlines())

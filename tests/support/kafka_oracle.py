@@ -157,6 +157,10 @@ class KafkaOracle:
             arguments += [str(directory), str(file)]
         return self._by_section(self._java("Program", *arguments), {str(d): d for d in programs})
 
+    def open_and_close(self, directory: Path, copy: Path) -> None:
+        """Let `copy` be what the real log makes of a directory when it is opened after a clean stop, and closed."""
+        self._java("Pairs", "retain", str(directory), "0", "retention.ms=-1", f"out={copy}")
+
     def describe(self, dirs: Iterable[Path], config: Mapping[str, object] | None = None) -> None:
         """Write expected.jsonl, batches.jsonl, index.json and lookups.json beside each directory."""
         self._java("Oracle", "describe", *map(str, dirs), config=config)

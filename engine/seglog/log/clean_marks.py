@@ -1,8 +1,8 @@
-"""Two small files of ours that say who is clean while Kafka's clean mark is away. docs/formats/clean_marks.md.
+"""Small files of ours that say who is clean while Kafka's clean mark is away. docs/formats/clean_marks.md.
 
 `.seglog.cleanshutdown` in the log dir: that the mark is away by our doing, and whether it stood before. The time
-until it is put back is a period, with a number of its own. `.seglog.mark` in a partition directory: what became of
-this partition in that period; a mark of any other period says nothing.
+until it is put back is a period, with a number of its own. In a partition directory `.seglog.mark`: that it was
+written to in that period, and `.seglog.mark.deleted`: that it was closed; a mark of any other period says nothing.
 
 Formatting and parsing only; log.log_dir_state decides.
 """
@@ -19,6 +19,7 @@ from seglog.fs.mapping import read_file
 VERSION = 1
 TAKEN_MARK = ".seglog.cleanshutdown"
 PARTITION_MARK = ".seglog.mark"
+CLEAN_MARK = ".seglog.mark.deleted"      # a broker that loads the partition removes it
 
 
 class PartitionState(enum.Enum):

@@ -2,7 +2,7 @@
 
 Kafka's LogLoader (3.x), its first three passes, and the orphans of the fourth:
 
-    .deleted                    goes
+    .deleted                    goes; our clean mark, which is named so for brokers, stays
     .cleaned                    goes: its content stands elsewhere yet
     .swap                       whole, and takes the place of what it was made from: segments with a base offset from
                                 the smallest .log.swap up to the end of the largest go, then the .swap ending goes.
@@ -23,10 +23,11 @@ from seglog.format import names
 from seglog.fs.aside import SCRATCH_SUFFIX
 from seglog.fs.files import FileSystem
 from seglog.fs.refusals import refusals
+from seglog.log.clean_marks import CLEAN_MARK
 from seglog.segment.segment import Segment
 
-# KafkaMetadataLog sees to these itself (LogLoader.SNAPSHOT_DELETE_SUFFIX).
-_METADATA_SNAPSHOT = ".checkpoint.deleted"
+# KafkaMetadataLog sees to its snapshots itself (LogLoader.SNAPSHOT_DELETE_SUFFIX); log.log_dir_state to the mark.
+_KEPT = (".checkpoint.deleted", CLEAN_MARK)
 # What write_atomically may have left, besides segment files.
 _SCRATCH_NAMES = (names.LEADER_EPOCH_CHECKPOINT + SCRATCH_SUFFIX, names.PARTITION_METADATA + SCRATCH_SUFFIX)
 
@@ -87,7 +88,7 @@ class Leftovers:
 def survey(directory: Path) -> Leftovers:
     """Look at a partition directory. Raises NotALogError where it is none, StorageError where it cannot be listed."""
     found = _list(directory)
-    removed = [name for name in found if name.endswith(names.DELETED_SUFFIX) and not name.endswith(_METADATA_SNAPSHOT)]
+    removed = [name for name in found if name.endswith(names.DELETED_SUFFIX) and not name.endswith(_KEPT)]
     removed += [name for name in found if name in _SCRATCH_NAMES]
     plain: dict[str, names.SegmentFile] = {}
     cleaned: list[tuple[str, names.SegmentFile]] = []

@@ -2,16 +2,19 @@
 
 Kafka's mark (`.kafka_cleanshutdown`) speaks for every partition of the log dir: a broker that finds it trusts
 all logs and indexes. So it must be away, durably, before the first byte of any partition changes, and may come
-back only when every partition is known to be clean. Who is clean while it is away stands in two files of ours
+back only when every partition is known to be clean. Who is clean while it is away stands in files of ours
 (log.clean_marks); docs/formats/clean_marks.md has the table of the cases.
 
     mark is there                                         every partition is clean
     away, and no file of ours says why                    a broker died: none is
-    away by us, the partition has a mark of this period   it says: dirty, or clean
-    away by us, the partition has none                    clean if Kafka's mark stood before, else not
+    away by us, the partition has a dirty mark of it      it is not
+    away by us, it stood before                           clean
+    away by us, it did not stand                          clean if the partition has a clean mark of this period
 
 Has a broker been here between two runs of ours? It takes its mark away at start, which shows nothing where we did
-before. But it makes a `log-start-offset-checkpoint` that is missing, under its lock and before it loads a log
+before. Where its mark did not stand, the partition itself tells: a broker that loads it removes the clean mark,
+which is named as a file that Kafka deleted. Where it stood, a partition without a mark is clean, and the log dir has
+to tell: a broker makes a `log-start-offset-checkpoint` that is missing, under its lock and before it loads a log
 (CheckpointFile's constructor, from LogManager's). So we leave none where it would hold no line: if it is there
 when we come to a log dir that nobody holds, what our files say is void.
 """
@@ -30,7 +33,7 @@ from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import refusals
 from seglog.log.checkpoints import TopicPartition, merge_offset, offsets_or_none
-from seglog.log.clean_marks import PARTITION_MARK, TAKEN_MARK, PartitionMark, PartitionState, TakenMark
+from seglog.log.clean_marks import CLEAN_MARK, PARTITION_MARK, TAKEN_MARK, PartitionMark, PartitionState, TakenMark
 
 _LOG = logging.getLogger(__name__)
 
@@ -117,7 +120,7 @@ class LogDirState:
             taken = None if content is not None else self._taken_mark()
             if taken is None:
                 taken = self._begin_period(stood=content is not None, content=content or b"")
-            self._set_partition_mark(directory, PartitionMark(taken.period, state))
+            self._set_mark(directory / PARTITION_MARK, PartitionMark(taken.period, state))
             if content is not None:
                 self._fs.unlink(self.path / names.CLEAN_SHUTDOWN)
             # Also where it was gone: who took it may have been killed before this call.
@@ -135,14 +138,14 @@ class LogDirState:
             taken = self._taken_mark()
             if all(self._is_clean(other, taken) for other in self._loaded_at_start() if other != directory):
                 self._put_kafkas_mark_back(taken.content if taken else b"")
-                self._remove_partition_mark(directory)
-                return
-            if taken is None:
-                taken = self._begin_period(stood=False)
-            if taken.stood:
-                self._remove_partition_mark(directory)
+                self._remove_mark(directory / CLEAN_MARK)
             else:
-                self._set_partition_mark(directory, PartitionMark(taken.period, PartitionState.CLEAN))
+                if taken is None:
+                    taken = self._begin_period(stood=False)
+                if not taken.stood:
+                    self._set_mark(directory / CLEAN_MARK, PartitionMark(taken.period, PartitionState.CLEAN))
+            # Last: as long as it is there, it speaks.
+            self._remove_mark(directory / PARTITION_MARK)
 
     def partitions(self) -> list[TopicPartition]:
         """(topic, partition) of what stands here, in order; not what is marked as deleted, future or stray."""
@@ -168,20 +171,25 @@ class LogDirState:
 
     def _is_clean(self, directory: Path, taken: TakenMark | None) -> bool:
         """Whether a partition is clean while Kafka's mark is away."""
-        if taken is None:
+        if taken is None or self._is_marked(directory / PARTITION_MARK, taken, unreadable=True):
             return False
+        return taken.stood or self._is_marked(directory / CLEAN_MARK, taken, unreadable=False)
+
+    def _is_marked(self, path: Path, taken: TakenMark, *, unreadable: bool) -> bool:
+        """Whether there is a mark of this period; `unreadable` where nobody can tell."""
         try:
-            mark = PartitionMark.read(directory / PARTITION_MARK)
+            return PartitionMark.read(path).period == taken.period
         except FileNotFoundError:
-            return taken.stood
+            return False
         except CorruptCheckpointError as error:
             _LOG.warning("%s: the partition is taken for unclean", error)
-            return False
-        return mark.state is PartitionState.CLEAN if mark.period == taken.period else taken.stood
+            return unreadable
 
     def _begin_period(self, *, stood: bool, content: bytes = b"") -> TakenMark:
         taken = TakenMark.new(stood=stood, content=content)
         write_atomically(self._fs, self.path / TAKEN_MARK, taken.to_bytes())
+        if not stood:
+            return taken
         path = self.path / names.LOG_START_OFFSET_CHECKPOINT
         if path.exists() and offsets_or_none(path) == {}:
             self._fs.unlink(path)
@@ -195,20 +203,21 @@ class LogDirState:
             self._fs.unlink(self.path / TAKEN_MARK)
 
     def _forget_what_a_broker_outdated(self) -> None:
-        if not (self.path / TAKEN_MARK).exists() or not (self.path / names.LOG_START_OFFSET_CHECKPOINT).exists():
+        taken = self._taken_mark()
+        if taken is None or not taken.stood or not (self.path / names.LOG_START_OFFSET_CHECKPOINT).exists():
             return
         if self._kafkas_mark() is None:
             _LOG.warning("%s: a broker may have been here since, and it did not stop cleanly", self.path)
         self._fs.unlink(self.path / TAKEN_MARK)
         self._fs.sync_directory(self.path)
 
-    def _set_partition_mark(self, directory: Path, mark: PartitionMark) -> None:
-        write_atomically(self._fs, directory / PARTITION_MARK, mark.to_bytes())
+    def _set_mark(self, path: Path, mark: PartitionMark) -> None:
+        write_atomically(self._fs, path, mark.to_bytes())
 
-    def _remove_partition_mark(self, directory: Path) -> None:
-        if (directory / PARTITION_MARK).exists():
-            self._fs.unlink(directory / PARTITION_MARK)
-            self._fs.sync_directory(directory)
+    def _remove_mark(self, path: Path) -> None:
+        if path.exists():
+            self._fs.unlink(path)
+            self._fs.sync_directory(path.parent)
 
     def _loaded_at_start(self) -> Iterator[Path]:
         """The directories that a broker with the clean mark would load unchecked (LogManager.loadLogs).
