@@ -6,8 +6,9 @@
         timestamp     an int, a buffer of int64, or an Arrow array of timestamp[ms] or int64
         headers       an Arrow array: list or map of struct<key, value>
 
-Offsets of buffers are int32 or int64, one more than rows; a validity bitmap is Arrow's. Arrow arrays of byte strings
-are binary, large_binary, string or large_string. The field `offset` is passed by: a log numbers records itself.
+Offsets of buffers are int32 or int64, one more than rows; a validity bitmap is Arrow's, in bytes. Arrow arrays of byte
+strings are binary, large_binary, string or large_string. Of Arrow's type null, any column has a null in each row. The
+field `offset` is passed by: a log numbers records itself.
 
 The interface tells no sizes of buffers: an Arrow producer is trusted with them, as by every consumer. Offsets are
 not: neither its nor anybody's.
@@ -100,6 +101,8 @@ cdef int take_header_lists(str name, HeaderSource* out, const ArrowSchema* schem
     cdef const ArrowSchema* item
     cdef const ArrowArray* items
     cdef bytes format_ = schema.format
+    if format_ == b"n":
+        return 0
     if format_ not in (b"+l", b"+L", b"+m"):
         raise TypeError(f"the column {name} is a list or map of struct<key, value>, not {format_.decode()}")
     check_array(name, schema, array, 2, 1, first, rows)
@@ -166,6 +169,7 @@ cdef class ColumnSource:
         cdef const ArrowArray* array = array_in(capsules)
         cdef bytes format_ = schema.format
         cdef int64_t i
+        cdef set seen = set()
         if format_ != b"+s":
             raise TypeError(f"an Arrow array of columns is a struct, as a RecordBatch gives, not {format_.decode()}")
         check_array("of all", schema, array, 1, array.n_children, 0, array.length)
@@ -173,6 +177,9 @@ cdef class ColumnSource:
             raise InvalidArgumentError("a struct of columns with rows that are null")
         for i in range(array.n_children):
             name = name_of(schema.children[i])
+            if name in seen:
+                raise InvalidArgumentError(f"two columns {name!r}")
+            seen.add(name)
             if name in _NAMES:
                 self._take_child(name, schema.children[i], array.children[i], array.offset, array.length)
             elif name != "offset":
@@ -203,6 +210,9 @@ cdef class ColumnSource:
             take_header_lists(name, &self.headers, schema, array, first, rows)
         elif name == "timestamp":
             format_ = schema.format
+            if format_ == b"n":
+                self._timestamp = -1
+                return self._agree(name, rows)
             if format_ != b"l" and not format_.startswith(b"tsm:"):
                 raise TypeError(f"the column timestamp is timestamp[ms] or int64, not {format_.decode()}")
             check_array(name, schema, array, 2, 0, first, rows)
@@ -231,6 +241,8 @@ cdef class ColumnSource:
         out.data_bytes = data.len
         if len(column) == 3 and column[2] is not None:
             validity = self._borrow(f"{name} validity", column[2])
+            if validity.itemsize != 1 or (validity.format != NULL and validity.format[0] == b"?"):
+                raise refused(name, "a validity bitmap is bytes, a bit for each row")
             if validity.len < (rows + 7) // 8:
                 raise refused(name, f"a validity bitmap of {validity.len} bytes for {rows} rows")
             out.validity = <const uint8_t*>validity.buf
@@ -238,7 +250,7 @@ cdef class ColumnSource:
 
     cdef int _take_timestamps(self, object column) except -1:
         cdef const Py_buffer* values
-        if isinstance(column, int):
+        if isinstance(column, int) and not isinstance(column, bool):
             self._timestamp = column
             return 0
         values = self._borrow("timestamp", column)
@@ -260,6 +272,8 @@ cdef class ColumnSource:
             view = memoryview(data)
         except TypeError:
             raise TypeError(f"the column {what} is a buffer, not {type(data).__name__}") from None
+        except (ValueError, BufferError) as error:      # numpy's datetime64; what cannot be lent now
+            raise TypeError(f"the column {what} gives no buffer: {error}") from None
         if view.ndim != 1 or not view.c_contiguous:
             raise refused(what, "not one contiguous run")
         self._owners.append(view)

@@ -215,16 +215,37 @@ def test_timestamps_that_no_record_can_have_are_refused(magic):
             build_batch([(b"k", b"v", (), timestamp)], magic=magic)
         with pytest.raises(InvalidArgumentError, match="the timestamp"):
             build_batch([(b"k", b"v")], magic=magic, timestamp=timestamp)
-    with pytest.raises(TypeError, match="the timestamp"):
+    with pytest.raises(InvalidArgumentError, match="the timestamp"):
         build_batch([(b"k", b"v", (), "now")], magic=magic)
     assert read(build_batch([(b"k", b"v")], magic=magic, timestamp=-1))[0].max_timestamp == -1
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
 @pytest.mark.parametrize("record", [b"kv", (b"k",), ("k", b"v"), (b"k", 5), None])
-def test_what_is_no_record_is_a_type_error(magic, record):
-    with pytest.raises(TypeError, match="record 1"):
+def test_what_is_no_record_is_refused(magic, record):
+    with pytest.raises(InvalidArgumentError, match="record 1") as refused:
         build_batch([(b"k", b"v"), record], magic=magic)
+    assert "a record is" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("producer_id", 2**63), ("producer_id", "7"), ("producer_epoch", 2**15), ("base_sequence", 2**31),
+        ("leader_epoch", 2**31), ("leader_epoch", None), ("base_offset", "0"), ("level", "fast"),
+        ("delete_horizon_ms", "never"),
+    ],
+)  # fmt: skip
+def test_fields_that_a_header_cannot_hold_are_refused(field, value):
+    options = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "codec": "gzip"} | {field: value}
+    with pytest.raises(InvalidArgumentError):
+        build_batch([(b"k", b"v")], **options)
+
+
+def test_a_codec_that_is_none_is_refused():
+    for codec in (None, "LZ4", 5, 1.0):
+        with pytest.raises(UnsupportedCompressionTypeError):
+            build_batch([(b"k", b"v")], codec=codec)
 
 
 @pytest.mark.parametrize(

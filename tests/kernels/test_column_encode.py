@@ -187,6 +187,14 @@ def test_numbers_are_of_any_library_that_gives_buffers():
         assert made == expected([(None, b"a", (), NOW), (None, b"bc", (), NOW + 1)])
 
 
+def test_columns_of_nulls_may_have_a_type_that_says_no_more():
+    nulls = pa.nulls(2)
+    made = one_batch({"key": nulls, "value": pa.array([b"a", b"b"]), "timestamp": nulls, "headers": nulls})
+    assert made == expected([(None, b"a", (), -1), (None, b"b", (), -1)])
+    with pytest.raises(InvalidArgumentError, match="2 rows beside columns of 1"):
+        encoded({"value": pa.array([b"a"]), "timestamp": nulls})
+
+
 def test_offsets_of_a_log_are_passed_by():
     batch = pa.record_batch({"offset": pa.array([7, 9]), "value": pa.array([b"a", b"b"], pa.binary())})
     assert one_batch(batch) == expected([(None, b"a"), (None, b"b")])
@@ -278,6 +286,9 @@ def test_a_field_beyond_two_gib_is_refused():
         ({"key": (array.array("i", [0, 1]), b"a"), "timestamp": array.array("q", [1, 2])}, "timestamp: 2 rows beside"),
         ({"value": (array.array("i"), b"")}, "there is none"),
         ({"value": (array.array("i", [0, 1] * 5), b"a", b"\xff")}, "a validity bitmap of 1 bytes for 9 rows"),
+        ({"value": (array.array("i", [0, 1, 1]), b"a", np.array([True, True]))}, "a validity bitmap is bytes"),
+        ({"value": (array.array("i", [0, 1]), b"a", array.array("i", [1]))}, "a validity bitmap is bytes"),
+        (pa.RecordBatch.from_arrays([pa.array([b"a"])] * 2, ["value", "value"]), "two columns 'value'"),
         ({"value": (array.array("i", [0]), b"")}, "no records"),
         ({}, "without a key or a value"),
         ({"timestamp": 5}, "without a key or a value"),
@@ -315,6 +326,8 @@ def test_columns_that_do_not_fit_are_refused_by_name(columns, words):
         ({"value": (np.array([0, 1], "u4"), b"a")}, "int32 or int64"),
         ({"value": (np.array([0, 1], ">i4"), b"a")}, "int32 or int64"),
         ({"value": (array.array("i", [0, 1]), b"a"), "timestamp": array.array("i", [1])}, "is int64"),
+        ({"value": (array.array("i", [0, 1]), b"a"), "timestamp": True}, "timestamp is a buffer, not bool"),
+        ({"value": (array.array("i", [0, 1]), b"a"), "timestamp": np.array([1], "M8[ms]")}, "gives no buffer"),
         ({"value": (array.array("i", [0, 1]), b"a"), "headers": [[]]}, "the column headers is an Arrow array"),
         (pa.record_batch({"value": pa.array([1])}), "binary or string, .* not l"),
         (pa.record_batch({"value": pa.array([b"a"], pa.binary_view())}), "binary or string, .* not vz"),

@@ -376,6 +376,8 @@ def test_deleting_below_the_start_changes_nothing(five):
 def test_offsets_outside_of_the_log_are_refused_with_the_valid_range(five):
     with pytest.raises(OffsetOutOfRangeError, match=r"\[0, 5\]"):
         five.delete_records(6)
+    with pytest.raises(OffsetOutOfRangeError, match=r"\[0, 5\]"):
+        five.delete_records(-1)     # Kafka's protocol calls the high watermark so
     five.delete_records(3)
     with pytest.raises(OffsetOutOfRangeError, match="3"):
         five.truncate_to(2)

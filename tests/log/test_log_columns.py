@@ -52,11 +52,15 @@ def batch(**kinds):
         batch(binary=pa.dictionary(pa.int32(), pa.string())),
         batch(time=pa.timestamp("us", "UTC")),
         table(time=pa.timestamp("ns")),
+        pa.table({
+            "key": table()["key"], "value": table()["value"], "timestamp": table()["timestamp"],
+            "headers": pa.nulls(3),
+        }),
         batch(time=pa.int64()),
         batch().append_column("offset", pa.array([7, 8, 9])),
     ],
-    ids=["batch", "table", "chunks", "reader", "views", "a table of views", "dictionaries", "us", "ns", "int64",
-         "offsets"],
+    ids=["batch", "table", "chunks", "reader", "views", "a table of views", "dictionaries", "us", "ns", "no headers",
+         "int64", "offsets"],
 )  # fmt: skip
 def test_arrow_data_of_every_kind(log, columns):
     assert log.append_columns(columns) == 2
@@ -141,6 +145,7 @@ def test_a_refused_row_keeps_all_of_its_stream_out(log):
         ({"value": pa.array([1, 2])}, "the column value is binary or string"),
         ({"value": pa.array([b"x"]), "timestamp": pa.array(["now"])}, "the column timestamp"),
         ({"value": pa.array([b"x"]), "timestamp": array("i", [1])}, "the column timestamp is int64"),
+        ({"value": pa.array([b"x"]), "timestamp": pa.array([2**60]).cast(pa.timestamp("s"))}, "out of bounds"),
         ({"value": pa.array([b"x"]), "key": pa.array([b"x", b"y"])}, "rows beside columns of"),
         ({"values": pa.array([b"x"])}, "values"),
     ],

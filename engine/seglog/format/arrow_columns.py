@@ -56,10 +56,21 @@ def _plain_array(name: str, column: Any) -> object:
     if name in ("key", "value") and kind in (pa.binary_view(), pa.string_view()):
         return column.cast(pa.large_binary() if kind == pa.binary_view() else pa.large_string())
     if name == "timestamp" and pa.types.is_timestamp(kind) and kind.unit != "ms":
-        return column.cast(pa.timestamp("ms", kind.tz), safe=False)     # Kafka's times have no more
+        return _in_ms(pa, column)
     if name == "headers" and pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
         return _plain_headers(pa, column)
     return column
+
+
+def _in_ms(pa: Any, times: Any) -> object:
+    """Times of another unit. What is finer than a ms is cut off: Kafka's times have no more."""
+    kind = times.type
+    if kind.unit != "s":
+        return times.cast(pa.timestamp("ms", kind.tz), safe=False)
+    try:
+        return times.cast(pa.timestamp("ms", kind.tz))
+    except pa.ArrowInvalid as error:
+        raise InvalidArgumentError(f"the column timestamp: {error}", hint="a timestamp in ms has 64 bits") from error
 
 
 def _plain_headers(pa: Any, column: Any) -> object:

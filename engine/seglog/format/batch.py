@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 MAX_BATCH_BYTES = 2**31 - 1
 NO_TIMESTAMP = -1
 LOG_APPEND_TIME_BIT = 0x08
+_FIELD_BITS = {"producer_id": 64, "producer_epoch": 16, "base_sequence": 32, "leader_epoch": 32}
 # What does not compress grows, in every codec, by less than one part in so many.
 INCOMPRESSIBLE_SHARE = 64
 
@@ -77,31 +78,46 @@ def build_batch(
 
     Raises UnsupportedForMessageFormatError (headers, producers, transactions, control records below v2; timestamps
     below v1), UnsupportedCompressionTypeError (zstd below v2), InvalidArgumentError (no records, or what no broker
-    would take), InvalidConfigError (a level that the codec does not have), RecordTooLargeError beyond 2 GiB, TypeError.
+    would take, or of the wrong type), InvalidConfigError (a level that the codec does not have), RecordTooLargeError
+    beyond 2 GiB.
     """
-    if magic not in (0, 1, 2):
-        raise InvalidArgumentError(f"a record format v{magic}: there are v0, v1 and v2")
-    if timestamp_type not in ("CreateTime", "LogAppendTime"):
-        raise InvalidArgumentError(f"a timestamp type {timestamp_type!r}: there are CreateTime and LogAppendTime")
-    if not 0 <= base_offset < MAX_OFFSET:
-        raise InvalidArgumentError(f"a base offset of {base_offset}")
-    codec = Codec.of(codec)
-    log_append_time = None
-    if magic > 0:
-        timestamp = SystemClock().now_ms() if timestamp is None else timestamp
-        if timestamp_type == "LogAppendTime":
-            log_append_time = timestamp
-    if magic < 2:
-        _check_plain(magic, timestamp, timestamp_type, producer_id, transactional or control, delete_horizon_ms)
-        return _build_message_set(records, magic, codec, level, base_offset, timestamp, log_append_time)
-    _check_producer(producer_id, producer_epoch, base_sequence, transactional, control)
-    assert timestamp is not None
-    return bytes(encode_records(
-        records, base_offset, timestamp,
-        codec=codec, compress=partial(_compress, level), leader_epoch=leader_epoch, log_append_time=log_append_time,
-        producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence,
-        is_transactional=transactional, is_control=control, delete_horizon_ms=delete_horizon_ms,
-    ))  # fmt: skip
+    for name, value in (
+        ("producer_id", producer_id), ("producer_epoch", producer_epoch), ("base_sequence", base_sequence),
+        ("leader_epoch", leader_epoch),
+    ):  # fmt: skip
+        _check_field(name, value)
+    try:
+        if magic not in (0, 1, 2):
+            raise InvalidArgumentError(f"a record format v{magic}: there are v0, v1 and v2")
+        if timestamp_type not in ("CreateTime", "LogAppendTime"):
+            raise InvalidArgumentError(f"a timestamp type {timestamp_type!r}: there are CreateTime and LogAppendTime")
+        if not 0 <= base_offset < MAX_OFFSET:
+            raise InvalidArgumentError(f"a base offset of {base_offset}")
+        codec = Codec.of(codec)
+        log_append_time = None
+        if magic > 0:
+            timestamp = SystemClock().now_ms() if timestamp is None else timestamp
+            if timestamp_type == "LogAppendTime":
+                log_append_time = timestamp
+        if magic < 2:
+            _check_plain(magic, timestamp, timestamp_type, producer_id, transactional or control, delete_horizon_ms)
+            return _build_message_set(records, magic, codec, level, base_offset, timestamp, log_append_time)
+        _check_producer(producer_id, producer_epoch, base_sequence, transactional, control)
+        assert timestamp is not None
+        return bytes(encode_records(
+            records, base_offset, timestamp,
+            codec=codec, compress=partial(_compress, level), leader_epoch=leader_epoch, log_append_time=log_append_time,
+            producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence,
+            is_transactional=transactional, is_control=control, delete_horizon_ms=delete_horizon_ms,
+        ))  # fmt: skip
+    except TypeError as error:
+        raise InvalidArgumentError(str(error), hint="a record is (key, value[, headers[, timestamp]])") from error
+
+
+def _check_field(name: str, value: int) -> None:
+    bits = _FIELD_BITS[name]
+    if not isinstance(value, int) or not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+        raise InvalidArgumentError(f"{name} is an int of {bits} bits, not {value!r}")
 
 
 def _compress(level: int | None, codec: int, payload: memoryview) -> "Buffer":

@@ -57,7 +57,7 @@ class Codec(IntEnum):
         if isinstance(codec, str):
             if codec.upper() in cls.__members__ and codec == codec.lower():
                 return cls[codec.upper()]
-        elif 0 <= codec <= cls.ZSTD:
+        elif isinstance(codec, int) and 0 <= codec <= cls.ZSTD:
             return cls(codec)
         raise UnsupportedCompressionTypeError(
             f"no such codec: {codec!r}; Kafka has {', '.join(f'{c.label} ({c.value})' for c in cls)}"

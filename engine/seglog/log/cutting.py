@@ -97,15 +97,16 @@ class LogCutter(LogAppender):
     def delete_records(self, before: int) -> int:
         """Let the log begin at `before`: records below it are gone for readers, segments wholly below it from the disk.
 
-        Returns the log start offset. (UnifiedLog.maybeIncrementLogStartOffset, KIP-107)
+        Returns the log start offset; nothing changes where that is past `before` already. A negative offset means
+        nothing here, also not Kafka's -1. (UnifiedLog.maybeIncrementLogStartOffset, KIP-107)
 
-        Raises OffsetOutOfRangeError above the log end offset, StorageError, LogClosedError, LogFailedError.
+        Raises OffsetOutOfRangeError above the log end offset and below 0, StorageError, LogClosedError, LogFailedError.
         """
         check_offset(before)
         with self._files_lock, self._lock:
             self._check_writable()
             extent = self._current()
-            if before > extent.log_end_offset:
+            if not 0 <= before <= extent.log_end_offset:
                 raise OffsetOutOfRangeError(
                     f"offset {before} is not within [{extent.log_start_offset}, {extent.log_end_offset}]",
                     file=self.path, offset=before,
