@@ -1,4 +1,3 @@
-from cpython cimport array as c_array
 from libc.stdint cimport int64_t
 
 
@@ -13,6 +12,5 @@ cdef class PendingSet:
     cdef bint has(self, int64_t ledger_id, int64_t entry_id) except -1
     cdef bint put(self, int64_t ledger_id, int64_t entry_id) except -1
     cdef bint take(self, int64_t ledger_id, int64_t entry_id) except -1
-    cdef object plain(self, c_array.array numbers)
     # Add n rising entry ids, unless one of them is pending.
     cdef bint put_many(self, int64_t ledger_id, const int64_t* entry_ids, int64_t n) except -1

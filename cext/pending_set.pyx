@@ -6,92 +6,15 @@ message is delivered when its bit could be taken out of here, once. `count` is t
 Bitmaps are of the class given (pyroaring.BitMap): kernels import no library. One thread at a time.
 """
 cimport cython
-from array import array
-
-from cpython cimport array as c_array
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memset
 
 from seglog.errors import InvalidArgumentError
 
 from .due_rows cimport MAX_ENTRY_ID, DueRow, DueRows, first_after
-
-
-cdef c_array.array ENTRY_IDS = array("I")
-
-# The portable serialisation of a roaring bitmap: https://github.com/RoaringBitmap/RoaringFormatSpec. Little-endian.
-cdef enum:
-    COOKIE_WITHOUT_RUNS = 12346
-    MOST_IN_ARRAY = 4096        # values of a container; more make a bitset
-    BITSET_BYTES = 8192
-
-
-cdef inline void store_le16(uint8_t* p, uint32_t v) noexcept nogil:
-    p[0] = <uint8_t>v
-    p[1] = <uint8_t>(v >> 8)
-
-
-cdef inline void store_le32(uint8_t* p, uint32_t v) noexcept nogil:
-    store_le16(p, v)
-    store_le16(p + 2, v >> 16)
-
-
-cdef bytes serialise_plain(const uint32_t* numbers, Py_ssize_t n):
-    """Rising numbers as a roaring bitmap of arrays and bitsets."""
-    cdef Py_ssize_t containers = 0
-    cdef Py_ssize_t size, begin, end, i
-    cdef uint8_t* out
-    cdef uint8_t* descriptor
-    cdef uint8_t* offset
-    cdef uint8_t* body
-    cdef bytes serialised
-    size = 8
-    begin = 0
-    while begin < n:
-        end = end_of_container(numbers, begin, n)
-        size += 8 + (2 * (end - begin) if end - begin <= MOST_IN_ARRAY else BITSET_BYTES)
-        containers += 1
-        begin = end
-    serialised = PyBytes_FromStringAndSize(NULL, size)
-    out = <uint8_t*>PyBytes_AS_STRING(serialised)
-    store_le32(out, COOKIE_WITHOUT_RUNS)
-    store_le32(out + 4, <uint32_t>containers)
-    descriptor = out + 8
-    offset = descriptor + 4 * containers
-    body = offset + 4 * containers
-    begin = 0
-    while begin < n:
-        end = end_of_container(numbers, begin, n)
-        store_le16(descriptor, numbers[begin] >> 16)
-        store_le16(descriptor + 2, <uint32_t>(end - begin - 1))
-        store_le32(offset, <uint32_t>(body - out))
-        descriptor += 4
-        offset += 4
-        if end - begin <= MOST_IN_ARRAY:
-            for i in range(begin, end):
-                store_le16(body, numbers[i] & 0xFFFF)
-                body += 2
-        else:
-            memset(body, 0, BITSET_BYTES)
-            for i in range(begin, end):
-                body[(numbers[i] & 0xFFFF) >> 3] |= <uint8_t>(1 << (numbers[i] & 7))
-            body += BITSET_BYTES
-        begin = end
-    return serialised
-
-
-cdef inline Py_ssize_t end_of_container(const uint32_t* numbers, Py_ssize_t begin, Py_ssize_t n) noexcept nogil:
-    """Where the numbers end that share their upper 16 bits with the one at `begin`; they rise."""
-    cdef uint32_t key = numbers[begin] >> 16
-    cdef Py_ssize_t half
-    while n - begin > 1:
-        half = begin + (n - begin) // 2
-        if numbers[half] >> 16 == key:
-            begin = half
-        else:
-            n = half
-    return n
+from .plain_bitmap cimport Numbers, add_number, forget_numbers, plain_bitmap
+from .position_union cimport PositionUnion
+from .status cimport OK
 
 
 @cython.final
@@ -141,21 +64,22 @@ cdef class PendingSet:
         self.count -= 1
         return True
 
-    cdef object plain(self, c_array.array numbers):
-        """A bitmap of rising numbers without containers of runs.
-
-        The library makes such containers of neighbours. Taking one bit out of a run means to move all the runs behind
-        it, so that draining in random order takes ten times as long (apache/pulsar#26117). It has no call against
-        that, but it reads containers as they are serialised.
-        """
-        return self.new_bitmap.deserialize(serialise_plain(numbers.data.as_uints, len(numbers)))
-
     cdef bint put_many(self, int64_t ledger_id, const int64_t* entry_ids, int64_t n) except -1:
-        cdef c_array.array numbers = c_array.clone(ENTRY_IDS, n, False)
+        cdef Numbers numbers
         cdef int64_t i
-        for i in range(n):
-            numbers.data.as_uints[i] = <uint32_t>entry_ids[i]
-        new = self.plain(numbers)
+        cdef int rc = OK
+        memset(&numbers, 0, sizeof(Numbers))
+        try:
+            with nogil:
+                for i in range(n):
+                    rc = add_number(&numbers, <uint32_t>entry_ids[i])
+                    if rc != OK:
+                        break
+            if rc != OK:
+                raise MemoryError
+            new = self.new_bitmap.deserialize(plain_bitmap(&numbers))
+        finally:
+            forget_numbers(&numbers)
         bitmap = self.bitmap_of(ledger_id)
         if bitmap is None:
             self.bitmaps[ledger_id] = self.last_bitmap = new
@@ -209,10 +133,14 @@ cdef class PendingSet:
         """The bitmap of a ledger, or None. Borrowed: it is not for changing."""
         return self.bitmaps.get(ledger_id)
 
-    def merge(self, int64_t ledger_id, bitmap):
-        """Add a ledger's bitmap of entry ids."""
+    def adopt(self, int64_t ledger_id, bitmap):
+        """Add a ledger's bitmap of entry ids, which is this set's from now on.
+
+        It must be plain, of arrays and bitsets: taking one bit out of a run means to move all the runs behind it, so
+        that draining in random order takes ten times as long (apache/pulsar#26117). The library makes runs of what it
+        is constructed of; it makes none where single ids are added, and of sets without runs it makes sets without.
+        """
         mine = self.bitmaps.get(ledger_id)
-        bitmap = self.plain(bitmap.to_array())
         if mine is None:
             self.bitmaps[ledger_id] = mine = bitmap
             self.last_ledger_id = -1
@@ -221,17 +149,26 @@ cdef class PendingSet:
             mine |= bitmap
         self.count += len(mine)
 
-    def hand_over(self, int64_t ledger_id, bitmap, PendingSet other not None):
-        """Move those of a ledger's `bitmap` that are pending here to another set."""
+    def adopt_all(self, PositionUnion positions not None):
+        """Add all of `positions`."""
+        for ledger_id, serialised in positions.bitmaps():
+            self.adopt(ledger_id, self.new_bitmap.deserialize(serialised))
+
+    def hand_over(self, PendingSet other not None, int64_t ledger_id, bitmap=None):
+        """Move those of a ledger's `bitmap` that are pending here to another set; None: all of the ledger."""
         mine = self.bitmaps.get(ledger_id)
         if mine is None:
+            return
+        if bitmap is None:
+            self.drop(ledger_id)
+            other.adopt(ledger_id, mine)
             return
         moving = mine & bitmap
         self.count -= len(moving)
         mine -= moving
         if not mine:
             self.drop(ledger_id)
-        other.merge(ledger_id, moving)
+        other.adopt(ledger_id, moving)
 
     def drop(self, int64_t ledger_id):
         """Forget a ledger. How many were pending in it."""
@@ -249,11 +186,3 @@ cdef class PendingSet:
         self.count = 0
         self.last_ledger_id = -1
         self.last_bitmap = None
-
-    def compact(self):
-        """Give back what removals left: bitmaps without a bit, and containers larger than their content."""
-        for ledger_id, bitmap in list(self.bitmaps.items()):
-            if bitmap:
-                bitmap.shrink_to_fit()
-            else:
-                self.drop(ledger_id)

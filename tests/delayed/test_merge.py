@@ -59,7 +59,7 @@ def bucket(number, remaining, next_at, size_bytes=0):
     """A stored bucket as selecting looks at it."""
     found = Bucket(number, number, number, snapshot_id=number, size_bytes=size_bytes, segments=[(next_at, next_at)])
     found.pending = PendingSet(BitMap)
-    found.pending.merge(number, BitMap(range(remaining)))
+    found.pending.adopt(number, BitMap(range(remaining)))
     return found
 
 

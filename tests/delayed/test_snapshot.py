@@ -214,7 +214,7 @@ def test_broken_metadata_is_refused():
 @pytest.mark.parametrize("bitmap", [b"", b"abc", b":0\0\0\1\0\0\0\0\0\0\xff\x10\0\0\0\x18\0"])
 def test_a_broken_bitmap_is_refused(bitmap):
     with pytest.raises(CorruptDelayedIndexError, match="the bitmap of ledger 7"):
-        bitmaps_of([SegmentMetadata(1, 5, {7: bitmap})])
+        bitmaps_of(SegmentMetadata(1, 5, {7: bitmap}))
 
 
 def test_segments_that_overlap_in_time_are_refused():

@@ -17,6 +17,7 @@ JVM = [
     "--add-opens", "java.base/java.nio=ALL-UNNAMED", "--add-opens", "java.base/jdk.internal.misc=ALL-UNNAMED",
     "-Dio.netty.tryReflectionSetAccessible=true",
 ]  # fmt: skip
+LEDGER = 50_000     # messages of a ledger, in timings
 
 
 def write_stream(path, entries):
@@ -78,9 +79,14 @@ class PulsarOracle:
         return [json.loads(line) for line in (directory / "replayed/ops.jsonl").read_text().splitlines()]
 
     def timing(self, kind, delays, count):
-        """(messages added, scheduled a second; seconds of recovery) of the real tracker: CPU time, its best run."""
+        """Messages added and scheduled a second by the real tracker: CPU time, its best run."""
         told = self._java("org.apache.pulsar.broker.delayed.bucket.BucketGolden", "time", kind, delays, count)
         added = [float(n) for n in re.findall(r"add [\d.]+ s = (\d+) msg/s", told)]
         scheduled = [float(n) for n in re.findall(r"getScheduledMessages\(1000\) [\d.]+ s = (\d+) msg/s", told)]
-        recovered = [float(n) for n in re.findall(r"recovery: ([\d.]+) s", told)]
-        return max(added), max(scheduled), min(recovered, default=None)
+        return max(added), max(scheduled)
+
+    def recovery_timing(self, delays, count):
+        """Seconds of CPU time of recoveries of so many messages, one after the other in one JVM."""
+        arguments = ["time", "bucket", delays, count, LEDGER, "recover"]
+        told = self._java("org.apache.pulsar.broker.delayed.bucket.BucketGolden", *arguments)
+        return [float(n) for n in re.findall(r"recovery: ([\d.]+) s", told)]

@@ -1,6 +1,7 @@
 """A bucket: the delayed messages of a range of ledgers."""
+from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from seglog._kernels.pending_set import PendingSet
@@ -28,6 +29,29 @@ class Retry:
         self.at_ns = self.failures = 0
 
 
+class SegmentTimes:
+    """When the first and the last message of each segment of a snapshot is due, ms since 1970."""
+
+    __slots__ = ("_times",)
+
+    def __init__(self, times: Iterable[int] = ()) -> None:
+        """`times`: first, last, first, last, …"""
+        self._times = array("q", times)
+
+    def append(self, first: int, last: int) -> None:
+        self._times.extend((first, last))
+
+    def __len__(self) -> int:
+        return len(self._times) // 2
+
+    def __getitem__(self, slot: int) -> tuple[int, int]:
+        return self._times[2 * slot], self._times[2 * slot + 1]
+
+    def passed(self, cutoff: int) -> int:
+        """How many segments end at `cutoff` or before it."""
+        return bisect_right(range(len(self)), cutoff, key=lambda slot: self._times[2 * slot + 1])
+
+
 @dataclass(slots=True, eq=False)
 class Bucket:
     """A range of ledgers whose delayed messages were handed over to be sealed.
@@ -44,8 +68,7 @@ class Bucket:
     snapshot_id: int | None = None
     size_bytes: int = 0
     pending: PendingSet | None = None
-    segments: list[tuple[int, int]] = field(default_factory=list)
-    """(first, last) schedule timestamp of every segment"""
+    segments: SegmentTimes = field(default_factory=SegmentTimes)
     loaded: int = 0
     """segments before this one were loaded, or skipped when they were due at recovery"""
     retry: Retry = field(default_factory=Retry)

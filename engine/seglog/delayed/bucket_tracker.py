@@ -108,8 +108,7 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
         bucket = self._sealed.new_bucket(self._mutable_start, self._mutable_end)
         self._runs.hand_over(PUSHED, bucket.number)
         for ledger in self._pushed.ledger_ids():
-            self._unsealed.merge(ledger, self._pushed.bitmap(ledger))
-        self._pushed.clear()
+            self._pushed.hand_over(self._unsealed, ledger)
         self._promises[bucket.number] = self._unsealed
         self._sealed.add(bucket)
         self._mutable_start = self._mutable_end = -1

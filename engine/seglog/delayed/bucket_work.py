@@ -10,11 +10,12 @@ from contextlib import AbstractContextManager
 
 from seglog._kernels.due_rows import DueRows
 from seglog._kernels.pending_set import PendingSet
+from seglog._kernels.position_union import PositionUnion
 from seglog.delayed.bucket import Bucket, Retry
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.merge import merged_rows, select_for_merge
 from seglog.delayed.sealed import FAILURES, SealedBuckets
-from seglog.delayed.snapshot import MetadataEntries, SnapshotEncoder, bitmaps_of, decode_rows, encode_snapshot
+from seglog.delayed.snapshot import MetadataEntries, SnapshotEncoder, decode_rows, encode_snapshot
 
 # Segments that will be due within this time are loaded in the background.
 PREFETCH_MS = 2_000
@@ -135,7 +136,10 @@ class BucketWork:
             snapshot_id = self._storage.create_snapshot(encoded.metadata, encoded.segments)
             listed = self._sealed.publish({bucket.property_name: str(snapshot_id)}, generation)
             first_rows = decode_rows(encoded.segments[0]) if encoded.segments else DueRows()
-            bitmaps = bitmaps_of(encoded.described, self._pause)
+            positions = PositionUnion()
+            positions.add_rows(rows)
+            stored = self._new_pending()
+            stored.adopt_all(positions)
         except FAILURES as e:
             with self._lock:
                 self._stats.failed("create", e)
@@ -147,15 +151,15 @@ class BucketWork:
                 self._doom(snapshot_id)
                 return
             pending = self._new_pending()
-            for ledger_id, bitmap in bitmaps.items():
-                self._unsealed.hand_over(ledger_id, bitmap, pending)
+            for ledger_id in stored.ledger_ids():
+                self._unsealed.hand_over(pending, ledger_id, stored.bitmap(ledger_id))
             for position in self._sealed.amendments.moved:
                 # It is due at another time, in a row that the bucket does not own.
                 if pending.remove(*position):
                     self._unsealed.add(*position)
             bucket.snapshot_id = snapshot_id
             self._sealed.runs.drop_owner(bucket.number)
-            bucket.segments = [(s.min_schedule_timestamp, s.max_schedule_timestamp) for s in encoded.described]
+            bucket.segments = encoded.times
             bucket.loaded = min(1, len(bucket.segments))
             self._sealed.adopt(bucket, pending, encoded.size_bytes)
             self._sealed.runs.add_run(bucket.number, first_rows)
@@ -180,7 +184,7 @@ class BucketWork:
             nonlocal size_bytes
             for entry, says in encoder.segments(merged_rows(group, self._read_for_merge)):
                 metadata.add(says)
-                merged.segments.append((says.min_schedule_timestamp, says.max_schedule_timestamp))
+                merged.segments.append(says.min_schedule_timestamp, says.max_schedule_timestamp)
                 size_bytes += len(entry)
                 yield entry
 
@@ -210,7 +214,7 @@ class BucketWork:
             for bucket in group:
                 assert bucket.pending is not None
                 for ledger_id in bucket.pending.ledger_ids():
-                    pending.merge(ledger_id, bucket.pending.bitmap(ledger_id))
+                    bucket.pending.hand_over(pending, ledger_id)
                 self._sealed.forget(bucket)
                 self._doom(bucket.snapshot_id)
             merged.snapshot_id = snapshot_id

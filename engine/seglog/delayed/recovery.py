@@ -1,11 +1,12 @@
 """Taking over the buckets that a storage lists."""
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from seglog._kernels.pending_set import PendingSet
+from seglog._kernels.position_union import PositionUnion
 from seglog.delayed.bucket import BUCKET_PROPERTY
 from seglog.delayed.sealed import FAILURES, SealedBuckets
-from seglog.delayed.snapshot import SegmentMetadata, bitmaps_of, read_metadata
+from seglog.delayed.snapshot import unite_metadata
 from seglog.errors import CorruptDelayedIndexError, SnapshotMissingError
 
 ATTEMPTS = 3
@@ -62,22 +63,16 @@ class BucketRecovery:
         size_bytes = self._attempt(lambda: self._storage.get_length(snapshot_id))
         bucket = self._sealed.new_bucket(start, end)
         bucket.snapshot_id = snapshot_id
-
-        def living() -> Iterator[SegmentMetadata]:
-            for says in read_metadata(metadata):
-                bucket.segments.append((says.min_schedule_timestamp, says.max_schedule_timestamp))
-                if says.max_schedule_timestamp > self._cutoff:
-                    yield says
-                else:
-                    bucket.loaded += 1
-
-        amendments = self._sealed.amendments
+        positions = PositionUnion()
+        bucket.segments = unite_metadata(metadata, positions, self._cutoff)
+        bucket.loaded = bucket.segments.passed(self._cutoff)
         pending = PendingSet(self._new_bitmap)
-        for ledger_id, bitmap in bitmaps_of(living()).items():
-            cancelled = amendments.cancelled_in(ledger_id)
-            pending.merge(ledger_id, bitmap - cancelled if cancelled else bitmap)
-        for position in amendments.moved:
-            pending.remove(*position)
+        pending.adopt_all(positions)
+        amendments = self._sealed.amendments
+        if amendments:
+            for position in (*amendments.cancelled(), *amendments.moved):
+                if start <= position[0] <= end:
+                    pending.remove(*position)
         rows = None
         if bucket.next_at is not None and bucket.next_at <= self._cutoff:
             rows = self._attempt(lambda: self._sealed.read_rows(bucket, bucket.loaded))

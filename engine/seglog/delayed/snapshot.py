@@ -1,14 +1,17 @@
 """A bucket's snapshot as bytes: metadata first, then segments by time.
 
 The bytes are Pulsar 4.2.4's (MutableBucket.createImmutableBucketAndAsyncPersistent): see
-docs/formats/delayed_index_snapshot.md. Rows go through the kernel; metadata is small and goes through protobuf.
+docs/formats/delayed_index_snapshot.md.
 """
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from seglog._kernels.due_rows import DueRows, decode_segment
+from seglog._kernels.position_union import PositionUnion
+from seglog._kernels.snapshot_metadata import MetadataReader
 from seglog._kernels.window import Window
+from seglog.delayed.bucket import SegmentTimes
 from seglog.delayed.java_order import JavaHashMapOrder
 from seglog.errors import CorruptDelayedIndexError, RecordTooLargeError
 from seglog.wire.delayed_index_pb2 import SnapshotMetadata, SnapshotSegmentMetadata
@@ -42,6 +45,13 @@ class EncodedSnapshot:
     @property
     def size_bytes(self) -> int:
         return sum(map(len, self.metadata)) + sum(map(len, self.segments))
+
+    @property
+    def times(self) -> SegmentTimes:
+        times = SegmentTimes()
+        for segment in self.described:
+            times.append(segment.min_schedule_timestamp, segment.max_schedule_timestamp)
+        return times
 
 
 def no_pause() -> None:
@@ -181,52 +191,42 @@ def _metadata_message(segment: SegmentMetadata) -> SnapshotSegmentMetadata:
 
 def decode_metadata(entries: Sequence[bytes]) -> list[SegmentMetadata]:
     """What the metadata of a snapshot says of its segments. Raises CorruptDelayedIndexError."""
-    return list(read_metadata(entries))
+    reader = MetadataReader()
+    described = [SegmentMetadata(*says) for entry in entries for says in reader.describe(Window(entry))]
+    _check_entries(reader, entries)
+    return described
 
 
-def read_metadata(entries: Sequence[bytes]) -> Iterator[SegmentMetadata]:
-    """The same, one segment after the other: all bitmaps of a large snapshot take more memory than what is in them."""
-    from google.protobuf.message import DecodeError
+def unite_metadata(entries: Sequence[bytes], positions: PositionUnion, after: int) -> SegmentTimes:
+    """The times of a snapshot's segments; the messages of those that end after `after` are added to `positions`.
 
-    last_at = 0
-    slot = 0
-    for part, entry in enumerate(entries):
-        try:
-            message = SnapshotMetadata.FromString(entry)
-        except DecodeError as e:
-            raise CorruptDelayedIndexError(f"entry {part} of a snapshot is no metadata: {e}") from None
-        if part == 0 and max(message.metadata_entries, 1) != len(entries):
-            raise CorruptDelayedIndexError(
-                f"the metadata of a snapshot takes {max(message.metadata_entries, 1)} entries, {len(entries)} found"
-            )
-        for segment in message.metadata_list:
-            slot += 1
-            if segment.min_schedule_timestamp < last_at:
-                raise CorruptDelayedIndexError(
-                    f"segment {slot} of a snapshot begins at {segment.min_schedule_timestamp}, "
-                    f"before the one before it ends, {last_at}"
-                )
-            last_at = segment.max_schedule_timestamp
-            bitmaps = {entry.key: entry.value for entry in segment.delayed_index_bit_map}
-            yield SegmentMetadata(segment.min_schedule_timestamp, last_at, bitmaps)
+    One entry after the other, and no bitmap is kept: all of a large snapshot would take more memory than what is in
+    them. Raises CorruptDelayedIndexError.
+    """
+    reader = MetadataReader()
+    for entry in entries:
+        reader.unite(Window(entry), positions, after)
+    _check_entries(reader, entries)
+    return SegmentTimes(reader.times)
 
 
-def bitmaps_of(described: Iterable[SegmentMetadata], pause: Callable[[], None] = no_pause) -> dict[int, Any]:
-    """Ledger id -> BitMap of its entries in all of these segments. Raises CorruptDelayedIndexError."""
+def _check_entries(reader: MetadataReader, entries: Sequence[bytes]) -> None:
+    if reader.entries != len(entries):
+        raise CorruptDelayedIndexError(
+            f"the metadata of a snapshot takes {reader.entries} entries, {len(entries)} found"
+        )
+
+
+def bitmaps_of(segment: SegmentMetadata) -> dict[int, Any]:
+    """Ledger id -> BitMap of a segment's entries. Raises CorruptDelayedIndexError."""
     from pyroaring import BitMap
 
     found: dict[int, Any] = {}
-    for segment in described:
-        for ledger_id, serialised in segment.bitmaps.items():
-            try:
-                bitmap = BitMap.deserialize(serialised)
-            except (ValueError, IndexError) as e:
-                raise CorruptDelayedIndexError(f"the bitmap of ledger {ledger_id} cannot be read: {e}") from None
-            if ledger_id in found:
-                found[ledger_id] |= bitmap
-            else:
-                found[ledger_id] = bitmap
-        pause()
+    for ledger_id, serialised in segment.bitmaps.items():
+        try:
+            found[ledger_id] = BitMap.deserialize(serialised)
+        except (ValueError, IndexError) as e:
+            raise CorruptDelayedIndexError(f"the bitmap of ledger {ledger_id} cannot be read: {e}") from None
     return found
 
 

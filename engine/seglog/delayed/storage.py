@@ -66,6 +66,7 @@ class InMemoryBucketSnapshotStorage(BucketSnapshotStorage):
     def __init__(self, first_id: int = 1) -> None:
         self._next_id = first_id
         self._snapshots: dict[int, tuple[list[bytes], list[bytes]]] = {}
+        self._lengths: dict[int, int] = {}
         self._properties: dict[str, str] = {}
 
     def initialize(self) -> None:
@@ -75,7 +76,9 @@ class InMemoryBucketSnapshotStorage(BucketSnapshotStorage):
         snapshot_id = self._next_id
         self._next_id += 1
         held = list(segments)
-        self._snapshots[snapshot_id] = (list(metadata), held)
+        described = list(metadata)
+        self._snapshots[snapshot_id] = (described, held)
+        self._lengths[snapshot_id] = sum(map(len, described)) + sum(map(len, held))
         return snapshot_id
 
     def get_metadata(self, snapshot_id: int) -> list[bytes]:
@@ -85,10 +88,12 @@ class InMemoryBucketSnapshotStorage(BucketSnapshotStorage):
         return self._find(snapshot_id)[1][first:end]
 
     def get_length(self, snapshot_id: int) -> int:
-        return sum(len(entry) for entries in self._find(snapshot_id) for entry in entries)
+        self._find(snapshot_id)
+        return self._lengths[snapshot_id]
 
     def delete_snapshot(self, snapshot_id: int) -> None:
         self._snapshots.pop(snapshot_id, None)
+        self._lengths.pop(snapshot_id, None)
 
     def snapshot_ids(self) -> list[int]:
         return list(self._snapshots)

@@ -128,12 +128,12 @@ class LedgerSnapshotStorage(BucketSnapshotStorage):
     # --- reading -----------------------------------------------------------------------------
 
     def get_metadata(self, snapshot_id: int) -> list[bytes]:
-        return self._read(snapshot_id, lambda ledger: range(_metadata_entries(ledger)))
+        return self._read(snapshot_id, lambda ledger: ledger.read_first(_metadata_entries(ledger)))
 
     def get_segments(self, snapshot_id: int, first: int, end: int) -> list[bytes]:
-        def entries(ledger: Ledger) -> range:
+        def entries(ledger: Ledger) -> list[bytes]:
             skipped = _metadata_entries(ledger)
-            return range(skipped + first, min(skipped + end, ledger.entry_count))
+            return [ledger.read(n) for n in range(skipped + first, min(skipped + end, ledger.entry_count))]
 
         return self._read(snapshot_id, entries)
 
@@ -145,11 +145,11 @@ class LedgerSnapshotStorage(BucketSnapshotStorage):
         named = [name.removeprefix(PREFIX) for name in os.listdir(self.path) if name.startswith(PREFIX)]
         return sorted(int(text) for text in named if text.isdecimal())
 
-    def _read(self, snapshot_id: int, which: Callable[[Ledger], range]) -> list[bytes]:
+    def _read(self, snapshot_id: int, read: Callable[[Ledger], list[bytes]]) -> list[bytes]:
         with self._lock:
             ledger = self._ledger(snapshot_id)
             try:
-                found = [ledger.read(entry_id) for entry_id in which(ledger)]
+                found = read(ledger)
             except CorruptRecordError as e:
                 raise CorruptDelayedIndexError(
                     f"snapshot {snapshot_id}: {e.what}", file=e.file, position=e.position

@@ -10,7 +10,7 @@ from pathlib import Path
 from seglog._kernels.due_rows import DueRows
 from seglog.delayed.amendments import Amendments
 from seglog.delayed.bucket import BUCKET_PROPERTY
-from seglog.delayed.snapshot import SegmentMetadata, bitmaps_of, decode_rows, read_metadata
+from seglog.delayed.snapshot import SegmentMetadata, bitmaps_of, decode_metadata, decode_rows
 from seglog.errors import CorruptDelayedIndexError, NotALogError, SnapshotMissingError
 from seglog.ledger.cursor_file import CursorState, cursor_files
 from seglog.ledger.manifest import FILE_NAME
@@ -61,7 +61,7 @@ class StoredIndex:
 
     def metadata(self, bucket: StoredBucket) -> list[SegmentMetadata]:
         """Raises SnapshotMissingError, CorruptDelayedIndexError."""
-        return list(read_metadata(self._storage.get_metadata(bucket.snapshot_id)))
+        return decode_metadata(self._storage.get_metadata(bucket.snapshot_id))
 
     def size_bytes(self, bucket: StoredBucket) -> int:
         """Raises as `metadata`."""
@@ -117,7 +117,7 @@ class StoredIndex:
             if (rows[0][0], rows[len(rows) - 1][0]) != (says.min_schedule_timestamp, says.max_schedule_timestamp):
                 return f"segment {slot + 1} spans other times than its metadata says"
             held = {ledger: set(entries) for ledger, entries in rows.entries_by_ledger(0, len(rows))}
-            if held != {ledger: set(bitmap) for ledger, bitmap in bitmaps_of([says]).items()}:
+            if held != {ledger: set(bitmap) for ledger, bitmap in bitmaps_of(says).items()}:
                 return f"segment {slot + 1} holds other messages than its bitmaps"
             if any(not bucket.start <= ledger <= bucket.end for ledger in held):
                 return f"segment {slot + 1} holds messages of ledgers outside of {bucket.start} to {bucket.end}"

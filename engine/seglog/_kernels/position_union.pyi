@@ -1,0 +1,9 @@
+from typing import final
+
+from seglog._kernels.due_rows import DueRows
+
+@final
+class PositionUnion:
+    def __new__(cls) -> PositionUnion: ...
+    def add_rows(self, rows: DueRows) -> None: ...
+    def bitmaps(self) -> list[tuple[int, bytes]]: ...
