@@ -2,6 +2,8 @@
 import subprocess
 import sys
 
+import pytest
+
 import seglog
 
 
@@ -16,6 +18,14 @@ def test_importing_seglog_loads_no_room_before_it_is_used():
     code = "import seglog, sys; print([m for m in sys.modules if m.startswith('seglog.') and m != 'seglog.errors'])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "['seglog._version']"
+
+
+@pytest.mark.parametrize("door", ["open", "open_dir", "open_partition", "recover", "ManagedLedger", "DelayedDelivery"])
+def test_whoever_may_log_something_has_a_null_handler(door):
+    """Else Python prints the warnings of a library to stderr by itself."""
+    code = f"import seglog; seglog.{door}; import logging; print(logging.getLogger('seglog').handlers)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "[<NullHandler (NOTSET)>]"
 
 
 def test_an_unknown_name_is_an_attribute_error():
