@@ -180,6 +180,12 @@ class Bench:
         self.results.append(result)
         self._print(result)
 
+    def reported(self, case: str, unit: str, ours: str, value: float, peer: str, peer_value: float) -> None:
+        """A figure without a bound, beside what it is to be seen with."""
+        result = Result(case, unit, ours, peer, value, peer_value, value / peer_value, None, None, 0.0, 0.0, 0.0, 0.0)
+        self.results.append(result)
+        self._print(result)
+
     @staticmethod
     def _print(r: Result) -> None:
         goal = "" if r.must is None else f"must {r.must:g}" + (f", stretch {r.stretch:g}" if r.stretch else "")

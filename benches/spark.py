@@ -1,9 +1,11 @@
 """What Spark costs: the processor time of a conversion with it and without it, and what a second core brings.
 
-    python -m benches.spark --bytes 4g      # in a directory of --work; minutes, and twice the space
+    python -m benches.spark --bytes 4g      # a quarter of an hour, and the same room again in --work
 
 Processor time is that of the driver, its JVM and all Python workers, behind the start of the session and a warm-up.
-Wall time is printed beside it, and is what the second core is measured by: run it on a machine that is idle.
+Wall time is printed beside it, and is what the second core is measured by, on a machine that is idle: each line says
+what others took of it meanwhile. What two processes without Spark gain by one is the ceiling. `--work /dev/shm` leaves
+the disk out.
 """
 import argparse
 import os
@@ -11,7 +13,9 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 from benches import data
@@ -26,6 +30,9 @@ BATCH_BYTES = 16384
 SEGMENT_RECORDS = {"none": 1_000_000, "lz4": 1_000_000, "gzip": 400_000}
 CASES = {"v1 none to v2": ("none", None), "v1 lz4 to v2": ("lz4", None), "v1 gzip to v2 zstd": ("gzip", "zstd")}
 JOB_AT_MOST, SECOND_CORE_AT_LEAST, RESUME_AT_MOST_S = 1.3, 1.7, 2.0
+# Equal ones, the same for both cores: 2.5 s each for 4 GB without compression, more with.
+TASKS = 8
+DISK_BYTES = 1 << 30
 
 
 def main() -> None:
@@ -46,34 +53,42 @@ def run(bench: Bench, case: str, work: Path, codec: str, to_codec: str | None, s
     total = write_log_dir(old, codec, size_bytes)
     print(f"\n{case}: {total / 1e9:.2f} GB in {len(list(old.iterdir()))} segments")
     alone = measured("without Spark", lambda: alone_of(old, work / "alone", to_codec))
-    by_cores = {}
+    two_alone = measured("two of them, half each", lambda: halves_of(old, work, to_codec))
+    by_cores, bytes_out = {}, 0
     for cores in (1, 2):
         with session(f"local[{cores}]") as spark:
-            spark.sparkContext.setLogLevel("ERROR")
             new, warm = work / f"new{cores}", work / "warm"
             # Workers started, their imports done, the JVM warm.
-            convert_topics(spark, old, warm, topics=["t-0"], codec=to_codec)
-            job = partial(convert_topics, spark, old, new, codec=to_codec)
+            convert_topics(spark, old, warm, topics=["t-0", "t-1"], codec=to_codec)
+            job = partial(convert_topics, spark, old, new, codec=to_codec, task_bytes=total // TASKS)
             by_cores[cores] = measured(f"local[{cores}]", job)
             again = measured("once more, all done", job)
+            bytes_out = sum(path.stat().st_size for path in new.glob("*/*.log"))
             assert len(list(new.glob("*/seglog-conversion.json"))) == len(list(old.iterdir()))
             for path in (new, warm):
                 shutil.rmtree(path)
                 shutil.rmtree(f"{path}.seglog-spark")
-    bench.limit(case, "x CPU", "job on one core", by_cores[1][0] / alone[0], JOB_AT_MOST)
-    bench.limit(case, "s", "resume of a finished job", again[1], RESUME_AT_MOST_S)
+    bench.limit(case, "x CPU", "job on one core", by_cores[1].cpu_s / alone.cpu_s, JOB_AT_MOST)
+    bench.limit(case, "s", "resume of a finished job", again.wall_s, RESUME_AT_MOST_S)
+    bench.reported(case, "x wall", "two processes by one", alone.wall_s / two_alone.wall_s, "no Spark", 1.0)
+    gain = by_cores[1].wall_s / by_cores[2].wall_s
     if codec == "none":
-        bench.at_least(case, "x wall", "two cores by one", by_cores[1][1] / by_cores[2][1], 1.0)
+        disk = disk_mb_per_s(work)
+        bench.reported(case, "x wall", "two cores by one", gain, "one core", 1.0)
+        for cores, job_on in by_cores.items():
+            rate = bytes_out / job_on.wall_s / 1e6
+            bench.reported(case, "MB/s", f"written, local[{cores}]", rate, "the disk, one file, synced", disk)
     else:
-        bench.at_least(case, "x wall", "two cores by one", by_cores[1][1] / by_cores[2][1], SECOND_CORE_AT_LEAST)
+        bench.at_least(case, "x wall", "two cores by one", gain, SECOND_CORE_AT_LEAST)
     shutil.rmtree(old)
 
 
 def write_log_dir(log_dir: Path, codec: str, size_bytes: int) -> int:
-    """As many partitions of one segment as `size_bytes` takes; all of them one file on the disk."""
+    """As many partitions of one segment as `size_bytes` takes and TASKS can share; all of them one file on the disk."""
     segment = data.segment(1, codec, BATCH_BYTES, SEGMENT_RECORDS[codec])
+    count = TASKS * -(-size_bytes // (TASKS * len(segment)))
     first = None
-    for n in range(max(2, -(-size_bytes // len(segment)))):
+    for n in range(count):
         directory = log_dir / f"t-{n}-0"
         directory.mkdir(parents=True)
         path = directory / "00000000000000000000.log"
@@ -82,22 +97,78 @@ def write_log_dir(log_dir: Path, codec: str, size_bytes: int) -> int:
             first = path
         else:
             os.link(first, path)
-    return len(segment) * (n + 1)
+    return len(segment) * count
 
 
-def alone_of(old: Path, new: Path, codec: str | None) -> None:
-    for row in convert_log_dir(old, new, Options(codec=codec)):
+def alone_of(old: Path, new: Path, codec: str | None, topics: tuple[str, ...] = ()) -> None:
+    for row in convert_log_dir(old, new, Options(codec=codec), topics=topics):
         assert row.status == "converted", row
     shutil.rmtree(new)
 
 
-def measured(name: str, work: Callable[[], object]) -> tuple[float, float]:
-    """(processor seconds, wall seconds) of `work`."""
-    cpu, wall = cpu_of_tree_s(), time.perf_counter()
+def halves_of(old: Path, work: Path, codec: str | None) -> None:
+    """The same by two processes at one time."""
+    topics = sorted(path.name.rpartition("-")[0] for path in old.iterdir())
+    begin = get_context("spawn").Process
+    halves = [
+        begin(target=alone_of, args=(old, work / f"alone{n}", codec, tuple(topics[n::2]))) for n in range(2)
+    ]
+    for half in halves:
+        half.start()
+    for half in halves:
+        half.join()
+        assert half.exitcode == 0
+
+
+def disk_mb_per_s(work: Path) -> float:
+    """What the file system takes from one writer, to the end of the sync."""
+    piece = os.urandom(1 << 24)
+    begin = time.perf_counter()
+    with open(work / "probe", "wb", buffering=0) as file:
+        for _ in range(DISK_BYTES // len(piece)):
+            file.write(piece)
+        os.fsync(file.fileno())
+    seconds = time.perf_counter() - begin
+    (work / "probe").unlink()
+    return DISK_BYTES / seconds / 1e6
+
+
+@dataclass(frozen=True)
+class Cost:
+    cpu_s: float
+    wall_s: float
+
+
+def measured(name: str, work: Callable[[], object]) -> Cost:
+    cpu_s, wall_s, machine = cpu_of_tree_s(), time.perf_counter(), Machine.now()
     work()
-    cpu, wall = cpu_of_tree_s() - cpu, time.perf_counter() - wall
-    print(f"  {name:22} {cpu:8.1f} CPU s {wall:8.1f} s", flush=True)
-    return cpu, wall
+    cost = Cost(cpu_of_tree_s() - cpu_s, time.perf_counter() - wall_s)
+    spent = Machine.now() - machine
+    others = f"others {max(0.0, spent.busy_s - cost.cpu_s):.1f} CPU s, stolen {spent.stolen_s:.1f} s"
+    print(f"  {name:22} {cost.cpu_s:8.1f} CPU s {cost.wall_s:8.1f} s   meanwhile {others}, idle for the disk"
+          f" {spent.waiting_s:.1f} s", flush=True)
+    return cost
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Of all cores together since the machine started: busy for anybody; taken by the hypervisor; idle for a disk."""
+
+    busy_s: float
+    stolen_s: float
+    waiting_s: float
+
+    @classmethod
+    def now(cls) -> "Machine":
+        with open("/proc/stat") as stat:
+            user, nice, system, _, waiting, irq, softirq, stolen = map(int, stat.readline().split()[1:9])
+        second = os.sysconf("SC_CLK_TCK")
+        return cls((user + nice + system + irq + softirq) / second, stolen / second, waiting / second)
+
+    def __sub__(self, before: "Machine") -> "Machine":
+        return Machine(
+            self.busy_s - before.busy_s, self.stolen_s - before.stolen_s, self.waiting_s - before.waiting_s
+        )
 
 
 def cpu_of_tree_s() -> float:

@@ -1,14 +1,16 @@
 """`seglog spark convert`: whole topics, by the tasks of a Spark cluster."""
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import OsFileSystem
 from seglog.spark.plan import TASK_BYTES
+from seglog.spark.store import WORKPLACE_SUFFIX
 from seglog.upkeep.conversion_profile import Aborted
 
 from . import convert as on_one_machine
@@ -16,6 +18,9 @@ from . import report
 from .cli import Command
 from .conversion_report import print_row, print_summary, rows_text
 from .options import PATH, ConfigType, SizeType, json_option, options_of, progress_option
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @click.group(name="spark")
@@ -96,9 +101,8 @@ def convert(
     if report_file is not None:
         on_one_machine.check_output_file(report_file, src)
     from seglog.spark import convert_topics
-    from seglog.spark.session import session
 
-    with session(master, dict(spark_settings)) as spark, _Line(enabled=not no_progress) as line:
+    with _Line(enabled=not no_progress) as line, _started(line, master, spark_settings) as spark:
         done = convert_topics(
             spark, src, dst, int(version), topics=topics, repack_bytes=repack_bytes, codec=codec,
             delete_horizon_ms=delete_horizon_ms, allow_lossy=allow_lossy, aborted=aborted, skip_active=skip_active,
@@ -112,8 +116,25 @@ def convert(
             print_row(row)
         print_summary(done.rows)
     else:
-        print("\n".join(rows_text(done.rows, done.to, with_steps=True)))
+        print("\n".join([*rows_text(done.rows, done.to, with_steps=True), _what_next(dst, dry_run=dry_run)]))
     return 0 if done.is_whole else report.PARTIAL
+
+
+@contextmanager
+def _started(line: "_Line", master: str | None, settings: Sequence[tuple[str, str]]) -> Iterator["SparkSession"]:
+    from seglog.spark.session import session
+
+    line.say("starting Spark")
+    with session(master, dict(settings)) as spark:
+        yield spark
+        line.wipe()     # before the JVM says goodbye
+
+
+def _what_next(dst: Path, *, dry_run: bool) -> str:
+    if dry_run:
+        return "a dry run, nothing was written"
+    place = report.printable(f"{dst}{WORKPLACE_SUFFIX}")
+    return f"{place} stays until --finalize keeps the result, or --rollback takes it back"
 
 
 def _end(end: Literal["rollback", "finalize"], dst: Path, *, as_json: bool) -> int:
@@ -139,16 +160,22 @@ class _Line:
         self._width = 0
 
     def __call__(self, what: str, done: int, tasks: int) -> None:
+        self.say(f"{what}  {done:,} of {report.count_of(tasks, 'task')}")
+
+    def say(self, words: str) -> None:
         if self._enabled:
-            line = f"{what}  {done:,} of {report.count_of(tasks, 'task')}"
-            sys.stderr.write("\r" + line.ljust(self._width))
+            sys.stderr.write("\r" + words.ljust(self._width))
             sys.stderr.flush()
-            self._width = len(line)
+            self._width = len(words)
+
+    def wipe(self) -> None:
+        if self._width:
+            sys.stderr.write("\r" + " " * self._width + "\r")
+            sys.stderr.flush()
+            self._width = 0
 
     def __enter__(self) -> "_Line":
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._width:
-            sys.stderr.write("\r" + " " * self._width + "\r")
-            sys.stderr.flush()
+        self.wipe()

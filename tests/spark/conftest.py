@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra [spark] is not installed")
 
 from support.golden import golden_cases
+from support.spark_cluster import SparkCluster
 
 # Three partitions of two topics: old formats, transactions, producers, several segments.
 CASES = {"orders-0": "v1-gzip-lat-k391", "orders-1": "mixed-formats-k282", "payments-0": "txn-v2-k411"}
@@ -18,3 +19,10 @@ def log_dir(tmp_path):
         (source,) = (c for c in golden_cases() if c.name == case)
         shutil.copytree(source / f"{case}-0", path / name)
     return path
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory):
+    """A standalone cluster of two workers, one for the whole run."""
+    with SparkCluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster

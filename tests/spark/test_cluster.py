@@ -2,17 +2,19 @@
 
 `make spark`. The cluster is of two workers at two addresses, so that Spark may place a second attempt elsewhere.
 """
-import os
+import shutil
 
 import pytest
 
+from seglog.format.batch import build_batch
 from seglog.spark import convert_topics
 from seglog.spark.session import session
 from seglog.upkeep.directory_conversion import Options
 from seglog.upkeep.log_dir_conversion import convert_log_dir
 from support import kafka_oracle, spark_faults
-from support.mixed_topic import write_mixed_topic
-from support.spark_cluster import ADDRESSES, SparkCluster, lacking
+from support.conversion import UnsyncedFs
+from support.mixed_topic import TIME_MS, write_mixed_topic
+from support.spark_cluster import ADDRESSES, lacking
 
 pytestmark = [
     pytest.mark.spark,
@@ -30,19 +32,15 @@ def topic(tmp_path_factory):
     """(its log dir, what it holds, the log dir that one machine made of it)"""
     work = tmp_path_factory.mktemp("topic")
     made = write_mixed_topic(work / "old", "orders")
-    rows = list(convert_log_dir(work / "old", work / "cli", Options()))
-    assert {row.status for row in rows} == {"converted"}
-    return work / "old", made, work / "cli"
+    return work / "old", made, by_cli(work / "old", work / "cli")
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    before = dict(os.environ)
-    with SparkCluster(tmp_path_factory.mktemp("cluster")) as cluster:
-        os.environ.update(cluster.environment())
-        yield cluster
-    os.environ.clear()
-    os.environ.update(before)
+@pytest.fixture(scope="module", autouse=True)
+def at_home(cluster):
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in cluster.environment().items():
+            patch.setenv(name, value)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +51,7 @@ def spark(cluster):
         "spark.speculation": "true", "spark.speculation.interval": "200ms", "spark.speculation.multiplier": "1.5",
         "spark.speculation.quantile": "0.5",
     }
-    with session(cluster.url, cluster.settings(**speculation)) as spark:
-        spark.sparkContext.setLogLevel("OFF")
+    with session(cluster.url, cluster.settings(**speculation, **{"spark.log.level": "OFF"})) as spark:
         yield spark
 
 
@@ -64,6 +61,12 @@ def files(log_dir):
         f"{path.parent.name}/{path.name}": path.read_bytes()
         for path in sorted(log_dir.glob("*/*")) if path.suffix != ".json"
     }
+
+
+def by_cli(old, target):
+    rows = list(convert_log_dir(old, target, Options(), fs=UnsyncedFs()))
+    assert {row.status for row in rows} == {"converted"}
+    return target
 
 
 def converted(spark, topic, target, fs):
@@ -78,9 +81,9 @@ def converted(spark, topic, target, fs):
     return report
 
 
-def test_a_topic_is_converted_by_both_workers_and_a_broker_serves_it(spark, topic, tmp_path, request):
+def test_a_topic_is_converted_by_both_workers_and_a_broker_serves_it(spark, topic, in_memory, tmp_path):
     (tmp_path / "where").mkdir()
-    report = converted(spark, topic, tmp_path / "new", spark_faults.TellsWhere(tmp_path / "where"))
+    report = converted(spark, topic, in_memory / "new", spark_faults.TellsWhere(tmp_path / "where"))
     assert report.tasks > 8
     where = {path.name.partition("-")[0] for path in (tmp_path / "where").iterdir()}
     assert {*ADDRESSES} <= where
@@ -89,7 +92,7 @@ def test_a_topic_is_converted_by_both_workers_and_a_broker_serves_it(spark, topi
         pytest.skip(f"converted; no broker to serve it: {reason}")
     kafka = kafka_oracle.KafkaOracle("4.1.1")
     _, made, _ = topic
-    directories = [tmp_path / "new" / name for name in made]
+    directories = [in_memory / "new" / name for name in made]
     boot = kafka.boot(directories, tmp_path / "broker")
     assert boot.summary["consume_errors"] == 0
     fields = ("offset", "timestamp", "key", "value", "headers")
@@ -105,28 +108,64 @@ def test_a_topic_is_converted_by_both_workers_and_a_broker_serves_it(spark, topi
 @pytest.mark.parametrize(
     "fault", [spark_faults.Raises, spark_faults.KillsWorker, spark_faults.KillsExecutor], ids=lambda f: f.__name__
 )
-def test_what_dies_is_done_again(spark, topic, tmp_path, fault):
-    (tmp_path / "trigger").touch()
-    report = converted(spark, topic, tmp_path / "new", fault(tmp_path / "trigger"))
-    assert not (tmp_path / "trigger").exists()
+def test_what_dies_is_done_again(spark, topic, in_memory, fault):
+    (in_memory / "trigger").touch()
+    report = converted(spark, topic, in_memory / "new", fault(in_memory / "trigger"))
+    assert not (in_memory / "trigger").exists()
     assert report.total.retried >= 1
 
 
-def test_a_straggler_gets_a_second_attempt_that_wins(spark, topic, tmp_path):
-    (tmp_path / "trigger").touch()
-    report = converted(spark, topic, tmp_path / "new", spark_faults.Straggles(tmp_path / "trigger"))
-    assert not (tmp_path / "trigger").exists()
+def test_a_straggler_gets_a_second_attempt_that_wins(spark, topic, in_memory):
+    (in_memory / "trigger").touch()
+    report = converted(spark, topic, in_memory / "new", spark_faults.Straggles(in_memory / "trigger"))
+    assert not (in_memory / "trigger").exists()
     assert report.total.retried >= 1
 
 
-def test_a_disk_that_is_full_on_one_worker_is_not_asked_again(cluster, topic, tmp_path):
+def test_a_source_segment_that_changes_meanwhile_stops_its_partition_alone(spark, topic, in_memory):
+    old = shutil.copytree(topic[0], in_memory / "old")
+    log = sorted((old / "orders-2").glob("*.log"))[-1]
+    batch = build_batch([(b"late", b"v", [], TIME_MS)], base_offset=1_000_000)
+    (in_memory / "trigger").touch()
+    appends = spark_faults.Appends(in_memory / "trigger", log, batch)
+    report = convert_topics(spark, old, in_memory / "new", task_bytes=TASK_BYTES, fs=appends)
+    assert not (in_memory / "trigger").exists()
+    assert [row.partition for row in report.failed] == ["orders-2"]
+    assert "changed since the plan was made" in report.failed[0].what
+    assert files(in_memory / "new") == without("orders-2", files(topic[2]))
+    # The next run takes it as it is now, and of the rest nothing is done again.
+    report = convert_topics(spark, old, in_memory / "new", task_bytes=TASK_BYTES)
+    assert [row.status for row in report.rows] == ["skipped", "skipped", "converted", "skipped"]
+    assert files(in_memory / "new") == files(by_cli(old, in_memory / "cli"))
+
+
+def test_a_corrupt_batch_stops_its_partition_alone(spark, topic, in_memory):
+    old = shutil.copytree(topic[0], in_memory / "old")
+    log = sorted((old / "orders-1").glob("*.log"))[7]
+    whole = log.read_bytes()
+    log.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    report = convert_topics(spark, old, in_memory / "new", task_bytes=TASK_BYTES)
+    assert [(row.partition, row.error) for row in report.failed] == [("orders-1", "corrupt_record")]
+    assert str(log) in report.failed[0].what
+    assert files(in_memory / "new") == without("orders-1", files(topic[2]))
+    # Mended, it is converted by the next run.
+    log.write_bytes(whole)
+    report = convert_topics(spark, old, in_memory / "new", task_bytes=TASK_BYTES)
+    assert report.is_whole
+    assert files(in_memory / "new") == files(topic[2])
+
+
+def without(partition, found):
+    return {name: data for name, data in found.items() if not name.startswith(f"{partition}/")}
+
+
+def test_a_disk_that_is_full_on_one_worker_is_not_asked_again(cluster, topic, in_memory):
     """Spark leaves the worker out: its own setting, which sessions of ours have."""
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is not None:
         active.stop()       # the settings of a session are those of its beginning
-    with session(cluster.url, cluster.settings()) as spark:
-        spark.sparkContext.setLogLevel("OFF")
-        report = converted(spark, topic, tmp_path / "new", spark_faults.DiskIsFull(ADDRESSES[1]))
+    with session(cluster.url, cluster.settings(**{"spark.log.level": "OFF"})) as spark:
+        report = converted(spark, topic, in_memory / "new", spark_faults.DiskIsFull(ADDRESSES[1]))
     assert report.total.retried >= 1

@@ -67,9 +67,8 @@ class Serving:
     def stop(self) -> None:
         self._ask("stop")
 
-    def create(self, topic: str, config: Mapping[str, object]) -> None:
-        """A topic of one partition."""
-        self._ask("create", topic, *(f"{key}={value}" for key, value in config.items()))
+    def create(self, topic: str, config: Mapping[str, object], *, partitions: int = 1) -> None:
+        self._ask("create", topic, partitions, *(f"{key}={value}" for key, value in config.items()))
 
     def produce(
         self, partition: str, first: int, count: int, ms: int, *, codec: str = "none",

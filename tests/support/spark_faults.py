@@ -4,11 +4,11 @@ Each fault strikes once: the first to take the file `trigger` away is hurt. Ship
 import the tests.
 """
 import os
+import resource
 import signal
 import sys
 import time
 
-from seglog.errors import StorageError
 from seglog.fs.files import OsFileSystem
 
 
@@ -64,15 +64,32 @@ class Straggles(FaultyFs):
         time.sleep(40)
 
 
+class Appends(FaultyFs):
+    """To a file of the source, while tasks are at work."""
+
+    def __init__(self, trigger, log, data):
+        super().__init__(trigger)
+        self.log, self.data = str(log), data
+
+    def strike(self, path):
+        with open(self.log, "ab") as file:
+            file.write(self.data)
+
+
 class DiskIsFull(OsFileSystem):
-    """On one of the workers nothing can be written; `address` is its SPARK_LOCAL_IP."""
+    """On one of the workers no file grows beyond a few bytes; `address` is its SPARK_LOCAL_IP.
+
+    By a limit of the process: the system itself refuses, in the middle of a file.
+    """
+
+    BYTES = 300
 
     def __init__(self, address):
         self.address = address
 
     def mkdir(self, path):
         if "/attempts/" in os.fspath(path) and os.environ.get("SPARK_LOCAL_IP") == self.address:
-            raise StorageError("cannot make a directory: no space is left on the device", file=path, errno=28)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (self.BYTES, self.BYTES))
         super().mkdir(path)
 
 

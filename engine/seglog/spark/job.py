@@ -162,8 +162,7 @@ class _Job:
             )
         else:
             journal.check_same(workplace.source, options)
-        # Who left attempts is dead, or writes what nobody will read.
-        store.remove_tree(workplace.within("attempts"))
+        _forget_attempts(workplace)
         for name in ("plan", "survey", "attempts", "staged", "done", "outcome"):
             store.make_directory(workplace.within(name))
         rows, tasks = self._plan(partitions, journal)
@@ -173,7 +172,7 @@ class _Job:
             self._convert(tasks, rows)
             self._verify(tasks, rows)
             self._assemble([name for name in open_ if rows[name].status != "failed"], rows)
-            store.remove_tree(workplace.within("attempts"))
+            _forget_attempts(workplace)
         finished = [name for name in open_ if rows[name].status != "failed"]
         report = TopicsReport(workplace.source, workplace.target, options.to, tuple(rows.values()), tasks=len(tasks))
         return report, finished
@@ -323,10 +322,19 @@ def row_of(body: dict[str, Any]) -> PartitionRow:
     return PartitionRow(**{**body, "losses": losses, "warnings": tuple(body["warnings"])})
 
 
-def _add_failures(rows: dict[str, PartitionRow], failures: list[dict[str, str]]) -> None:
+def _add_failures(rows: dict[str, PartitionRow], failures: list[dict[str, Any]]) -> None:
     for failure in failures:
-        before = rows[failure["partition"]]
-        rows[before.partition] = replace(before, status="failed", error=failure["error"], what=failure["what"])
+        rows[failure["partition"]] = replace(rows[failure["partition"]], status="failed", **failure)
+
+
+def _forget_attempts(workplace: Workplace) -> None:
+    """Remove what attempts have left. Tasks of a driver that died may still write there: they lose the ground first."""
+    store, attempts = workplace.store, workplace.within("attempts")
+    if store.exists(attempts):
+        store.rename(attempts, f"{attempts}.{secrets.token_hex(8)}")
+    for name in store.directories(workplace.path):
+        if name.startswith("attempts"):
+            store.remove_tree(workplace.within(name))
 
 
 def _check_free(workplace: Workplace, partitions: list[str]) -> None:

@@ -32,15 +32,16 @@ SAMPLE_EVERY = 16
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a partition cannot be converted: the code of the error, and its words."""
+    """Why a partition cannot be converted: the code of the error, its words, and what to do."""
 
     partition: str
     error: str
     what: str
+    fix: str | None
 
     @classmethod
     def of(cls, partition: str, error: SeglogError) -> "Failure":
-        return cls(partition, error.code, str(error))
+        return cls(partition, error.code, str(error), error.hint)
 
 
 @dataclass(slots=True)

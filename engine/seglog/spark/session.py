@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seglog.errors import InvalidArgumentError, StorageError
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 LOCAL = "local[*, 4]"       # all cores; a task that dies is tried again, as on a cluster
 
+# Errors and nothing else on stderr. A user's own session logs as it likes.
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+_QUIET = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
 # A task that found a full disk is tried elsewhere.
 _ALWAYS = {
     "spark.app.name": "seglog",
@@ -25,9 +29,8 @@ _LOCAL_ONLY = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": f"{_QUIET} -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.excludeOnFailure.enabled": "false",     # there is no elsewhere
-    "spark.log.level": "ERROR",         # warnings of a name that resolves to the loopback, of a native library
     "spark.ui.enabled": "false",
 }
 
@@ -50,7 +53,7 @@ def session(master: str | None = None, settings: dict[str, str] | None = None) -
             builder = builder.remote(master)
         else:
             _check_java()
-            builder = builder.master(master)
+            builder = builder.master(master).config("spark.driver.extraJavaOptions", _QUIET)
         if master.startswith("local"):
             # Else workers take the first python3 of the PATH.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

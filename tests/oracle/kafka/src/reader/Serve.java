@@ -18,7 +18,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * <pre>
  *   start
  *   stop
- *   create TOPIC [KEY=VALUE...]                         one partition
+ *   create TOPIC PARTITIONS [KEY=VALUE...]
  *   produce PARTITION FIRST COUNT MS CODEC              records FIRST, FIRST + 1, ... of times MS, MS + 1000, ...
  *   produce PARTITION FIRST COUNT MS CODEC ID commit|abort|open      in a transaction of that transactional id
  *   consume PARTITION read_uncommitted|read_committed FILE           every record into FILE, a line each
@@ -95,9 +95,9 @@ public class Serve {
 
   private void create(String[] words) throws Exception {
     Map<String, String> config = new HashMap<>();
-    for (String pair : Arrays.asList(words).subList(2, words.length))
+    for (String pair : Arrays.asList(words).subList(3, words.length))
       config.put(pair.split("=", 2)[0], pair.split("=", 2)[1]);
-    broker.createTopics(Map.of(words[1], 1), config);
+    broker.createTopics(Map.of(words[1], Integer.parseInt(words[2])), config);
   }
 
   private long produce(String[] words) throws Exception {

@@ -1,0 +1,186 @@
+"""`seglog spark convert`, each of its options by what it does; Spark is a double of one process."""
+import json
+import os
+import pty
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from seglog.fs.files import OsFileSystem
+from seglog.fs.lock import lock_log_dir
+from seglog.spark import segment_task
+from support.command import seglog, seglog_json
+from support.conversion import tree
+from support.spark_cluster import lacking
+from support.spark_double import SparkDouble
+
+
+@pytest.fixture
+def spark(monkeypatch):
+    """The session that the command gets; `asked` is what it asked for."""
+    double = SparkDouble()
+
+    @contextmanager
+    def session(master, settings):
+        double.asked = master, settings
+        yield double
+
+    monkeypatch.setattr("seglog.spark.session.session", session)
+    return double
+
+
+@pytest.fixture
+def convert(spark, log_dir, in_memory):
+    """`seglog spark convert` of the log dir to "new", one task for each segment."""
+
+    def run(*options, status=0):
+        return seglog("spark", "convert", log_dir, in_memory / "new", "--task-bytes", "1", *options, status=status)
+
+    run.target = in_memory / "new"
+    return run
+
+
+def made(target):
+    """The partitions in a log dir."""
+    return sorted(path.name for path in target.iterdir() if path.is_dir()) if target.exists() else []
+
+
+def test_the_table_says_what_became_of_each_partition_and_what_to_do_next(convert):
+    lines = convert().stdout.splitlines()
+    heads = ["partition", "status", "segments", "records", "bytes", "as", "v2", "ratio", "skipped", "retried",
+             "seconds", "digest"]
+    assert lines[0].split() == heads
+    assert [line.split()[:2] for line in lines[1:4]] == [
+        ["orders-0", "converted"], ["orders-1", "converted"], ["payments-0", "converted"]
+    ]
+    assert "--finalize" in lines[-1]
+    assert "--rollback" in lines[-1]
+
+
+def test_a_dry_run_leaves_nothing(convert, log_dir):
+    before = tree(log_dir)
+    out = convert("--dry-run").stdout
+    assert out.count("planned") == 4
+    assert out.endswith("a dry run, nothing was written\n")
+    assert made(convert.target) == []
+    assert tree(log_dir) == before
+    assert [path.name for path in convert.target.parent.iterdir()] == []
+
+
+def test_finalize_keeps_and_rollback_takes_back(convert):
+    convert()
+    assert "3 partitions kept in" in convert("--finalize").stdout
+    assert made(convert.target) == ["orders-0", "orders-1", "payments-0"]
+    convert("--rollback", status=2)
+    convert("--topic", "nothing", status=2)
+
+
+def test_rollback_leaves_nothing(convert):
+    convert()
+    assert "3 partitions taken out of" in convert("--rollback").stdout
+    assert made(convert.target) == []
+    convert()
+
+
+def test_resume_goes_on_and_no_resume_refuses(convert):
+    convert("--topic", "orders")
+    assert "--resume" in convert("--no-resume", status=2).stderr
+    assert made(convert.target) == ["orders-0", "orders-1"]
+    assert "2 skipped" in convert("--resume").stdout
+    assert made(convert.target) == ["orders-0", "orders-1", "payments-0"]
+
+
+@pytest.mark.parametrize(("how", "segments"), [("full", 6), ("sample", 1)])
+def test_verify_reads_all_or_a_sample_again(convert, monkeypatch, how, segments):
+    looked = []
+    verify = segment_task.verify_segment
+    monkeypatch.setattr(
+        segment_task, "verify_segment", lambda *arguments: looked.append(arguments) or verify(*arguments)
+    )
+    convert("--verify", how)
+    assert segments <= len(looked) <= 6
+    assert len(looked) == 6 or how == "sample"
+
+
+def test_so_many_tasks_at_a_time_share_the_rate(convert, spark, monkeypatch):
+    rates = []
+
+    class Told(segment_task.Throttle):
+        def __init__(self, bytes_per_s):
+            rates.append(bytes_per_s)
+            super().__init__(0)
+
+    monkeypatch.setattr(segment_task, "Throttle", Told)
+    convert("--max-concurrent", "2", "--throttle", "1m")
+    assert spark.jobs[0] == 2
+    assert rates == [1 << 19, 1 << 19]
+
+
+def test_max_concurrent_makes_so_many_tasks(convert, spark):
+    convert("--max-concurrent", "3")
+    assert spark.jobs[0] == 3
+
+
+def test_the_active_segment_stays_behind(convert, log_dir):
+    convert("--topic", "orders", "--skip-active")
+    for name in ("orders-0", "orders-1"):
+        logs = sorted(path.name for path in (log_dir / name).glob("*.log"))
+        assert sorted(path.name for path in (convert.target / name).glob("*.log")) == logs[:-1]
+
+
+def test_a_live_log_dir_is_refused(convert, log_dir):
+    with lock_log_dir(OsFileSystem(), log_dir):
+        assert "locked" in convert(status=5).stderr
+    assert made(convert.target) == []
+
+
+def test_a_partition_that_fails_is_told_with_what_to_do(convert, log_dir, tmp_path):
+    log = sorted((log_dir / "orders-1").glob("*.log"))[0]
+    raw = log.read_bytes()
+    log.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    done = convert("--report", tmp_path / "report.json", status=7)
+    assert "failed: orders-1: " in done.stdout
+    assert "\n  try: " in done.stdout
+    rows = json.loads((tmp_path / "report.json").read_text())["partitions"]
+    assert [(row["status"], bool(row["fix"])) for row in rows] == [
+        ("converted", False), ("failed", True), ("converted", False)
+    ]
+    assert made(convert.target) == ["orders-0", "payments-0"]
+
+
+def test_json_has_a_line_for_each_partition_and_a_summary(convert, log_dir):
+    *rows, summary = seglog_json("spark", "convert", log_dir, convert.target)
+    assert [row["partition"] for row in rows] == ["orders-0", "orders-1", "payments-0"]
+    assert (summary["type"], summary["converted"]) == ("summary", 3)
+
+
+def test_master_and_settings_go_to_spark(convert, spark):
+    convert("--master", "spark://there:7077", "--conf", "spark.executor.memory=1g")
+    assert spark.asked == ("spark://there:7077", {"spark.executor.memory": "1g"})
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(lacking() is not None, reason=str(lacking()))
+def test_on_a_terminal_a_line_tells_how_far_it_is_and_nothing_else_is_said(log_dir, tmp_path):
+    terminal, stderr = pty.openpty()
+    command = [sys.executable, "-m", "seglog.tools", "spark", "convert", log_dir, tmp_path / "new", "--master",
+               "local[1]", "--task-bytes", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as process:
+        os.close(stderr)
+        said = b""
+        while True:
+            try:
+                said += os.read(terminal, 4096)
+            except OSError:     # its other end is closed
+                break
+        table = process.stdout.read()
+    os.close(terminal)
+    assert process.returncode == 0
+    assert "total       3 converted" in table
+    lines = [line.strip() for line in said.decode().split("\r") if line.strip()]
+    assert lines[0] == "starting Spark"
+    assert "convert orders, payments to v2: 6 segments  6 of 6 tasks" in lines
+    assert {line.split()[0] for line in lines[1:]} == {"convert", "verify", "assemble"}
+    assert said.endswith(b" \r")
