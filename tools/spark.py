@@ -1,14 +1,15 @@
 """`seglog spark convert`: whole topics, by the tasks of a Spark cluster."""
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import click
 
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import OsFileSystem
+from seglog.spark.open_store import is_local
 from seglog.spark.plan import TASK_BYTES
 from seglog.spark.store import WORKPLACE_SUFFIX
 from seglog.upkeep.conversion_profile import Aborted
@@ -23,14 +24,31 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+class PlaceType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
+    """A path, or the URL of a store: kept as it is written."""
+
+    name = "path or URL"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(value)
+
+
+PLACE = PlaceType()
+store_option = click.option(
+    "--store-option", "store_options", metavar="KEY=VALUE", type=ConfigType(), multiple=True,
+    help="An option of the stores that URLs name, such as endpoint_override=HOST:PORT or user=NAME: docs/spark.md. "
+    "Repeat for more. Shown in process lists: give secrets by the environment.",
+)
+
+
 @click.group(name="spark")
 def command() -> None:
     """Work on whole topics with Apache Spark. Needs the extra `seglog[spark]` and Java: ask `seglog doctor`."""
 
 
 @command.command(cls=Command)
-@click.argument("src", metavar="SRC", type=PATH)
-@click.argument("dst", metavar="DST", type=PATH)
+@click.argument("src", metavar="SRC", type=PLACE)
+@click.argument("dst", metavar="DST", type=PLACE)
 @options_of(
     on_one_machine.command,
     "to", "repack_bytes", "codec", "allow_lossy", "aborted", "delete_horizon_ms", "topics", "settings",
@@ -59,11 +77,12 @@ def command() -> None:
               "cores of this machine.")
 @click.option("--conf", "spark_settings", type=ConfigType(), multiple=True,
               help="A setting of Spark's. Repeat for more.")
+@store_option
 @progress_option
 @json_option
 def convert(
-    src: Path,
-    dst: Path,
+    src: str,
+    dst: str,
     to: str,
     repack_bytes: int,
     codec: str | None,
@@ -83,23 +102,25 @@ def convert(
     report_file: Path | None,
     master: str | None,
     spark_settings: Sequence[tuple[str, str]],
+    store_options: Sequence[tuple[str, str]],
     no_progress: bool,
     as_json: bool,
 ) -> int:
     """Rewrite the log dir SRC in another record format, v2 by default, as the log dir DST.
 
-    SRC and DST are paths that every executor sees. The bytes are those of `seglog convert`, which one machine makes.
-    SRC is never changed; each partition comes into DST whole, by one rename, after all of it was checked. What is
-    finished is kept in DST.seglog-spark until --finalize or --rollback: run the same command again after any fault. A
-    partition that fails is reported, and the others go on: status 7.
+    SRC and DST are paths that every executor sees, or URLs: s3://BUCKET/PREFIX, webhdfs://HOST:PORT/PATH. The bytes are
+    those of `seglog convert`, which one machine makes. SRC is never changed; each partition comes into DST whole, by
+    one rename (in an object store by one manifest), after all of it was checked. What is finished is kept in
+    DST.seglog-spark until --finalize or --rollback: run the same command again after any fault. A partition that fails
+    is reported, and the others go on: status 7.
     """
     version = to.lower().removeprefix("v")
     if version not in ("0", "1", "2"):
         raise click.BadParameter(f"{to!r} is no format version", param_hint="--to")
     if end is not None:
-        return _end(end, dst, as_json=as_json)
-    if report_file is not None:
-        on_one_machine.check_output_file(report_file, src)
+        return _end(end, dst, dict(store_options), as_json=as_json)
+    if report_file is not None and is_local(src):
+        on_one_machine.check_output_file(report_file, Path(src))
     from seglog.spark import convert_topics
 
     with _Line(enabled=not no_progress) as line, _started(line, master, spark_settings) as spark:
@@ -108,6 +129,7 @@ def convert(
             delete_horizon_ms=delete_horizon_ms, allow_lossy=allow_lossy, aborted=aborted, skip_active=skip_active,
             config=dict(settings), verify=verify, dry_run=dry_run, resume=resume, max_concurrent=max_concurrent,
             throttle_bytes_per_s=throttle_bytes, task_bytes=task_bytes, progress=line,
+            store_options=dict(store_options),
         )
     if report_file is not None:
         write_atomically(OsFileSystem(), report_file, done.to_json())
@@ -130,25 +152,74 @@ def _started(line: "_Line", master: str | None, settings: Sequence[tuple[str, st
         line.wipe()     # before the JVM says goodbye
 
 
-def _what_next(dst: Path, *, dry_run: bool) -> str:
+def _what_next(dst: str, *, dry_run: bool) -> str:
     if dry_run:
         return "a dry run, nothing was written"
     place = report.printable(f"{dst}{WORKPLACE_SUFFIX}")
     return f"{place} stays until --finalize keeps the result, or --rollback takes it back"
 
 
-def _end(end: Literal["rollback", "finalize"], dst: Path, *, as_json: bool) -> int:
+@command.command(cls=Command)
+@click.argument("url", metavar="URL", type=PLACE)
+@click.argument("log_dir", metavar="LOGDIR", type=PATH)
+@options_of(on_one_machine.command, "topics")
+@store_option
+@progress_option
+@json_option
+def fetch(
+    url: str,
+    log_dir: Path,
+    topics: Sequence[str],
+    store_options: Sequence[tuple[str, str]],
+    no_progress: bool,
+    as_json: bool,
+) -> int:
+    """Copy topics from the store at URL into the log dir LOGDIR of this machine.
+
+    In an object store the manifest says which version of each partition counts. LOGDIR is made where it is not there; a
+    partition comes into it as a whole, and what is there already, of the same version, is passed over. Needs no Spark.
+    """
+    from seglog.spark import fetch_topics
+
+    with _Line(enabled=not no_progress) as line:
+        come = 0
+
+        def progress(partition: str, size_bytes: int) -> None:
+            nonlocal come
+            come += size_bytes
+            line.say(f"{report.printable(partition)}  {report.size(come)}")
+
+        rows = list(fetch_topics(url, log_dir, topics=topics, store_options=dict(store_options), progress=progress))
+    for row in rows:
+        if as_json:
+            report.print_json(
+                "partition", partition=row.partition, version=row.version, files=row.files, bytes=row.size_bytes,
+                is_new=row.is_new,
+            )
+        else:
+            of_version = f" of {row.version}" if row.version else ""
+            there = "" if row.is_new else ", there already"
+            print(f"{report.printable(row.partition)}{of_version}: {report.count_of(row.files, 'file')},"
+                  f" {report.size(row.size_bytes)}{there}")
+    return 0
+
+
+class _End(Protocol):
+    def __call__(self, target: str, *, store_options: Mapping[str, str]) -> list[str]: ...
+
+
+def _end(end: Literal["rollback", "finalize"], dst: str, store_options: dict[str, str], *, as_json: bool) -> int:
     from seglog.spark import finalize_topics, rollback_topics
 
-    ends: dict[str, tuple[Callable[[Path], list[str]], str]] = {
+    ends: dict[str, tuple[_End, str]] = {
         "rollback": (rollback_topics, "taken out of"), "finalize": (finalize_topics, "kept in"),
     }
     run, words = ends[end]
-    partitions = run(dst)
+    partitions = run(dst, store_options=store_options)
     if as_json:
         report.print_json(end, target=dst, partitions=partitions)
     else:
-        print(f"{report.count_of(len(partitions), 'partition')} {words} {report.printable(str(dst))}")
+        print(f"{report.count_of(len(partitions), 'partition')} {words} {report.printable(dst)}")
     return 0
 
 

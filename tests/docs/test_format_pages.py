@@ -32,6 +32,7 @@ from seglog.segment.time_index import TimeIndex
 from seglog.segment.transaction_index import TransactionIndex
 from seglog.spark.job import plan_partition
 from seglog.spark.journal import CONVERTING, Journal
+from seglog.spark.manifest import MANIFEST_FILE, Manifest, files_to_bytes
 from seglog.spark.options import ConversionOptions
 from seglog.spark.plan import TaskPacker, tasks_to_bytes
 from seglog.spark.segment_task import convert_task
@@ -40,6 +41,7 @@ from seglog.spark.workplace import Workplace
 from seglog.upkeep.conversion_report import PartitionRow, report_json
 from seglog.upkeep.directory_conversion import Options, convert
 from seglog.upkeep.in_place import plan_in_place
+from seglog.upkeep.proof import PROOF_FILE
 from seglog.upkeep.recover import recover
 from support.golden import unpack
 from support.hexwalk import HexWalk, readable
@@ -397,7 +399,7 @@ def workplace():
         shutil.copytree(unpack("kafka") / "cases" / name / f"{name}-0", old / "orders-0")
         for log in old.rglob("*.log"):
             os.utime(log, ns=(1_700_000_000_000_000_000,) * 2)
-        place = Workplace(LocalStore(), str(old), str(new), options, run="5f3c1e6b0a9d2477")
+        place = Workplace(LocalStore(), LocalStore(), str(old), str(new), options, run="5f3c1e6b0a9d2477")
         for directory in ("plan", "attempts", "staged/orders-0", "done/orders-0"):
             place.store.make_directory(place.within(directory))
         packer = TaskPacker()
@@ -414,6 +416,20 @@ def workplace():
                       ("done/orders-0/00000000000000000099.log", marker)):
         lines += [file, *(f"    {part}" for line in raw.decode().splitlines() for part in _wrapped(line)), ""]
     note = "the only partition of its log dir; long lines are wrapped"
+    return block(f"kafka.tar.gz: cases/{name}/{name}-0", lines[:-1], note)
+
+
+def topics_manifest():
+    name, prefix = "mixed-formats-k282", "v1-5f3c1e6b"
+    with tempfile.TemporaryDirectory() as log_dir:
+        convert(unpack("kafka") / "cases" / name / f"{name}-0", Path(log_dir) / "orders-0").run()
+        found = sorted(path for path in Path(log_dir, "orders-0").iterdir() if path.name != PROOF_FILE)
+        files = files_to_bytes({path.name: path.stat().st_size for path in found})
+    lines = []
+    for file, raw in ((MANIFEST_FILE, Manifest(1, {"orders-0": prefix}).to_bytes()),
+                      (f"{prefix}/orders-0.files", files)):
+        lines += [file, *(f"    {part}" for part in _wrapped(raw.decode().rstrip())), ""]
+    note = "the only partition of its log dir, without the proof; long lines are wrapped"
     return block(f"kafka.tar.gz: cases/{name}/{name}-0", lines[:-1], note)
 
 
@@ -526,6 +542,7 @@ EXAMPLES = {
     "exchange_journal.md": {"exchange-journal": exchange_journal},
     "conversion_report.md": {"conversion-report": conversion_report},
     "spark_workplace.md": {"workplace": workplace},
+    "topics_manifest.md": {"manifest": topics_manifest},
     "clean_marks.md": {"clean-marks": clean_marks},
     "quarantine.md": {"quarantine": quarantine},
     "checkpoints.md": {"recovery-points": checkpoint, "log-dir": log_dir_marks},

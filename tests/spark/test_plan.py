@@ -141,7 +141,7 @@ class SyntheticStore(LocalStore):
 def test_a_million_segments_are_planned_in_little_memory():
     partitions = 2_000 if os.environ.get("SEGLOG_TORTURE") else 100
     store = SyntheticStore(500)
-    workplace = Workplace(store, "/source", "/target", ConversionOptions())
+    workplace = Workplace(store, store, "/source", "/target", ConversionOptions())
     packer = TaskPacker()
     tracemalloc.start()
     try:

@@ -42,7 +42,7 @@ def _write_partition(directory, chance, segments, batches):
         base_offset = offset
         for _ in range(batches):
             if magic == 2 and chance.random() < 0.4:
-                raw, offset = _transaction(made, chance, offset, sequences)
+                raw, offset = _transaction(made, chance, offset, sequences, 3 + segment // 4)
             else:
                 rows = _rows(chance, magic, offset, chance.randrange(1, 9))
                 raw = build_batch(
@@ -58,12 +58,12 @@ def _write_partition(directory, chance, segments, batches):
     return made
 
 
-def _transaction(made, chance, offset, sequences):
+def _transaction(made, chance, offset, sequences, epoch):
     producer_id = chance.randrange(100, 104)
     rows = _rows(chance, 2, offset, chance.randrange(1, 6))
     sequence = sequences.get(producer_id, 0)
     sequences[producer_id] = sequence + len(rows)
-    common = {"producer_id": producer_id, "producer_epoch": 0, "transactional": True, "leader_epoch": 6}
+    common = {"producer_id": producer_id, "producer_epoch": 0, "transactional": True, "leader_epoch": epoch}
     raw = build_batch(
         [_as_built(row, 2) for row in rows], codec=chance.choice(CODECS[2]), base_offset=offset, base_sequence=sequence,
         **common,

@@ -234,7 +234,7 @@ ARGUMENTS = {
     ("recover",): ["{}", "--mode", "quarantine"], ("plan-upgrade",): ["{}/.."],
 }
 # What they say depends on what is installed: tests/spark, tests/tools/test_doctor.py.
-OF_THE_MACHINE = {("demo",), ("doctor",), ("spark", "convert")}
+OF_THE_MACHINE = {("demo",), ("doctor",), ("spark", "convert"), ("spark", "fetch")}
 # What takes a managed ledger: tests/tools/test_ledger.py.
 OF_LEDGERS = {("ledger", name) for name in ("ls", "dump", "verify", "seek", "recover")}
 # What takes a managed ledger, too: tests/tools/test_delayed.py.

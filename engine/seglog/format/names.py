@@ -104,13 +104,15 @@ def log_files(directory: str | os.PathLike[str]) -> list[Path]:
 
     What is deleted, cleaned or to be swapped in is not among them.
     """
-    found = []
     with os.scandir(directory) as entries:
-        for entry in entries:
-            parsed = parse_file_name(entry.name)
-            if parsed is not None and parsed.suffix == LOG_SUFFIX and not parsed.state:
-                found.append(entry.name)
-    return [Path(directory, name) for name in sorted(found)]
+        found = sorted(entry.name for entry in entries if is_log_file(entry.name))
+    return [Path(directory, name) for name in found]
+
+
+def is_log_file(name: str) -> bool:
+    """Whether a file of this name is one of those."""
+    parsed = parse_file_name(name)
+    return parsed is not None and parsed.suffix == LOG_SUFFIX and not parsed.state
 
 
 def segment_files(log: str | os.PathLike[str]) -> list[Path]:

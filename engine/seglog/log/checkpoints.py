@@ -53,9 +53,16 @@ def format_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
 def offsets_or_none(path: Path) -> dict[TopicPartition, int] | None:
     """The offsets, empty where there is no file; None and a warning where it does not parse: to Kafka all are 0."""
     try:
-        return read_offset_checkpoint(path)
+        raw = read_file(path)
     except FileNotFoundError:
         return {}
+    return parse_offsets_or_none(raw, path)
+
+
+def parse_offsets_or_none(raw: bytes, file: str | os.PathLike[str]) -> dict[TopicPartition, int] | None:
+    """The same of the bytes of a file."""
+    try:
+        return parse_offset_checkpoint(raw, file=file)
     except CorruptCheckpointError as error:
         _LOG.warning("%s: its offsets are taken for 0, as Kafka does", error)
         return None

@@ -3,6 +3,7 @@
     from seglog.spark import convert_topics
 
     report = convert_topics(spark, "/data/kafka", "/data/kafka-v2", to=2)
+    report = convert_topics(spark, "s3://lake/kafka", "s3://lake/kafka-v2", store_options={"region": "eu-central-1"})
 
 docs/spark.md is the user's page. Nothing here imports pyspark before a conversion runs.
 """
@@ -10,15 +11,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from seglog.spark.fetch import Fetched, fetch_topics
     from seglog.spark.job import convert_topics
     from seglog.spark.publication import finalize_topics, rollback_topics
     from seglog.spark.report import TopicsReport
 
-__all__ = ["convert_topics", "finalize_topics", "rollback_topics", "TopicsReport"]
+__all__ = ["convert_topics", "fetch_topics", "finalize_topics", "rollback_topics", "Fetched", "TopicsReport"]
 
 _MODULE_OF = {
+    "Fetched": "fetch",
     "TopicsReport": "report",
     "convert_topics": "job",
+    "fetch_topics": "fetch",
     "finalize_topics": "publication",
     "rollback_topics": "publication",
 }

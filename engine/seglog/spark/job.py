@@ -13,36 +13,35 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from seglog.errors import InvalidArgumentError, NotALogError, SeglogError
 from seglog.format import names
 from seglog.format.compression import Codec
 from seglog.fs.files import FileSystem, OsFileSystem
-from seglog.fs.lock import lock_log_dir
-from seglog.fs.refusals import refusals
 from seglog.spark.cluster import Cluster, Progress
 from seglog.spark.journal import CONVERTING, PUBLISHING, Journal
+from seglog.spark.manifest import MANIFEST_FILE
+from seglog.spark.open_store import AnyPath, open_store
 from seglog.spark.options import ConversionOptions
 from seglog.spark.partition_task import assemble_all
 from seglog.spark.plan import TASK_BYTES, Shard, Task, TaskPacker, segments_of, spread, tasks_to_bytes
 from seglog.spark.publication import publish, source_locked
+from seglog.spark.remote_store import RemoteStore
 from seglog.spark.report import TopicsReport
 from seglog.spark.segment_task import convert_task, verify_task
-from seglog.spark.store import LocalStore
+from seglog.spark.store import LocalStore, RenamingStore, Store
 from seglog.spark.survey_task import forecast_all, survey_all
+from seglog.spark.target import Target, target_of
 from seglog.spark.workplace import Workplace
 from seglog.upkeep.conversion_losses import Losses
 from seglog.upkeep.conversion_profile import Aborted
 from seglog.upkeep.conversion_report import PartitionRow
-from seglog.upkeep.log_dir_conversion import partitions_in
-from seglog.upkeep.target_log_dir import make_log_dir
+from seglog.upkeep.log_dir_conversion import choose_partitions, is_topics_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-AnyPath = str | os.PathLike[str]
 Verify = Literal["full", "sample"]
 
 
@@ -67,11 +66,13 @@ def convert_topics(
     throttle_bytes_per_s: int = 0,
     task_bytes: int = TASK_BYTES,
     progress: Progress | None = None,
+    store_options: Mapping[str, str] | None = None,
     fs: FileSystem | None = None,
 ) -> TopicsReport:
     """Convert the partitions of the log dir `source` into the log dir `target`, by the tasks of `spark`.
 
-    Both paths are the same on every executor. `topics` are patterns such as "orders*"; none means all. The other
+    Both are paths that are the same on every executor, or URLs (s3://, webhdfs://), with `store_options` for their
+    stores: docs/spark.md. `topics` are patterns such as "orders*"; none means all. The other
     options are those of `seglog.convert`. What an earlier call with the same source and options has finished is not
     done again; with `resume` false, one that was begun is an error. `verify`: read all of the result again before it is
     published, or a sample of it. `max_concurrent` tasks run at a time, and read `throttle_bytes_per_s` together.
@@ -91,47 +92,53 @@ def convert_topics(
     if verify not in ("full", "sample"):
         raise InvalidArgumentError(f"verify is full or sample, not {verify!r}")
     fs = fs or OsFileSystem()
-    source, target = _checked_paths(source, target)
-    workplace = Workplace(LocalStore(fs), source, target, options)
+    source_store, source = open_store(source, store_options or {}, fs)
+    store, target = open_store(target, store_options or {}, fs)
+    _check_places(source_store, source, store, target)
+    workplace = Workplace(store, source_store, source, target, options)
     cluster = Cluster(spark, progress, max_concurrent)
     job = _Job(workplace, cluster, tuple(topics), verify, task_bytes, throttle_bytes_per_s, resume)
     if dry_run:
         return job.dry_run()
-    make_log_dir(fs, Path(source), Path(target))
-    if _device(target) != _device(os.path.dirname(target)):
-        raise InvalidArgumentError(
-            "the target is a file system of its own: no partition can be renamed into it", file=target,
-            hint="name a directory within it: the workplace stands beside the target",
-        )
-    with source_locked(fs, source):
-        with lock_log_dir(fs, target):
+    goal = target_of(workplace)
+    goal.make()
+    with source_locked(source_store, source):
+        with goal.held():
             report, finished = job.run()
         # The log dir's own files are shared with writers of other partitions: they take turns.
-        journal = Journal.read(workplace.store, target)
+        journal = Journal.read(store, target)
         if journal is not None and (finished or journal.state == PUBLISHING):
-            publish(fs, workplace, journal, finished)
+            publish(job.workplace, journal, finished)
     return report
 
 
-def _checked_paths(source: AnyPath, target: AnyPath) -> tuple[str, str]:
-    source, target = os.path.abspath(source), os.path.abspath(target)
-    if not os.path.isdir(source):
+def _check_places(source_store: Store, source: str, store: Store, target: str) -> None:
+    """Raises InvalidArgumentError, NotALogError, StorageError where a store does not let us in."""
+    for place, path in ((source_store, source), (store, target)):
+        if isinstance(place, RemoteStore):
+            place.check(path)
+    if not source_store.exists(source):
         raise NotALogError("no such log dir", file=source)
-    if names.parse_partition_dir(os.path.basename(target)) is not None:
+    if isinstance(source_store, LocalStore) and not os.path.isdir(source):
+        raise NotALogError("no such log dir", file=source)
+    if names.parse_partition_dir(target.rpartition("/")[2]) is not None:
         raise InvalidArgumentError(
             "the target is named like a partition", file=target, hint="name the log dir to make, which holds them"
         )
-    real_source, real_target = os.path.realpath(source), os.path.realpath(target)
+    if source_store.exists(f"{source}/{MANIFEST_FILE}"):
+        raise InvalidArgumentError(
+            "the source has several versions, of which a manifest names one", file=source,
+            hint=f"name the one that is meant: {source}/v1-...",
+        )
+    real_source, real_target = _real(source_store, source), _real(store, target)
     if real_source == real_target or f"{real_target}/".startswith(f"{real_source}/"):
         raise InvalidArgumentError("the target lies in the source", file=target, hint="choose another directory")
     if f"{real_source}/".startswith(f"{real_target}/"):
         raise InvalidArgumentError("the source lies in the target", file=target, hint="choose another directory")
-    return source, target
 
 
-def _device(path: str) -> int:
-    with refusals("look at", path):
-        return os.stat(path).st_dev
+def _real(store: Store, path: str) -> str:
+    return os.path.realpath(path) if isinstance(store, LocalStore) else path
 
 
 @dataclass(slots=True)
@@ -151,9 +158,12 @@ class _Job:
         partitions = self._partitions()
         journal = Journal.read(store, workplace.target)
         if journal is None:
-            _check_free(workplace, partitions)
+            goal = target_of(workplace)
+            goal.check_free(partitions)
             store.make_directory(workplace.path)
-            journal = Journal(CONVERTING, workplace.source, workplace.target, options.to_dict())
+            journal = Journal(
+                CONVERTING, workplace.source, workplace.target, options.to_dict(), prefix=goal.new_prefix()
+            )
             journal.write(store)
         elif not self.resume:
             raise InvalidArgumentError(
@@ -162,6 +172,7 @@ class _Job:
             )
         else:
             journal.check_same(workplace.source, options)
+        self.workplace = workplace = workplace.of_prefix(journal.prefix)
         _forget_attempts(workplace)
         for name in ("plan", "survey", "attempts", "staged", "done", "outcome"):
             store.make_directory(workplace.within(name))
@@ -181,16 +192,22 @@ class _Job:
 
     def _partitions(self) -> list[str]:
         """The partition directories of the source whose topics are asked for."""
-        return [path.name for path in partitions_in(Path(self.workplace.source), self.topics)]
+        store, path = self.workplace.source_store, self.workplace.source
+        found = [
+            name for name in store.directories(path)
+            if is_topics_name(name) and any(names.is_log_file(file.name) for file in store.files(f"{path}/{name}"))
+        ]
+        return choose_partitions(found, self.topics, path)
 
     def _plan(self, partitions: list[str], journal: Journal) -> tuple[dict[str, PartitionRow], list[Task]]:
         """List the segments of each partition, one partition in memory at a time, and pack them into tasks."""
         workplace, packer = self.workplace, TaskPacker(self.task_bytes)
+        goal = target_of(workplace)
         rows = {}
         for partition in partitions:
             try:
                 shard = plan_partition(workplace, partition)
-                before = self._published_before(partition, shard, journal)
+                before = self._published_before(goal, partition, shard, journal)
                 if before is not None:
                     rows[partition] = before
                     continue
@@ -198,23 +215,25 @@ class _Job:
             except SeglogError as error:
                 rows[partition] = PartitionRow.of_error(partition, error, 0.0)
                 continue
-            for directory in ("staged", "done"):
-                workplace.store.make_directory(workplace.within(directory, partition))
+            for directory in (workplace.staged(partition), workplace.within("done", partition)):
+                workplace.store.make_directory(directory)
             packer.add(shard)
         tasks = packer.tasks(self.cluster.lanes(throttled=self.throttle_bytes_per_s > 0))
         workplace.store.write(workplace.within("tasks"), tasks_to_bytes(tasks))
         return rows, tasks
 
-    def _published_before(self, partition: str, shard: Shard, journal: Journal) -> PartitionRow | None:
+    def _published_before(
+        self, goal: Target, partition: str, shard: Shard, journal: Journal
+    ) -> PartitionRow | None:
         """The row of a partition that an earlier run has put into the target."""
         workplace = self.workplace
-        outcome = workplace.outcome(partition)
-        target = f"{workplace.target}/{partition}"
-        if not workplace.store.exists(target):
+        if not goal.has(partition):
             return None
+        outcome = workplace.outcome(partition)
         if outcome is None or partition not in journal.published:
             raise InvalidArgumentError(
-                "the target has a partition of this name already", file=target, hint="choose another, or move it away"
+                "the target has a partition of this name already", file=f"{workplace.target}/{partition}",
+                hint="choose another, or move it away",
             )
         if outcome.plan != shard.identity:
             raise InvalidArgumentError(
@@ -309,7 +328,7 @@ def plan_partition(workplace: Workplace, partition: str) -> Shard:
     """List the segments of a partition, and leave its shard in the workplace."""
     path = workplace.source_of(partition)
     skip_active = workplace.options.skip_active
-    shard = Shard(partition, tuple(segments_of(workplace.store.files(path), path, skip_active=skip_active)))
+    shard = Shard(partition, tuple(segments_of(workplace.source_store.files(path), path, skip_active=skip_active)))
     raw, shard_path = shard.to_bytes(), workplace.within("plan", partition)
     if workplace.store.read(shard_path) != raw:
         workplace.store.write(shard_path, raw)
@@ -330,20 +349,9 @@ def _add_failures(rows: dict[str, PartitionRow], failures: list[dict[str, Any]])
 def _forget_attempts(workplace: Workplace) -> None:
     """Remove what attempts have left. Tasks of a driver that died may still write there: they lose the ground first."""
     store, attempts = workplace.store, workplace.within("attempts")
-    if store.exists(attempts):
+    if isinstance(store, RenamingStore) and store.exists(attempts):
         store.rename(attempts, f"{attempts}.{secrets.token_hex(8)}")
     for name in store.directories(workplace.path):
         if name.startswith("attempts"):
             store.remove_tree(workplace.within(name))
-
-
-def _check_free(workplace: Workplace, partitions: list[str]) -> None:
-    """Before anything is made. Raises InvalidArgumentError."""
-    there = set(workplace.store.directories(workplace.target))
-    for partition in partitions:
-        if partition in there:
-            raise InvalidArgumentError(
-                "the target has a partition of this name already", file=f"{workplace.target}/{partition}",
-                hint="choose another target, or move it away",
-            )
 

@@ -20,7 +20,10 @@ CONVERTING, PUBLISHING, COMMITTED, ROLLING_BACK, FINALIZING = (
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """`published` are the partitions that have got, or are about to get, their names in the target."""
+    """`published` are the partitions that have got, or are about to get, their names in the target.
+
+    `prefix`: what the result is collected under in an object store; empty in others.
+    """
 
     state: str
     source: str
@@ -28,6 +31,7 @@ class Journal:
     options: dict[str, Any]
     seglog: str = __version__
     published: tuple[str, ...] = ()
+    prefix: str = ""
 
     @classmethod
     def read(cls, store: Store, target: str) -> "Journal | None":
@@ -45,7 +49,7 @@ class Journal:
     def to_bytes(self) -> bytes:
         return format_json(
             _KIND, VERSION, state=self.state, source=self.source, target=self.target, options=self.options,
-            seglog=self.seglog, published=self.published,
+            seglog=self.seglog, published=self.published, prefix=self.prefix,
         )
 
     def write(self, store: Store) -> None:

@@ -14,6 +14,7 @@ from seglog.format import names
 from seglog.fs.files import OsFileSystem
 from seglog.spark.plan import Shard
 from seglog.spark.segment_task import of_the_partition
+from seglog.spark.target import target_of
 from seglog.spark.workplace import Outcome, Workplace, changed
 from seglog.upkeep.conversion_plan import larger_batches_warning
 from seglog.upkeep.conversion_report import PartitionRow
@@ -34,7 +35,7 @@ class _Assembly:
         self._workplace = workplace
         self._store = workplace.store
         self._partition = partition
-        self._staged = workplace.within("staged", partition)
+        self._staged = workplace.staged(partition)
         self._shard = workplace.shard(partition)
         self._expected: dict[str, int] = {}         # name: bytes, of all files of the result
         self._written: list[str] = []               # those of them that the attempt wrote
@@ -56,6 +57,7 @@ class _Assembly:
         self._store.take(self._attempt, self._written, self._staged)
         self._clear()
         self._store.sync(self._staged)
+        target_of(self._workplace).seal(self._partition, self._expected)
         logs = {name: size for name, size in self._expected.items() if name.endswith(names.LOG_SUFFIX)}
         row = PartitionRow(
             self._partition, "converted", segments=len(logs), records=proof.records,
@@ -136,7 +138,7 @@ class _Assembly:
                 )
 
     def _read_source(self, name: str) -> bytes | None:
-        return self._store.read(self._workplace.source_of(self._partition, name))
+        return self._workplace.source_store.read(self._workplace.source_of(self._partition, name))
 
     def _write(self, name: str, data: bytes) -> None:
         with self._fs.create(self._attempt / name) as file:
@@ -161,7 +163,7 @@ class _Sums:
 def _check_source(workplace: Workplace, shard: Shard) -> None:
     """The source has the segments of the plan, as they were then. Raises InvalidArgumentError."""
     path = workplace.source_of(shard.partition)
-    now = {file.name: (file.size_bytes, file.stamp) for file in workplace.store.files(path)}
+    now = {file.name: (file.size_bytes, file.stamp) for file in workplace.source_store.files(path)}
     for segment in shard.segments:
         if now.get(segment.file) != (segment.size_bytes, segment.stamp):
             raise changed(f"{path}/{segment.file}")

@@ -1,96 +1,78 @@
 """Publish finished partitions, take them back, or make an end of it.
 
-One rename gives a partition its name in the target. Before the first one the journal says which are about to get
-theirs, so that whoever comes after a crash knows what is ours. Each step may be done again: what has its name already
-is passed over.
+Before the first one comes into the target the journal says which are about to, so that whoever comes after a crash
+knows what is ours. Each step may be done again: what is done already is passed over.
 """
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 from seglog.errors import InvalidArgumentError, LogLockedError
-from seglog.format import names
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import LOG_DIR_LOCK, SHARED, holder, lock_log_dir
 from seglog.spark.journal import COMMITTED, FINALIZING, PUBLISHING, ROLLING_BACK, Journal
+from seglog.spark.open_store import AnyPath, open_store
 from seglog.spark.options import ConversionOptions
-from seglog.spark.store import WORKPLACE_SUFFIX, LocalStore, Store
+from seglog.spark.store import WORKPLACE_SUFFIX, LocalStore, RenamingStore, Store
+from seglog.spark.target import target_of
 from seglog.spark.workplace import Workplace
-from seglog.upkeep.target_log_dir import carry_offsets, forget_offsets, tell_log_dir
-
-AnyPath = str | os.PathLike[str]
 
 
-def publish(fs: FileSystem, workplace: Workplace, journal: Journal, partitions: Iterable[str]) -> Journal:
-    """Give each of `partitions`, which were assembled, its name in the target; tell the log dir of it."""
-    store, source, log_dir = workplace.store, Path(workplace.source), Path(workplace.target)
+def publish(workplace: Workplace, journal: Journal, partitions: Iterable[str]) -> Journal:
+    """Let each of `partitions`, which were assembled, be in the target; tell the log dir of it."""
+    store = workplace.store
     partitions = list(partitions)
-    for partition in partitions:
-        staged, target = workplace.within("staged", partition), f"{workplace.target}/{partition}"
-        if store.exists(staged) and store.exists(target):
-            raise InvalidArgumentError(
-                "the target has got a partition of this name meanwhile", file=target, hint="move it away, and run again"
-            )
     if journal.state == PUBLISHING:     # the last one of a run that died there may not have been told of
-        partitions = [*journal.published, *partitions]
+        partitions = list(dict.fromkeys([*journal.published, *partitions]))
     published = tuple(sorted({*journal.published, *partitions}))
+    target = target_of(workplace)
+    target.check_names(partitions)
     journal = journal.now(store, PUBLISHING, published)
-    for partition in partitions:
-        staged, outcome = workplace.within("staged", partition), workplace.outcome(partition)
-        if store.exists(staged) and outcome is not None:
-            carry_offsets(fs, source, log_dir, partition, outcome.end_offset)
-            store.rename(staged, f"{workplace.target}/{partition}")
-        tell_log_dir(fs, log_dir, partition)
+    target.publish(partitions)
     return journal.now(store, COMMITTED)
 
 
-def rollback_topics(target: AnyPath, *, fs: FileSystem | None = None) -> list[str]:
+def rollback_topics(
+    target: AnyPath, *, store_options: Mapping[str, str] | None = None, fs: FileSystem | None = None
+) -> list[str]:
     """Undo the conversion into the log dir `target`, finished or not; the partitions that were taken out of it.
 
-    Nothing is left of the conversion then. May be called again where it did not come to its end. Raises
-    InvalidArgumentError where there is none, or where a partition has changed since it was published: its
-    records would be lost. LogLockedError, StorageError.
+    Nothing is left of the conversion then; an object store has the version of before. May be called again where it did
+    not come to its end. Raises InvalidArgumentError where there is none, or where a partition has changed since it was
+    published: its records would be lost. LogLockedError, StorageError.
     """
-    fs = fs or OsFileSystem()
-    store = LocalStore(fs)
-    path = os.path.abspath(target)
-    with lock_log_dir(fs, path):
+    store, path = open_store(target, store_options or {}, fs or OsFileSystem())
+    found = _workplace(store, path)
+    goal = target_of(found)
+    with goal.held():
         journal = _journal(store, path)
         if journal is None:
             return []
-        workplace = _workplace(store, journal)
         if journal.state == FINALIZING:
             raise InvalidArgumentError(
-                "the conversion was finalized", file=workplace.path, hint="end that with --finalize"
+                "the conversion was finalized", file=found.path, hint="end that with --finalize"
             )
+        goal = target_of(_workplace(store, path, journal))
         if journal.state != ROLLING_BACK:
-            for partition in journal.published:
-                _check_unchanged(workplace, partition)
+            goal.check_unchanged(journal.published)
             journal = journal.now(store, ROLLING_BACK)
-        taken = []
-        store.make_directory(workplace.within("staged"))
-        for partition in journal.published:
-            published = f"{path}/{partition}"
-            if store.exists(published):
-                store.rename(published, workplace.within("staged", partition))
-                taken.append(partition)
-    for partition in journal.published:
-        forget_offsets(fs, Path(path), partition)
-    _remove(workplace)
+        taken = goal.take_back(journal.published)
+    goal.forget(journal.published)
+    _remove(goal.workplace)
     return taken
 
 
-def finalize_topics(target: AnyPath, *, fs: FileSystem | None = None) -> list[str]:
+def finalize_topics(
+    target: AnyPath, *, store_options: Mapping[str, str] | None = None, fs: FileSystem | None = None
+) -> list[str]:
     """Keep what was published in the log dir `target`, and remove the workplace; the published partitions.
 
-    There is no way back then but by the source, which nobody has changed. Raises InvalidArgumentError where there is no
-    committed conversion, LogLockedError, StorageError.
+    In an object store the versions that they replaced are removed, too. There is no way back then but by the source,
+    which nobody has changed. Raises InvalidArgumentError where there is no committed conversion, LogLockedError,
+    StorageError.
     """
-    fs = fs or OsFileSystem()
-    store = LocalStore(fs)
-    path = os.path.abspath(target)
-    with lock_log_dir(fs, path):
+    store, path = open_store(target, store_options or {}, fs or OsFileSystem())
+    with target_of(_workplace(store, path)).held():
         journal = _journal(store, path)
         if journal is None:
             return []
@@ -99,7 +81,9 @@ def finalize_topics(target: AnyPath, *, fs: FileSystem | None = None) -> list[st
                 f"the conversion is {journal.state}, not committed", file=path, hint="run it to its end first"
             )
         journal = journal.now(store, FINALIZING)
-        _remove(_workplace(store, journal))
+        workplace = _workplace(store, path, journal)
+        target_of(workplace).settle()
+        _remove(workplace)
         return list(journal.published)
 
 
@@ -118,22 +102,12 @@ def _journal(store: Store, target: str) -> Journal | None:
     return journal
 
 
-def _workplace(store: Store, journal: Journal) -> Workplace:
-    return Workplace(store, journal.source, journal.target, ConversionOptions.of_dict(journal.options))
-
-
-def _check_unchanged(workplace: Workplace, partition: str) -> None:
-    """Raises InvalidArgumentError where somebody appended to, or removed from, a published partition."""
-    path = f"{workplace.target}/{partition}"
-    outcome = workplace.outcome(partition)
-    if outcome is None or not workplace.store.exists(path):
-        return
-    logs = {f.name: f.size_bytes for f in workplace.store.files(path) if f.name.endswith(names.LOG_SUFFIX)}
-    if logs != outcome.logs:
-        raise InvalidArgumentError(
-            "the partition has changed since it was published: a rollback would lose that", file=path,
-            hint="keep it with --finalize, or remove it by hand",
-        )
+def _workplace(store: Store, target: str, journal: Journal | None = None) -> Workplace:
+    """That of the conversion into `target`; the source is not opened, for nobody needs it any more."""
+    if journal is None:
+        return Workplace(store, store, "", target, ConversionOptions())
+    options = ConversionOptions.of_dict(journal.options)
+    return Workplace(store, store, journal.source, journal.target, options, prefix=journal.prefix)
 
 
 def _remove(workplace: Workplace) -> None:
@@ -142,15 +116,22 @@ def _remove(workplace: Workplace) -> None:
     for name in store.directories(workplace.path):
         store.remove_tree(workplace.within(name))
     store.remove_tree(workplace.path)
-    store.sync(os.path.dirname(workplace.path))
+    if isinstance(store, RenamingStore):
+        store.sync(os.path.dirname(workplace.path))
 
 
 # --- who else is there -----------------------------------------------------------------------------
 
 
 @contextmanager
-def source_locked(fs: FileSystem, source: str) -> Iterator[None]:
-    """No broker or writer in the log dir of the source, nor one that begins. Raises LogLockedError."""
+def source_locked(store: Store, source: str) -> Iterator[None]:
+    """No broker or writer in the log dir of the source, nor one that begins. Raises LogLockedError.
+
+    A remote store has no locks: there a source that changes is found by the sizes and times of its files.
+    """
+    if not isinstance(store, LocalStore):
+        yield
+        return
     who = holder(source)
     if who is not None:
         raise LogLockedError(
@@ -160,5 +141,5 @@ def source_locked(fs: FileSystem, source: str) -> Iterator[None]:
     if not os.access(f"{source}/{LOG_DIR_LOCK}", os.R_OK | os.W_OK):
         yield
         return
-    with lock_log_dir(fs, source, SHARED):
+    with lock_log_dir(store.fs, source, SHARED):
         yield

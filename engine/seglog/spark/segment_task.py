@@ -81,12 +81,13 @@ def convert_task(workplace: Workplace, number: int, attempt: int) -> TaskReport:
 
 def of_the_partition(workplace: Workplace, error: SeglogError | OSError) -> SeglogError:
     """The error that stops a partition and no other. Raised again where another machine, or the same one later, may do
-    better: where it is of neither the data nor the source.
+    better: where it is of neither the data nor the source. A store that was not reached has no errno to give, and may
+    be reached the next time.
     """
     if isinstance(error, OSError):
         error = storage_error(error, "read", str(error.filename or workplace.path))
     in_source = error.file is not None and error.file.startswith(f"{workplace.source}/")
-    if isinstance(error, StorageError) and not in_source:
+    if isinstance(error, StorageError) and not (in_source and error.errno is not None):
         raise error
     return error
 
@@ -96,7 +97,7 @@ def _is_done(workplace: Workplace, partition: str, segment: SourceSegment, recip
     marker = workplace.marker(partition, segment, recipe)
     if marker is None:
         return False
-    staged = (workplace.store.file(workplace.within("staged", partition, name)) for name in marker.files)
+    staged = (workplace.store.file(workplace.staged(partition, name)) for name in marker.files)
     return all(
         file is not None and file.size_bytes == size
         for file, size in zip(staged, marker.files.values(), strict=True)
@@ -123,7 +124,7 @@ def _convert(
         # What was read was one file from the first byte to the last.
         workplace.check_unchanged(partition, segment)
         files = {path.name: path.stat().st_size for path in sorted(directory.iterdir())}
-        store.take(directory, files, workplace.within("staged", partition))
+        store.take(directory, files, workplace.staged(partition))
     seconds = round(time.perf_counter() - begin, 3)
     recipe = workplace.recipe(survey)
     marker = Marker(segment.identity, recipe, workplace.run, attempt, seconds, files, converted)
@@ -166,7 +167,7 @@ def verify_segment(workplace: Workplace, partition: str, marker: Marker) -> None
     with ExitStack() as closer:
         staged = []
         for part in marker.segment.parts:
-            path = closer.enter_context(workplace.store.local(workplace.within("staged", partition), part.file))
+            path = closer.enter_context(workplace.store.local(workplace.staged(partition), part.file))
             staged.append(closer.enter_context(closing(Segment(path, is_last=False, decompress=decompress))))
         found = digest(staged, ArenaPool())
         if (found.records, found.sha256) != (proven.records, proven.sha256):
@@ -176,6 +177,6 @@ def verify_segment(workplace: Workplace, partition: str, marker: Marker) -> None
             )
         for segment in staged:
             for suffix, entries in index_bytes(segment, config).files(config):
-                index = workplace.within("staged", partition, f"{segment.path.stem}{suffix}")
+                index = workplace.staged(partition, f"{segment.path.stem}{suffix}")
                 if workplace.store.read(index) != entries:
                     raise ProofMismatchError("the index is not the one that its log gives", file=index)

@@ -1,7 +1,8 @@
 """Where the files of a conversion lie: the one interface behind which a disk, HDFS and an object store look alike.
 
-Paths are text with "/" between names. A store pickles: each task takes its own copy along. What a method changed is
-durable when it returns.
+Paths are text with "/" between names, for a remote store whole URLs: so they mean the same in a journal, in an error
+and to whoever reads them. A store pickles: each task takes its own copy along. What a method changed is durable when it
+returns.
 """
 import errno
 import os
@@ -36,11 +37,13 @@ class Store(ABC):
 
     @abstractmethod
     def directories(self, path: str) -> list[str]:
-        """Names of the directories in `path`, sorted. Raises StorageError where `path` is not there."""
+        """Names of the directories in `path`, sorted. Where `path` is not there StorageError is raised, but not by an
+        object store: there it is empty.
+        """
 
     @abstractmethod
     def files(self, path: str) -> list[StoredFile]:
-        """The files in `path`, by name. Raises StorageError where `path` is not there."""
+        """The files in `path`, by name. Where `path` is not there: as `directories`."""
 
     @abstractmethod
     def exists(self, path: str) -> bool:
@@ -91,18 +94,27 @@ class Store(ABC):
 
     @abstractmethod
     def sync(self, path: str) -> None:
-        """Make the names in a directory durable."""
+        """Make the names in a directory durable, where they are not as soon as a method returns."""
+
+
+class RenamingStore(Store):
+    """A store that gives a directory another name in one step, whatever is in it. An object store cannot."""
 
     @abstractmethod
     def rename(self, path: str, target: str) -> None:
         """Give a directory another name, which must be free, in one step."""
 
 
-class LocalStore(Store):
+class LocalStore(RenamingStore):
     """Paths that every executor has mounted: the disk of a single machine, NFS, any POSIX file system."""
 
     def __init__(self, fs: FileSystem | None = None) -> None:
         self._fs = fs or OsFileSystem()
+
+    @property
+    def fs(self) -> FileSystem:
+        """What changes the disk."""
+        return self._fs
 
     def directories(self, path: str) -> list[str]:
         with refusals("list", path), os.scandir(path) as entries:
@@ -171,10 +183,10 @@ class LocalStore(Store):
 
     def remove_file(self, path: str) -> None:
         with _gone_is_fine():
-            self._fs.unlink(_in_workplace(path))
+            self._fs.unlink(in_workplace(path))
 
     def remove_tree(self, path: str) -> None:
-        path = _in_workplace(path)
+        path = in_workplace(path)
         if not os.path.isdir(path):
             return
         # Another run's attempt that still lives may remove its own part at the same time.
@@ -204,7 +216,7 @@ def _gone_is_fine() -> Iterator[None]:
             raise
 
 
-def _in_workplace(path: str) -> str:
+def in_workplace(path: str) -> str:
     """`path`, which must be a workplace or lie in one: nothing else is ever removed."""
     if not any(name.endswith(WORKPLACE_SUFFIX) for name in path.split("/")):
         raise ValueError(f"{path} lies in no workplace")

@@ -47,7 +47,7 @@ def _survey(workplace: Workplace, shard: Shard) -> Survey:
     options = workplace.options
     profile, stop = options.profile, shard.segments[-1].base_offset
     with (
-        workplace.store.local_directory(workplace.source_of(shard.partition)) as path,
+        workplace.source_store.local_directory(workplace.source_of(shard.partition)) as path,
         Partition(path, config=options.log_config) as source,
     ):
         survey = LossSurvey(source, profile)
@@ -82,7 +82,7 @@ def _forecast(workplace: Workplace, partition: str) -> dict[str, Any]:
     options, path = workplace.options, workplace.source_of(partition)
     losses = None
     try:
-        files = workplace.store.files(path)
+        files = workplace.source_store.files(path)
         shard = Shard(partition, tuple(segments_of(files, path, skip_active=options.skip_active)))
         if options.to < 2:
             losses = _survey(workplace, shard).losses

@@ -6,7 +6,8 @@
         tasks                   a line for each task (plan.Task)
         survey/orders-0         what a format below v2 has no place for
         attempts/<32 hex>/      what one attempt of a task is writing
-        staged/orders-0/        finished files of the partition; the directory that gets its name in the target
+        staged/orders-0/        finished files of the partition; the directory that gets its name in the target (of an
+                                object store they stand in the target at once: manifest.py)
         done/orders-0/<base>    a marker for each finished segment, written after its files
         outcome/orders-0        what became of the partition
 
@@ -25,8 +26,8 @@ from seglog.format.checked_json import format_json, parse_json
 from seglog.segment.transaction_index import AbortedTransaction
 from seglog.spark.options import ConversionOptions
 from seglog.spark.plan import Shard, SourceSegment, Task, read_task
-from seglog.spark.store import WORKPLACE_SUFFIX, Store, StoredFile
-from seglog.upkeep.conversion_inputs import made_from
+from seglog.spark.store import WORKPLACE_SUFFIX, RenamingStore, Store, StoredFile
+from seglog.upkeep.conversion_inputs import inputs_digest
 from seglog.upkeep.conversion_losses import Losses
 from seglog.upkeep.converted_segment import ConvertedSegment
 
@@ -120,12 +121,18 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """Where source, target and all between them lie; goes along with every task."""
+    """Where source, target and all between them lie; goes along with every task.
+
+    `store` is that of the target and of the workplace beside it. `prefix` names what an object store collects in the
+    target, which cannot be renamed.
+    """
 
     store: Store
+    source_store: Store
     source: str
     target: str
     options: ConversionOptions
+    prefix: str = ""
     run: str = ""
     lane_bytes_per_s: int = 0          # 0: as fast as it goes
 
@@ -138,6 +145,15 @@ class Workplace:
 
     def source_of(self, *names: str) -> str:
         return "/".join([self.source, *names])
+
+    def staged(self, *names: str) -> str:
+        """Where finished files of a partition stand before the partition is published."""
+        if isinstance(self.store, RenamingStore):
+            return self.within("staged", *names)
+        return "/".join([self.target, self.prefix, *names])
+
+    def of_prefix(self, prefix: str) -> Self:
+        return replace(self, prefix=prefix)
 
     def of_run(self, run: str, lane_bytes_per_s: int) -> Self:
         return replace(self, run=run, lane_bytes_per_s=lane_bytes_per_s)
@@ -189,7 +205,7 @@ class Workplace:
 
     def source_file(self, partition: str, segment: SourceSegment) -> StoredFile | None:
         """The segment's file as the source has it now."""
-        return self.store.file(self.source_of(partition, segment.file))
+        return self.source_store.file(self.source_of(partition, segment.file))
 
     def check_unchanged(self, partition: str, segment: SourceSegment) -> None:
         """Raises InvalidArgumentError where the file is not the one of the plan any more."""
@@ -201,7 +217,9 @@ class Workplace:
 
     def made_from(self, partition: str) -> str:
         """See upkeep.conversion_inputs; as of now."""
-        return made_from(Path(self.source_of(partition)), self.options.profile, self.options.log_config)
+        files = self.source_store.files(self.source_of(partition))
+        found = ((file.name, file.size_bytes, file.stamp) for file in files)
+        return inputs_digest(found, self.options.profile, self.options.log_config)
 
     def outcome(self, partition: str) -> Outcome | None:
         path = self.within("outcome", partition)
@@ -211,7 +229,7 @@ class Workplace:
     @contextmanager
     def local_source(self, partition: str, segment: SourceSegment) -> Iterator[Path]:
         """The segment's .log on this machine, its .txnindex beside it where there is one."""
-        with self.store.local(self.source_of(partition), segment.file) as path:
+        with self.source_store.local(self.source_of(partition), segment.file) as path:
             yield path
 
     def _there(self, path: str) -> bytes:

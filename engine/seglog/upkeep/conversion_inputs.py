@@ -1,6 +1,7 @@
 """What a conversion was made from: so that one that is done is not done again, and one whose source changed is."""
 import hashlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from seglog.config import LogConfig
@@ -18,15 +19,24 @@ def made_from(source: Path, profile: Profile, config: LogConfig) -> str:
 
     Not of the bytes: a file that is changed without another size or time is not noticed. Raises StorageError.
     """
-    sha256 = hashlib.sha256(repr((profile, config)).encode())
     with refusals("list", source), os.scandir(source) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            parsed = names.parse_file_name(entry.name)
-            is_segment_file = parsed is not None and not parsed.state and parsed.suffix in _CARRIED
-            if is_segment_file or entry.name in (names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA):
-                status = entry.stat()
-                sha256.update(f"\n{entry.name} {status.st_size} {status.st_mtime_ns}".encode())
+        found = [(entry.name, entry.stat()) for entry in entries if _decides(entry.name)]
+    return inputs_digest(((name, stat.st_size, str(stat.st_mtime_ns)) for name, stat in found), profile, config)
+
+
+def inputs_digest(files: Iterable[tuple[str, int, str]], profile: Profile, config: LogConfig) -> str:
+    """The same of files that lie anywhere: (name, bytes, what changes when the file does)."""
+    sha256 = hashlib.sha256(repr((profile, config)).encode())
+    for name, size_bytes, stamp in sorted(files):
+        if _decides(name):
+            sha256.update(f"\n{name} {size_bytes} {stamp}".encode())
     return sha256.hexdigest()
+
+
+def _decides(name: str) -> bool:
+    parsed = names.parse_file_name(name)
+    is_segment_file = parsed is not None and not parsed.state and parsed.suffix in _CARRIED
+    return is_segment_file or name in (names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA)
 
 
 def finished(source: Path, target: Path, profile: Profile, config: LogConfig) -> Proof | None:

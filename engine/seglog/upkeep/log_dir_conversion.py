@@ -14,14 +14,13 @@ from seglog.errors import InvalidArgumentError, LogLockedError, NotALogError, Se
 from seglog.format import names
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.refusals import refusals, storage_error
-from seglog.log.checkpoints import TopicPartition
 from seglog.upkeep.conversion_inputs import finished
 from seglog.upkeep.conversion_plan import Progress
 from seglog.upkeep.conversion_report import PartitionRow
 from seglog.upkeep.directory_conversion import AnyPath, Options, plan_conversion, refuse_locked
 from seglog.upkeep.in_place import is_converted, plan_in_place
 from seglog.upkeep.proof import PROOF_FILE, Proof
-from seglog.upkeep.target_log_dir import carry_offsets, make_log_dir, tell_log_dir
+from seglog.upkeep.target_log_dir import carry_offsets, make_log_dir, tell_log_dir, topic_partition
 
 Watch = Callable[[str, str], Progress]
 """Gives the progress of a phase ("reading", "converting") of a partition."""
@@ -56,14 +55,22 @@ def partitions_in(log_dir: Path, topics: Iterable[str] = ()) -> list[Path]:
     What a broker has marked (-delete, -future, -stray) is not among them, nor is KRaft's metadata log: that is no topic
     of LogManager's, and has files beside it that no partition has. Raises as convert_log_dir.
     """
-    globs = list(topics)
-    found: dict[TopicPartition, Path] = {}
     with refusals("list", log_dir):
-        for child in sorted(log_dir.iterdir()):
-            parsed = names.parse_partition_dir(child.name)
-            is_topic = parsed is not None and not parsed.mark and parsed.topic != names.METADATA_TOPIC
-            if parsed is not None and is_topic and child.is_dir() and names.log_files(child):
-                found[parsed.topic, parsed.partition] = child
+        found = [child.name for child in log_dir.iterdir() if is_topics_name(child.name)]
+        found = [name for name in found if (log_dir / name).is_dir() and names.log_files(log_dir / name)]
+    return [log_dir / name for name in choose_partitions(found, topics, log_dir)]
+
+
+def is_topics_name(directory: str) -> bool:
+    """Whether a directory in a log dir is named as a partition of a topic: see partitions_in."""
+    parsed = names.parse_partition_dir(directory)
+    return parsed is not None and not parsed.mark and parsed.topic != names.METADATA_TOPIC
+
+
+def choose_partitions(directories: Iterable[str], topics: Iterable[str], log_dir: AnyPath) -> list[str]:
+    """Of the partition directories of a log dir those whose topics match a glob, as partitions_in."""
+    globs = list(topics)
+    found = {topic_partition(name): name for name in directories}
     if not found:
         raise NotALogError("no partition with a segment (<20 digits>.log) in the log dir", file=log_dir)
     for glob in globs:
@@ -73,7 +80,7 @@ def partitions_in(log_dir: Path, topics: Iterable[str] = ()) -> list[Path]:
                 hint="a glob is matched against the name of a topic, without -<partition>",
             )
     return [
-        path for (topic, _), path in sorted(found.items())
+        name for (topic, _), name in sorted(found.items())
         if not globs or any(fnmatchcase(topic, glob) for glob in globs)
     ]
 

@@ -1,0 +1,134 @@
+"""Bring converted topics from a store to this machine: the partitions that count, as a log dir for a broker."""
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from seglog.errors import InvalidArgumentError, ProofMismatchError
+from seglog.format import names
+from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.lock import lock_log_dir
+from seglog.fs.staging import Staging, remove_leftovers
+from seglog.spark.manifest import Manifest, read_files
+from seglog.spark.open_store import AnyPath, open_store
+from seglog.spark.remote_store import RemoteStore
+from seglog.upkeep.log_dir_conversion import choose_partitions, is_topics_name
+from seglog.upkeep.proof import PROOF_FILE
+from seglog.upkeep.target_log_dir import LogDirOffsets, make_log_dir_with, put_offsets, tell_log_dir
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A partition on this machine. `is_new`: it was not there before. `version`: of an object store, else empty."""
+
+    partition: str
+    version: str
+    files: int
+    size_bytes: int
+    is_new: bool
+
+
+def fetch_topics(
+    source: AnyPath,
+    log_dir: AnyPath,
+    *,
+    topics: Iterable[str] = (),
+    store_options: Mapping[str, str] | None = None,
+    progress: Callable[[str, int], None] | None = None,
+    fs: FileSystem | None = None,
+) -> Iterator[Fetched]:
+    """Copy the partitions of the log dir `source`, in a remote store, into the log dir `log_dir`, made if missing.
+
+    In an object store the manifest says which version of each counts; where there is none, `source` is a log dir as it
+    stands. A partition comes as a whole or not at all; one that an earlier call has fetched, of the same version, is
+    passed over. `topics` are patterns such as "orders*". `progress` is told (partition, bytes) as they come.
+
+    Raises InvalidArgumentError for a local source, and where the log dir has another partition of that name;
+    NotALogError where there is none in the source, LogLockedError, StorageError, ProofMismatchError.
+    """
+    fs = fs or OsFileSystem()
+    store, path = open_store(source, store_options or {}, fs)
+    if not isinstance(store, RemoteStore):
+        raise InvalidArgumentError(
+            "the source is on this machine already", file=path, hint="name a URL, such as s3://BUCKET/PREFIX"
+        )
+    store.check(path)
+    found = _places(store, path)
+    chosen = choose_partitions(found, topics, path)
+    target = Path(log_dir).absolute()
+    # Of several versions each has its own; they stand for one broker.
+    first = found[chosen[0]].rpartition("/")[0]
+    make_log_dir_with(fs, target, store.read(f"{first}/{names.META_PROPERTIES}"))
+    offsets: dict[str, LogDirOffsets] = {}
+    for partition in chosen:
+        place = found[partition]
+        home = place.rpartition("/")[0]
+        if home not in offsets:
+            offsets[home] = _offsets(store, home)
+        yield _fetch(store, fs, target, place, "" if home == path else home.rpartition("/")[2], offsets[home], progress)
+
+
+def _places(store: RemoteStore, path: str) -> dict[str, str]:
+    """{partition: the directory that counts}."""
+    manifest = Manifest.read(store, path)
+    if manifest.partitions:
+        return {name: f"{path}/{prefix}/{name}" for name, prefix in manifest.partitions.items()}
+    return {name: f"{path}/{name}" for name in store.directories(path) if is_topics_name(name)}
+
+
+def _offsets(store: RemoteStore, home: str) -> LogDirOffsets:
+    return LogDirOffsets(home, lambda checkpoint: store.read(f"{home}/{checkpoint}"))
+
+
+def _fetch(
+    store: RemoteStore, fs: FileSystem, log_dir: Path, place: str, version: str, offsets: LogDirOffsets,
+    progress: Callable[[str, int], None] | None,
+) -> Fetched:
+    partition = place.rpartition("/")[2]
+    target = log_dir / partition
+    files = read_files(store, place) if version else {file.name: file.size_bytes for file in store.files(place)}
+    fetched = Fetched(partition, version, len(files), sum(files.values()), is_new=not target.exists())
+    if not fetched.is_new:
+        _check_same(store, place, target, files)
+        return fetched
+    known = offsets.of(partition)
+    put_offsets(fs, log_dir, partition, known)
+    with lock_log_dir(fs, log_dir):
+        remove_leftovers(fs, log_dir)
+        with Staging.of_partition(fs, target) as staging:
+            for name, size_bytes in files.items():
+                _copy(store, f"{place}/{name}", staging, name, size_bytes, progress)
+            staging.publish()
+    # A store that was filled by hand does not say up to where the log was synced: a broker looks for itself.
+    if names.RECOVERY_POINT_CHECKPOINT in known:
+        tell_log_dir(fs, log_dir, partition)
+    return fetched
+
+
+def _copy(
+    store: RemoteStore, path: str, staging: Staging, name: str, size_bytes: int,
+    progress: Callable[[str, int], None] | None,
+) -> None:
+    with staging.create(name) as file:
+        for piece in store.pieces(path):
+            file.append(piece)
+            if progress is not None:
+                progress(staging.target.name, len(piece))
+        if file.position != size_bytes:
+            raise ProofMismatchError(
+                f"{file.position} bytes came where {size_bytes} were written", file=path,
+                hint="convert again, or go back to the version of before",
+            )
+        file.sync()
+
+
+def _check_same(store: RemoteStore, place: str, target: Path, files: Mapping[str, int]) -> None:
+    """Raises InvalidArgumentError where the partition on this machine is another one."""
+    here = {entry.name: entry.stat().st_size for entry in target.iterdir()}
+    proof = target / PROOF_FILE
+    is_same = all(here.get(name) == size for name, size in files.items()) and (
+        PROOF_FILE not in files or store.read(f"{place}/{PROOF_FILE}") == proof.read_bytes()
+    )
+    if not is_same:
+        raise InvalidArgumentError(
+            "the log dir has another partition of this name", file=target, hint="choose another, or move it away"
+        )

@@ -1,0 +1,96 @@
+"""Which version of each partition counts, in an object store: one object, put last, and what it names.
+
+    DST/seglog-manifest.json            {"partitions": {"orders-0": "v1-5f3c1e6b", ...}}
+    DST/v1-5f3c1e6b/orders-0/...        the files of the partition, under Kafka's names
+    DST/v1-5f3c1e6b/orders-0.files      their names and sizes: what else stands there an attempt left that died
+    DST/v1-5f3c1e6b/meta.properties     and checkpoints of the log dir, of the partitions of this version
+
+Putting the manifest is the one step in which a conversion comes to be seen. docs/formats/topics_manifest.md.
+"""
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from seglog.errors import CorruptCheckpointError, NotALogError
+from seglog.format.checked_json import format_json, parse_json
+from seglog.spark.store import Store
+
+MANIFEST_FILE = "seglog-manifest.json"
+VERSION = 1
+_MANIFEST, _FILES = "seglog-topics-manifest", "seglog-partition-files"
+_PREFIX = re.compile(r"v(\d+)-[0-9a-f]{8}")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """`partitions`: {name: prefix of the version that counts}. `serial` is one more with each manifest that is put."""
+
+    serial: int = 0
+    partitions: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, store: Store, path: str) -> "Manifest":
+        """That of the log dir `path`; an empty one where there is none. Raises CorruptCheckpointError,
+        UnsupportedVersionError, StorageError.
+        """
+        file = f"{path}/{MANIFEST_FILE}"
+        raw = store.read(file)
+        return cls() if raw is None else cls.parse(raw, file)
+
+    @classmethod
+    def parse(cls, raw: bytes, file: str) -> "Manifest":
+        def make(body: dict[str, Any]) -> "Manifest":
+            partitions = dict(body["partitions"])
+            if not all(_PREFIX.fullmatch(prefix) for prefix in partitions.values()):
+                raise ValueError("a prefix that is none")
+            return cls(int(body["serial"]), partitions)
+
+        return parse_json(raw, _MANIFEST, VERSION, file, make)
+
+    def to_bytes(self) -> bytes:
+        return format_json(_MANIFEST, VERSION, serial=self.serial, partitions=dict(sorted(self.partitions.items())))
+
+    def replaced(self, partitions: Mapping[str, str | None]) -> "Manifest":
+        """The next one, in which these have other prefixes; None for a partition that is not there any more."""
+        merged = {**self.partitions, **partitions}
+        return Manifest(self.serial + 1, {name: prefix for name, prefix in merged.items() if prefix is not None})
+
+    def next_prefix(self, directories: list[str]) -> str:
+        """A prefix that no version has: neither here, nor among what stands in the log dir, nor that had one before."""
+        taken = [match for name in (*self.partitions.values(), *directories) if (match := _PREFIX.fullmatch(name))]
+        return f"v{max((int(match[1]) for match in taken), default=0) + 1}-{secrets.token_hex(4)}"
+
+
+def is_prefix(name: str) -> bool:
+    """Whether a directory of a log dir is one of a version."""
+    return _PREFIX.fullmatch(name) is not None
+
+
+def files_path(directory: str) -> str:
+    """The list of the files of a partition, beside its directory."""
+    return f"{directory}.files"
+
+
+def files_to_bytes(files: Mapping[str, int]) -> bytes:
+    """The list: {name: bytes}."""
+    return format_json(_FILES, VERSION, files=dict(files))
+
+
+def read_files(store: Store, directory: str) -> dict[str, int]:
+    """The list of the partition at `directory`. Raises CorruptCheckpointError, UnsupportedVersionError, StorageError,
+    NotALogError where there is none.
+    """
+    path = files_path(directory)
+    raw = store.read(path)
+    if raw is None:
+        raise NotALogError("the manifest names a partition that is not there", file=directory)
+    return parse_json(raw, _FILES, VERSION, path, _parsed_files, CorruptCheckpointError)
+
+
+def _parsed_files(body: dict[str, Any]) -> dict[str, int]:
+    files = {str(name): int(size_bytes) for name, size_bytes in body["files"].items()}
+    if any("/" in name or name in ("", ".", "..") for name in files):
+        raise ValueError("a name that is none")
+    return files

@@ -1,0 +1,364 @@
+"""The log dir that a conversion goes into: how finished partitions come into it, and out of it again.
+
+Where a directory can be renamed (a disk, HDFS) each partition gets its name by one rename. In an object store nothing
+can be renamed: there one manifest, put at the end, names the version of each partition that counts.
+"""
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from seglog.errors import InvalidArgumentError
+from seglog.format import names
+from seglog.fs.lock import lock_log_dir
+from seglog.fs.refusals import refusals
+from seglog.log.checkpoints import format_offset_checkpoint, parse_offsets_or_none
+from seglog.spark.manifest import MANIFEST_FILE, Manifest, files_path, files_to_bytes
+from seglog.spark.store import LocalStore, RenamingStore, Store
+from seglog.spark.workplace import Workplace
+from seglog.upkeep.target_log_dir import (
+    LogDirOffsets,
+    forget_offsets,
+    make_log_dir_with,
+    put_offsets,
+    tell_log_dir,
+    topic_partition,
+)
+
+Offsets = Mapping[str, int | None]
+"""{checkpoint: the offset that it shall say of a partition, None for none}."""
+
+
+class Target(ABC):
+    """The log dir `workplace.target`. What may be interrupted may be done again."""
+
+    def __init__(self, workplace: Workplace) -> None:
+        self.workplace = workplace
+        self.path = workplace.target
+
+    @abstractmethod
+    def make(self) -> None:
+        """Before anything else. Raises InvalidArgumentError where a conversion into it cannot end well."""
+
+    def held(self) -> AbstractContextManager[object]:
+        """Nobody else is in it, nor comes. Raises LogLockedError. A remote store has no locks."""
+        return nullcontext()
+
+    def new_prefix(self) -> str:
+        """What a conversion that begins collects its result under; empty where that is not in the target."""
+        return ""
+
+    @abstractmethod
+    def check_free(self, partitions: Iterable[str]) -> None:
+        """Raises InvalidArgumentError where one of them is in the way of a conversion that begins."""
+
+    @abstractmethod
+    def has(self, partition: str) -> bool:
+        """Whether it is published."""
+
+    @abstractmethod
+    def seal(self, partition: str, files: Mapping[str, int]) -> None:
+        """These files, {name: bytes}, are all that there is of a partition. Called in a task, before `publish`."""
+
+    @abstractmethod
+    def check_names(self, partitions: Iterable[str]) -> None:
+        """Raises InvalidArgumentError where somebody else took the name of one that is about to be published."""
+
+    @abstractmethod
+    def publish(self, partitions: list[str]) -> None:
+        """Let them, which were assembled, be in the target. The journal names them already."""
+
+    @abstractmethod
+    def check_unchanged(self, partitions: Iterable[str]) -> None:
+        """Raises InvalidArgumentError where somebody has changed one since it was published."""
+
+    @abstractmethod
+    def take_back(self, partitions: Iterable[str]) -> list[str]:
+        """Take them out of the target again; those that were in it."""
+
+    @abstractmethod
+    def forget(self, partitions: Iterable[str]) -> None:
+        """Change what the log dir says: those that were taken back are gone. Not `held` any more."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Remove what only taking back would need."""
+
+    def _offsets(self) -> LogDirOffsets:
+        source, store = self.workplace.source, self.workplace.source_store
+        return LogDirOffsets(source, lambda checkpoint: store.read(f"{source}/{checkpoint}"))
+
+    def _meta_properties(self) -> bytes | None:
+        return self.workplace.source_store.read(self.workplace.source_of(names.META_PROPERTIES))
+
+
+def target_of(workplace: Workplace) -> Target:
+    """The target of a workplace, by what its store can do."""
+    if isinstance(workplace.store, LocalStore):
+        return LocalTarget(workplace, workplace.store)
+    if isinstance(workplace.store, RenamingStore):
+        return RenamedTarget(workplace, workplace.store)
+    return ManifestTarget(workplace)
+
+
+# --- by rename -----------------------------------------------------------------------------------
+
+
+class RenamedTarget(Target):
+    """A log dir in which each partition gets its name by a rename. Files are changed through the store."""
+
+    def __init__(self, workplace: Workplace, store: RenamingStore) -> None:
+        super().__init__(workplace)
+        self._store = store
+
+    def make(self) -> None:
+        self._store.make_directory(self.path)
+        path = f"{self.path}/{names.META_PROPERTIES}"
+        meta = self._meta_properties()
+        if meta is not None and not self._store.directories(self.path) and not self._store.exists(path):
+            self._store.write(path, meta)
+
+    def check_free(self, partitions: Iterable[str]) -> None:
+        there = set(self._store.directories(self.path))
+        for partition in partitions:
+            if partition in there:
+                raise InvalidArgumentError(
+                    "the target has a partition of this name already", file=self._published(partition),
+                    hint="choose another target, or move it away",
+                )
+
+    def has(self, partition: str) -> bool:
+        return self._store.exists(self._published(partition))
+
+    def seal(self, partition: str, files: Mapping[str, int]) -> None:
+        """Nothing: the directory is the list."""
+
+    def check_names(self, partitions: Iterable[str]) -> None:
+        for partition in partitions:
+            if self._store.exists(self.workplace.staged(partition)) and self.has(partition):
+                raise InvalidArgumentError(
+                    "the target has got a partition of this name meanwhile", file=self._published(partition),
+                    hint="move it away, and run again",
+                )
+
+    def publish(self, partitions: list[str]) -> None:
+        offsets = self._offsets()
+        ready: dict[str, Offsets] = {}
+        for partition in partitions:
+            outcome = self.workplace.outcome(partition)
+            if outcome is not None and self._store.exists(self.workplace.staged(partition)):
+                ready[partition] = offsets.carried(partition, outcome.end_offset)
+        self._announce(ready)
+        for partition in partitions:
+            if partition in ready:
+                self._before(partition, ready[partition])
+                self._store.rename(self.workplace.staged(partition), self._published(partition))
+            self._after(partition)
+
+    def check_unchanged(self, partitions: Iterable[str]) -> None:
+        for partition in partitions:
+            path, outcome = self._published(partition), self.workplace.outcome(partition)
+            if outcome is None or not self._store.exists(path):
+                continue
+            logs = {f.name: f.size_bytes for f in self._store.files(path) if f.name.endswith(names.LOG_SUFFIX)}
+            if logs != outcome.logs:
+                raise InvalidArgumentError(
+                    "the partition has changed since it was published: a rollback would lose that", file=path,
+                    hint="keep it with --finalize, or remove it by hand",
+                )
+
+    def take_back(self, partitions: Iterable[str]) -> list[str]:
+        taken = []
+        self._store.make_directory(self.workplace.staged())
+        for partition in partitions:
+            if self.has(partition):
+                self._store.rename(self._published(partition), self.workplace.staged(partition))
+                taken.append(partition)
+        return taken
+
+    def forget(self, partitions: Iterable[str]) -> None:
+        gone = dict.fromkeys(names.OFFSET_CHECKPOINTS)
+        merge_checkpoints(self._store, self.path, dict.fromkeys(partitions, gone))
+
+    def settle(self) -> None:
+        """Nothing: no partition took the place of another."""
+
+    def _announce(self, offsets: Mapping[str, Offsets]) -> None:
+        """Before the first rename: what the log dir shall say of the partitions."""
+        merge_checkpoints(self._store, self.path, offsets)
+
+    def _before(self, partition: str, offsets: Offsets) -> None:
+        """Before a partition's rename."""
+
+    def _after(self, partition: str) -> None:
+        """The partition has its name."""
+
+    def _published(self, partition: str) -> str:
+        return f"{self.path}/{partition}"
+
+
+class LocalTarget(RenamedTarget):
+    """A log dir on a mounted file system, where a broker or a writer of ours may be: their locks and marks hold."""
+
+    def __init__(self, workplace: Workplace, store: LocalStore) -> None:
+        super().__init__(workplace, store)
+        self._fs = store.fs
+
+    def make(self) -> None:
+        make_log_dir_with(self._fs, Path(self.path), self._meta_properties())
+        if _device(self.path) != _device(os.path.dirname(self.path)):
+            raise InvalidArgumentError(
+                "the target is a file system of its own: no partition can be renamed into it", file=self.path,
+                hint="name a directory within it: the workplace stands beside the target",
+            )
+
+    def held(self) -> AbstractContextManager[object]:
+        return lock_log_dir(self._fs, self.path)
+
+    def forget(self, partitions: Iterable[str]) -> None:
+        for partition in partitions:
+            forget_offsets(self._fs, Path(self.path), partition)
+
+    def _announce(self, offsets: Mapping[str, Offsets]) -> None:
+        """Nothing: others share the files, and are told of one partition after the other."""
+
+    def _before(self, partition: str, offsets: Offsets) -> None:
+        put_offsets(self._fs, Path(self.path), partition, offsets)
+
+    def _after(self, partition: str) -> None:
+        tell_log_dir(self._fs, Path(self.path), partition)
+
+
+def _device(path: str) -> int:
+    with refusals("look at", path):
+        return os.stat(path).st_dev
+
+
+# --- by a manifest -------------------------------------------------------------------------------
+
+
+class ManifestTarget(Target):
+    """A log dir in an object store: a version beside the other, and the manifest that says which one counts.
+
+    A partition that is there already gets a new version; the former one stays until the conversion is settled.
+    """
+
+    def __init__(self, workplace: Workplace) -> None:
+        super().__init__(workplace)
+        self._store = workplace.store
+        self._manifest: Manifest | None = None
+
+    def make(self) -> None:
+        """Nothing: a prefix is there with its first object."""
+
+    def new_prefix(self) -> str:
+        return Manifest.read(self._store, self.path).next_prefix(self._store.directories(self.path))
+
+    def check_free(self, partitions: Iterable[str]) -> None:
+        """Nothing is in the way of another version, unless it is no version at all."""
+        there = set(self._store.directories(self.path))
+        for partition in partitions:
+            if partition in there:
+                raise InvalidArgumentError(
+                    "the target has objects of this partition that no manifest names", file=f"{self.path}/{partition}",
+                    hint="choose another target, or move them away",
+                )
+
+    def has(self, partition: str) -> bool:
+        if self._manifest is None:      # of one run: nobody else puts one meanwhile
+            self._manifest = Manifest.read(self._store, self.path)
+        return self._manifest.partitions.get(partition) == self.workplace.prefix
+
+    def seal(self, partition: str, files: Mapping[str, int]) -> None:
+        self._store.write(files_path(self.workplace.staged(partition)), files_to_bytes(files))
+
+    def check_names(self, partitions: Iterable[str]) -> None:
+        """Nothing: a version has a name that no other has."""
+
+    def publish(self, partitions: list[str]) -> None:
+        store, workplace = self._store, self.workplace
+        now = Manifest.read(store, self.path)
+        offsets = self._offsets()
+        carried = {
+            name: offsets.carried(name, outcome.end_offset)
+            for name in partitions if (outcome := workplace.outcome(name)) is not None
+        }
+        ours = dict.fromkeys(carried, workplace.prefix)
+        if all(now.partitions.get(name) == prefix for name, prefix in ours.items()):
+            return
+        merge_checkpoints(store, workplace.staged(), carried)
+        meta = self._meta_properties()
+        if meta is not None:
+            store.write(workplace.staged(names.META_PROPERTIES), meta)
+        before = {name: prefix for name in ours if (prefix := now.partitions.get(name)) not in (None, workplace.prefix)}
+        former = Manifest(now.serial, {**before, **self._former()})
+        store.write(workplace.within("former.json"), former.to_bytes())
+        self._put(now.replaced(ours))
+
+    def check_unchanged(self, partitions: Iterable[str]) -> None:
+        """An object does not change, and its partition counts until another manifest says otherwise."""
+        now = Manifest.read(self._store, self.path)
+        for partition in partitions:
+            prefix = now.partitions.get(partition)
+            if prefix not in (None, self.workplace.prefix, self._former().get(partition)):
+                raise InvalidArgumentError(
+                    f"version {prefix} of the partition was published since", file=f"{self.path}/{partition}",
+                    hint="undo that conversion first",
+                )
+
+    def take_back(self, partitions: Iterable[str]) -> list[str]:
+        now, former = Manifest.read(self._store, self.path), self._former()
+        taken = [name for name in partitions if now.partitions.get(name) == self.workplace.prefix]
+        if taken:
+            self._put(now.replaced({name: former.get(name) for name in taken}))
+        if self.workplace.prefix:
+            self._store.remove_tree(self.workplace.staged())
+        return taken
+
+    def forget(self, partitions: Iterable[str]) -> None:
+        """Nothing: what is said of them is in the version that is gone."""
+
+    def settle(self) -> None:
+        now = Manifest.read(self._store, self.path)
+        for partition, prefix in self._former().items():
+            if prefix != now.partitions.get(partition):
+                directory = f"{self.path}/{prefix}/{partition}"
+                self._store.remove_tree(directory)
+                self._store.remove_file(files_path(directory))
+                if prefix not in now.partitions.values():
+                    self._store.remove_tree(f"{self.path}/{prefix}")
+
+    def _former(self) -> Mapping[str, str]:
+        """{partition: its prefix before this conversion}."""
+        path = self.workplace.within("former.json")
+        raw = self._store.read(path)
+        return {} if raw is None else Manifest.parse(raw, path).partitions
+
+    def _put(self, manifest: Manifest) -> None:
+        """The one step."""
+        path = f"{self.path}/{MANIFEST_FILE}"
+        if manifest.partitions:
+            self._store.write(path, manifest.to_bytes())
+        else:
+            self._store.remove_file(path)
+
+
+# --- a log dir that no broker is in --------------------------------------------------------------
+
+
+def merge_checkpoints(store: Store, log_dir: str, offsets: Mapping[str, Offsets]) -> None:
+    """Let the checkpoints of a log dir say this of the partitions; the lines of others stay."""
+    for checkpoint in names.OFFSET_CHECKPOINTS:
+        path = f"{log_dir}/{checkpoint}"
+        raw = store.read(path)
+        found = {} if raw is None else parse_offsets_or_none(raw, path) or {}
+        merged = dict(found)
+        for partition, lines in offsets.items():
+            where, offset = topic_partition(partition), lines.get(checkpoint)
+            if offset is None:
+                merged.pop(where, None)
+            else:
+                merged[where] = offset
+        if merged != found:
+            store.write(path, format_offset_checkpoint(merged))
