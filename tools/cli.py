@@ -115,7 +115,8 @@ class LazyGroup(click.Group):
             status = e.exit_code
         except click.UsageError as e:
             path = e.ctx.command_path if e.ctx else "seglog"
-            error = SeglogError(e.format_message().rstrip("."), hint=f"{path} --help")
+            words = " ".join(e.format_message().split())      # click lists choices by tabs and newlines
+            error = SeglogError(words.rstrip("."), hint=f"{path} --help")
             error.code, error.exit_status = "usage", 2
             status = report.show_error(error, path, as_json="--json" in given)
         except (click.Abort, KeyboardInterrupt):

@@ -1,9 +1,11 @@
 """Opening a directory: closed cleanly, with something missing, with a start behind its end, or not there yet."""
 import shutil
+import struct
 from contextlib import closing
 
 import pytest
 
+import seglog
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError, NotALogError
 from seglog.format.batch import build_batch
@@ -153,7 +155,8 @@ def test_a_clean_open_makes_a_minute_index_that_is_configured_and_cannot_be_used
             assert log.with_suffix(".time.index").read_bytes() == index_bytes(segment, config).minute_index
 
 
-def test_a_clean_open_makes_a_minute_index_anew_beside_a_segment_that_kafka_rewrote(tmp_path):
+@pytest.mark.parametrize("left", [[0, 5], [0, 2, 4, 7], [0, 7]], ids=["a shorter one", "its end is left", "two"])
+def test_a_clean_open_makes_a_minute_index_anew_beside_a_segment_that_kafka_rewrote(tmp_path, left):
     """The cleaner replaces the .log and its indexes, and knows nothing of a minute index."""
     directory = tmp_path / "orders-0"
     config = LogConfig.of({"index.interval.bytes": 100, "time.index.minute.enabled": True})
@@ -174,7 +177,7 @@ def test_a_clean_open_makes_a_minute_index_anew_beside_a_segment_that_kafka_rewr
     directory.mkdir()
     write(10, [9, 10])
     path, stale = write(0, range(8))
-    path, right = write(0, [0, 5])
+    path, right = write(0, left)
     assert stale != right
     path.write_bytes(stale)
     load(OsFileSystem(), directory, config, clean=True, now_ms=0)
@@ -182,6 +185,26 @@ def test_a_clean_open_makes_a_minute_index_anew_beside_a_segment_that_kafka_rewr
     before = files(directory)
     load(OsFileSystem(), directory, config, clean=True, now_ms=0)
     assert files(directory) == before
+
+
+@pytest.mark.parametrize("entry", [0, 2, -1])
+@pytest.mark.parametrize("part", [">q", ">i"], ids=["another time", "another batch"])
+def test_a_clean_open_makes_a_minute_index_anew_where_one_entry_does_not_lead_to_its_batch(tmp_path, entry, part):
+    path = tmp_path / "orders-0"
+    config = {"index.interval.bytes": 100, "time.index.minute.enabled": True}
+    with seglog.open(path, config=config) as log:
+        log.append_many([(b"k", b"v" * 100, (), 1)])
+        for minute in range(6):
+            log.append(b"v" * 100, timestamp=minute * 60_000)
+        log.roll()
+    index = path / f"{0:020d}.time.index"
+    right = index.read_bytes()
+    stale = bytearray(right)
+    at = range(0, len(right), 12)[entry] + (8 if part == ">i" else 0)
+    struct.pack_into(part, stale, at, struct.unpack_from(part, stale, at)[0] + 1)
+    index.write_bytes(stale)
+    seglog.open(path, config=config).close()
+    assert index.read_bytes() == right
 
 
 @pytest.mark.parametrize(("recovery_point", "is_found"), [(0, True), (69, True), (70, False), (136, False)])

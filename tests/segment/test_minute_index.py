@@ -12,10 +12,8 @@ from seglog._kernels.index_build import IndexBuilder
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.config import LogConfig
-from seglog.errors import CorruptRecordError
-from seglog.fs.files import OsFileSystem
 from seglog.segment.indexes import index_bytes, index_bytes_of
-from seglog.segment.minute_index import MinuteIndex, ensure_minute_index, is_stale, minute_index_path
+from seglog.segment.minute_index import MinuteIndex, minute_index_path
 from seglog.segment.segment import Segment
 from seglog.upkeep.index_rebuild import rebuild_indexes
 from support.golden import golden_cases
@@ -151,60 +149,6 @@ def segment(tmp_path):
     path.with_suffix(".timeindex").write_bytes(right.time_index)
     yield segment
     segment.close()
-
-
-def ensure(segment):
-    return ensure_minute_index(OsFileSystem(), segment, CONFIG)
-
-
-def test_it_is_made_where_it_is_missing_and_left_where_it_is_right(segment):
-    assert ensure(segment)
-    assert minute_index_path(segment).read_bytes() == index_bytes(segment, CONFIG).minute_index
-    assert len(MinuteIndex(minute_index_path(segment).read_bytes(), BASE)) > 7
-    assert not ensure(segment)
-
-
-@pytest.mark.parametrize("entry", [
-    (NOW + 100 * MINUTE, 10**6),        # past the end
-    (NOW + 100 * MINUTE, 59),           # a batch that holds another timestamp
-    (NOW + 59 * 9_000 - 1, 59),
-])  # fmt: skip
-def test_it_is_made_anew_where_an_entry_does_not_lead_to_its_batch(segment, entry):
-    ensure(segment)
-    path = minute_index_path(segment)
-    right = path.read_bytes()
-    path.write_bytes(right + struct.pack(">qi", *entry))
-    assert is_stale(segment, MinuteIndex(path.read_bytes(), BASE))
-    assert ensure(segment)
-    assert path.read_bytes() == right
-
-
-@pytest.mark.parametrize("damage", ["part of an entry", "disorder", "a log that was rewritten"])
-def test_it_is_made_anew_where_it_cannot_be_read_or_the_log_is_another(segment, damage):
-    ensure(segment)
-    path = minute_index_path(segment)
-    right = path.read_bytes()
-    if damage == "part of an entry":
-        path.write_bytes(right[:-1])
-    elif damage == "disorder":
-        path.write_bytes(right[12:24] + right[:12])
-    else:
-        segment.close()
-        segment.path.write_bytes(log_of([(NOW + n * 8_000, 40) for n in range(50)]))
-        segment = Segment(segment.path)
-        right = index_bytes(segment, CONFIG).minute_index
-    assert ensure(segment)
-    assert path.read_bytes() == right
-    segment.close()
-
-
-def test_a_log_that_is_damaged_raises_and_writes_nothing(segment):
-    raw = bytearray(segment.path.read_bytes())
-    raw[len(raw) // 2] ^= 0xFF
-    segment.path.write_bytes(raw)
-    with pytest.raises(CorruptRecordError):
-        ensure(segment)
-    assert not minute_index_path(segment).exists()
 
 
 def test_index_rebuild_makes_it_where_it_is_configured_or_there(segment, tmp_path):

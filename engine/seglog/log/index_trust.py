@@ -2,8 +2,9 @@
 
 Kafka trusts the index files of a log that was closed cleanly and of segments below the recovery point (KAFKA-7283),
 and answers wrongly where they are wrong. Here a size that cannot be costs a look at the last entry, and what that
-says decides. Nothing costs more with more bytes of log; what only a walk would show, readers find out: they believe
-no entry that does not lead to its batch.
+says decides. Nothing costs more with more bytes of log (but where minute indexes are configured: they are compared
+with the time indexes); what only a walk would show, readers find out: they believe no entry that does not lead to its
+batch.
 """
 import os
 import struct
@@ -31,7 +32,8 @@ def indexes_are_sound(files: SegmentFiles, config: LogConfig) -> bool:
 
     Not where one is missing, no multiple of the entry size, ends in zeros that were preallocated, leads past the end
     of the log, or is empty beside a log that wants an entry. A minute index has to be there, where it is
-    configured, and to end where the time index does: Kafka may have rewritten the segment beside it.
+    configured, to end where the time index does, and to have no entry that the time index does not have: Kafka may
+    have rewritten the segment beside it.
     """
     index_interval_bytes = config.index_interval_bytes
     offset_index = files.indexes.get(names.OFFSET_INDEX_SUFFIX)
@@ -80,11 +82,23 @@ def _minutes_are_sound(files: SegmentFiles) -> bool:
     minutes = _last_times(minute_index, 1)
     if not times or not minutes:
         return not times and not minutes
-    (timestamp, offset), (minute_timestamp, minute_offset) = times[-1], minutes[-1]
-    return (
-        minute_timestamp // MINUTE_MS == timestamp // MINUTE_MS
-        and minute_timestamp <= timestamp and minute_offset <= offset
-    )
+    if minutes[-1][0] // MINUTE_MS != times[-1][0] // MINUTE_MS:
+        return False
+    return _is_part_of(_tail(minute_index, minute_index.size_bytes), _tail(time_index, time_index.size_bytes))
+
+
+def _is_part_of(minutes: bytes, times: bytes) -> bool:
+    """Is each entry of a minute index one of the time index, in the same order?"""
+    at = 0
+    for start in range(0, len(minutes), TimeIndex.ENTRY_SIZE):
+        entry = minutes[start : start + TimeIndex.ENTRY_SIZE]
+        at = times.find(entry, at)
+        while at % TimeIndex.ENTRY_SIZE and at > 0:     # the end of one entry and the begin of the next
+            at = times.find(entry, at + 1)
+        if at < 0:
+            return False
+        at += TimeIndex.ENTRY_SIZE
+    return True
 
 
 def _last_times(time_index: File, count: int) -> list[tuple[int, int]]:

@@ -17,6 +17,7 @@ from seglog.errors import CorruptIndexError, OffsetOutOfRangeError, StorageError
 from seglog.format import names
 from seglog.format.compression import Decompress
 from seglog.fs.mapping import Mapping
+from seglog.segment.minute_index import MinuteIndex
 from seglog.segment.offset_index import OffsetIndex
 from seglog.segment.published import End
 from seglog.segment.time_index import TimeIndex
@@ -106,7 +107,7 @@ class SegmentFiles:
 
     def _minute_index(self) -> TimeIndex | None:
         return self._index(
-            TimeIndex, names.MINUTE_INDEX_SUFFIX, None if self.end is None else self.end.minute_entries
+            MinuteIndex, names.MINUTE_INDEX_SUFFIX, None if self.end is None else self.end.minute_entries
         )
 
     @property
