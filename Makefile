@@ -43,6 +43,7 @@ oracle: build .make/test  ## the tests against real Kafka classes and a real bro
 	$(PY) -m pytest -m oracle $(or $(TESTS),tests)
 
 spark: build .make/test .make/java .make/connect  ## the conversion on a cluster of its own, its faults, real brokers: up to an hour
+	.ci/spark-archive 3.5.9
 	$(PY) -m pytest -m spark $(or $(TESTS),tests/spark)
 
 spark-matrix: build .make/test .make/java  ## the conversion in local sessions of Spark 3.5, 4.1 and 4.3

@@ -17,11 +17,16 @@ ADDRESSES = ("127.0.0.1", "127.0.0.2")
 
 
 class SparkCluster:
-    """Up when the block begins, gone when it ends. `url` is that of the master."""
+    """Up when the block begins, gone when it ends. `url` is that of the master.
 
-    def __init__(self, work: Path, *, cores=1):
+    `home` is the Spark that it is of, `python` the one that its workers run.
+    """
+
+    def __init__(self, work: Path, *, cores=1, home=SPARK_HOME, python=sys.executable):
         self._work = work
         self._cores = cores
+        self.home = home
+        self._python = python
         self._processes = []
         self._port, self._page = free_port(), free_port()
         self.url = f"spark://127.0.0.1:{self._port}"
@@ -50,8 +55,8 @@ class SparkCluster:
     def environment(self, address="127.0.0.1"):
         """Of a process at an address of the cluster; workers take this Python."""
         environment = {
-            **os.environ, "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": address, "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOG_DIR": str(self._work),
+            **os.environ, "SPARK_HOME": str(self.home), "SPARK_LOCAL_IP": address,
+            "PYSPARK_PYTHON": str(self._python), "SPARK_LOG_DIR": str(self._work),
         }
         find_java().into(environment)
         return environment
@@ -67,7 +72,7 @@ class SparkCluster:
         self._work.mkdir(parents=True, exist_ok=True)
         with open(self._work / f"{name}.log", "wb") as log:
             self._processes.append(subprocess.Popen(
-                [SPARK_HOME / "bin/spark-class", main, "--host", address, *arguments],
+                [self.home / "bin/spark-class", main, "--host", address, *arguments],
                 stdout=log, stderr=subprocess.STDOUT, env=self.environment(address),
             ))
 
