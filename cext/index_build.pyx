@@ -33,20 +33,6 @@ cdef enum:
     MINUTE_MS = 60_000
 
 
-# What an index knows of itself; kept together so that a refused batch can be undone by assignment.
-cdef struct Progress:
-    int64_t end_position                # in the file, after the last batch added
-    int64_t last_entry_position         # of the batch that has the last offset entry, 0 before the first
-    int64_t max_timestamp
-    int64_t offset_of_max_timestamp
-    int64_t last_entry_timestamp        # of the time index, -1 before the first entry
-    int64_t last_minute                 # of the minute index's last entry, -1 before the first
-    int32_t last_entry_relative_offset  # of the offset index, -1 before the first entry
-    int64_t offset_entries              # in all, taken ones included
-    int64_t time_entries
-    int64_t minute_entries
-
-
 @cython.final
 cdef class IndexBuilder:
     """Takes batch headers in file order, gives index entries.
@@ -54,15 +40,6 @@ cdef class IndexBuilder:
     `base_offset` is the segment's; `index_interval_bytes` is index.interval.bytes; `max_index_bytes`
     is segment.index.bytes (-1: no bound), which is what makes an index full.
     """
-    cdef Output offset_index
-    cdef Output time_index
-    cdef Output minute_index
-    cdef Progress now
-    cdef int64_t max_offset_entries
-    cdef int64_t max_time_entries
-    cdef readonly int64_t base_offset
-    cdef readonly int64_t index_interval_bytes
-
     def __cinit__(self, int64_t base_offset, int64_t index_interval_bytes=4096, *, int64_t max_index_bytes=-1):
         if base_offset < 0 or index_interval_bytes < 0:
             raise InvalidArgumentError(
@@ -149,18 +126,29 @@ cdef class IndexBuilder:
 
         Raises what `add` raises.
         """
-        cdef Progress before = self.now
-        cdef int64_t time_bytes = self.time_index.size
+        cdef int64_t entries = self.now.offset_entries
         cdef int status
         if size_bytes < 0:
             raise InvalidArgumentError(f"a batch of {size_bytes} bytes")
+        status = self.try_one(last_offset, max_timestamp, size_bytes)
+        if status != OK:
+            self.raise_refusal(status, self.now.end_position, last_offset, None)
+        return self.now.offset_entries != entries
+
+    cdef int try_one(self, int64_t last_offset, int64_t max_timestamp, int64_t size_bytes) noexcept nogil:
+        cdef Progress before
+        cdef int64_t time_bytes = self.time_index.size
+        cdef int status
+        if self.now.end_position - self.now.last_entry_position <= self.index_interval_bytes:
+            # No entry: nothing is written that would have to be undone.
+            return self.add_batch(last_offset, max_timestamp, self.now.end_position, size_bytes)
+        before = self.now
         status = self.add_batch(last_offset, max_timestamp, before.end_position, size_bytes)
-        if status == OK:
-            return self.now.offset_entries != before.offset_entries
-        # The offset entry comes last, and the minute entry after the time entry: those two did not come to be.
-        self.now = before
-        self.time_index.size = time_bytes
-        self.raise_refusal(status, before.end_position, last_offset, None)
+        if status != OK:
+            # The offset entry comes last, and the minute entry after the time entry: those two did not come to be.
+            self.now = before
+            self.time_index.size = time_bytes
+        return status
 
     cdef int raise_refusal(self, int status, int64_t position, int64_t offset, object name) except -1:
         if status == NO_SPACE:
@@ -274,10 +262,7 @@ cdef class IndexBuilder:
     @property
     def is_full(self):
         """No further entry fits: Kafka rolls the segment before the next append (LogSegment.shouldRoll)."""
-        return (
-            self.now.offset_entries >= self.max_offset_entries
-            or self.now.time_entries >= self.max_time_entries - 1
-        )
+        return self.has_no_room()
 
     @property
     def offset_entries(self):
@@ -293,6 +278,15 @@ cdef class IndexBuilder:
     def minute_entries(self):
         """How many entries the minute index has, taken ones included."""
         return self.now.minute_entries
+
+    @property
+    def taken_entries(self):
+        """How many entries of the offset index, the time index and the minute index were taken: in a file by now."""
+        return (
+            self.now.offset_entries - self.offset_index.size // OFFSET_ENTRY_SIZE,
+            self.now.time_entries - self.time_index.size // TIME_ENTRY_SIZE,
+            self.now.minute_entries - self.minute_index.size // TIME_ENTRY_SIZE,
+        )
 
     @property
     def max_timestamp(self):

@@ -3,6 +3,7 @@ import errno
 import fcntl
 import os
 import pickle
+import resource
 import sys
 from array import array
 
@@ -103,6 +104,46 @@ def test_short_writes_are_carried_on(file, path, monkeypatch, at_once):
     assert path.read_bytes() == b"alone in its callsomebufferstogethera piecea view"
 
 
+def test_a_short_write_of_one_piece_is_carried_on(file, path, monkeypatch):
+    limits, pwritev = resource.getrlimit(resource.RLIMIT_FSIZE), os.pwritev
+
+    def with_room(*args):
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        return pwritev(*args)
+
+    monkeypatch.setattr(os, "pwritev", with_room)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5, limits[1]))
+    try:
+        assert file.append_bytes(b"a piece") == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert file.position == 7
+    assert path.read_bytes() == b"a piece"
+
+
+def test_reserved_space_is_no_part_of_the_file_and_is_given_back(file, path):
+    def allocated_bytes():
+        return path.stat().st_blocks * 512
+
+    file.append_bytes(b"data")
+    if not file.reserve(1 << 20):
+        pytest.skip("this file system sets no space aside")
+    assert allocated_bytes() >= 1 << 20
+    assert path.read_bytes() == b"data"
+    assert file.append_bytes(b" more") == 4
+    file.release()
+    assert path.read_bytes() == b"data more"
+    assert allocated_bytes() < 1 << 20
+
+
+def test_space_that_is_refused_is_no_error(file, path):
+    assert not file.reserve(1 << 62)
+    assert file.append_bytes(b"data") == 0
+    file.close()
+    assert not file.reserve(1 << 20)
+    file.release()
+
+
 def test_a_write_that_moves_nothing_is_an_error_and_not_a_loop(file, monkeypatch):
     monkeypatch.setattr(os, "pwritev", lambda *_: 0)
     with pytest.raises(StorageError, match="cannot write"):
@@ -186,13 +227,14 @@ def test_after_a_failed_sync_the_file_is_used_no_more(file, monkeypatch):
     file.close()
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux and the BSDs")
 @pytest.mark.parametrize("method", ["append", "append_bytes"])
-def test_after_a_failed_write_the_file_is_used_no_more(file, monkeypatch, method):
-    with monkeypatch.context() as full:
-        full.setattr(os, "pwrite", refused(errno.ENOSPC))
-        full.setattr(os, "pwritev", refused(errno.ENOSPC))
-        with pytest.raises(StorageError, match="no space is left"):
-            getattr(file, method)(b"x")
+def test_after_a_failed_write_the_file_is_used_no_more(file, method):
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, file.fileno())
+    os.close(full)
+    with pytest.raises(StorageError, match="no space is left"):
+        getattr(file, method)(b"x")
     assert file.position == 0
     with pytest.raises(StorageError, match="cannot go on after an error: cannot write: no space"):
         file.sync()

@@ -84,5 +84,6 @@ def test_the_time_index_is_in_memory_only_where_it_is_used(tmp_path, by_minute):
     config = CONFIG | {"time.index.minute.enabled": by_minute}
     with seglog.open(tmp_path / "orders-0", fsync="never", config=config) as log:
         fill(log, [NOW + n * MINUTE for n in range(20)])
+        log.flush()
         assert log.offset_at(NOW + 5 * MINUTE) == 5
         assert (maps(".time.index"), maps(".timeindex")) == (int(by_minute), int(not by_minute))

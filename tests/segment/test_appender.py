@@ -16,7 +16,7 @@ from seglog.errors import CorruptIndexError, CorruptRecordError, InvalidArgument
 from seglog.fs.files import OsFileSystem
 from seglog.segment.appender import SegmentAppender
 from seglog.segment.indexes import index_bytes
-from seglog.segment.published import End
+from seglog.segment.published import End, PublishedEnd
 from seglog.segment.roll import RELATIVE_OFFSET_MAX
 from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction, TransactionIndex
@@ -120,6 +120,8 @@ def test_batches_of_a_table_give_what_they_give_one_by_one(tmp_path):
     other.append(window, table, 0, 0)
     other.append(window, table, 0, 17)
     other.append(window, table, 17)
+    appender.write_entries()
+    other.write_entries()
     assert appender.end == other.end
     finish(appender)
     finish(other)
@@ -213,6 +215,7 @@ def test_the_closing_entry_is_not_counted_and_written_over(tmp_path):
     assert len(files(again)[".timeindex"]) == 12
     assert again.end.time_entries == 0
     append(again, NOW + 10)
+    again.write_entries()
     assert struct.unpack(">qi", files(again)[".timeindex"]) == (NOW + 10, 2)
     assert again.end.time_entries == 1
     finish(again)
@@ -287,6 +290,7 @@ def test_indexes_are_a_function_of_the_log(tmp_path_factory, program, interval, 
             appender.path.with_suffix(".timeindex").unlink()
         appender = reopen(appender, **config)
     right = rebuilt(appender, **config)
+    appender.write_entries()
     end, live = appender.end, files(appender, suffixes)
     closing = len(right[".timeindex"]) // 12 - end.time_entries
     assert closing in (0, 1)
@@ -475,6 +479,61 @@ def test_an_interrupted_append_is_the_last(tmp_path):
     with pytest.raises(StorageError, match="interrupted by KeyboardInterrupt"):
         append(appender)
     appender.close()
+
+
+@settings(max_examples=50)
+@given(rolling)
+def test_quiet_appends_write_what_the_others_write(tmp_path_factory, program):
+    config = {"segment.index.bytes": 36, "index.interval.bytes": 250}
+    directory = tmp_path_factory.mktemp("segment")
+    (directory / "quiet").mkdir()
+    (directory / "plain").mkdir()
+    quiet, plain = create(directory / "quiet", **config), create(directory / "plain", **config)
+    quiet.seen = PublishedEnd(quiet.end)
+    for step in program:
+        if step[0] == "reopen" or plain.index_entries_left <= 0:
+            continue
+        timestamp, value_size, _ = step
+        offset = plain.next_offset
+        raw = batch(offset, timestamp, value_size)
+        plain.append_batch(raw, offset, offset, timestamp)
+        if quiet.append_quietly(raw, offset, offset, timestamp):
+            assert quiet.seen.at == quiet.end
+        else:
+            quiet.append_batch(raw, offset, offset, timestamp)
+        assert quiet.end == plain.end
+        assert quiet.end is quiet.end       # by which readers tell that nothing came
+        assert quiet.index_entries_left == plain.index_entries_left
+    finish(quiet)
+    finish(plain)
+    assert files(quiet) == files(plain)
+
+
+def test_an_append_is_quiet_only_behind_the_end_and_on_a_segment_that_takes_batches(tmp_path):
+    appender = create(tmp_path)
+    append(appender, NOW)
+    raw = batch(BASE + 1, NOW)
+    assert not appender.append_quietly(raw, BASE, BASE, NOW)
+    assert appender.append_quietly(raw, BASE + 1, BASE + 1, NOW)
+    assert not appender.append_quietly(batch(BASE + 2, NOW), BASE + 2, BASE + 2, NOW + 10**12)
+    end = appender.end
+    finish(appender)
+    assert not appender.append_quietly(batch(BASE + 2, NOW), BASE + 2, BASE + 2, NOW)
+    assert appender.end[:2] == end[:2]
+
+
+def test_entries_wait_for_each_other_and_are_not_counted_before_they_are_written(tmp_path):
+    appender = create(tmp_path, **{"index.interval.bytes": 0})
+    seen = []
+    for n in range(100):
+        append(appender, NOW + n)
+        seen.append((appender.end.offset_entries, len(files(appender)[".index"]) // 8))
+    assert all(counted == written for counted, written in seen)
+    assert 1 < len(set(seen)) < 10
+    appender.write_entries()
+    assert appender.end.offset_entries == 99
+    finish(appender)
+    assert files(appender) == rebuilt(appender, **{"index.interval.bytes": 0})
 
 
 def test_a_crash_at_any_point_leaves_what_was_synced_and_a_state_that_goes_on(tmp_path):

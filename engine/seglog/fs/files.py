@@ -10,6 +10,7 @@ one beside it and `replace`), and no call removes a tree but that of a staging (
 Errors are StorageError with errno and the path. See docs/durability.md for what is assumed of the
 system below.
 """
+import contextlib
 import errno
 import fcntl
 import os
@@ -17,8 +18,10 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+from seglog._kernels.appended_file import AppendedFile
+from seglog._kernels.appended_file import reserve as reserve_space
 from seglog.errors import StorageError
 from seglog.fs.refusals import refusals, storage_error
 
@@ -29,10 +32,12 @@ AnyPath = str | os.PathLike[str]
 
 # The most that one system call is asked to write: macOS refuses INT_MAX and more, Linux stops short there.
 _WRITE_BYTES_MAX = 1 << 30
+# What a file has on the disk beside its bytes without anything reserved: the rest of a block, its map of blocks.
+_RELEASE_BYTES_MIN = 64 << 10
 _BUFFERS_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
 
 
-class WritableFile(ABC):
+class WritableFile(AppendedFile, ABC):
     """One file open for writing. It knows where the next append goes, and writes by position only.
 
     After a write or sync that failed, what is on disk is unknown, and a second fsync may succeed
@@ -42,12 +47,11 @@ class WritableFile(ABC):
     Appends of several threads must be ordered by the caller; syncs may run beside them.
     """
 
+    _failure: StorageError | None
+
     def __init__(self, path: AnyPath, position: int) -> None:
         self.path = os.fspath(path)
         self._position = position
-        self._unsynced = False
-        self._failure: StorageError | None = None
-        self._closed = False
 
     @property
     def position(self) -> int:
@@ -71,10 +75,6 @@ class WritableFile(ABC):
         self._position = begin + sum(view.nbytes for view in views)
         return begin
 
-    def append_bytes(self, data: bytes | memoryview) -> int:
-        """`append` of one piece: bytes, or a view of bytes that lie together."""
-        return self.append(data)
-
     def write_at(self, position: int, *buffers: "Buffer") -> None:
         """Write all bytes of `buffers` at `position`; where the next append goes stays the same."""
         self._write_all([memoryview(buffer).cast("B") for buffer in buffers], position)
@@ -84,6 +84,17 @@ class WritableFile(ABC):
         with self._poisoning():
             self._unsynced = True
             self._grow(size_bytes)
+
+    def reserve(self, size_bytes: int) -> bool:
+        """Have disk space set aside for the file to grow to `size_bytes`: length and bytes stay what they are.
+
+        So appends find their blocks made, many at a time. A hint, and no step of a crash: False where it is refused,
+        which is no error. What was not used is given back by `release`, or stays with the file after a crash.
+        """
+        return False
+
+    def release(self) -> None:
+        """Give back the space that was reserved behind the end of the file. A hint, too."""
 
     def sync(self) -> None:
         """Return when the bytes and the length are on the disk (fsync). Its name is not: see sync_directory."""
@@ -246,23 +257,22 @@ class OsFile(WritableFile):
     def fileno(self) -> int:
         return self._fd
 
-    def append_bytes(self, data: bytes | memoryview) -> int:
-        # One system call, and little around it: a log of small batches takes as long as this does.
-        size_bytes = len(data)
-        if self._closed or self._failure is not None or not 0 < size_bytes <= _WRITE_BYTES_MAX:
-            return self.append(data)
-        begin = self._position
-        self._unsynced = True
-        try:
-            written = os.pwrite(self._fd, data, begin)
-        except OSError as error:
-            refusal = storage_error(error, "write", self.path)
-            self._poison(refusal)
-            raise refusal from error
-        self._position = begin + written
-        if written < size_bytes:
-            self.append(memoryview(data)[written:])
-        return begin
+    def reserve(self, size_bytes: int) -> bool:
+        return not self._closed and reserve_space(self._fd, self._position, size_bytes - self._position)
+
+    def release(self) -> None:
+        with contextlib.suppress(OSError):
+            status = os.fstat(self._fd)
+            if status.st_blocks * 512 - status.st_size >= _RELEASE_BYTES_MIN:
+                # To the length that it has: no byte goes, but file systems free what lies behind.
+                os.ftruncate(self._fd, status.st_size)
+
+    def _refuse_write(self, number: int) -> NoReturn:
+        """A write of AppendedFile had this errno."""
+        error = OSError(number, os.strerror(number))
+        refusal = storage_error(error, "write", self.path)
+        self._poison(refusal)
+        raise refusal from error
 
     def _write(self, views: list[memoryview], position: int) -> None:
         with refusals("write", self.path):

@@ -49,6 +49,7 @@ class LogCutter(LogAppender):
 
     def _truncate(self, extent: Extent, offset: int) -> None:
         """Alone with the files. Each step is durable before the next one begins."""
+        self._write_entries()
         self._sync_all()        # readers see all there is, so that the cut can be found
         slot = extent.slot_of(offset)
         cut = extent.segments[slot]

@@ -178,7 +178,7 @@ class Log(LogCutter):
                 extent = self._current()
                 snapshots = tuple(o for o in self._snapshots.offsets if o <= self._active.base_offset)
                 moment = Moment(
-                    self.path, self.config, tuple(segment.path for segment in extent.segments), self._end.position,
+                    self.path, self.config, tuple(segment.path for segment in extent.segments), self._end.at.position,
                     extent.log_start_offset, self._next_offset, self.leader_epochs, snapshots,
                 )
             back_up(self.fs, moment, target, self._now_ms())

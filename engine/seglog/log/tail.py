@@ -27,7 +27,7 @@ from seglog.log.producer_state import Origin, ProducerState, Update
 from seglog.log.reader import LogReader
 from seglog.segment.appender import SegmentAppender
 from seglog.segment.group_commit import GroupCommit
-from seglog.segment.published import End, PublishedEnd
+from seglog.segment.published import PublishedEnd
 from seglog.segment.roll import RELATIVE_OFFSET_MAX, new_base_offset, segment_jitter_ms
 from seglog.segment.segment import Segment
 
@@ -61,8 +61,8 @@ class LogTail(LogReader):
         # other way round: a sync takes no lock.
         self._lock = threading.Lock()
         self._active: SegmentAppender
-        self._published: PublishedEnd           # of the active segment
-        self._end: End                          # written, producers and aborted transactions too
+        self._end: PublishedEnd                 # of the active segment: written, aborted transactions too
+        self._published: PublishedEnd           # the same one, or, with fsync="batch", what of it is durable
         self._next_offset = 0
         self._producers: ProducerState
         self._epoch_cache: LeaderEpochFileCache
@@ -117,7 +117,9 @@ class LogTail(LogReader):
         """Return when all that was appended before the call is on the disk. Raises LogClosedError, LogFailedError."""
         with self._lock:
             self._check_writable()
+            self._write_entries()
             if self._durable_offset == self._next_offset:
+                self._published.at = self._end.at
                 return
             self._number += 1
             number = self._number
@@ -143,13 +145,27 @@ class LogTail(LogReader):
 
     def _write(self, made: bytes | EncodedBatch, first: int, last: int, max_timestamp: int, now_ms: int) -> None:
         """One batch of ours, at `first`, the next offset, into the active segment."""
+        try:
+            is_written = (
+                not self._is_epoch_due
+                and (self._is_unordered or self._durable_offset == first)
+                and self._active.append_quietly(made, first, last, max_timestamp)
+            )
+        except BaseException as error:
+            self._fail(error)
+            raise
+        if not is_written:
+            self._write_with_care(made, first, last, max_timestamp, now_ms)
+        self._next_offset = last + 1
+        if self._publishes_synced:
+            self._number += 1
+
+    def _write_with_care(
+        self, made: bytes | EncodedBatch, first: int, last: int, max_timestamp: int, now_ms: int
+    ) -> None:
+        """The same where more is to be done than to write."""
         active = self._active
-        size_bytes = len(made)
-        if (
-            size_bytes > active.quiet_bytes
-            or max_timestamp > active.quiet_until_ms
-            or last > active.quiet_until_offset
-        ) and active.should_roll(size_bytes, max_timestamp, last, now_ms):
+        if active.should_roll(len(made), max_timestamp, last, now_ms):
             active = self._roll(first)
         if self._is_epoch_due:
             self._begin(self.leader_epoch, first)
@@ -160,12 +176,16 @@ class LogTail(LogReader):
         except BaseException as error:
             self._fail(error)
             raise
-        self._next_offset = last + 1
-        self._end = end = active.end
-        if self._publishes_synced:
-            self._number += 1
-        else:
-            self._published.at = end
+        self._end.at = active.end
+
+    def _write_entries(self) -> None:
+        """The index files lead up to the end from now on."""
+        try:
+            self._active.write_entries()
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self._end.at = self._active.end
 
     def _write_assigned(self, assigned: Assigned, origin: Origin, now_ms: int, update: Update | None) -> None:
         """Batches that were checked, and what their producers will remember of them."""
@@ -199,12 +219,11 @@ class LogTail(LogReader):
             raise
         self._next_offset = last + 1
         # With the lines of aborted transactions: readers of committed data look for them when they see the marker.
-        self._end = end = active.end
+        self._end.at = active.end
         if self._publishes_synced:
             self._number += 1
         else:
-            self._published.at = end
-            self._producers.on_high_watermark_updated(end.next_offset)
+            self._producers.on_high_watermark_updated(self._next_offset)
 
     def _append_table(self, active: SegmentAppender, assigned: Assigned, base_offset: int) -> SegmentAppender:
         """Write batches of one append; where they ask for more index entries than are left, into a new segment.
@@ -277,7 +296,7 @@ class LogTail(LogReader):
     def _seal_active(self) -> None:
         """All of the active segment is on the disk, its indexes closed, and readers see it. Alone with the files."""
         self._active.seal()
-        self._published.at = self._end = end = self._active.end
+        self._published.at = self._end.at = end = self._active.end
         self._durable_offset = end.next_offset
         self._producers.on_high_watermark_updated(end.next_offset)
         self._commit.cover(self._number)
@@ -289,8 +308,8 @@ class LogTail(LogReader):
     def _grow(self, active: SegmentAppender) -> Segment:
         """Append to `active` from now on. Returns it as readers see it; the caller shows it to them."""
         self._active = active
-        self._end = active.end
-        self._published = PublishedEnd(active.end)
+        self._end = active.seen = PublishedEnd(active.end)
+        self._published = PublishedEnd(active.end) if self._publishes_synced else self._end
         return Segment(
             active.path, decompress=self.decompress, published=self._published, owned=True,
             reserve_bytes=self.config.segment_bytes, by_minute=self.config.time_index_minute_enabled,
@@ -316,7 +335,7 @@ class LogTail(LogReader):
     def _sync_written(self) -> int:
         """What GroupCommit calls, without the lock: no roll comes in between, but appends do."""
         number = self._number       # before the end: what is counted is written
-        end = self._end
+        end = self._end.at
         try:
             self._active.sync()
         except BaseException as error:

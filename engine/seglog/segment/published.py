@@ -1,10 +1,12 @@
 """Where readers of a growing segment stop.
 
-One writer puts the end forward, many readers take it: a tuple that is replaced whole, so that neither side
+One writer puts the end forward, many readers take it: five numbers that change in one step, so that neither side
 waits. What lies behind the end may be half a batch, and is never looked at. The end goes back only where a
 segment is cut, and then under a new file (fs.aside.shorten): who took the old one keeps its map.
 """
 from typing import NamedTuple
+
+from seglog._kernels.growing_end import GrowingEnd
 
 
 class End(NamedTuple):
@@ -17,10 +19,8 @@ class End(NamedTuple):
     minute_entries: int = 0     # entries of .time.index, where there is one
 
 
-class PublishedEnd:
+class PublishedEnd(GrowingEnd):
     """The end of one segment. `at` is read without a lock, and put by whoever appends."""
 
-    __slots__ = ("at",)
-
-    def __init__(self, at: End) -> None:
-        self.at = at
+    __slots__ = ()
+    at: End

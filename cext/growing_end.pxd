@@ -1,0 +1,22 @@
+"""The end of a segment that grows. See growing_end.pyx."""
+from libc.stdint cimport int64_t
+
+
+cdef struct EndNumbers:
+    int64_t position
+    int64_t next_offset
+    int64_t offset_entries
+    int64_t time_entries
+    int64_t minute_entries
+
+
+cdef class GrowingEnd:
+    cdef EndNumbers numbers
+    cdef int64_t version        # counts the changes
+    cdef object kind            # of the tuple
+    cdef object _at             # the tuple of `numbers`; None: nobody has asked for it yet
+
+    cdef inline void put(self, const EndNumbers* numbers) noexcept:
+        self.numbers = numbers[0]
+        self.version += 1
+        self._at = None

@@ -1,0 +1,51 @@
+"""Indexes made from batch headers. See index_build.pyx."""
+from libc.stdint cimport int32_t, int64_t
+
+from .index_search cimport OFFSET_ENTRY_SIZE
+from .output cimport Output
+
+
+# What an index knows of itself; kept together so that a refused batch can be undone by assignment.
+cdef struct Progress:
+    int64_t end_position                # in the file, after the last batch added
+    int64_t last_entry_position         # of the batch that has the last offset entry, 0 before the first
+    int64_t max_timestamp
+    int64_t offset_of_max_timestamp
+    int64_t last_entry_timestamp        # of the time index, -1 before the first entry
+    int64_t last_minute                 # of the minute index's last entry, -1 before the first
+    int32_t last_entry_relative_offset  # of the offset index, -1 before the first entry
+    int64_t offset_entries              # in all, taken ones included
+    int64_t time_entries
+    int64_t minute_entries
+
+
+cdef class IndexBuilder:
+    cdef Output offset_index
+    cdef Output time_index
+    cdef Output minute_index
+    cdef Progress now
+    cdef int64_t max_offset_entries
+    cdef int64_t max_time_entries
+    cdef readonly int64_t base_offset
+    cdef readonly int64_t index_interval_bytes
+
+    # Index one batch that stands behind the last one added. What is not OK has changed nothing.
+    cdef int try_one(self, int64_t last_offset, int64_t max_timestamp, int64_t size_bytes) noexcept nogil
+
+    cdef int add_batch(
+        self, int64_t last_offset, int64_t max_timestamp, int64_t position, int64_t size_bytes
+    ) noexcept nogil
+    cdef int add_time_entry(self) noexcept nogil
+    cdef int add_minute_entry(self) noexcept nogil
+    cdef int put_timestamp(self, Output* index) noexcept nogil
+    cdef int raise_refusal(self, int status, int64_t position, int64_t offset, object name) except -1
+
+    # How many offset entries were made and not taken yet; the other indexes have no more.
+    cdef inline int64_t waiting_entries(self) noexcept nogil:
+        return self.offset_index.size // OFFSET_ENTRY_SIZE
+
+    cdef inline bint has_no_room(self) noexcept nogil:
+        return (
+            self.now.offset_entries >= self.max_offset_entries
+            or self.now.time_entries >= self.max_time_entries - 1
+        )
