@@ -257,21 +257,24 @@ def _recovered_beside_pulsar(bench: Bench, directory: Path, count: int) -> None:
 
 
 def _beside_pulsar(bench: Bench, directory: Path, count: int) -> None:
-    """The real tracker, where a JVM and Maven are: CPU time of the thread that adds, recovers, polls. Pulsar's seals in
-    it, ours in another one; what that takes as well is printed."""
+    """The real tracker, where a JVM and Maven are. Pulsar's seals in the thread that adds, ours in another one, whose
+    CPU time is counted as well; on the clock, it is the time until the last message is added. The better of two runs
+    each."""
     from support.pulsar_oracle import PulsarOracle
 
-    added, scheduled = PulsarOracle().timing("bucket", "random", count)
+    added, scheduled, on_the_clock = PulsarOracle().timing("bucket", "random", count)
     clock = ManualClock(NOW)
     rows = [row for columns in ledgers(count) for row in zip(*columns, strict=True)]
-    with closing(opened(str(directory / "pulsar"), clock, ledger_step=0, max_buckets=-1)) as tracker:
-        began, whole = time.thread_time(), time.process_time()
-        add = tracker.add_message
-        for ledger, entry, at in rows:
-            add(ledger, entry, at)
-        ours_added = count / (time.thread_time() - began)
-        tracker.wait_idle()
-        with_sealing = count / (time.process_time() - whole)
+    ours_added = ours_on_the_clock = 0.0
+    for run in ("one", "two"):
+        with closing(opened(f"{directory}/added-{run}", clock, ledger_step=0, max_buckets=-1)) as tracker:
+            began, whole = time.perf_counter(), time.process_time()
+            add = tracker.add_message
+            for ledger, entry, at in rows:
+                add(ledger, entry, at)
+            ours_on_the_clock = max(ours_on_the_clock, count / (time.perf_counter() - began))
+            tracker.wait_idle()
+            ours_added = max(ours_added, count / (time.process_time() - whole))
     storage = LedgerSnapshotStorage(directory / "drained")
     config = DelayedDeliveryConfig(ledger_step=0, max_buckets=-1)
     with closing(BucketDelayedDeliveryTracker(storage, config, clock=clock, worker=InlineWorker())) as tracker:
@@ -285,8 +288,11 @@ def _beside_pulsar(bench: Bench, directory: Path, count: int) -> None:
                 pass
         ours_scheduled = count / (time.process_time() - began)
     bench.at_least("delayed: beside Pulsar, added", "x", "in buckets", ours_added / added, 1.5)
+    clock_name = "delayed: beside Pulsar, added, clock"
+    bench.at_least(clock_name, "x", "in buckets", ours_on_the_clock / on_the_clock, 1.5)
     bench.at_least("delayed: beside Pulsar, scheduled", "x", "in buckets", ours_scheduled / scheduled, 10)
-    print(f"{'':34} added {ours_added / 1e6:.2f} M/s ({with_sealing / 1e6:.2f} with sealing) and {added / 1e6:.2f}, "
+    print(f"{'':34} added {ours_added / 1e6:.2f} M/s and {added / 1e6:.2f}, "
+          f"on the clock {ours_on_the_clock / 1e6:.2f} and {on_the_clock / 1e6:.2f}, "
           f"scheduled {ours_scheduled / 1e6:.2f} M/s and {scheduled / 1e6:.2f}")
 
 

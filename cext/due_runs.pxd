@@ -1,6 +1,7 @@
 from libc.stdint cimport int64_t
 
 from .due_rows cimport DueRow
+from .pending_set cimport PendingSet
 
 
 # Rows as they were pushed, in chunks, so that a push never moves what lies there.
@@ -20,3 +21,27 @@ cdef struct Run:
     int64_t n
     int64_t owner
     bint pushed                 # came from a tail: may be merged with its like
+
+
+cdef class DueRuns:
+    cdef Tail* tails            # after the standing ones those that were handed over unsorted
+    cdef int64_t n_tails
+    cdef Run* heap
+    cdef int64_t n_runs
+    cdef int64_t room           # for runs
+    cdef int64_t held
+    cdef int64_t capacity_rows  # of runs, for memory_bytes
+
+    cdef void forget_all(self) noexcept
+    cdef bint put_new(
+        self, int64_t deliver_at, int64_t ledger_id, int64_t entry_id, PendingSet pending, bint late
+    ) except -1
+    cdef int make_room(self) except -1
+    cdef void put_run(self, const Run* run) noexcept
+    cdef void remove_run(self, int64_t slot) noexcept
+    cdef int sort_due_tails(self, int64_t cutoff) except -1
+    cdef int sort_tail(self, int64_t slot) except -1
+    cdef int merge_like_runs(self, int64_t owner) except -1
+    cdef int64_t slot_of(self, const DueRow* rows) noexcept
+    cdef bint head_is_pending(self, dict pending, dict moved) except -1
+    cdef void drop_head(self) noexcept

@@ -151,13 +151,6 @@ cdef class DueRuns:
 
     len(): rows held, stale ones included.
     """
-    cdef Tail* tails            # after the standing ones those that were handed over unsorted
-    cdef int64_t n_tails
-    cdef Run* heap
-    cdef int64_t n_runs
-    cdef int64_t room           # for runs
-    cdef int64_t held
-    cdef int64_t capacity_rows  # of runs, for memory_bytes
 
     def __cinit__(self, int64_t owner=0, int64_t late_owner=1):
         self.tails = <Tail*>malloc(STANDING_TAILS * sizeof(Tail))
@@ -218,6 +211,11 @@ cdef class DueRuns:
         self, int64_t deliver_at, int64_t ledger_id, int64_t entry_id, PendingSet pending not None, bint late=False
     ):
         """Add a row whose position is not in `pending` yet, there too. Whether it was new."""
+        return self.put_new(deliver_at, ledger_id, entry_id, pending, late)
+
+    cdef bint put_new(
+        self, int64_t deliver_at, int64_t ledger_id, int64_t entry_id, PendingSet pending, bint late
+    ) except -1:
         check_row(deliver_at, ledger_id, entry_id)
         if not pending.put(ledger_id, entry_id):
             return False

@@ -23,55 +23,53 @@ class Amendments:
     """Cancelled positions and moved ones. Guarded by the tracker's lock."""
 
     def __init__(self) -> None:
-        self._cancelled: dict[int, Any] = {}  # ledger id -> BitMap
+        # Kernels look into both: the same dicts stay.
+        self.cancelled_in: dict[int, Any] = {}
+        """ledger id -> BitMap of its cancelled entries"""
         self.moved: dict[tuple[int, int], int] = {}
-        """position -> deliver_at. Kernels look into it."""
+        """position -> deliver_at"""
 
     def __bool__(self) -> bool:
-        return bool(self.moved or self._cancelled)
+        return bool(self.moved or self.cancelled_in)
 
     def cancel(self, ledger_id: int, entry_id: int) -> None:
         from pyroaring import BitMap
 
-        self._cancelled.setdefault(ledger_id, BitMap()).add(entry_id)
+        self.cancelled_in.setdefault(ledger_id, BitMap()).add(entry_id)
         self.moved.pop((ledger_id, entry_id), None)
 
     def take_back_cancel(self, ledger_id: int, entry_id: int) -> None:
         """As if it had never been cancelled: the decision could not be stored."""
-        self._cancelled[ledger_id].discard(entry_id)
-        if not self._cancelled[ledger_id]:
-            del self._cancelled[ledger_id]
+        self.cancelled_in[ledger_id].discard(entry_id)
+        if not self.cancelled_in[ledger_id]:
+            del self.cancelled_in[ledger_id]
 
     def is_cancelled(self, ledger_id: int, entry_id: int) -> bool:
-        return ledger_id in self._cancelled and entry_id in self._cancelled[ledger_id]
-
-    def cancelled_in(self, ledger_id: int) -> Any:
-        """The bitmap of a ledger's cancelled entries, or None."""
-        return self._cancelled.get(ledger_id)
+        return ledger_id in self.cancelled_in and entry_id in self.cancelled_in[ledger_id]
 
     def cancelled(self) -> Iterator[tuple[int, int]]:
         """All positions that were cancelled."""
-        for ledger_id, entries in sorted(self._cancelled.items()):
+        for ledger_id, entries in sorted(self.cancelled_in.items()):
             for entry_id in entries:
                 yield ledger_id, entry_id
 
     def trim(self, ledger_id: int) -> dict[str, None]:
         """Forget what concerns ledgers below `ledger_id`; the properties to remove."""
-        gone = {f"{CANCELLED}{ledger}" for ledger in self._cancelled if ledger < ledger_id}
+        gone = {f"{CANCELLED}{ledger}" for ledger in self.cancelled_in if ledger < ledger_id}
         gone |= {f"{MOVED}{ledger}" for ledger, _ in self.moved if ledger < ledger_id}
-        self._cancelled = {ledger: bitmap for ledger, bitmap in self._cancelled.items() if ledger >= ledger_id}
-        # The same dict goes on: the kernels' caller holds it.
+        for ledger in [ledger for ledger in self.cancelled_in if ledger < ledger_id]:
+            del self.cancelled_in[ledger]
         for position in [position for position in self.moved if position[0] < ledger_id]:
             del self.moved[position]
         return dict.fromkeys(gone)
 
     def clear(self) -> None:
-        self._cancelled.clear()
+        self.cancelled_in.clear()
         self.moved.clear()
 
     def properties_of(self, ledger_id: int) -> dict[str, str | None]:
         """The properties of a ledger as they should be; None: removed."""
-        cancelled = self._cancelled.get(ledger_id)
+        cancelled = self.cancelled_in.get(ledger_id)
         moved = sorted((entry, at) for (ledger, entry), at in self.moved.items() if ledger == ledger_id)
         return {
             f"{CANCELLED}{ledger_id}": _text(cancelled.serialize() if cancelled else b""),
@@ -86,7 +84,7 @@ class Amendments:
             try:
                 if name.startswith(CANCELLED):
                     bitmap = BitMap.deserialize(b64decode(value, validate=True))
-                    self._cancelled[int(name.removeprefix(CANCELLED))] = bitmap
+                    self.cancelled_in[int(name.removeprefix(CANCELLED))] = bitmap
                 elif name.startswith(MOVED):
                     ledger_id = int(name.removeprefix(MOVED))
                     for entry_id, deliver_at in _MOVED_ENTRY.iter_unpack(b64decode(value, validate=True)):

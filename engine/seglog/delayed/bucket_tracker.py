@@ -49,6 +49,9 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
         self._promises[PUSHED] = self._pushed
         # The ledgers of the last mutable bucket, both inclusive; -1: it has none.
         self._mutable_start = self._mutable_end = -1
+        self._intake = self._new_intake(self._unsealed)
+        self._intake.ledger_id = -1
+        self._apply_config()
         self._storage = storage
         self._sealed = SealedBuckets(
             storage, self._runs, self._promises, self._amendments, self._clock, FIRST_BUCKET
@@ -62,10 +65,10 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
             self._cutoff,
         )
         storage.initialize()
-        self._delayed = BucketRecovery(self._sealed, self._cutoff(), self._new_bitmap).run()
+        self._intake.delayed = BucketRecovery(self._sealed, self._cutoff(), self._new_bitmap).run()
         for (ledger_id, entry_id), deliver_at in list(self._amendments.moved.items()):
             if self._runs.push_new(deliver_at, ledger_id, entry_id, self._unsealed, late=True):
-                self._delayed += 1
+                self._intake.delayed += 1
         self._worker: Worker = worker or BackgroundWorker()
         self._worker.start(self._background.run)
         self._worker.wake()
@@ -89,7 +92,7 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
                 self._seal_if_full(ledger_id)
             if self._mutable_start < 0:
                 self._mutable_start = ledger_id
-            self._mutable_end = ledger_id
+            self._mutable_end = self._intake.ledger_id = ledger_id
         return self._runs.push_new(deliver_at, ledger_id, entry_id, self._pushed)
 
     def _takes_in_bulk(self, ledger_id: int) -> bool:
@@ -111,7 +114,7 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
             self._pushed.hand_over(self._unsealed, ledger)
         self._promises[bucket.number] = self._unsealed
         self._sealed.add(bucket)
-        self._mutable_start = self._mutable_end = -1
+        self._mutable_start = self._mutable_end = self._intake.ledger_id = -1
         self._worker.wake()
 
     # --- delivering ----------------------------------------------------------------------------
@@ -152,7 +155,7 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
             bucket = self._sealed.first_unloaded()
             if bucket is not None and bucket.next_at is not None:
                 return bucket.next_at if next_at is None else min(next_at, bucket.next_at)
-            if next_at is None and self._delayed:
+            if next_at is None and self._intake.delayed:
                 # All that is left waits for a segment that could not be loaded.
                 return self._sealed.next_unloaded_at()
             return next_at
@@ -194,7 +197,7 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
     def clear(self) -> None:
         with self._lock:
             self._sealed.clear()
-            self._mutable_start = self._mutable_end = -1
+            self._mutable_start = self._mutable_end = self._intake.ledger_id = -1
             super().clear()
             self._worker.wake()
 

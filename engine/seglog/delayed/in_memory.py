@@ -1,12 +1,13 @@
 """The tracker that keeps every delayed message in memory."""
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from threading import RLock
 from typing import Any
 
 from seglog._kernels.due_rows import DueRows
 from seglog._kernels.due_runs import DueRuns
+from seglog._kernels.intake import Intake
 from seglog._kernels.pending_set import PendingSet
+from seglog._kernels.quick_lock import QuickLock
 from seglog.clock import Clock, SystemClock
 from seglog.counters import Metric, Sample
 from seglog.delayed.amendments import Amendments
@@ -39,7 +40,7 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
         self._clock = clock or SystemClock()
         self._now_ms = self._clock.now_ms
         # Guards everything below. Re-entered where background work runs in the caller's thread.
-        self._lock = RLock()
+        self._lock = QuickLock()
         self._runs = DueRuns(PUSHED, LATE)
         self._new_bitmap: Any = BitMap
         # The positions that are pending: of rows that came as they should, and of the others. One set here, two where
@@ -48,20 +49,26 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
         # Owner of rows -> the set that says which of them are still pending.
         self._promises: dict[int, PendingSet] = {PUSHED: self._pushed, LATE: self._unsealed}
         self._amendments = Amendments()
-        self._delayed = 0
+        self._intake = self._new_intake()
         self._closed = False
         self._apply_config()
 
+    def _new_intake(self, other: PendingSet | None = None) -> Intake:
+        """`other`: a set besides that of what was pushed that may know a message of the ledger being written."""
+        clock = None if isinstance(self._clock, SystemClock) else self._clock.now_ms
+        decided = self._amendments.cancelled_in, self._amendments.moved
+        return Intake(self._lock, self._runs, self._pushed, *decided, clock, other)
+
     def _apply_config(self) -> None:
-        self._early_ms = 0 if self._config.strict else self._config.tick_time_ms
-        self._most = MAX_TIME if self._config.max_delayed < 0 else self._config.max_delayed
+        self._intake.early_ms = 0 if self._config.strict else self._config.tick_time_ms
+        self._intake.most = MAX_TIME if self._config.max_delayed < 0 else self._config.max_delayed
 
     @property
     def config(self) -> DelayedDeliveryConfig:
         return self._config
 
     @property
-    def lock(self) -> RLock:
+    def lock(self) -> QuickLock:
         return self._lock
 
     def reconfigure(self, config: DelayedDeliveryConfig) -> None:
@@ -73,18 +80,24 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
     # --- adding ------------------------------------------------------------------------------
 
     def add_message(self, ledger_id: int, entry_id: int, deliver_at: int) -> bool:
+        return self._intake.add(ledger_id, entry_id, deliver_at) or self._add(ledger_id, entry_id, deliver_at)
+
+    def _add(self, ledger_id: int, entry_id: int, deliver_at: int) -> bool:
+        """Any message, also one that the intake leaves alone."""
         with self._lock:
             if self._amendments:
                 if self._amendments.is_cancelled(ledger_id, entry_id):
                     return True
                 deliver_at = self._amendments.moved.get((ledger_id, entry_id), deliver_at)
-            if deliver_at <= self._now_ms() + self._early_ms or deliver_at < 0:
+            if deliver_at <= self._cutoff() or deliver_at < 0:
                 self._hand_to_reader(ledger_id, entry_id)
                 return False
-            if self._delayed >= self._most and not self._is_pending(ledger_id, entry_id):
-                raise TooManyDelayedError(f"{self._delayed} messages are delayed, the limit is {self._most}")
+            if self._intake.delayed >= self._intake.most and not self._is_pending(ledger_id, entry_id):
+                raise TooManyDelayedError(
+                    f"{self._intake.delayed} messages are delayed, the limit is {self._intake.most}"
+                )
             if self._track(ledger_id, entry_id, deliver_at):
-                self._delayed += 1
+                self._intake.delayed += 1
             return True
 
     def _track(self, ledger_id: int, entry_id: int, deliver_at: int) -> bool:
@@ -93,8 +106,8 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
 
     def _hand_to_reader(self, ledger_id: int, entry_id: int) -> None:
         """The reader dispatches this message itself: if it is pending here, it must not be delivered a second time."""
-        if self._delayed and self._take(ledger_id, entry_id):
-            self._delayed -= 1
+        if self._intake.delayed and self._take(ledger_id, entry_id):
+            self._intake.delayed -= 1
 
     def add_messages(self, ledger_ids: Any, entry_ids: Any, deliver_ats: Any) -> bytes:
         ledgers, entries, ats = (_int64(column) for column in (ledger_ids, entry_ids, deliver_ats))
@@ -111,12 +124,12 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
         with self._lock:
             ledger_id = ledgers[first]
             if not self._amendments and self._takes_in_bulk(ledger_id):
-                cutoff = max(self._now_ms() + self._early_ms, -1)
+                cutoff = max(self._now_ms() + self._intake.early_ms, -1)
                 end, added = self._runs.push_neighbours(
-                    ats, ledgers, entries, first, cutoff, self._most - self._delayed, self._pushed
+                    ats, ledgers, entries, first, cutoff, self._intake.most - self._intake.delayed, self._pushed
                 )
                 if end > first:
-                    self._delayed += added
+                    self._intake.delayed += added
                     answers[first:end] = b"\1" * (end - first)
                     return end
             answers[first] = self.add_message(ledger_id, entries[first], ats[first])
@@ -129,12 +142,12 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
     # --- delivering ----------------------------------------------------------------------------
 
     def _cutoff(self) -> int:
-        return self._now_ms() + self._early_ms
+        return self._now_ms() + self._intake.early_ms
 
     def get_scheduled_messages(self, max_messages: int) -> Positions:
         with self._lock:
             popped = self._pop(self._cutoff(), max_messages)
-            self._delayed -= len(popped)
+            self._intake.delayed -= len(popped)
             return popped
 
     def _pop(self, cutoff: int, limit: int) -> Positions:
@@ -147,7 +160,7 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
 
     def next_delivery_time(self) -> int | None:
         with self._lock:
-            if self._delayed == 0:
+            if self._intake.delayed == 0:
                 return None
             self._runs.drop_stale_heads(self._promises, self._amendments.moved)
             next_at = self._runs.next_at()
@@ -168,7 +181,7 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
 
     @property
     def number_of_delayed_messages(self) -> int:
-        return self._delayed
+        return self._intake.delayed
 
     @property
     def memory_usage(self) -> int:
@@ -188,7 +201,7 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
         found = [Sample("pulsar_delayed_delivery_tracker_memory_usage", (), self.memory_usage)]
         if not self._config.shared_index:
             found += (
-                Sample("pulsar_subscription_delayed", (), self._delayed),
+                Sample("pulsar_subscription_delayed", (), self._intake.delayed),
                 Sample("pulsar_subscription_delayed_in_memory", (), self._in_memory),
             )
         return found
@@ -196,7 +209,7 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
     @property
     def _in_memory(self) -> int:
         """Messages of which a row is in memory; stale rows are not always told apart."""
-        return min(len(self._runs), self._delayed)
+        return min(len(self._runs), self._intake.delayed)
 
     # --- decisions about single messages -----------------------------------------------------
 
@@ -216,7 +229,7 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
                 self._amendments_in_doubt(ledger_id)
                 raise
             self._take(ledger_id, entry_id)
-            self._delayed -= 1
+            self._intake.delayed -= 1
             return True
 
     def reschedule(self, ledger_id: int, entry_id: int, deliver_at: int) -> bool:
@@ -292,7 +305,7 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
     def trim(self, ledger_id: int) -> int:
         with self._lock:
             dropped = self._trim(ledger_id)
-            self._delayed -= dropped
+            self._intake.delayed -= dropped
             return dropped
 
     def _trim(self, ledger_id: int) -> int:
@@ -305,7 +318,7 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
             self._pushed.clear()
             self._unsealed.clear()
             self._amendments.clear()
-            self._delayed = 0
+            self._intake.delayed = 0
 
     def close(self) -> None:
         with self._lock:
@@ -314,7 +327,7 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
                 self._runs.clear()
                 self._pushed.clear()
                 self._unsealed.clear()
-                self._delayed = 0
+                self._intake.delayed = 0
 
 
 def drop_below(pending: PendingSet, ledger_id: int) -> int:

@@ -1,8 +1,9 @@
 """What a tracker of delayed messages answers, whichever way it keeps them."""
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from threading import RLock
 from typing import Any, NamedTuple
+
+from seglog._kernels.quick_lock import QuickLock
 
 Position = tuple[int, int]
 """(ledger_id, entry_id)"""
@@ -39,7 +40,7 @@ class DelayedDeliveryTracker(ABC):
 
     @property
     @abstractmethod
-    def lock(self) -> RLock:
+    def lock(self) -> QuickLock:
         """A lock that its thread may take again. Who holds it sees no other thread change the tracker: for what takes
         several calls. Taken before the lock of a cursor, which the tracker's own properties may need."""
 

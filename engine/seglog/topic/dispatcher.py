@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from seglog._kernels.pending_set import PendingSet
 from seglog.clock import Clock, SystemClock
@@ -60,7 +60,7 @@ class Dispatcher:
         self._tracker = self._index.tracker
         self._clock = clock or SystemClock()
         # The index's lock, which guards what follows, and where readers wait.
-        self._changed = threading.Condition(self._index.lock)
+        self._changed = threading.Condition(cast("threading.RLock", self._index.lock))      # it has all that one has
         self._waiting = 0
         # What is due, in the order in which it became it.
         self._replay: deque[Position] = deque()

@@ -37,6 +37,7 @@ public class Timing {
               e.disp, e.timer, 1000, e.clk, false, fs, 50000, 300000, 5000, -1);
     else t = new InMemoryDelayedDeliveryTracker(e.disp, e.timer, 1000, e.clk, false, 0);
     long t0 = cpuNanos();
+    long w0 = System.nanoTime();
     long now = e.clk.ms;
     long maxAt = 0;
     for (int i = 0; i < n; i++) {
@@ -49,6 +50,7 @@ public class Timing {
       t.addMessage(10 + i / perLedger, i % perLedger, at);
     }
     double addS = (cpuNanos() - t0) / 1e9;
+    double wallS = (System.nanoTime() - w0) / 1e9;
     long h = heap() - base;
     long buf = t.getBufferMemoryUsage();
     long left = t.getNumberOfDelayedMessages();
@@ -97,7 +99,7 @@ public class Timing {
     double gS = (cpuNanos() - t2) / 1e9;
     if (print)
       System.out.printf(
-          "%s %s n=%d perLedger=%d: add %.2f s = %.0f msg/s; heap after GC %.1f B/msg,"
+          "%s %s n=%d perLedger=%d: add %.2f s = %.0f msg/s, on the clock %.0f msg/s; heap after GC %.1f B/msg,"
               + " buffer(direct) %.1f B/msg, snapshot bytes %.1f B/msg; getScheduledMessages(1000)"
               + " %.2f s = %.0f msg/s (%d calls, got %d of %d)%n",
           kind,
@@ -106,6 +108,7 @@ public class Timing {
           perLedger,
           addS,
           n / addS,
+          n / wallS,
           h / (double) n,
           buf / (double) n,
           fs.pos / (double) n,

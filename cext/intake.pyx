@@ -1,0 +1,87 @@
+"""Where delayed messages come in, one by one.
+
+Nearly every one is new, of the ledger that is being written, and nothing was decided about it. To add it is the work of
+a few nanoseconds; to find out in Python that it is such a one takes hundreds. What is not so plain is left to the
+tracker, which knows every case.
+"""
+cimport cython
+from libc.stdint cimport int64_t
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+
+from .due_runs cimport DueRuns
+from .pending_set cimport PendingSet
+from .quick_lock cimport QuickLock
+
+cdef enum:
+    ANY = -2
+
+
+@cython.final
+cdef class Intake:
+    """Adds to `runs` and `pending`, where nothing was decided about any message: `cancelled` and `moved` are empty.
+
+    now_ms: the clock; None: the system's. other: a set that may know a message as well, or None.
+    ledger_id: only messages of this ledger are taken; ANY_LEDGER: of all.
+    early_ms, most: what is due so soon is not taken, nor more than so many.
+    delayed: how many are pending. Guarded by `lock`, as everything else.
+    """
+    cdef QuickLock lock
+    cdef DueRuns runs
+    cdef PendingSet pending
+    cdef PendingSet other
+    cdef dict cancelled
+    cdef dict moved
+    cdef object now_ms
+    cdef public int64_t ledger_id
+    cdef public int64_t early_ms
+    cdef public int64_t most
+    cdef public int64_t delayed
+
+    ANY_LEDGER = ANY
+
+    def __init__(
+        self,
+        QuickLock lock not None,
+        DueRuns runs not None,
+        PendingSet pending not None,
+        dict cancelled not None,
+        dict moved not None,
+        now_ms=None,
+        PendingSet other=None,
+    ):
+        self.lock = lock
+        self.runs = runs
+        self.pending = pending
+        self.cancelled = cancelled
+        self.moved = moved
+        self.now_ms = now_ms
+        self.other = other
+        self.ledger_id = ANY
+
+    cdef int64_t now(self) except? -1:
+        cdef timespec time
+        if self.now_ms is not None:
+            return self.now_ms()
+        clock_gettime(CLOCK_REALTIME, &time)
+        return <int64_t>time.tv_sec * 1000 + time.tv_nsec // 1_000_000
+
+    def add(self, int64_t ledger_id, int64_t entry_id, int64_t deliver_at):
+        """Whether the message is pending now. False: nothing was done, it is not as plain as that; or another thread is
+        at work. Raises InvalidArgumentError for numbers that are no message, MemoryError."""
+        cdef int64_t cutoff = self.now() + self.early_ms
+        if (
+            not self.lock.is_open()
+            or (ledger_id != self.ledger_id and self.ledger_id != ANY)
+            or deliver_at <= cutoff or deliver_at < 0
+            or self.delayed >= self.most
+            or len(self.cancelled) or len(self.moved)
+            or (self.other is not None and self.other.bitmap_of(ledger_id) is not None)
+        ):
+            return False
+        # Nothing below gives the GIL away, but for a garbage collection that may come at any time.
+        self.lock.take()
+        try:
+            self.delayed += self.runs.put_new(deliver_at, ledger_id, entry_id, self.pending, False)
+        finally:
+            self.lock.give()
+        return True

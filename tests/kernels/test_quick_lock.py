@@ -1,0 +1,152 @@
+"""QuickLock excludes, is taken again by its thread, and stands under a Condition; Intake leaves a taken one alone."""
+import threading
+import time
+
+import pytest
+from pyroaring import BitMap
+
+from seglog._kernels.due_runs import DueRuns
+from seglog._kernels.intake import Intake
+from seglog._kernels.pending_set import PendingSet
+from seglog._kernels.quick_lock import QuickLock
+
+
+def in_threads(count, work):
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def test_one_thread_at_a_time_is_inside():
+    lock, inside, most, rounds = QuickLock(), [], [], 300
+
+    def work(number):
+        for turn in range(rounds):
+            with lock:
+                inside.append(number)
+                if turn % 3 == 0:
+                    time.sleep(0)       # gives the interpreter away
+                with lock:
+                    most.append(len(inside))
+                inside.pop()
+
+    in_threads(6, work)
+    assert set(most) == {1}
+    assert len(most) == 6 * rounds
+
+
+def test_who_waits_comes_in_when_the_last_turn_is_given_back():
+    lock, order = QuickLock(), []
+    assert lock.acquire()
+    lock.acquire()
+
+    def work(_):
+        with lock:
+            order.append("waited")
+
+    thread = threading.Thread(target=work, args=(0,))
+    thread.start()
+    lock.release()
+    time.sleep(0.02)
+    order.append("given back")
+    lock.release()
+    thread.join(30)
+    assert order == ["given back", "waited"]
+
+
+def test_a_lock_of_another_thread_or_of_nobody_is_not_given_back():
+    lock, refused = QuickLock(), []
+    with pytest.raises(RuntimeError):
+        lock.release()
+
+    def work(_):
+        try:
+            lock.release()
+        except RuntimeError:
+            refused.append(True)
+
+    with lock:
+        in_threads(2, work)
+    assert refused == [True, True]
+
+
+def test_a_condition_waits_and_is_notified_however_often_the_lock_was_taken():
+    lock = QuickLock()
+    condition = threading.Condition(lock)
+    given, taken = [], []
+
+    def consume(_):
+        with lock, condition:
+            while not given:
+                assert condition.wait(30)
+            taken.append(given.pop())
+
+    def produce(_):
+        for n in range(3):
+            with condition:
+                given.append(n)
+                condition.notify()
+            while len(taken) <= n:
+                time.sleep(0.001)
+
+    in_threads(4, lambda n: produce(n) if n == 3 else consume(n))
+    assert sorted(taken) == [0, 1, 2]
+    with pytest.raises(RuntimeError):
+        condition.notify()
+
+
+def test_an_exception_gives_the_lock_back():
+    lock = QuickLock()
+    with pytest.raises(KeyError), lock, lock:
+        raise KeyError
+    in_threads(1, lambda _: lock.acquire())
+
+
+def intake(lock, **settings):
+    decided, moved = settings.pop("decided", {}), settings.pop("moved", {})
+    found = Intake(lock, DueRuns(), PendingSet(BitMap), decided, moved, lambda: 100, settings.pop("other", None))
+    found.most = 2
+    for name, value in settings.items():
+        setattr(found, name, value)
+    return found
+
+
+def test_the_intake_takes_what_is_plain():
+    took = intake(QuickLock())
+    assert [took.add(5, 1, 101), took.add(5, 1, 101), took.delayed] == [True, True, 1]
+    assert [took.add(6, 1, 150), took.add(6, 2, 150), took.delayed] == [True, False, 2]      # `most`
+
+
+def test_the_intake_leaves_alone_what_is_not_plain():
+    known = PendingSet(BitMap)
+    known.add(5, 9)
+    assert not intake(QuickLock()).add(5, 1, 100)                        # due
+    assert not intake(QuickLock(), early_ms=10).add(5, 1, 110)
+    assert not intake(QuickLock(), early_ms=-200).add(5, 1, -1)          # not delayed at all
+    assert not intake(QuickLock(), ledger_id=4).add(5, 1, 101)
+    assert not intake(QuickLock(), decided={5: BitMap()}).add(5, 1, 101)
+    assert not intake(QuickLock(), moved={(5, 2): 7}).add(5, 1, 101)
+    assert not intake(QuickLock(), other=known).add(5, 1, 101)
+    assert intake(QuickLock(), other=known).add(6, 1, 101)
+    assert intake(QuickLock(), ledger_id=5).add(5, 1, 101)
+
+
+def test_the_intake_leaves_everything_alone_while_another_thread_is_at_work():
+    lock = QuickLock()
+    took, answers = intake(lock), []
+    with lock:
+        in_threads(1, lambda _: answers.append(took.add(5, 1, 101)))
+        assert took.add(5, 1, 101)
+    in_threads(1, lambda _: answers.append(took.add(5, 2, 101)))
+    assert answers == [False, True]
+
+
+def test_the_intake_reads_the_systems_clock():
+    took = Intake(QuickLock(), DueRuns(), PendingSet(BitMap), {}, {})
+    took.most = 10
+    now = time.time_ns() // 10**6
+    assert not took.add(5, 1, now - 5)
+    assert took.add(5, 1, now + 10_000)
