@@ -240,7 +240,8 @@ class LogFailedError(StorageError):
     def since(cls, first: BaseException, what: str = "log") -> Self:
         """What is raised wherever a log (or `what`) that met the error `first` shall change."""
         if not isinstance(first, SeglogError):
-            return cls(f"the {what} is read-only since an error: {type(first).__name__}: {first}")
+            words = f"{type(first).__name__}: {first}".removesuffix(": ")
+            return cls(f"the {what} is read-only since an error: {words}")
         return cls(
             f"the {what} is read-only since an error: {first.what}",
             file=first.file, errno=getattr(first, "errno", None),

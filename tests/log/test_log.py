@@ -19,6 +19,7 @@ from seglog.errors import (
     LogClosedError,
     LogLockedError,
     OffsetOutOfRangeError,
+    RecordTooLargeError,
     StorageError,
 )
 from seglog.log.clean_marks import PARTITION_MARK, PartitionMark, PartitionState
@@ -384,6 +385,21 @@ def test_offsets_outside_of_the_log_are_refused_with_the_valid_range(five):
     for call in (five.truncate_to, five.delete_records):
         with pytest.raises(InvalidArgumentError, match="str"):
             call("3")
+
+
+def test_headers_may_come_from_anybodys_code(path):
+    """It runs before the lock is taken, and what it gives is read as often as need be."""
+    with seglog.open(path, config={"max.message.bytes": 1000}) as log:
+
+        def headers(size=1):
+            log.append(b"meanwhile")
+            yield "name", b"v" * size
+
+        assert log.append(b"x", headers=headers()) == 1
+        assert log[1].headers == (("name", b"v"),)
+        with pytest.raises(RecordTooLargeError):
+            log.append(b"x", headers=headers(size=1000))
+        assert values(log) == [b"meanwhile", b"x", b"meanwhile"]
 
 
 # --- leader epochs ---------------------------------------------------------------------------------

@@ -51,6 +51,13 @@ def test_after_linger_ms_they_are_written(path):
         eventually(lambda: log.log_end_offset, 2)
 
 
+def test_headers_from_an_iterator_are_kept(path):
+    with seglog.open(path, fsync="never", config=LONG, clock=ManualClock(NOW)) as log:
+        log.append(b"x", headers=iter([("h", b"v")]), timestamp=NOW + 1)      # a time that is looked at twice
+        log.flush()
+        assert log[0].headers == (("h", b"v"),)
+
+
 def test_closing_writes_what_lingers(path):
     with seglog.open(path, fsync="never", config=LONG) as log:
         log.append(b"x", headers=[("h", b"v")], timestamp=NOW)

@@ -81,6 +81,8 @@ class LogAppender(LogTail):
         Raises InvalidArgumentError for what is no bytes, RecordTooLargeError, InvalidTimestampError,
         InvalidRecordError (no key, in a compacted log), LogClosedError, LogFailedError.
         """
+        if type(headers) is not tuple:
+            headers = _listed(headers)
         if self._linger is not None:
             return self._append_lingering(key, value, headers, timestamp)
         now_ms = self._now_ms()
@@ -305,6 +307,11 @@ class LogAppender(LogTail):
             self._set_epoch(epoch)
         self._write_assigned(assigned, origin, now_ms, update)
         return AppendResult(assigned.first_offset, assigned.last_offset)
+
+
+def _listed(headers: "Headers | None") -> "Headers | None":
+    """Headers that can be read twice. Before the lock is taken: what gives them may be anybody's code."""
+    return tuple(headers) if isinstance(headers, Iterable) and not isinstance(headers, list | str) else headers
 
 
 def _is_control(batch: memoryview) -> bool:
