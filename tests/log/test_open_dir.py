@@ -199,3 +199,16 @@ def test_the_clean_mark_stays_away_where_one_of_two_processes_was_killed(tmp_pat
     with seglog.open_dir(tmp_path) as log_dir:
         assert log_dir.log("orders", 1).log_end_offset == RECORDS
     assert (tmp_path / names.CLEAN_SHUTDOWN).exists()
+
+
+def test_a_partition_is_no_log_dir(tmp_path):
+    with seglog.open(tmp_path / "orders-0") as log:
+        for call in (
+            lambda: seglog.open_dir(tmp_path / "orders-0"), lambda: seglog.open(tmp_path / "orders-0/bills-0"),
+        ):  # fmt: skip
+            with pytest.raises(NotALogError, match="a partition directory stands"):
+                call()
+        log.append(b"x")
+    assert not (tmp_path / "orders-0/.lock").exists()
+    (tmp_path / "disk-1").mkdir()       # a log dir may have such a name
+    seglog.open(tmp_path / "disk-1/orders-0").close()

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from seglog.errors import CorruptCheckpointError
+from seglog.errors import CorruptCheckpointError, NotALogError
 from seglog.format import names
 from seglog.fs import lock
 from seglog.fs.aside import write_atomically
@@ -45,8 +45,10 @@ class LogDirState:
     """
 
     def __init__(self, fs: FileSystem, path: str | os.PathLike[str]) -> None:
-        """`path` exists. Raises LogLockedError where a broker or an offline tool holds it, StorageError."""
+        """`path` exists. Raises LogLockedError where a broker or an offline tool holds it, NotALogError where it is a
+        partition directory, StorageError."""
         self.path = Path(os.path.abspath(path))
+        _refuse_partition(self.path)
         self._fs = fs
         self._turns = lock.turns(fs, self.path)
         try:
@@ -234,3 +236,15 @@ class LogDirState:
                 parsed = names.parse_partition_dir(entry.name)
                 if parsed is not None and entry.is_dir():
                     yield Path(entry.path), parsed
+
+
+def _refuse_partition(path: Path) -> None:
+    """A log dir may have the name of a partition, but no segments."""
+    if names.parse_partition_dir(path.name) is not None:
+        with refusals("list", path):
+            logs = names.log_files(path)
+        if logs:
+            raise NotALogError(
+                "a partition directory stands where a log dir is expected", file=path,
+                hint="give the directory above it",
+            )

@@ -43,8 +43,8 @@ class LogDir:
         clock: Clock | None = None,
         fs: FileSystem | None = None,
     ) -> None:
-        """The arguments are those of `seglog.open`, for every log. Raises NotALogError (a file), LogLockedError,
-        InvalidConfigError, InvalidArgumentError, StorageError."""
+        """The arguments are those of `seglog.open`, for every log. Raises NotALogError (a file, or a partition
+        directory), LogLockedError, InvalidConfigError, InvalidArgumentError, StorageError."""
         self.path = Path(os.path.abspath(checked_path(path)))
         refuse_file_in_the_way(self.path)
         self._config = checked_config(config, fsync, leader_epoch)
