@@ -3,10 +3,12 @@
 A row is (deliver_at, ledger_id, entry_id), none of them negative; rows are ordered by deliver_at, among
 equals by position. Entry ids fit 32 bits, because bitmaps of entry ids are part of the snapshot's format.
 """
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t
 
 cdef enum:
     MAX_ENTRY_ID = 0xFFFFFFFF
+    # Tag and size of an index, three tags and three varints: no index of a segment takes more.
+    MAX_INDEX_BYTES = 2 + 3 * 11
 
 
 cdef struct DueRow:
@@ -28,6 +30,15 @@ cdef int sort_rows(DueRow* rows, int64_t n) noexcept nogil
 
 # The first of n sorted rows whose deliver_at is above `deliver_at`.
 cdef int64_t first_after(const DueRow* rows, int64_t n, int64_t deliver_at) noexcept nogil
+
+# Where the snapshot segment that begins at row `first` of n sorted rows ends, its last row and one: it spans less than
+# `time_step_ms` and holds at most `most` rows (MutableBucket.createImmutableBucketAndAsyncPersistent of Pulsar 4.2.4).
+cdef int64_t segment_end(
+    const DueRow* rows, int64_t n, int64_t first, int64_t time_step_ms, int64_t most
+) noexcept nogil
+
+# The rows as a SnapshotSegment; how many bytes that took. There is room for MAX_INDEX_BYTES each.
+cdef int64_t encode_rows(const DueRow* rows, int64_t n, uint8_t* out) noexcept nogil
 
 # Raises InvalidArgumentError for numbers that are no row.
 cdef int check_row(int64_t deliver_at, int64_t ledger_id, int64_t entry_id) except -1

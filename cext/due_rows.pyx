@@ -36,8 +36,6 @@ cdef enum:
     WIDE_DIGIT_BITS = 11
     NARROW_DIGIT_BITS = 8
     WIDE_FROM_ROWS = 4096
-    # Tag and size of an index, three tags and three varints: no index takes more.
-    MAX_INDEX_BYTES = 2 + 3 * 11
 
 
 # --- sorting -----------------------------------------------------------------------------
@@ -202,6 +200,18 @@ cdef int64_t encode_rows(const DueRow* rows, int64_t n, uint8_t* out) noexcept n
     return p - out
 
 
+cdef int64_t segment_end(
+    const DueRow* rows, int64_t n, int64_t first, int64_t time_step_ms, int64_t most
+) noexcept nogil:
+    cdef int64_t last_at = rows[first].deliver_at
+    cdef int64_t end
+    last_at = last_at + time_step_ms - 1 if last_at <= INT64_MAX - time_step_ms else INT64_MAX
+    # A step of 0 or 1 still takes what is due at the very time.
+    last_at = max(last_at, rows[first].deliver_at)
+    end = first + first_after(rows + first, n - first, last_at)
+    return min(end, first + max(most, 1)) if end - first > most else end
+
+
 @cython.final
 cdef class DueRows:
     """Rows (deliver_at, ledger_id, entry_id), in the order in which they were appended until `sort`."""
@@ -290,24 +300,6 @@ cdef class DueRows:
         self.reserve(other.count)
         memcpy(self.rows + self.count, other.rows, other.count * sizeof(DueRow))
         self.count += other.count
-
-    def segment_end(self, int64_t first, int64_t time_step_ms, int64_t max_indexes):
-        """Where the snapshot segment that begins at row `first` of sorted rows ends: its last row and one.
-
-        A segment spans less than `time_step_ms` and holds at most `max_indexes` rows, -1: any number
-        (MutableBucket.createImmutableBucketAndAsyncPersistent of Pulsar 4.2.4).
-        """
-        cdef int64_t last_at, end
-        if not 0 <= first < self.count:
-            raise IndexError(f"row {first} of {self.count}")
-        last_at = self.rows[first].deliver_at
-        last_at = last_at + time_step_ms - 1 if last_at <= INT64_MAX - time_step_ms else INT64_MAX
-        # A step of 0 or 1 still takes what is due at the very time.
-        last_at = max(last_at, self.rows[first].deliver_at)
-        end = first + first_after(self.rows + first, self.count - first, last_at)
-        if max_indexes >= 0 and end - first > max_indexes:
-            end = first + max(max_indexes, 1)
-        return end
 
     def encode(self, int64_t first, int64_t end):
         """The bytes of a SnapshotSegment that holds rows [first, end)."""

@@ -14,6 +14,20 @@ cdef enum:
     NO_OFFSETS_BELOW = 4        # containers, where there are runs
 
 
+cdef inline void store_le16(uint8_t* p, uint32_t v) noexcept nogil:
+    p[0] = <uint8_t>v
+    p[1] = <uint8_t>(v >> 8)
+
+
+cdef inline void store_le32(uint8_t* p, uint32_t v) noexcept nogil:
+    store_le16(p, v)
+    store_le16(p + 2, v >> 16)
+
+
+cdef inline void set_bit(uint8_t* bits, uint32_t value) noexcept nogil:
+    bits[value >> 3] |= <uint8_t>(1 << (value & 7))
+
+
 # Values in the order in which they came, perhaps some twice; or, when there are many, bits.
 cdef struct Container:
     uint32_t key

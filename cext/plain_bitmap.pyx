@@ -18,20 +18,6 @@ cdef inline uint32_t load_le32(const uint8_t* p) noexcept nogil:
     return load_le16(p) | (load_le16(p + 2) << 16)
 
 
-cdef inline void store_le16(uint8_t* p, uint32_t v) noexcept nogil:
-    p[0] = <uint8_t>v
-    p[1] = <uint8_t>(v >> 8)
-
-
-cdef inline void store_le32(uint8_t* p, uint32_t v) noexcept nogil:
-    store_le16(p, v)
-    store_le16(p + 2, v >> 16)
-
-
-cdef inline void set_bit(uint8_t* bits, uint32_t value) noexcept nogil:
-    bits[value >> 3] |= <uint8_t>(1 << (value & 7))
-
-
 # --- containers --------------------------------------------------------------------------
 
 cdef Container* container_of(Numbers* numbers, uint32_t key) noexcept nogil:

@@ -81,6 +81,14 @@ cdef inline int skip_field(Span* s, uint64_t tag) noexcept nogil:
     return BAD_FIELD
 
 
+cdef inline int uvarint_size(uint64_t v) noexcept nogil:
+    cdef int size = 1
+    while v >= 0x80:
+        v >>= 7
+        size += 1
+    return size
+
+
 cdef inline uint8_t* store_uvarint(uint8_t* p, uint64_t v) noexcept nogil:
     """The caller has room for ten bytes."""
     while v >= 0x80:

@@ -9,7 +9,7 @@ from seglog._kernels.due_rows import DueRows
 from seglog._kernels.pending_set import PendingSet
 from seglog.delayed.bucket import Bucket
 from seglog.delayed.merge import merged_rows, select_for_merge
-from seglog.delayed.snapshot import MetadataEntries, SnapshotEncoder, encode_snapshot
+from seglog.delayed.snapshot import SnapshotEncoder, encode_snapshot
 
 times = st.lists(st.integers(0, 30), max_size=40)
 
@@ -45,14 +45,12 @@ def test_the_rows_of_all_sources_come_in_order(sources, most):
 def test_a_snapshot_of_chunks_is_that_of_all_rows_at_once(ats, entries, step, most, chance):
     rows = sorted((at, chance.randrange(5), chance.randrange(entries)) for at in ats)
     whole = encode_snapshot(due_rows(rows), time_step_ms=step, max_indexes=most)
-    encoder, metadata = SnapshotEncoder(time_step_ms=step, max_indexes=most), MetadataEntries()
+    encoder = SnapshotEncoder(time_step_ms=step, max_indexes=most)
     cuts = sorted(chance.randrange(len(rows) + 1) for _ in range(3))
     parts = [due_rows(rows[a:b]) for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
-    segments = []
-    for entry, says in encoder.segments(parts):
-        segments.append(entry)
-        metadata.add(says)
-    assert (segments, metadata.entries()) == (whole.segments, whole.metadata)
+    assert list(encoder.segments(parts)) == whole.segments
+    assert encoder.metadata.entries() == whole.metadata
+    assert [*encoder.times] == [*whole.times]
 
 
 def bucket(number, remaining, next_at, size_bytes=0):

@@ -8,19 +8,21 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from seglog._kernels.due_rows import DueRows
-from seglog.delayed.java_order import JavaHashMapOrder
 from seglog.delayed.snapshot import (
+    MAX_ENTRY_BYTES,
+    MetadataEntries,
     SegmentMetadata,
     bitmaps_of,
     decode_metadata,
     decode_rows,
-    encode_metadata,
     encode_snapshot,
 )
 from seglog.errors import CorruptDelayedIndexError, RecordTooLargeError
 from seglog.wire.delayed_index_pb2 import SnapshotMetadata, SnapshotSegment
 from support.delayed import operations, snapshots, stream
 from support.golden import unpack
+from support.java_order import JavaHashMapOrder
+from support.plain_snapshot import metadata_part, plain_snapshot
 
 
 def rows_of(triples):
@@ -28,6 +30,13 @@ def rows_of(triples):
     for row in triples:
         rows.append(*row)
     return rows
+
+
+def encode_metadata(described, max_entry_bytes=MAX_ENTRY_BYTES):
+    metadata = MetadataEntries(max_entry_bytes)
+    for segment in described:
+        metadata.add(metadata_part(segment))
+    return metadata.entries()
 
 
 def test_every_golden_snapshot_is_written_again_to_the_same_bytes():
@@ -111,9 +120,7 @@ def test_rows_that_are_out_of_order_are_sorted():
 def test_a_segment_spans_less_than_the_time_step():
     rows = rows_of([(100, 1, 0), (129, 1, 1), (130, 1, 2), (500, 1, 3)])
     found = encode_snapshot(rows, time_step_ms=30, max_indexes=-1)
-    assert [(s.min_schedule_timestamp, s.max_schedule_timestamp) for s in found.described] == [
-        (100, 129), (130, 130), (500, 500),
-    ]  # fmt: skip
+    assert list(found.times) == [(100, 129), (130, 130), (500, 500)]
 
 
 def test_a_segment_holds_at_most_so_many_indexes():
@@ -243,4 +250,39 @@ def test_what_is_encoded_is_what_is_decoded(held, step, most):
     rows = rows_of(sorted(held))
     found = encode_snapshot(rows, time_step_ms=step, max_indexes=most)
     assert [row for entry in found.segments for row in decode_rows(entry)] == sorted(held)
-    assert decode_metadata(found.metadata) == found.described
+    said = decode_metadata(found.metadata)
+    assert [(says.min_schedule_timestamp, says.max_schedule_timestamp) for says in said] == list(found.times)
+
+
+# Few ledgers and many, whose ids meet in bins; entries alone, in runs, and so many that they are bits.
+ledger_ids = st.sampled_from([1, 2, 17, 33, 65537, 2**32 + 1, 2**40]) | st.integers(0, 60)
+stretches = st.tuples(st.integers(0, 3), st.integers(0, 200_000), st.integers(1, 9_000), st.integers(1, 3))
+entry_ids = st.integers(0, 30) | st.integers(65_500, 65_600) | st.integers(0, 2**32 - 1)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), ledger_ids, entry_ids), max_size=120),
+    st.lists(stretches, max_size=2),
+    st.integers(0, 12),
+    st.sampled_from([-1, 1, 3, 50, 20_000]),
+)
+def test_a_snapshot_is_encoded_as_protobuf_and_pyroaring_do(singles, neighbours, step, most):
+    held = set(singles)
+    for at, first, count, gap in neighbours:
+        held |= {(at, 5, entry) for entry in range(first, first + count * gap, gap)}
+    found = encode_snapshot(rows_of(sorted(held)), time_step_ms=step, max_indexes=most)
+    metadata, segments = plain_snapshot(sorted(held), step, most)
+    assert (found.metadata, found.segments) == ([metadata], segments)
+
+
+def test_a_row_that_is_there_twice_has_one_bit():
+    rows = rows_of([(1, 5, 7), (1, 5, 7), (1, 5, 8)])
+    (says,) = decode_metadata(encode_snapshot(rows, time_step_ms=9, max_indexes=-1).metadata)
+    assert list(BitMap.deserialize(says.bitmaps[5])) == [7, 8]
+
+
+def test_entries_of_many_ledgers_are_in_the_order_of_javas_map():
+    chance = random.Random(4)
+    rows = sorted((chance.randrange(5000), chance.randrange(10**4), n) for n in range(3000))
+    found = encode_snapshot(rows_of(rows), time_step_ms=1000, max_indexes=-1)
+    assert (found.metadata[0], found.segments) == plain_snapshot(rows, 1000)

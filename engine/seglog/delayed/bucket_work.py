@@ -5,7 +5,7 @@ should be, and so it is tried again, after a pause. Storage is changed without t
 meanwhile is left alone.
 """
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
 from seglog._kernels.due_rows import DueRows
@@ -15,7 +15,7 @@ from seglog.delayed.bucket import Bucket, Retry
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.merge import merged_rows, select_for_merge
 from seglog.delayed.sealed import FAILURES, SealedBuckets
-from seglog.delayed.snapshot import MetadataEntries, SnapshotEncoder, decode_rows, encode_snapshot
+from seglog.delayed.snapshot import SnapshotEncoder, decode_rows, encode_snapshot
 
 # Segments that will be due within this time are loaded in the background.
 PREFETCH_MS = 2_000
@@ -177,26 +177,22 @@ class BucketWork:
         encoder = SnapshotEncoder(
             time_step_ms=config.time_step_ms, max_indexes=config.max_indexes_per_segment, pause=self._pause
         )
-        metadata = MetadataEntries()
+        merged.segments = encoder.times
         size_bytes = 0
 
-        def segments() -> Iterator[bytes]:
+        def counted(entries: Iterable[bytes]) -> Iterator[bytes]:
             nonlocal size_bytes
-            for entry, says in encoder.segments(merged_rows(group, self._read_for_merge)):
-                metadata.add(says)
-                merged.segments.append(says.min_schedule_timestamp, says.max_schedule_timestamp)
+            for entry in entries:
                 size_bytes += len(entry)
                 yield entry
 
-        def metadata_entries() -> Iterator[bytes]:
-            nonlocal size_bytes
-            for entry in metadata.entries():
-                size_bytes += len(entry)
-                yield entry
+        def metadata() -> Iterator[bytes]:
+            yield from encoder.metadata.entries()       # asked for when all segments are encoded
 
+        segments = encoder.segments(merged_rows(group, self._read_for_merge))
         snapshot_id = None
         try:
-            snapshot_id = self._storage.create_snapshot(metadata_entries(), segments())
+            snapshot_id = self._storage.create_snapshot(counted(metadata()), counted(segments))
             changes: dict[str, str | None] = {bucket.property_name: None for bucket in group}
             changes[merged.property_name] = str(snapshot_id)
             listed = self._sealed.publish(changes, generation)

@@ -9,12 +9,11 @@ from typing import Any
 
 from seglog._kernels.due_rows import DueRows, decode_segment
 from seglog._kernels.position_union import PositionUnion
+from seglog._kernels.snapshot_encode import SegmentEncoder
 from seglog._kernels.snapshot_metadata import MetadataReader
 from seglog._kernels.window import Window
 from seglog.delayed.bucket import SegmentTimes
-from seglog.delayed.java_order import JavaHashMapOrder
 from seglog.errors import CorruptDelayedIndexError, RecordTooLargeError
-from seglog.wire.delayed_index_pb2 import SnapshotMetadata, SnapshotSegmentMetadata
 
 # BookKeeper's frame is 5 MiB (nettyMaxFrameSizeBytes); what is larger Pulsar cannot store at all.
 MAX_ENTRY_BYTES = 5 * (1 << 20) - 10 * (1 << 10)
@@ -34,104 +33,21 @@ class SegmentMetadata:
     bitmaps: dict[int, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedSnapshot:
-    """A snapshot to be stored: the metadata's entries (one, as a rule), the segments' entries, and what they say."""
-
-    metadata: list[bytes]
-    segments: list[bytes]
-    described: list[SegmentMetadata]
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(map(len, self.metadata)) + sum(map(len, self.segments))
-
-    @property
-    def times(self) -> SegmentTimes:
-        times = SegmentTimes()
-        for segment in self.described:
-            times.append(segment.min_schedule_timestamp, segment.max_schedule_timestamp)
-        return times
-
-
 def no_pause() -> None:
     """The pause of whoever encodes while nobody waits."""
 
 
-class SnapshotEncoder:
-    """Encodes sorted rows segment by segment, and describes each segment. One snapshot each.
+@dataclass(frozen=True, slots=True)
+class EncodedSnapshot:
+    """A snapshot to be stored: the metadata's entries (one, as a rule), the segments' entries, and their times."""
 
-    A segment spans less than `time_step_ms` and holds at most `max_indexes` (-1: any number). `pause` is called after
-    every segment: a background thread lets others have the interpreter there.
-    """
+    metadata: list[bytes]
+    segments: list[bytes]
+    times: SegmentTimes
 
-    def __init__(
-        self,
-        *,
-        time_step_ms: int,
-        max_indexes: int,
-        max_entry_bytes: int = MAX_ENTRY_BYTES,
-        pause: Callable[[], None] = no_pause,
-    ) -> None:
-        fits = max_entry_bytes // _MAX_INDEX_BYTES
-        self._most = fits if max_indexes < 0 else min(max_indexes, fits)
-        self._time_step_ms = time_step_ms
-        self._pause = pause
-        self._order = JavaHashMapOrder()
-
-    def segments(self, chunks: Iterable[DueRows]) -> Iterator[tuple[bytes, SegmentMetadata]]:
-        """Entry and description of each segment of the rows in `chunks`, each chunk sorted and none before the one
-        before it. Rows are held until their segment is full, and no longer."""
-        held = DueRows()
-        for rows in chunks:
-            held.extend(rows)
-            first = 0
-            # What ends with the rows at hand may go on in the next chunk.
-            while first < len(held) and (end := held.segment_end(first, self._time_step_ms, self._most)) < len(held):
-                yield self._encode(held, first, end)
-                first = end
-            held.drop(first)
-        if len(held):
-            yield self._encode(held, 0, len(held))
-
-    def _encode(self, rows: DueRows, first: int, end: int) -> tuple[bytes, SegmentMetadata]:
-        from pyroaring import BitMap
-
-        bitmaps: dict[int, bytes] = {}
-        by_ledger = rows.entries_by_ledger(first, end)
-        for ledger_id, entry_ids in by_ledger:
-            self._order.add(ledger_id)
-            bitmap = BitMap(entry_ids)
-            bitmap.run_optimize()
-            bitmaps[ledger_id] = bitmap.serialize()
-        # Pulsar asks its map once a row. That matters after the last new ledger only: asking may make the map grow.
-        newest, its_entries = by_ledger[-1]
-        if len(its_entries) > 1 or rows[end - 1][1] != newest:
-            self._order.add(newest)
-        ordered = {ledger: bitmaps[ledger] for ledger in self._order.drain()}
-        entry = rows.encode(first, end)
-        self._pause()
-        return entry, SegmentMetadata(rows[first][0], rows[end - 1][0], ordered)
-
-
-def encode_snapshot(
-    rows: DueRows,
-    *,
-    time_step_ms: int,
-    max_indexes: int,
-    max_entry_bytes: int = MAX_ENTRY_BYTES,
-    pause: Callable[[], None] = no_pause,
-) -> EncodedSnapshot:
-    """The snapshot of sorted rows, whole.
-
-    Raises RecordTooLargeError where one segment's metadata is larger than an entry may be.
-    """
-    encoder = SnapshotEncoder(
-        time_step_ms=time_step_ms, max_indexes=max_indexes, max_entry_bytes=max_entry_bytes, pause=pause
-    )
-    encoded = list(encoder.segments([rows]))
-    described = [says for _, says in encoded]
-    return EncodedSnapshot(encode_metadata(described, max_entry_bytes), [entry for entry, _ in encoded], described)
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(len, self.metadata)) + sum(map(len, self.segments))
 
 
 class MetadataEntries:
@@ -147,9 +63,9 @@ class MetadataEntries:
         self._last: list[bytes] = []
         self._last_bytes = 0
 
-    def add(self, segment: SegmentMetadata) -> None:
-        """Raises RecordTooLargeError where the segment's bitmaps alone are larger than an entry may be."""
-        part = SnapshotMetadata(metadata_list=[_metadata_message(segment)]).SerializeToString()
+    def add(self, part: bytes) -> None:
+        """Add a SnapshotMetadata of one segment. Raises RecordTooLargeError where its bitmaps alone are larger than an
+        entry may be."""
         # The first entry may get one more field.
         most = self._max_entry_bytes - _COUNT_FIELD_BYTES
         if len(part) > most:
@@ -168,25 +84,67 @@ class MetadataEntries:
     def entries(self) -> list[bytes]:
         entries = [*self._full, b"".join(self._last)]
         if len(entries) > 1:
+            from seglog.wire.delayed_index_pb2 import SnapshotMetadata
+
             entries[0] += SnapshotMetadata(metadata_entries=len(entries)).SerializeToString()
         return entries
 
 
-def encode_metadata(described: Iterable[SegmentMetadata], max_entry_bytes: int = MAX_ENTRY_BYTES) -> list[bytes]:
-    """The entries of the metadata of these segments."""
-    metadata = MetadataEntries(max_entry_bytes)
-    for segment in described:
-        metadata.add(segment)
-    return metadata.entries()
+class SnapshotEncoder:
+    """Encodes the segments of a snapshot, and collects their metadata and times.
+
+    A segment spans less than `time_step_ms` and holds at most `max_indexes` rows (-1: any number). `pause` is called
+    now and then: a background thread lets others have the interpreter there.
+    """
+
+    def __init__(
+        self,
+        *,
+        time_step_ms: int,
+        max_indexes: int,
+        max_entry_bytes: int = MAX_ENTRY_BYTES,
+        pause: Callable[[], None] = no_pause,
+    ) -> None:
+        fits = max_entry_bytes // _MAX_INDEX_BYTES
+        self._encoder = SegmentEncoder(time_step_ms, fits if max_indexes < 0 else min(max_indexes, fits))
+        self._pause = pause
+        self.metadata = MetadataEntries(max_entry_bytes)
+        self.times = SegmentTimes()
+
+    def segments(self, chunks: Iterable[DueRows]) -> Iterator[bytes]:
+        """The entry of each segment of the rows in `chunks`, each chunk sorted and none before the one before it. Rows
+        are held until their segment is full, and no longer.
+
+        Raises RecordTooLargeError where one segment's metadata is larger than an entry may be.
+        """
+        held = DueRows()
+        for rows in chunks:
+            held.extend(rows)
+            yield from self._encode(held, whole=False)
+        yield from self._encode(held, whole=True)
+
+    def _encode(self, rows: DueRows, *, whole: bool) -> Iterator[bytes]:
+        for entry, part, first_at, last_at in self._encoder.encode(rows, whole):
+            self.metadata.add(part)
+            self.times.append(first_at, last_at)
+            yield entry
+        self._pause()
 
 
-def _metadata_message(segment: SegmentMetadata) -> SnapshotSegmentMetadata:
-    message = SnapshotSegmentMetadata(
-        max_schedule_timestamp=segment.max_schedule_timestamp, min_schedule_timestamp=segment.min_schedule_timestamp
+def encode_snapshot(
+    rows: DueRows,
+    *,
+    time_step_ms: int,
+    max_indexes: int,
+    max_entry_bytes: int = MAX_ENTRY_BYTES,
+    pause: Callable[[], None] = no_pause,
+) -> EncodedSnapshot:
+    """The snapshot of sorted rows, whole. Raises RecordTooLargeError."""
+    encoder = SnapshotEncoder(
+        time_step_ms=time_step_ms, max_indexes=max_indexes, max_entry_bytes=max_entry_bytes, pause=pause
     )
-    for ledger_id, bitmap in segment.bitmaps.items():
-        message.delayed_index_bit_map.add(key=ledger_id, value=bitmap)
-    return message
+    segments = list(encoder.segments([rows]))
+    return EncodedSnapshot(encoder.metadata.entries(), segments, encoder.times)
 
 
 def decode_metadata(entries: Sequence[bytes]) -> list[SegmentMetadata]:

@@ -1,0 +1,8 @@
+from typing import final
+
+from seglog._kernels.due_rows import DueRows
+
+@final
+class SegmentEncoder:
+    def __new__(cls, time_step_ms: int, most: int) -> SegmentEncoder: ...
+    def encode(self, rows: DueRows, whole: bool) -> list[tuple[bytes, bytes, int, int]]: ...
