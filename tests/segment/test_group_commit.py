@@ -211,6 +211,7 @@ def test_who_is_interrupted_while_he_waits_keeps_nobody_waiting(disk, commit, mo
             self.wait = interrupted
 
     disk.gate.clear()
+    commit._rest = 2        # nobody gathers
     leader = in_threads(append_and_wait(disk, commit))
     assert disk.in_sync.wait(20)
     with monkeypatch.context() as patched:
@@ -231,3 +232,125 @@ def test_who_is_interrupted_while_he_waits_keeps_nobody_waiting(disk, commit, mo
     disk.gate.set()
     assert leader() + first() + second() == [None] * 3
     assert (disk.syncs, commit.committed) == (2, 4)
+
+
+# --- gathering: who leads waits for those whom the last sync let go ----------------------------------
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """Nobody gives up gathering while a test looks."""
+    monkeypatch.setattr(group_commit, "_PATIENCE_S_MAX", 20)
+    monkeypatch.setattr(group_commit.time, "perf_counter", iter(range(0, 10**6, 20)).__next__)
+
+
+def shared_sync(disk, commit, count):
+    """A sync that lets so many go at once."""
+    commit._rest = 2        # nobody gathers before
+    disk.gate.clear()
+    leader = in_threads(append_and_wait(disk, commit))
+    assert disk.in_sync.wait(20)
+    others = in_threads(*[append_and_wait(disk, commit) for _ in range(count)])
+    waiting(commit, count)
+    commit._rest = 1
+    disk.gate.set()
+    assert leader() + others() == [None] * (count + 1)
+    assert disk.syncs == 2
+
+
+def gathering(commit):
+    for _ in range(20_000):
+        if commit._gatherer is not None:
+            return
+        threading.Event().wait(0.001)
+    raise AssertionError("nobody gathers")
+
+
+def test_who_comes_back_first_waits_for_the_others_and_the_last_one_leads_for_all(disk, commit, patient):
+    shared_sync(disk, commit, 3)
+    first = in_threads(append_and_wait(disk, commit))
+    gathering(commit)
+    second = in_threads(append_and_wait(disk, commit))
+    waiting(commit, 1)
+    assert disk.syncs == 2
+    append_and_wait(disk, commit)()
+    assert first() + second() == [None] * 2
+    assert (disk.syncs, commit.committed) == (3, disk.written)
+
+
+def test_those_who_waited_for_a_sync_gather_those_whom_it_let_go(disk, commit, patient):
+    disk.gate.clear()
+    leader = in_threads(append_and_wait(disk, commit))
+    assert disk.in_sync.wait(20)
+    waiter = in_threads(append_and_wait(disk, commit))
+    waiting(commit, 1)
+    disk.gate.set()
+    assert leader() == [None]
+    gathering(commit)
+    assert disk.syncs == 1
+    append_and_wait(disk, commit)()
+    assert waiter() == [None]
+    assert (disk.syncs, commit.committed) == (2, 3)
+
+
+def test_who_waits_in_vain_leads_and_others_do_not_wait_after_that(disk, commit):
+    shared_sync(disk, commit, 3)
+    append_and_wait(disk, commit)()
+    assert (disk.syncs, commit.committed, commit._rest) == (3, disk.written, 1)
+    shared = disk.syncs
+    append_and_wait(disk, commit)()
+    assert disk.syncs == shared + 1
+
+
+def test_a_lone_appender_does_not_gather(disk, commit, patient):
+    for _ in range(3):
+        append_and_wait(disk, commit)()
+    assert disk.syncs == 3
+
+
+def test_who_wants_the_files_waits_for_nobody_who_may_come(disk, commit, patient):
+    shared_sync(disk, commit, 3)
+    gatherer = in_threads(append_and_wait(disk, commit))
+    gathering(commit)
+    with commit.exclusive():
+        assert commit.committed == disk.written
+    assert gatherer() == [None]
+
+
+def test_the_files_are_free_for_who_wants_them_after_a_shared_sync(disk, commit, patient):
+    shared_sync(disk, commit, 3)
+    with commit.exclusive():
+        pass
+    append_and_wait(disk, commit)()
+    assert commit.committed == disk.written
+
+
+def test_who_is_interrupted_while_he_gathers_hands_on(disk, commit, monkeypatch, patient):
+    class Interrupted(group_commit._Turn):
+        def __init__(self, number):
+            super().__init__(number)
+            wait = self.wait
+
+            def interrupted(*patience):
+                if not patience:
+                    return wait()
+                assert another_waits.wait(20)
+                raise KeyboardInterrupt
+
+            self.wait = interrupted
+
+    another_waits = threading.Event()
+    shared_sync(disk, commit, 3)
+    monkeypatch.setattr(group_commit, "_Turn", Interrupted)
+
+    def gather():
+        with pytest.raises(KeyboardInterrupt):
+            append_and_wait(disk, commit)()
+
+    gatherer = in_threads(gather)
+    gathering(commit)
+    other = in_threads(append_and_wait(disk, commit))
+    waiting(commit, 1)
+    another_waits.set()
+    assert gatherer() + other() == [None] * 2
+    assert commit.committed == disk.written

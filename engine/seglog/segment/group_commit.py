@@ -5,6 +5,11 @@ in a queue; when the sync is done, those whom it covered go, and the first of th
 them. So a lone appender pays for its own sync and nothing else, and eight threads pay for about two between them,
 while they make their next appends.
 
+Left at that, they would soon stand in two halves, each of which appends while the other syncs. So who is due to lead
+first gathers: those who were let go together are mostly back at once with their next append, and the last of them
+leads for all. Nobody waits for them longer than a sync takes, or a millisecond; and where they did not come, the next
+few syncs do not wait. A lone appender never does.
+
 Each waits for a lock of its own, and finds the answer when that opens: a condition would wake all of them to fight
 for one lock, which takes as long as a sync does.
 
@@ -14,6 +19,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+_PATIENCE_S_MAX = 0.001
+# Who waited in vain lets 1, 3, 7 ... syncs be led at once before somebody waits again, and at most so many.
+_REST_SYNCS_MAX = 63
 
 
 class GroupCommit:
@@ -30,6 +39,11 @@ class GroupCommit:
         self.committed = 0
         self._busy = False          # somebody syncs, or has the files for itself
         self._queue: list[_Turn] = []       # who waits meanwhile, in the order of their coming
+        self._gatherer: _Turn | None = None     # who leads when those who are missing do not come; `_busy` meanwhile
+        self._missing = 0           # how many of those whom the last sync let go are not back
+        self._patience_s = 0.0
+        self._rest = 0              # syncs until somebody gathers again
+        self._last_rest = 0         # what it was when somebody last waited in vain, 0 once nobody does
         self._failure: BaseException | None = None
         self.syncs = 0              # how many there were, and how long they took together; whoever leads counts
         self.sync_seconds = 0.0
@@ -48,9 +62,11 @@ class GroupCommit:
         except BaseException as error:
             self._pass_on(error)
             raise
+        seconds = time.perf_counter() - started
         self.syncs += 1
-        self.sync_seconds += time.perf_counter() - started
-        self._pass_on(committed=committed)
+        self.sync_seconds += seconds
+        self._patience_s = min(seconds, _PATIENCE_S_MAX)
+        self._pass_on(committed=committed, synced=True)
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -84,14 +100,11 @@ class GroupCommit:
         with self._lock:
             if number is not None and self.committed >= number:
                 return False
-            if not self._busy:
-                self._refuse_after_failure()
-                self._busy = True
-                return True
             turn = _Turn(number)
-            self._queue.append(turn)
+            if self._comes_to_lead(turn):
+                return True
         try:
-            turn.wait()
+            self._await(turn)
         except BaseException:       # ^C: nobody may wait for who does not come
             self._leave(turn)
             raise
@@ -101,7 +114,46 @@ class GroupCommit:
             self._refuse_after_failure()
         return False
 
-    def _pass_on(self, error: BaseException | None = None, committed: int = 0) -> None:
+    def _comes_to_lead(self, turn: "_Turn") -> bool:
+        """Under the lock: whether who comes has the files at once. Else he stands in the queue, or gathers."""
+        gatherer = self._gatherer
+        if not self._busy:
+            self._refuse_after_failure()
+            self._busy = True
+            if turn.number is None or self._missing <= 1:
+                return True
+            self._missing -= 1
+            self._gatherer = turn
+            turn.gathers = True
+            return False
+        if gatherer is not None:
+            self._missing -= 1
+            if turn.number is None:
+                self._gatherer = None
+                gatherer.lead()
+            elif self._missing <= 0:
+                # The last one is awake already.
+                self._gatherer = None
+                self._last_rest = 0
+                self._queue.append(gatherer)
+                return True
+        self._queue.append(turn)
+        return False
+
+    def _await(self, turn: "_Turn") -> None:
+        """Return when `turn` leads, or nothing is left to wait for."""
+        if not turn.gathers:
+            turn.wait()
+        if turn.gathers and not turn.wait(True, self._patience_s):
+            with self._lock:
+                if self._gatherer is turn:
+                    self._gatherer = None
+                    self._rest = self._last_rest = min(2 * self._last_rest + 1, _REST_SYNCS_MAX)
+                    turn.leads = True
+            if not turn.leads:      # somebody was faster
+                turn.wait()
+
+    def _pass_on(self, error: BaseException | None = None, committed: int = 0, *, synced: bool = False) -> None:
         """Give the files to whom they are due next, and let those go who wait for nothing any more."""
         with self._lock:
             if error is not None and self._failure is None:
@@ -112,20 +164,37 @@ class GroupCommit:
             if self._failure is None:
                 self._queue = [turn for turn in going if turn.number is None or turn.number > committed]
                 going = [turn for turn in going if turn.number is not None and turn.number <= committed]
+            self._missing = self._expected(len(going) + 1) if synced else 0
             self._busy = bool(self._queue)
             if self._busy:
                 # Before the others, who have work of their own before they come back.
-                leader = self._queue.pop(0)
-                leader.leads = True
-                leader.go()
+                first = self._queue.pop(0)
+                if self._missing:
+                    self._gatherer = first
+                    first.gather()
+                else:
+                    first.lead()
         for turn in going:
             turn.go()
+
+    def _expected(self, let_go: int) -> int:
+        """How many appenders the next sync shall wait for, where this one lets so many go."""
+        if let_go + len(self._queue) == 1 or any(turn.number is None for turn in self._queue):
+            return 0
+        if self._rest:
+            self._rest -= 1
+            return 0
+        return let_go
 
     def _leave(self, turn: "_Turn") -> None:
         with self._lock:
             if turn in self._queue:
                 self._queue.remove(turn)
-        if turn.leads:
+            is_due = turn.leads
+            if self._gatherer is turn:
+                self._gatherer = None
+                is_due = True
+        if is_due:
             self._pass_on()
 
     def _refuse_after_failure(self) -> None:
@@ -134,14 +203,32 @@ class GroupCommit:
 
 
 class _Turn:
-    """Somebody who waits: until `number` is committed, or until the files are his (`leads`). None: only that."""
+    """Somebody who waits: until `number` is committed, or until the files are his (`leads`). None: only that.
 
-    __slots__ = ("_gate", "go", "leads", "number", "wait")
+    Who `gathers` waits for a while only.
+    """
+
+    __slots__ = ("gathers", "go", "leads", "number", "wait")
 
     def __init__(self, number: int | None) -> None:
         self.number = number
         self.leads = False
-        self._gate = gate = threading.Lock()
+        self.gathers = False
+        self._close()
+
+    def _close(self) -> None:
+        gate = threading.Lock()
         gate.acquire()
         self.wait = gate.acquire
         self.go = gate.release
+
+    def lead(self) -> None:
+        self.leads = True
+        self.go()
+
+    def gather(self) -> None:
+        """Wake him to wait once more."""
+        go = self.go
+        self._close()
+        self.gathers = True
+        go()
