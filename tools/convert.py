@@ -105,6 +105,8 @@ def command(
     is_partition = not src.is_dir() or bool(names.log_files(src))
     if is_partition and topics:
         raise click.UsageError("--topic chooses partitions of a log dir, and SRC is one partition")
+    if backup is not None and str(backup).startswith("--"):
+        raise click.UsageError(f"--backup wants a directory, not {backup}")
     if in_place and rollback:
         raise click.UsageError("--in-place and --rollback are there and back: one of them")
     if (backup is not None) != (in_place or rollback):
@@ -147,6 +149,8 @@ def command(
         print_summary(rows)
     else:
         print("\n".join(rows_text(rows, options.to)))
+        if dst is None and backup is None:
+            print("a dry run, nothing was written: DST, a log dir to make, carries it out, or --in-place --backup DIR")
     return report.PARTIAL if any(row.status == "failed" for row in rows) else 0
 
 

@@ -333,12 +333,18 @@ def test_one_that_fails_is_status_7(logs, tmp_path):
 def test_a_dry_run_over_a_log_dir_lists_losses(logs):
     text = seglog("convert", logs, "--to", 1, "--codec", "none").stdout
     assert "3 planned" in text
+    assert "a dry run, nothing was written" in text
     assert "no place in v1: orders-1:" in text
 
 
 @pytest.mark.parametrize("wrong", [["--proof", "p.json"], ["--topic", "nothing*"]])
 def test_what_makes_no_sense_for_a_log_dir_is_status_2(logs, tmp_path, wrong):
     seglog("convert", logs, tmp_path / "made", *wrong, status=2)
+
+
+def test_a_backup_that_is_an_option_is_status_2(logs):
+    result = seglog("convert", logs, "--in-place", "--backup", "--to", "2", status=2)
+    assert "--backup wants a directory, not --to" in result.stderr
 
 
 def test_a_partition_that_is_done_is_left_alone(source, target):

@@ -45,3 +45,8 @@ def test_json_has_a_line_for_each_partition_and_a_sum(logs):
 ])
 def test_what_cannot_be_meant_is_status_2(logs, wrong):
     seglog("plan-upgrade", logs, *wrong, status=2)
+
+
+def test_what_is_no_log_dir_is_status_4(logs):
+    for path in (logs / "orders-0", next((logs / "orders-0").glob("*.log"))):
+        assert "give the log dir" in seglog("plan-upgrade", path, status=4).stderr

@@ -22,6 +22,8 @@ from seglog.upkeep.in_place import is_converted, plan_in_place
 from seglog.upkeep.proof import PROOF_FILE, Proof
 from seglog.upkeep.target_log_dir import carry_offsets, make_log_dir, tell_log_dir, topic_partition
 
+_HINT = "give the log dir, which holds directories such as orders-0"
+
 Watch = Callable[[str, str], Progress]
 """Gives the progress of a phase ("reading", "converting") of a partition."""
 
@@ -55,6 +57,8 @@ def partitions_in(log_dir: Path, topics: Iterable[str] = ()) -> list[Path]:
     What a broker has marked (-delete, -future, -stray) is not among them, nor is KRaft's metadata log: that is no topic
     of LogManager's, and has files beside it that no partition has. Raises as convert_log_dir.
     """
+    if log_dir.is_file():
+        raise NotALogError("a file, not a log dir", file=log_dir, hint=_HINT)
     with refusals("list", log_dir):
         found = [child.name for child in log_dir.iterdir() if is_topics_name(child.name)]
         found = [name for name in found if (log_dir / name).is_dir() and names.log_files(log_dir / name)]
@@ -72,7 +76,7 @@ def choose_partitions(directories: Iterable[str], topics: Iterable[str], log_dir
     globs = list(topics)
     found = {topic_partition(name): name for name in directories}
     if not found:
-        raise NotALogError("no partition with a segment (<20 digits>.log) in the log dir", file=log_dir)
+        raise NotALogError("no partition with a segment (<20 digits>.log) in the log dir", file=log_dir, hint=_HINT)
     for glob in globs:
         if not any(fnmatchcase(topic, glob) for topic, _ in found):
             raise InvalidArgumentError(

@@ -140,8 +140,9 @@ def plan_upgrade(
     `topics`: globs; all without one. Raises NotALogError where there is no partition, InvalidArgumentError for a glob
     that matches none, StorageError.
     """
+    partitions = partitions_in(log_dir, topics)
     cleaned = offsets_or_none(log_dir / names.CLEANER_CHECKPOINT) or {}
-    for path in partitions_in(log_dir, topics):
+    for path in partitions:
         with Partition(path) as partition:
             where = (partition.topic, partition.partition)
             policy = _told(policy_of(partition.topic), where, cleaned)
