@@ -6,8 +6,10 @@ import pytest
 
 import seglog
 from seglog.errors import InvalidArgumentError, LogLockedError
+from seglog.format import names
 from seglog.fs.files import OsFileSystem
-from seglog.fs.lock import SHARED, lock_log_dir
+from seglog.fs.lock import lock_log_dir
+from seglog.log.checkpoints import read_offset_checkpoint
 from seglog.upkeep.recover import recover
 from support.faultfs import RecordingFs
 from support.golden import unpack
@@ -24,7 +26,9 @@ def damaged(tmp_path):
 
 
 def files(directory):
-    return {str(p.relative_to(directory)): p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}
+    """By their names; without locks and marks of ours."""
+    found = {str(p.relative_to(directory)): p for p in sorted(directory.rglob("*")) if p.is_file()}
+    return {name: path.read_bytes() for name, path in found.items() if not path.name.startswith(".seglog")}
 
 
 def test_it_is_a_public_door():
@@ -49,6 +53,22 @@ def test_a_crash_in_place_leaves_a_log_that_recovers_to_the_same_and_the_backup_
             assert all(after[name] == before[name.removesuffix(".bak")] for name in backups), state.story()
 
 
+@pytest.mark.parametrize("mode", ["truncate", "quarantine"])
+def test_a_crash_in_place_leaves_kafkas_clean_mark_only_where_all_files_fit_each_other(damaged, mode):
+    (damaged.parent / names.CLEAN_SHUTDOWN).write_bytes(b'{"version":0,"brokerEpoch":31}')
+    before = files(damaged)
+    record = RecordingFs(damaged.parent)
+    done = recover(damaged, mode=mode, in_place=True, fs=record)
+    whole = files(damaged)
+    assert (damaged.parent / names.CLEAN_SHUTDOWN).read_bytes() == b'{"version":0,"brokerEpoch":31}'
+    points = read_offset_checkpoint(damaged.parent / names.RECOVERY_POINT_CHECKPOINT)
+    assert points == {("orders", 0): done.log_end_offset}
+    for state in record.crash_states(limit=STATES, seed=9):
+        with state.materialise() as disk:
+            if (disk / names.CLEAN_SHUTDOWN).exists():
+                assert files(disk / "orders-0") in (before, whole), state.story()
+
+
 def test_a_crash_of_a_copy_leaves_a_whole_one_or_none(damaged):
     record = RecordingFs(damaged.parents[1])
     recover(damaged, damaged.with_name("copy-0"), mode="quarantine", fs=record)
@@ -66,12 +86,20 @@ def test_a_crash_of_a_copy_leaves_a_whole_one_or_none(damaged):
 
 def test_a_log_dir_in_use_is_not_written_to(damaged):
     before = files(damaged)
-    with lock_log_dir(OsFileSystem(), damaged.parent, SHARED):
+    with lock_log_dir(OsFileSystem(), damaged.parent):
         for target in ({"in_place": True}, {"out": damaged.with_name("copy-0")}):
             with pytest.raises(LogLockedError):
                 recover(damaged, mode="truncate", **target)
         assert recover(damaged, mode="truncate").target is None
     assert files(damaged) == before
+
+
+def test_a_partition_that_is_open_is_not_recovered_in_place_and_its_neighbour_is(damaged):
+    with seglog.open(damaged.with_name("orders-1")) as log:
+        log.append(b"x")
+        with pytest.raises(LogLockedError):
+            recover(log.path, mode="truncate", in_place=True)
+        assert recover(damaged, mode="quarantine", in_place=True).lost
 
 
 def test_a_partition_that_starts_behind_its_damage_is_looked_at_from_its_first_segment(damaged):

@@ -1,7 +1,8 @@
 """Recover a partition directory as an operator: see what would be lost, then do it, to a copy or in place.
 
 What opening a log does after a crash (seglog.log.loader), from the first batch on and whatever the checkpoints say. The
-copy is built in a staging directory and gets its name when it is whole. In place, the log dir is locked as by a broker.
+copy is built in a staging directory and gets its name when it is whole. In place, the log dir and the partition are
+locked as by a log that is open, and Kafka's clean mark is away until all files fit each other again.
 """
 import os
 from collections.abc import Mapping
@@ -14,10 +15,11 @@ from seglog.errors import CorruptCheckpointError, InvalidArgumentError, NotALogE
 from seglog.format import names
 from seglog.fs.aside import copy_file
 from seglog.fs.files import FileSystem, OsFileSystem
-from seglog.fs.lock import lock_log_dir
+from seglog.fs.lock import lock_log_dir, lock_partition
 from seglog.fs.staging import Staging, remove_leftovers
 from seglog.log.checkpoints import read_offset_checkpoint
 from seglog.log.loader import LoadPlan, Repair, plan_load
+from seglog.log.log_dir_state import LogDirState
 from seglog.log.quarantine import DIRECTORY as QUARANTINE
 from seglog.segment.answers import LostRange
 
@@ -83,10 +85,16 @@ def recover(
         raise NotALogError("no segment file (<20 digits>.log) in the directory", file=source)
     settings = LogConfig.of({**(config or {}), "recovery.mode": mode})
     if in_place:
-        with lock_log_dir(fs, os.path.realpath(source.parent)):
+        with LogDirState(fs, os.path.realpath(source.parent)) as log_dir, lock_partition(fs, source):
             plan = _plan(source, source, settings)
             backups = _back_up(fs, plan) if backup else ()
-            return _done(plan, fs, now_ms, source, source, mode, backups)
+            directory = log_dir.path / source.name
+            log_dir.make_dirty(directory)
+            done = _done(plan, fs, now_ms, source, source, mode, backups)
+            if (where := names.parse_partition_dir(source.name)) is not None and not where.mark:
+                log_dir.put_offset(names.RECOVERY_POINT_CHECKPOINT, (where.topic, where.partition), done.log_end_offset)
+            log_dir.make_clean(directory)
+            return done
     if out is None:
         return _told(_plan(source, source, settings), source, None, mode, ())
     target = _checked_target(source, Path(os.path.abspath(out)))
