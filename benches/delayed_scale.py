@@ -103,6 +103,24 @@ def fill(directory: str, count: int) -> Figures:
     return figures
 
 
+def mutable(directory: str, count: int) -> Figures:
+    """Add and seal nothing: all of it is in the last mutable bucket. One by one, as every second entry of a ledger."""
+    with closing(opened(f"{directory}-warm", ManualClock(NOW), min_index_count=2**31 - 1, ledger_step=0)) as tracker:
+        _add_every_second(tracker, min(count, 2 * LEDGER))
+    before = held_mib()
+    with closing(opened(directory, ManualClock(NOW), min_index_count=2**31 - 1, ledger_step=0)) as tracker:
+        _add_every_second(tracker, count)
+        assert tracker.mutable_size == count
+        held = held_mib() - before
+        return {"bytes": held * (1 << 20) / count, "counted_bytes": tracker.memory_usage / count}
+
+
+def _add_every_second(tracker: BucketDelayedDeliveryTracker, count: int) -> None:
+    for ledger_ids, entry_ids, times in ledgers(count):
+        for ledger, entry, at in zip(ledger_ids, entry_ids, times, strict=True):
+            tracker.add_message(ledger, 2 * entry, at)
+
+
 def recover(directory: str, count: int) -> Figures:
     """Add, and open again: the best of some openings, as the JVM is warm too. From ledgers; and from memory, as the
     snapshots that Pulsar's tracker is timed with are bytes of one open file, at places that are known."""
@@ -202,7 +220,7 @@ def _metadata(number: int, deliver_at: int) -> object:
 
 
 IN_A_PROCESS: dict[str, Callable[[str, int], Figures]] = {
-    function.__name__: function for function in (fill, recover, live, pauses, lateness)
+    function.__name__: function for function in (fill, mutable, recover, live, pauses, lateness)
 }
 
 
@@ -222,6 +240,10 @@ def run(bench: Bench, directory: Path, count: int) -> None:
         figures = measured("fill", directory / "fill", max(count, 3 * LEDGER))
         bench.limit("delayed: memory, sealed", "B/msg", "in buckets", max(figures["sealed_bytes"], 0.01), 2)
         bench.limit("delayed: disk beside Pulsar's bytes", "% more", "in ledgers", figures["disk_percent"], 1)
+    if bench.wanted("delayed: memory, mutable"):
+        figures = measured("mutable", directory / "mutable", count)
+        bench.limit("delayed: memory, mutable bucket", "B/msg", "in buckets", figures["bytes"], 32)
+        print(f"{'':34} {figures['counted_bytes']:.1f} of them counted by the tracker: its rows")
     if bench.wanted("delayed: longest add"):
         figures = measured("pauses", directory / "pauses", max(count // 2, 2 * LEDGER))
         bench.limit("delayed: longest add, p99.9", "ms", "in buckets", figures["p999_ms"], 2)
