@@ -212,6 +212,49 @@ def test_decisions_survive_a_restart_and_the_log_being_read_again():
     assert tracker.get_scheduled_messages(100) == [(1, 1), (5, 1)]
 
 
+class Unwilling:
+    """Properties that refuse to change now and then."""
+
+    def __init__(self):
+        self.properties, self.refuses = {"of others": "stays"}, False
+
+    def update_properties(self, changes):
+        if self.refuses:
+            raise OSError("no space")
+        self.properties = {n: v for n, v in {**self.properties, **changes}.items() if v is not None}
+
+
+def test_decisions_of_a_tracker_in_memory_are_kept_by_whom_it_is_given():
+    kept = Unwilling()
+
+    def opened():
+        return InMemoryDelayedDeliveryTracker(clock=ManualClock(NOW), decisions=kept)
+
+    tracker = opened()
+    for entry in range(4):
+        tracker.add_message(1, entry, NOW + 1000)
+    kept.refuses = True
+    with pytest.raises(OSError, match="no space"):
+        tracker.cancel(1, 0)
+    with pytest.raises(OSError, match="no space"):
+        tracker.reschedule(1, 0, NOW + 5)
+    kept.refuses = False
+    assert tracker.cancel(1, 1)
+    assert tracker.reschedule(1, 2, NOW + 3000)
+    tracker.close()
+    again = opened()
+    assert [again.add_message(1, entry, NOW + 1000) for entry in range(4)] == [True] * 4
+    assert again.list(0, 2**62) == [(NOW + 1000, 1, 0), (NOW + 1000, 1, 3), (NOW + 3000, 1, 2)]
+    kept.refuses = True
+    again.trim(2)       # harmless: what could not be removed now goes later
+    kept.refuses = False
+    assert again.add_message(3, 0, NOW + 10)
+    assert again.cancel(3, 0)
+    assert sorted(kept.properties) == ["#seglog.delayed.cancelled_3", "of others"]
+    again.clear()
+    assert kept.properties == {"of others": "stays"}
+
+
 def test_decisions_are_forgotten_when_the_cursor_has_passed():
     tracker, _ = filled("bucket")
     tracker.cancel(1, 0)

@@ -295,6 +295,74 @@ def test_a_message_that_was_cancelled_stays_so_through_a_crash(tmp_path, kind):
     topic.close()
 
 
+@pytest.mark.parametrize("after", KINDS)
+@pytest.mark.parametrize("before", KINDS)
+def test_a_message_that_was_rescheduled_keeps_its_time_through_a_crash_and_under_another_kind(tmp_path, before, after):
+    topic = Topic(tmp_path / "t", before)
+    positions = topic.publish(*[1000] * 10, *[9000] * 2)
+    assert topic.consume("one") == topic.consume("other") == []
+    for tracker in {topic.delayed.tracker(topic[name].cursor) for name in ("one", "other")}:
+        assert tracker.reschedule(*positions[1], NOW + 5000)
+        assert tracker.reschedule(*positions[10], NOW + 1500)
+    found = topic.crashed(tmp_path / "after", after)
+    later = found.crashed(tmp_path / "later", after)
+    for again in (found, later):
+        for now, due in (
+            (1000, [0, 2, 3, 4, 5, 6, 7, 8, 9]), (1499, []), (1500, [10]), (4999, []), (5000, [1]), (9000, [11])
+        ):  # fmt: skip
+            again.clock.set(NOW + now)
+            assert sorted(again.consume("one")) == due, now
+            assert sorted(again.consume("other")) == due, now
+        again.clock.set(NOW)
+    for opened in (later, found, topic):
+        opened.close()
+
+
+def test_a_delay_above_the_limit_is_refused_when_it_is_published(tmp_path):
+    with ManagedLedger(tmp_path / "t") as log:
+        with DelayedDelivery(log, {"delayedDeliveryMaxDelayInMillis": 5000}) as limited:
+            assert limited.add_entry(delayed(0, 6000, publish_time=1000)) == (0, 0)
+            with pytest.raises(InvalidArgumentError, match="a delay of 5001 ms"):
+                limited.add_entry(delayed(1, 6001, publish_time=1000))
+            assert limited.add_entry(message(2)) == (0, 1)
+        with DelayedDelivery(log) as unlimited:
+            unlimited.add_entry(delayed(3, 2**62))
+        assert log.entry_count == 3
+
+
+def test_of_two_times_for_one_message_a_shared_index_has_the_later_one(tmp_path):
+    topic = Topic(tmp_path / "t", "bucket")
+    positions = topic.publish(*[1000] * 3)
+    assert topic.consume("one") == topic.consume("other") == []
+    assert topic.delayed.tracker(topic["one"].cursor).reschedule(*positions[0], NOW + 500)
+    assert topic.delayed.tracker(topic["one"].cursor).reschedule(*positions[1], NOW + 3000)
+    assert topic.delayed.tracker(topic["other"].cursor).reschedule(*positions[1], NOW + 2000)
+    assert topic["other"].cancel(positions[2])
+    assert topic.delayed.tracker(topic["one"].cursor).reschedule(*positions[2], NOW + 300)
+    topic = topic.reopened("shared")
+    for now, one, other in ((300, [2], []), (999, [], []), (1000, [0], [0]), (2999, [], []), (3000, [1], [1])):
+        topic.clock.set(NOW + now)
+        assert (topic.consume("one"), topic.consume("other")) == (one, other), now
+    topic.close()
+
+
+def test_what_was_decided_is_forgotten_when_it_was_passed(tmp_path):
+    topic = Topic(tmp_path / "t", "memory")
+    positions = topic.publish(*[1000] * 9)
+    assert topic.consume("one") == []
+    tracker = topic.delayed.tracker(topic["one"].cursor)
+    assert tracker.reschedule(*positions[1], NOW + 2000)
+    assert tracker.reschedule(*positions[8], NOW + 2000)
+    assert len(topic["one"].cursor.properties) == 2
+    topic.clock.set(NOW + 2000)
+    assert len(topic.consume("one")) == 9
+    assert topic.consume("one") == []
+    assert len(topic["one"].cursor.properties) == 1     # the last ledger may still be read again
+    topic.delayed.index(topic["one"].cursor).clear()
+    assert topic["one"].cursor.properties == {}
+    topic.close()
+
+
 def test_an_index_may_become_shared_when_all_that_was_passed_is_trimmed(tmp_path):
     topic = Topic(tmp_path / "t", "bucket")
     topic.publish(*[None] * 9)

@@ -76,6 +76,13 @@ class Amendments:
             f"{MOVED}{ledger_id}": _text(b"".join(_MOVED_ENTRY.pack(*m) for m in moved)),
         }
 
+    def properties(self) -> dict[str, str | None]:
+        """The properties of every ledger of which something was decided."""
+        found: dict[str, str | None] = {}
+        for ledger_id in {*self.cancelled_in, *(ledger for ledger, _ in self.moved)}:
+            found |= self.properties_of(ledger_id)
+        return found
+
     def read(self, properties: Mapping[str, str]) -> None:
         """Take over what `properties_of` gave once. Raises CorruptDelayedIndexError."""
         from pyroaring import BitMap

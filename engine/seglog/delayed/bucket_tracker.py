@@ -8,7 +8,7 @@ Order. A segment that is not loaded stands in the queue's way with the time of i
 delivered before it is loaded. So no message is found out to be the last of its segment (which Pulsar did, and lost
 the rest of a bucket when that message was trimmed).
 """
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from seglog._kernels.due_rows import DueRows
 from seglog._kernels.pending_set import PendingSet
@@ -188,8 +188,10 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
 
     # --- forgetting ------------------------------------------------------------------------------
 
+    def _forget_amendments(self, gone: Mapping[str, None]) -> None:
+        self._sealed.unstored.update(gone)
+
     def _trim(self, ledger_id: int) -> int:
-        self._sealed.unstored.update(self._amendments.trim(ledger_id))
         dropped = super()._trim(ledger_id)
         self._worker.wake()
         return dropped

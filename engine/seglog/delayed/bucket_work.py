@@ -14,8 +14,9 @@ from seglog._kernels.position_union import PositionUnion
 from seglog.delayed.bucket import Bucket, Retry
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.merge import merged_rows, select_for_merge
-from seglog.delayed.sealed import FAILURES, SealedBuckets
+from seglog.delayed.sealed import SealedBuckets
 from seglog.delayed.snapshot import SnapshotEncoder, decode_rows, encode_snapshot
+from seglog.delayed.storage import FAILURES
 
 # Segments that will be due within this time are loaded in the background.
 PREFETCH_MS = 2_000

@@ -85,7 +85,8 @@ class DelayedDeliveryConfig(Settings):
     )  # fmt: skip
     max_delay_ms: int = setting(
         0, "delayedDeliveryMaxDelayInMillis", "ms",
-        "longest delay that may be asked for; 0: any",
+        "longest delay that may be asked for by `DelayedDelivery.add_entry` or `reschedule`; 0: any; what is in the"
+        " log already is delivered when it says",
         "PIP-315",
         high=2**63 - 1,
     )  # fmt: skip

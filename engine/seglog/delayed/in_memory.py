@@ -1,5 +1,6 @@
 """The tracker that keeps every delayed message in memory."""
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -10,9 +11,10 @@ from seglog._kernels.pending_set import PendingSet
 from seglog._kernels.quick_lock import QuickLock
 from seglog.clock import Clock, SystemClock
 from seglog.counters import Metric, Sample
-from seglog.delayed.amendments import Amendments
+from seglog.delayed.amendments import CANCELLED, MOVED, Amendments
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.metrics import METRICS
+from seglog.delayed.storage import FAILURES, Properties
 from seglog.delayed.tracker import Counts, DelayedDeliveryTracker, DelayedMessage, Messages, Positions
 from seglog.errors import InvalidArgumentError, TooManyDelayedError
 
@@ -30,10 +32,18 @@ Samples = list[Sample]
 class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
     """Delayed messages, all of them in memory: 24 bytes each, and a bit in a bitmap of their ledger.
 
-    Nothing is stored. After a restart the log is read again; what was cancelled or rescheduled is then forgotten.
+    No message is stored: after a restart the log is read again. What was cancelled or rescheduled is kept by
+    `decisions`, a cursor as a rule; without one it is forgotten. Raises CorruptDelayedIndexError where that holds
+    something else.
     """
 
-    def __init__(self, config: DelayedDeliveryConfig | None = None, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        config: DelayedDeliveryConfig | None = None,
+        *,
+        clock: Clock | None = None,
+        decisions: Properties | None = None,
+    ) -> None:
         from pyroaring import BitMap
 
         self._config = config or DelayedDeliveryConfig()
@@ -49,6 +59,11 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
         # Owner of rows -> the set that says which of them are still pending.
         self._promises: dict[int, PendingSet] = {PUSHED: self._pushed, LATE: self._unsealed}
         self._amendments = Amendments()
+        self._decisions = decisions
+        # Properties that `_decisions` should have, and may have not.
+        self._unstored: dict[str, str | None] = {}
+        if decisions is not None:
+            self._amendments.read(decisions.properties)
         self._intake = self._new_intake()
         self._closed = False
         self._apply_config()
@@ -268,9 +283,21 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
 
     def _store_amendments(self, ledger_id: int) -> None:
         """Make durable what was decided about messages of a ledger, where anything is."""
+        if self._decisions is not None:
+            self._decisions.update_properties(self._unstored | self._amendments.properties_of(ledger_id))
+            self._unstored.clear()
 
     def _amendments_in_doubt(self, ledger_id: int) -> None:
         """`_store_amendments` failed: what is stored may be other than what holds here."""
+        self._unstored.update(self._amendments.properties_of(ledger_id))
+
+    def _forget_amendments(self, gone: Mapping[str, None]) -> None:
+        """These properties are of no use any more."""
+        if self._decisions is not None and gone:
+            self._unstored.update(gone)
+            with suppress(*FAILURES):       # then they go with the next ones
+                self._decisions.update_properties(self._unstored)
+                self._unstored.clear()
 
     # --- looking --------------------------------------------------------------------------------
 
@@ -309,11 +336,15 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
             return dropped
 
     def _trim(self, ledger_id: int) -> int:
-        self._amendments.trim(ledger_id)
+        self._forget_amendments(self._amendments.trim(ledger_id))
         return sum(drop_below(promised, ledger_id) for promised in set(self._promises.values()))
 
     def clear(self) -> None:
         with self._lock:
+            if self._decisions is not None:
+                decided = [name for name in self._decisions.properties if name.startswith((CANCELLED, MOVED))]
+                self._decisions.update_properties(dict.fromkeys(decided))
+                self._unstored.clear()
             self._runs.clear()
             self._pushed.clear()
             self._unsealed.clear()

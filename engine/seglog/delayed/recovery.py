@@ -5,8 +5,9 @@ from typing import Any, TypeVar
 from seglog._kernels.pending_set import PendingSet
 from seglog._kernels.position_union import PositionUnion
 from seglog.delayed.bucket import BUCKET_PROPERTY
-from seglog.delayed.sealed import FAILURES, SealedBuckets
+from seglog.delayed.sealed import SealedBuckets
 from seglog.delayed.snapshot import unite_metadata
+from seglog.delayed.storage import FAILURES
 from seglog.errors import CorruptDelayedIndexError, SnapshotMissingError
 
 ATTEMPTS = 3

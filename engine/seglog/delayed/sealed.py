@@ -12,11 +12,7 @@ from seglog.delayed.amendments import Amendments
 from seglog.delayed.bucket import Bucket, bucket_of
 from seglog.delayed.metrics import BucketStats
 from seglog.delayed.snapshot import decode_rows
-from seglog.delayed.storage import BucketSnapshotStorage
-from seglog.errors import SeglogError
-
-# What an operation on a bucket may end with and be tried again.
-FAILURES = (SeglogError, OSError, MemoryError)
+from seglog.delayed.storage import FAILURES, BucketSnapshotStorage
 
 
 class SealedBuckets:

@@ -4,8 +4,25 @@ A storage belongs to one tracker. It knows entries and properties as bytes and t
 """
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
-from seglog.errors import SnapshotMissingError
+from seglog.errors import SeglogError, SnapshotMissingError
+
+# What an operation on storage may end with and be tried again.
+FAILURES = (SeglogError, OSError, MemoryError)
+
+
+class Properties(Protocol):
+    """Who keeps a property map: a cursor, or a file."""
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """A copy of all properties."""
+        ...
+
+    def update_properties(self, changes: Mapping[str, str | None]) -> None:
+        """Set properties, remove those that are None: all or, after a crash, none of it."""
+        ...
 
 
 class BucketSnapshotStorage(ABC):

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from pathlib import Path
 from threading import RLock
-from typing import Protocol
 from urllib.parse import quote
 
 from seglog.clock import Clock
-from seglog.delayed.storage import BucketSnapshotStorage
+from seglog.delayed.storage import BucketSnapshotStorage, Properties
 from seglog.errors import (
     CorruptDelayedIndexError,
     CorruptManifestError,
@@ -44,15 +43,6 @@ BATCH_BYTES = 1 << 20
 # Ledgers that stay open, and how much is read in one before it is opened anew, so that its pages are given back.
 MOST_OPEN = 32
 READ_BEFORE_REOPENING = 4 << 20
-
-
-class Properties(Protocol):
-    """Who keeps the property map: a cursor, or a PropertyFile."""
-
-    @property
-    def properties(self) -> dict[str, str]: ...
-
-    def update_properties(self, changes: Mapping[str, str | None]) -> None: ...
 
 
 class LedgerSnapshotStorage(BucketSnapshotStorage):

@@ -4,7 +4,8 @@
         with delayed.dispatcher(topic.open_cursor("billing")) as dispatcher:
             entries = dispatcher.read(timeout_s=5)
 
-Opening with another kind of tracker than before removes what that one stored, and begins anew from the log:
+Opening with another kind of tracker than before removes what that one stored, and begins anew from the log. What was
+decided about single messages is carried over:
 
     in memory        nothing is stored
     bucket           <topic>/delayed/<subscription>, listed by the subscription's cursor
@@ -13,7 +14,7 @@ Opening with another kind of tracker than before removes what that one stored, a
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from seglog.clock import Clock, SystemClock
 from seglog.delayed.amendments import CANCELLED, MOVED, Amendments
@@ -25,11 +26,15 @@ from seglog.delayed.tracker import DelayedDeliveryTracker
 from seglog.delayed.worker import IdleWorker, Worker
 from seglog.errors import InvalidArgumentError
 from seglog.ledger.cursor import Cursor
+from seglog.ledger.entry import Entry
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.position import Position
 from seglog.ledger.snapshot_storage import LedgerSnapshotStorage, remove_snapshots, snapshot_directory
 from seglog.topic.delayed_index import BUILDING_CURSOR, DelayedIndex, SharedDelayedIndex
 from seglog.topic.dispatcher import Dispatcher
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 PROPERTIES = (BUCKET_PROPERTY, CANCELLED, MOVED)
 
@@ -79,6 +84,22 @@ class DelayedDelivery:
             config = DelayedDeliveryConfig(shared_index=True)
         return cls(managed_ledger, config, clock=clock, new_worker=new_worker)
 
+    # --- publishing --------------------------------------------------------------------------
+
+    def add_entry(self, headers_and_payload: "Buffer") -> Position:
+        """Add an entry to the managed ledger, unless it asks for a delay above delayedDeliveryMaxDelayInMillis, counted
+        from its publish time (PersistentTopic.isExceedMaximumDeliveryDelay of Pulsar 4.2.4).
+
+        Raises InvalidArgumentError for such a delay, and what ManagedLedger.add_entry raises.
+        """
+        longest = self.config.max_delay_ms
+        if longest:
+            fields = Entry(headers_and_payload).fields()
+            delay = 0 if fields.deliver_at_time is None else fields.deliver_at_time - fields.publish_time
+            if delay > longest:
+                raise InvalidArgumentError(f"a delay of {delay} ms; delayedDeliveryMaxDelayInMillis is {longest}")
+        return self._managed_ledger.add_entry(headers_and_payload)
+
     # --- what there is -----------------------------------------------------------------------
 
     def index(self, cursor: Cursor) -> DelayedIndex:
@@ -98,7 +119,8 @@ class DelayedDelivery:
 
     def _open(self, cursor: Cursor) -> DelayedIndex:
         if not self.config.bucket_tracker:
-            return DelayedIndex(InMemoryDelayedDeliveryTracker(self.config, clock=self._clock), lambda: [cursor])
+            in_memory = InMemoryDelayedDeliveryTracker(self.config, clock=self._clock, decisions=cursor)
+            return DelayedIndex(in_memory, lambda: [cursor])
         if self.config.shared_index:
             owner = self._managed_ledger.open_cursor(BUILDING_CURSOR, "earliest")
             return SharedDelayedIndex(self._open_buckets(owner), self._managed_ledger)
@@ -117,15 +139,24 @@ class DelayedDelivery:
     # --- another kind than before ------------------------------------------------------------
 
     def _remove_other_kinds(self) -> None:
-        """Leave no snapshot of a tracker that is not used now. What was cancelled is acknowledged, and stays so."""
+        """Leave no snapshot of a tracker that is not used now. A message that was cancelled is acknowledged, and one
+        that was rescheduled keeps its time. A crash in between leaves what can be done once more."""
         cursors = self._managed_ledger.cursors
         building = cursors.pop(BUILDING_CURSOR, None)
-        if building is not None and not self.config.shared_index:
-            self._settle(building, list(cursors.values()))
+        subscriptions = list(cursors.values())
+        if self.config.shared_index:
+            self._share_moves(building, subscriptions)
+            for cursor in subscriptions:
+                self._settle(cursor, [cursor], PROPERTIES)
+        elif building is not None:
+            moved = _decided(building).moved
+            for cursor in subscriptions:
+                cursor.update_properties(_properties({**moved, **_decided(cursor).moved}))
+            self._settle(building, subscriptions, PROPERTIES)
             self._managed_ledger.delete_cursor(BUILDING_CURSOR)
-        if self.config.shared_index or not self.config.bucket_tracker:
-            for cursor in cursors.values():
-                self._settle(cursor, [cursor])
+        if not self.config.bucket_tracker:
+            for cursor in subscriptions:
+                self._settle(cursor, [cursor], (BUCKET_PROPERTY, CANCELLED))
         used: set[Path] = set()
         if self.config.shared_index:
             used = {snapshot_directory(self._managed_ledger.path, BUILDING_CURSOR)}
@@ -133,9 +164,28 @@ class DelayedDelivery:
             used = {snapshot_directory(self._managed_ledger.path, name) for name in cursors}
         remove_snapshots(self._managed_ledger.fs, self._managed_ledger.path, besides=used)
 
-    def _settle(self, owner: Cursor, cursors: list[Cursor]) -> None:
-        """Forget the properties of the tracker that `owner` kept them for, which served `cursors`."""
-        ours = {name: value for name, value in owner.properties.items() if name.startswith(PROPERTIES)}
+    def _share_moves(self, building: Cursor | None, subscriptions: list[Cursor]) -> None:
+        """Let the index of all know what single subscriptions rescheduled. A message has one time there: the latest of
+        those that the subscriptions have for it, so that nobody gets it early."""
+        decided = {cursor.name: _decided(cursor).moved for cursor in subscriptions}
+        positions = {position for moved in decided.values() for position in moved}
+        if not positions:
+            return
+        building = building or self._managed_ledger.open_cursor(BUILDING_CURSOR, "earliest")
+        shared = _decided(building).moved
+        for position in map(Position._make, positions):
+            waiting = [] if not self._managed_ledger.is_valid(position) else [
+                cursor for cursor in subscriptions if not cursor.is_acknowledged(position)
+            ]
+            if waiting:
+                published = self._managed_ledger.read(position).entry.fields().deliver_at_time or 0
+                times = [decided[cursor.name].get(position, published) for cursor in waiting]
+                shared[position] = max(*times, shared.get(position, 0))
+        building.update_properties(_properties(shared))
+
+    def _settle(self, owner: Cursor, cursors: list[Cursor], kinds: tuple[str, ...]) -> None:
+        """Forget the properties of these kinds that `owner` kept for a tracker, which served `cursors`."""
+        ours = {name: value for name, value in owner.properties.items() if name.startswith(kinds)}
         if not ours:
             return
         amendments = Amendments()
@@ -163,6 +213,20 @@ class DelayedDelivery:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _decided(cursor: Cursor) -> Amendments:
+    """What a cursor keeps of decisions. Raises CorruptDelayedIndexError."""
+    amendments = Amendments()
+    amendments.read(cursor.properties)
+    return amendments
+
+
+def _properties(moved: Mapping[tuple[int, int], int]) -> dict[str, str | None]:
+    """The properties that say of messages that they were moved."""
+    amendments = Amendments()
+    amendments.moved.update(moved)
+    return {name: value for name, value in amendments.properties().items() if name.startswith(MOVED)}
 
 
 def _existing(managed_ledger: ManagedLedger, amendments: Amendments) -> Iterator[Position]:
