@@ -42,7 +42,7 @@ torture: build .make/test  ## the tests at full size: hours
 oracle: build .make/test  ## the tests against real Kafka classes and a real broker: needs Java 17 and Maven
 	$(PY) -m pytest -m oracle $(or $(TESTS),tests)
 
-spark: build .make/test .make/java .make/connect  ## the conversion on a cluster of its own, its faults, real brokers: up to an hour
+spark: build .make/test .make/java .make/connect .make/s3  ## the conversion on a cluster of its own, its faults, real brokers: up to an hour
 	.ci/spark-archive 3.5.9
 	$(PY) -m pytest -m spark $(or $(TESTS),tests/spark)
 
@@ -109,6 +109,12 @@ stubtest: build .make/test .make/lint
 	@$(PY) -c 'import sys; from seglog.spark.java import find_java; sys.exit(find_java() is None)' \
 		|| $(PIP) --group java
 	@touch $@
+
+# An S3 server for `make spark`: about two minutes, once. Where it cannot be built its tests are skipped, and say so.
+.make/s3: .make/venv
+	@if ! command -v cargo >/dev/null; then echo "no cargo: the tests of object stores are skipped"; \
+	elif cargo install --quiet --root build/s3s s3s-fs --version 0.14.1 --features binary; then touch $@; \
+	else echo "s3s-fs was not built: the tests of object stores are skipped"; fi
 
 .make/test .make/lint .make/dist .make/connect: .make/installed pyproject.toml
 	$(PIP) --group $(notdir $@)

@@ -4,6 +4,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra [spark] is not installed")
 
+from support import hdfs_server, s3_server
 from support.golden import golden_cases
 from support.spark_cluster import SparkCluster
 
@@ -26,3 +27,21 @@ def cluster(tmp_path_factory):
     """A standalone cluster of two workers, one for the whole run."""
     with SparkCluster(tmp_path_factory.mktemp("cluster")) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory):
+    """A real S3 server, one for the whole run."""
+    if s3_server.lacking():
+        pytest.skip(s3_server.lacking())
+    with s3_server.S3Server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory):
+    """A real HDFS, one for the whole run."""
+    if hdfs_server.lacking():
+        pytest.skip(hdfs_server.lacking())
+    with hdfs_server.HdfsServer(tmp_path_factory.mktemp("hdfs")) as server:
+        yield server

@@ -125,7 +125,7 @@ def _check_places(source_store: Store, source: str, store: Store, target: str) -
         raise InvalidArgumentError(
             "the target is named like a partition", file=target, hint="name the log dir to make, which holds them"
         )
-    if source_store.exists(f"{source}/{MANIFEST_FILE}"):
+    if source_store.file(f"{source}/{MANIFEST_FILE}") is not None:
         raise InvalidArgumentError(
             "the source has several versions, of which a manifest names one", file=source,
             hint=f"name the one that is meant: {source}/v1-...",

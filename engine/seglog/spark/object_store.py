@@ -93,7 +93,9 @@ class ObjectStore(RemoteStore):
         return sorted((_stored(info) for info in self._list(path) if info.is_file), key=lambda file: file.name)
 
     def exists(self, path: str) -> bool:
-        return bool(self._list(path)) or self.file(path) is not None
+        # By listings alone: to look at a name that is no more than a prefix is an error to some stores.
+        above, _, name = path.rpartition("/")
+        return any(info.base_name == name for info in self._list(above)) or bool(self._list(path))
 
     def file(self, path: str) -> StoredFile | None:
         info = self._info(path)
@@ -168,7 +170,7 @@ class ObjectStore(RemoteStore):
 
     def _in(self, path: str) -> str:
         """As pyarrow names it: BUCKET/KEY."""
-        if not path.startswith(f"{self._root}{self._bucket}/"):
+        if not f"{path}/".startswith(f"{self._root}{self._bucket}/"):
             raise StorageError(f"not in {self._root}{self._bucket}", file=path)
         return path.removeprefix(self._root)
 

@@ -57,16 +57,6 @@ class RemoteStore(Store):
                 yield path
 
     @contextmanager
-    def local_directory(self, path: str) -> Iterator[Path]:
-        with self._here() as scratch:
-            copy = scratch / path.rpartition("/")[2]
-            OsFileSystem().mkdir(copy)
-            for file in self.files(path):
-                self.download(f"{path}/{file.name}", copy / file.name)
-            with told_of(path, copy):
-                yield copy
-
-    @contextmanager
     def attempt(self, workplace: str) -> Iterator[Path]:
         with self._here() as scratch:
             yield scratch

@@ -68,11 +68,6 @@ class Store(ABC):
 
     @abstractmethod
     @contextmanager
-    def local_directory(self, path: str) -> Iterator[Path]:
-        """A whole directory on this machine, to be read in the block."""
-
-    @abstractmethod
-    @contextmanager
     def attempt(self, workplace: str) -> Iterator[Path]:
         """An empty directory on this machine for one attempt of one task. What is left in it at the end goes away."""
 
@@ -158,10 +153,6 @@ class LocalStore(RenamingStore):
     @contextmanager
     def local(self, directory: str, name: str) -> Iterator[Path]:
         yield Path(directory, name)
-
-    @contextmanager
-    def local_directory(self, path: str) -> Iterator[Path]:
-        yield Path(path)
 
     @contextmanager
     def attempt(self, workplace: str) -> Iterator[Path]:

@@ -1,20 +1,21 @@
 """What runs on an executor before anything is made: what a lower format would lose, how large the result will be."""
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from seglog._kernels.batch_survey import tally
-from seglog.errors import SeglogError
+from seglog.errors import CorruptSnapshotError, SeglogError, UnsupportedVersionError
+from seglog.format import names
 from seglog.format.compression import decompressor
-from seglog.log.partition import Partition
+from seglog.log.producer_snapshot import ProducerEntry, ProducerSnapshot
 from seglog.segment.segment import Segment
 from seglog.spark.plan import Shard, SourceSegment, segments_of
 from seglog.spark.segment_task import Failure, of_the_partition
 from seglog.spark.workplace import Survey, Workplace
 from seglog.upkeep.conversion_forecast import Forecast
 from seglog.upkeep.conversion_losses import LossSurvey
-from seglog.upkeep.conversion_plan import end_offsets, refuse_zstd
+from seglog.upkeep.conversion_plan import refuse_zstd
 from seglog.upkeep.conversion_report import PartitionRow
 from seglog.upkeep.segment_conversion import tables_in_order
 
@@ -32,7 +33,7 @@ def survey_all(workplace: Workplace, partitions: list[str]) -> list[dict[str, An
             continue
         try:
             survey = _survey(workplace, shard)
-            path = Path(workplace.source_of(partition))
+            path = workplace.source_of(partition)
             survey.losses.check(workplace.options.profile, path, allow_lossy=workplace.options.allow_lossy)
         except (SeglogError, OSError) as error:
             workplace.store.remove_file(workplace.within("survey", partition))
@@ -43,25 +44,53 @@ def survey_all(workplace: Workplace, partitions: list[str]) -> list[dict[str, An
 
 
 def _survey(workplace: Workplace, shard: Shard) -> Survey:
-    """Read the whole partition: whether a record is of an aborted transaction, only a later segment may tell."""
+    """Read the whole partition, since only a later segment may tell whether a record is of an aborted transaction; and
+    again, with that known. Nothing is held but one segment.
+    """
     options = workplace.options
     profile, stop = options.profile, shard.segments[-1].base_offset
-    with (
-        workplace.source_store.local_directory(workplace.source_of(shard.partition)) as path,
-        Partition(path, config=options.log_config) as source,
-    ):
-        survey = LossSurvey(source, profile)
-        for segment, end in zip(source.segments, end_offsets(source), strict=True):
-            if segment.base_offset > stop:
-                break       # the active segment, which is left out
-            for table in tables_in_order(segment, end):
-                for what in tally(table):
-                    refuse_zstd(segment, what, profile)
-                survey.add(table)
-            segment.let_go()
+    path = workplace.source_of(shard.partition)
+    # The active segment, too, where that is left out.
+    planned = segments_of(workplace.source_store.files(path), path)
+    survey = LossSurvey(
+        (segment for segment, _ in _opened(workplace, shard.partition, planned)),
+        _producers_before(workplace, shard.partition, planned[0]), profile,
+    )
+    for segment, end in _opened(workplace, shard.partition, planned):
+        if segment.base_offset > stop:
+            break
+        for table in tables_in_order(segment, end):
+            for what in tally(table):
+                refuse_zstd(segment, what, profile)
+            survey.add(table)
     losses = survey.losses()
     end_offset = max(stop, survey.end_offset)
     return Survey(shard.identity, options.digest, survey.dropped, losses, end_offset)
+
+
+def _opened(
+    workplace: Workplace, partition: str, planned: list[SourceSegment]
+) -> Iterator[tuple[Segment, int]]:
+    """Each segment with its end offset; closed, and gone from this machine, when the next one is asked for."""
+    decompress = decompressor(workplace.options.log_config.max_decompressed_message_bytes)
+    for segment in planned:
+        with (
+            workplace.local_source(partition, segment) as path,
+            closing(Segment(path, is_last=segment.is_last, decompress=decompress)) as opened,
+        ):
+            yield opened, segment.end_offset
+
+
+def _producers_before(
+    workplace: Workplace, partition: str, first: SourceSegment
+) -> tuple[ProducerEntry, ...]:
+    """As upkeep.index_rebuild.producers_before."""
+    name = names.file_name(first.base_offset, names.SNAPSHOT_SUFFIX)
+    raw = workplace.source_store.read(workplace.source_of(partition, name))
+    try:
+        return () if raw is None else ProducerSnapshot.parse(raw).producers
+    except (CorruptSnapshotError, UnsupportedVersionError):
+        return ()
 
 
 # --- a dry run -----------------------------------------------------------------------------------

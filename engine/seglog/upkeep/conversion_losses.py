@@ -4,9 +4,10 @@ Below v2 there are no headers, no producers and no transactions, below v1 no tim
 a question of their own: once the markers are gone, records of an aborted transaction, or of one that is still
 open, are committed to any reader, so that somebody has to say whether they stay.
 """
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Self
 
 from seglog._kernels.batch_survey import first_transactional, first_with_producer, tally
 from seglog._kernels.columns import ArenaPool, chunks
@@ -15,7 +16,9 @@ from seglog.errors import InvalidArgumentError, UnsupportedForMessageFormatError
 from seglog.format import names
 from seglog.log.aborted_transactions import AbortedTransactions
 from seglog.log.partition import Partition
+from seglog.log.producer_snapshot import ProducerEntry
 from seglog.log.producer_state import ProducerState
+from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction
 from seglog.upkeep.conversion_profile import Profile
 from seglog.upkeep.index_rebuild import producers_before
@@ -56,7 +59,7 @@ class Losses:
             *((f"{dropped} records of aborted or open transactions",) if dropped else ()),
         )
 
-    def check(self, profile: Profile, source: Path, *, allow_lossy: bool) -> None:
+    def check(self, profile: Profile, source: str | os.PathLike[str], *, allow_lossy: bool) -> None:
         """Raises UnsupportedForMessageFormatError where there are losses and no leave, InvalidArgumentError where
         nobody said what becomes of aborted records.
         """
@@ -82,21 +85,27 @@ class Losses:
 
 
 class LossSurvey:
-    """Looks at every batch of `source` on its way to `profile.to`; to v2 nothing is lost and nothing is looked at.
+    """Looks at every batch of a log on its way to `profile.to`; to v2 nothing is lost and nothing is looked at.
 
+    `segments` are all of the log's, in order, and are gone through once here; `producers` those of before the first.
     `dropped` are the transactions whose records are left out, in the order of their markers.
     """
 
-    def __init__(self, source: Partition, profile: Profile) -> None:
+    def __init__(self, segments: Iterable[Segment], producers: Iterable[ProducerEntry], profile: Profile) -> None:
         self._profile = profile
         self._pool = ArenaPool()
         self._headers = self._timestamps = self._control = self._with_producer = 0
         self._aborted_records = self._open_records = 0
         self._end_offset = 0
-        aborted, still_open = _transactions(source) if profile.to < 2 else ([], [])
+        aborted, still_open = _transactions(segments, producers) if profile.to < 2 else ([], [])
         self._aborted, self._open = AbortedTransactions(aborted), AbortedTransactions(still_open)
         self.dropped = tuple(sorted([*aborted, *still_open], key=_marker)) if profile.aborted == "drop" else ()
         self._dropped = AbortedTransactions(self.dropped)
+
+    @classmethod
+    def of_partition(cls, source: Partition, profile: Profile) -> Self:
+        """Of a partition directory, opened."""
+        return cls(source.segments, producers_before(source), profile)
 
     def kept(self, table: BatchTable) -> BatchTable:
         """The batches of a table that are carried over: without those of dropped transactions."""
@@ -149,10 +158,12 @@ def _marker(transaction: AbortedTransaction) -> int:
     return transaction.last_offset
 
 
-def _transactions(source: Partition) -> tuple[list[AbortedTransaction], list[AbortedTransaction]]:
+def _transactions(
+    segments: Iterable[Segment], producers: Iterable[ProducerEntry]
+) -> tuple[list[AbortedTransaction], list[AbortedTransaction]]:
     """The aborted transactions of a log and those without an end, computed from its batches."""
-    state = ProducerState(producers_before(source))
-    aborted = [t for table in _transactional_tables(source) for t in state.add_table(table)]
+    state = ProducerState(producers)
+    aborted = [t for table in _transactional_tables(segments) for t in state.add_table(table)]
     still_open = [
         AbortedTransaction(p.producer_id, p.current_txn_first_offset, names.MAX_OFFSET, p.current_txn_first_offset)
         for p in state.entries()
@@ -161,8 +172,8 @@ def _transactions(source: Partition) -> tuple[list[AbortedTransaction], list[Abo
     return aborted, still_open
 
 
-def _transactional_tables(source: Partition) -> Iterator[BatchTable]:
-    for segment in source.segments:
+def _transactional_tables(segments: Iterable[Segment]) -> Iterator[BatchTable]:
+    for segment in segments:
         for table in segment.tables(check_crc=False):
             if first_transactional(table) >= 0:
                 yield table

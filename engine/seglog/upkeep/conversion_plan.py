@@ -177,7 +177,7 @@ def make_plan(
 ) -> Plan:
     """Read the source and say what `carry_out` would do. Raises as `seglog.convert`."""
     names_found = _names_in(source)
-    survey = LossSurvey(source, profile)
+    survey = LossSurvey.of_partition(source, profile)
     forecast = Forecast(profile, source.config, source.decompress) if target is None else None
     total = sum(segment.size_bytes for segment in source.segments)
     done = 0

@@ -1,0 +1,186 @@
+"""What every store promises a conversion: mounted paths in `make test`, real HDFS and S3 servers in `make spark`."""
+import hashlib
+import pickle
+import secrets
+
+import pytest
+
+from seglog.errors import StorageError
+from seglog.fs.files import OsFileSystem
+from seglog.spark.open_store import open_store
+from seglog.spark.store import LocalStore, RenamingStore
+
+LOG, INDEX = "00000000000000000042.log", "00000000000000000042.txnindex"
+STORES = ["local", pytest.param("s3", marks=pytest.mark.spark), pytest.param("hdfs", marks=pytest.mark.spark)]
+
+
+@pytest.fixture(params=STORES)
+def place(request, tmp_path):
+    """(a store, a workplace in it)"""
+    if request.param == "local":
+        url, options = tmp_path, {}
+    else:
+        server = request.getfixturevalue(request.param)
+        name = f"stores-{secrets.token_hex(8)}"
+        url = f"{server.bucket(name)}/top" if request.param == "s3" else f"{server.url}/{name}"
+        options = server.options
+    store, path = open_store(url, options, OsFileSystem())
+    workplace = f"{path}/new.seglog-spark"
+    store.make_directory(workplace)
+    return store, workplace
+
+
+@pytest.fixture
+def directory(place):
+    store, workplace = place
+    store.make_directory(f"{workplace}/staged")
+    return f"{workplace}/staged"
+
+
+def put(store, workplace, into, files):
+    """As a task does it."""
+    store.make_directory(f"{workplace}/attempts")
+    with store.attempt(workplace) as attempt:
+        for name, data in files.items():
+            (attempt / name).write_bytes(data)
+        store.take(attempt, files, into)
+
+
+def test_a_file_holds_what_was_written_last(place):
+    store, workplace = place
+    assert store.read(f"{workplace}/journal") is None
+    assert store.file(f"{workplace}/journal") is None
+    for data in (b"first", b"the second one", b""):
+        store.write(f"{workplace}/journal", data)
+        assert store.read(f"{workplace}/journal") == data
+        found = store.file(f"{workplace}/journal")
+        assert (found.name, found.size_bytes) == ("journal", len(data))
+    assert [file.name for file in store.files(workplace)] == ["journal"]
+
+
+def test_a_listing_tells_what_a_look_at_one_file_tells(place, directory):
+    store, workplace = place
+    store.write(f"{directory}/b", b"12")
+    store.write(f"{directory}/a", b"1")
+    store.make_directory(f"{directory}/below")
+    store.write(f"{directory}/below/c", b"123")
+    assert store.files(directory) == [store.file(f"{directory}/a"), store.file(f"{directory}/b")]
+    assert store.directories(directory) == ["below"]
+    assert store.directories(workplace) == ["staged"]
+
+
+def test_what_is_there_is_told_from_what_only_begins_alike(place, directory):
+    store, _ = place
+    store.write(f"{directory}/orders-1", b"a file")
+    store.make_directory(f"{directory}/orders-10")
+    store.write(f"{directory}/orders-10/x", b"in a directory")
+    for name, there in (("orders-1", True), ("orders-10", True), ("orders-10/x", True), ("orders-", False),
+                        ("orders", False), ("orders-100", False)):
+        assert store.exists(f"{directory}/{name}") is there, name
+
+
+def test_a_segment_comes_here_with_its_transaction_index_and_goes_away(place, directory):
+    store, workplace = place
+    put(store, workplace, directory, {LOG: b"batches", INDEX: b"aborted"})
+    with store.local(directory, LOG) as path:
+        assert path.read_bytes() == b"batches"
+        assert path.with_name(INDEX).read_bytes() == b"aborted"
+    if not isinstance(store, LocalStore):
+        assert not path.exists()
+    store.remove_file(f"{directory}/{INDEX}")
+    with store.local(directory, LOG) as path:
+        assert not path.with_name(INDEX).exists()
+
+
+def test_an_error_names_the_file_in_the_store(place, directory):
+    store, workplace = place
+    put(store, workplace, directory, {LOG: b"batches"})
+    with pytest.raises(StorageError) as caught, store.local(directory, LOG) as path:
+        raise StorageError("cannot be", file=path)
+    assert caught.value.file == f"{directory}/{LOG}"
+    with pytest.raises((StorageError, FileNotFoundError)), store.local(directory, "none.log") as path:
+        path.read_bytes()
+
+
+def test_what_an_attempt_left_is_nowhere_to_be_seen(place, directory):
+    store, workplace = place
+    store.make_directory(f"{workplace}/attempts")
+    left = []
+
+    def die():
+        with store.attempt(workplace) as attempt:
+            left.append(attempt)
+            (attempt / LOG).write_bytes(b"half of it")
+            raise RuntimeError("a task that dies")
+
+    with pytest.raises(RuntimeError, match="dies"):
+        die()
+    assert not left[0].exists()
+    assert store.files(directory) == []
+    assert store.directories(workplace) in (["attempts", "staged"], [])     # an object store has no empty ones
+
+
+def test_a_second_attempt_takes_the_place_of_the_first(place, directory):
+    store, workplace = place
+    put(store, workplace, directory, {LOG: b"of one attempt"})
+    put(store, workplace, directory, {LOG: b"of the other"})
+    assert store.read(f"{directory}/{LOG}") == b"of the other"
+    assert len(store.files(directory)) == 1
+
+
+def test_a_large_file_goes_and_comes_as_it_is(place, directory):
+    store, workplace = place
+    data = secrets.token_bytes(1 << 20) * 25 + b"odd"
+    put(store, workplace, directory, {LOG: data})
+    assert store.file(f"{directory}/{LOG}").size_bytes == len(data)
+    with store.local(directory, LOG) as path:
+        assert hashlib.sha256(path.read_bytes()).digest() == hashlib.sha256(data).digest()
+
+
+def test_what_is_gone_may_be_removed_again(place, directory):
+    store, workplace = place
+    store.write(f"{directory}/a", b"1")
+    store.make_directory(f"{directory}/below/deeper")
+    store.write(f"{directory}/below/deeper/b", b"2")
+    for _ in range(2):
+        store.remove_file(f"{directory}/a")
+        store.remove_tree(f"{directory}/below")
+    assert store.files(directory) == store.directories(directory) == []
+    store.remove_tree(workplace)
+    assert not store.exists(workplace)
+
+
+def test_nothing_is_removed_but_what_a_conversion_made(place):
+    store, workplace = place
+    source = f"{workplace.removesuffix('.seglog-spark')}/orders-0"
+    for remove in (store.remove_file, store.remove_tree):
+        store.make_directory(source)
+        store.write(f"{source}/{LOG}", b"batches")
+        with pytest.raises(ValueError, match="no workplace"):
+            remove(f"{source}/{LOG}" if remove == store.remove_file else source)
+        assert store.read(f"{source}/{LOG}") == b"batches"
+
+
+def test_a_directory_gets_a_name_in_one_step_and_never_one_that_is_taken(place, directory):
+    store, workplace = place
+    if not isinstance(store, RenamingStore):
+        pytest.skip("an object store cannot rename")
+    target = f"{workplace}/orders-0"
+    put(store, workplace, directory, {LOG: b"batches"})
+    store.rename(directory, target)
+    assert not store.exists(directory)
+    assert store.read(f"{target}/{LOG}") == b"batches"
+    put_again = f"{workplace}/again"
+    store.make_directory(put_again)
+    store.write(f"{put_again}/{LOG}", b"of another")
+    with pytest.raises(StorageError):
+        store.rename(put_again, target)
+    assert store.read(f"{target}/{LOG}") == b"batches"
+
+
+def test_a_store_goes_along_with_a_task_and_shows_no_secret(place):
+    store, workplace = place
+    store.write(f"{workplace}/journal", b"seen by the driver")
+    there = pickle.loads(pickle.dumps(store))
+    assert there.read(f"{workplace}/journal") == b"seen by the driver"
+    assert "of-this-run-alone" not in repr(store)
