@@ -5,9 +5,12 @@ import shutil
 
 import pytest
 
+import seglog
 from seglog.config import LogConfig
 from seglog.errors import StorageError
+from seglog.format import names
 from seglog.fs.files import OsFileSystem
+from seglog.log.checkpoints import read_offset_checkpoint
 from seglog.log.loader import load
 from support.faultfs import FailingFs, RecordingFs
 from support.golden import unpack
@@ -125,3 +128,29 @@ def test_the_recovered_log_is_on_the_disk_when_it_is_given_out(damaged):
     for state in after:
         with state.materialise() as disk:
             assert files(disk / "orders-0") == whole, state.story()
+
+
+def test_a_crash_while_a_log_that_was_clean_is_cut_leaves_kafkas_mark_only_where_files_fit_each_other(tmp_path):
+    """A bad copy, say: the mark says clean, and the last batch is torn."""
+    path = tmp_path / "disk/orders-0"
+    config = {"index.interval.bytes": 1}
+    with seglog.open(path, config=config) as log:
+        for n in range(9):
+            log.append(b"%d" % n)
+    torn = path / f"{0:020d}.log"
+    torn.write_bytes(torn.read_bytes()[:-7])
+    before = log_files(path)
+    record = RecordingFs(path.parent)
+    seglog.open(path, config=config, fs=record).close()
+    whole = log_files(path)
+    assert whole != before
+    assert (path.parent / names.CLEAN_SHUTDOWN).exists()
+    assert read_offset_checkpoint(path.parent / names.RECOVERY_POINT_CHECKPOINT) == {("orders", 0): 8}
+    for state in record.crash_states(limit=STATES, seed=6):
+        with state.materialise() as disk:
+            if (disk / names.CLEAN_SHUTDOWN).exists():
+                assert log_files(disk / "orders-0") in (before, whole), state.story()
+
+
+def log_files(directory):
+    return {name: raw for name, raw in files(directory).items() if name.endswith((".log", "index"))}

@@ -155,6 +155,11 @@ class LoadPlan:
         """The .log as it will be called when leftovers are swapped in."""
         return self.directory / names.file_name(files.base_offset, names.LOG_SUFFIX)
 
+    @property
+    def changes_logs(self) -> bool:
+        """Whether a .log will hold other bytes, or go."""
+        return bool(self.removed) or any(segment.is_changed for segment in self.segments)
+
     # --- doing it ----------------------------------------------------------------------------
 
     def apply(self, fs: FileSystem, now_ms: int) -> Loaded:

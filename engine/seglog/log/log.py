@@ -26,7 +26,7 @@ from seglog.log.arguments import checked_config, checked_path
 from seglog.log.cutting import LogCutter
 from seglog.log.hot_backup import Moment, back_up
 from seglog.log.leader_epochs import LeaderEpochFileCache
-from seglog.log.loader import load
+from seglog.log.loader import plan_load
 from seglog.log.partition_hold import PartitionHold
 from seglog.log.stats import LogStats, sizes_in
 from seglog.segment.housekeeping import Housekeeping
@@ -78,10 +78,13 @@ class Log(LogCutter):
         """Recover where need be, then take up the last segment."""
         now_ms = self._now_ms()
         hold = self._hold
-        loaded = load(
-            self.fs, self.path, self.config, clean=hold.clean, recovery_point=hold.recovery_point or 0,
-            log_start_offset=hold.log_start_offset or 0, unordered=hold.unordered, now_ms=now_ms,
+        plan = plan_load(
+            self.path, self.config, clean=hold.clean, recovery_point=hold.recovery_point or 0,
+            log_start_offset=hold.log_start_offset or 0, unordered=hold.unordered,
         )
+        if hold.clean and plan.changes_logs:
+            hold.before_first_write()       # Kafka's mark is not there while files do not fit each other
+        loaded = plan.apply(self.fs, now_ms)
         self.recovery = loaded
         self._epoch_cache = LeaderEpochFileCache(
             self.fs, self.path / names.LEADER_EPOCH_CHECKPOINT, loaded.leader_epochs
@@ -96,6 +99,8 @@ class Log(LogCutter):
             [self._sealed(segment.path) for segment in sealed], last.base_offset, last.size_bytes,
             loaded.log_start_offset,
         )
+        if hold.dirty:
+            self._before_change()
 
     def __repr__(self) -> str:
         if self._extent is None:
