@@ -331,7 +331,7 @@ def test_20823_an_add_that_fails_leaves_nothing_behind():
 
 
 @pytest.mark.parametrize("kind", ["memory", "bucket"])
-def test_16068_strict_delivery_is_never_early_and_in_order(kind):
+def test_16068_10169_14721_14787_strict_delivery_is_never_early_and_in_order(kind):
     clock = ManualClock(NOW)
     if kind == "memory":
         tracker = InMemoryDelayedDeliveryTracker(clock=clock)

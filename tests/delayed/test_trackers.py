@@ -91,6 +91,16 @@ def test_columns_of_different_lengths_are_refused(kind):
         make(kind)[0].add_messages(array("q", [1]), array("q", [1]), array("q", [1, 2]))
 
 
+@pytest.mark.parametrize(
+    "column", [array("i", [1, 2]), array("d", [1]), array("Q", [1]), memoryview(array("q", [1, 2, 3]))[::2]]
+)
+def test_columns_of_anything_but_int64_are_refused(kind, column):
+    columns = [array("q", [1])] * 2
+    for slot in range(3):
+        with pytest.raises(InvalidArgumentError, match="a column is a buffer of int64"):
+            make(kind)[0].add_messages(*columns[:slot], column, *columns[slot:])
+
+
 def test_a_cancelled_message_is_never_delivered(kind):
     tracker, clock = filled(kind)
     assert tracker.cancel(1, 2)

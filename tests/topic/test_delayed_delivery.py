@@ -330,6 +330,32 @@ def test_a_delay_above_the_limit_is_refused_when_it_is_published(tmp_path):
         assert log.entry_count == 3
 
 
+def test_what_was_cancelled_is_not_pending_when_a_shared_index_was_cleared(tmp_path):
+    topic = Topic(tmp_path / "t", "shared")
+    positions = topic.publish(*[1000] * 6)
+    assert topic.consume("one") == topic.consume("other") == []
+    index = topic.delayed.index(topic["one"].cursor)
+    assert topic["one"].cancel(positions[2])
+    assert index.clear() == 5
+    assert topic.consume("one") == []
+    assert index.tracker.number_of_delayed_messages == 5
+    topic.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_trackers_go_on_under_another_configuration(tmp_path, kind):
+    topic = Topic(tmp_path / "t", kind)
+    topic.publish(1000)
+    assert topic.consume("one") == []
+    topic.delayed.reconfigure(KINDS[kind] | {"isDelayedDeliveryDeliverAtTimeStrict": False})
+    assert topic.consume("one") == [0]
+    assert topic.consume("other") == [0]
+    another = next(settings for name, settings in KINDS.items() if name != kind)
+    with pytest.raises(InvalidArgumentError, match="opened anew"):
+        topic.delayed.reconfigure(another)
+    topic.close()
+
+
 def test_of_two_times_for_one_message_a_shared_index_has_the_later_one(tmp_path):
     topic = Topic(tmp_path / "t", "bucket")
     positions = topic.publish(*[1000] * 3)

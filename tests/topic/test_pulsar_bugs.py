@@ -156,3 +156,21 @@ def test_8714_clearing_the_backlog_delivers_nothing_later(topic, delivery, clock
     clock.set(NOW + 1000)
     assert dispatcher.read() == []
     assert delivery.tracker(dispatcher.cursor).number_of_delayed_messages <= 2
+
+
+def test_site_764_771_a_long_delay_keeps_ledgers_until_it_is_cancelled(tmp_path, clock):
+    config = {"managedLedgerMaxEntriesPerLedger": 4, "defaultRetentionTimeInMinutes": 0}
+    with (
+        ManagedLedger(tmp_path / "t", config=config, clock=clock) as topic,
+        DelayedDelivery(topic, SMALL, clock=clock, new_worker=InlineWorker) as delivery,
+    ):
+        publish(topic, 10**9, *[None] * 20)
+        dispatcher = delivery.dispatcher(topic.open_cursor("sub", "earliest"))
+        for entry in dispatcher.read():
+            dispatcher.cursor.acknowledge(entry.position)
+        assert topic.first_position == (0, 0)
+        assert dispatcher.cursor.backlog() == 1
+        assert dispatcher.cancel(topic.first_position)
+        topic.trim()
+        assert topic.first_position.ledger_id == 5
+        assert dispatcher.cursor.backlog() == 0

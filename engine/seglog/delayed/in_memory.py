@@ -23,6 +23,8 @@ from seglog.errors import InvalidArgumentError, TooManyDelayedError
 PUSHED, LATE, FIRST_BUCKET = 0, 1, 2
 
 MAX_TIME = 2**63 - 1
+# Of a memoryview, where an item takes 8 bytes: long is as long as long long here, and NumPy says so.
+INT64_FORMATS = ("q", "l", "<q", "<l", "=q", "=l")
 
 Column = memoryview
 # `list` is a method below.
@@ -87,7 +89,6 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
         return self._lock
 
     def reconfigure(self, config: DelayedDeliveryConfig) -> None:
-        """Go on under another configuration. What concerns sealing counts from the next seal on."""
         with self._lock:
             self._config = config
             self._apply_config()
@@ -367,4 +368,9 @@ def drop_below(pending: PendingSet, ledger_id: int) -> int:
 
 
 def _int64(column: Any) -> Column:
-    return memoryview(column).cast("B").cast("q")
+    view = memoryview(column)
+    if view.itemsize != 8 or view.format not in INT64_FORMATS or view.ndim != 1 or not view.contiguous:
+        raise InvalidArgumentError(
+            f"a column is a buffer of int64, one after the other, not of {view.format!r} in {view.ndim} dimensions"
+        )
+    return view.cast("B").cast("q")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from seglog._kernels.quick_lock import QuickLock
+from seglog.delayed.config import DelayedDeliveryConfig
 
 Position = tuple[int, int]
 """(ledger_id, entry_id)"""
@@ -43,6 +44,10 @@ class DelayedDeliveryTracker(ABC):
     def lock(self) -> QuickLock:
         """A lock that its thread may take again. Who holds it sees no other thread change the tracker: for what takes
         several calls. Taken before the lock of a cursor, which the tracker's own properties may need."""
+
+    @abstractmethod
+    def reconfigure(self, config: DelayedDeliveryConfig) -> None:
+        """Go on under another configuration. What concerns sealing counts from the next seal on."""
 
     @abstractmethod
     def add_message(self, ledger_id: int, entry_id: int, deliver_at: int) -> bool:

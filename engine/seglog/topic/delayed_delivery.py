@@ -100,6 +100,21 @@ class DelayedDelivery:
                 raise InvalidArgumentError(f"a delay of {delay} ms; delayedDeliveryMaxDelayInMillis is {longest}")
         return self._managed_ledger.add_entry(headers_and_payload)
 
+    def reconfigure(self, config: Mapping[str, object] | DelayedDeliveryConfig) -> None:
+        """Go on under another configuration, of which docs/config.md says what counts from the next seal on only.
+
+        Raises InvalidArgumentError for another kind of tracker: that takes opening anew.
+        """
+        if not isinstance(config, DelayedDeliveryConfig):
+            config = DelayedDeliveryConfig.of(config)
+        if (config.bucket_tracker, config.shared_index) != (self.config.bucket_tracker, self.config.shared_index):
+            raise InvalidArgumentError(
+                "another kind of tracker is for a delivery that is opened anew", hint="close this one, and open another"
+            )
+        self.config = config
+        for index in self._indexes.values():
+            index.tracker.reconfigure(config)
+
     # --- what there is -----------------------------------------------------------------------
 
     def index(self, cursor: Cursor) -> DelayedIndex:

@@ -84,10 +84,15 @@ class DelayedIndex:
         with self.lock:
             while entries := cursor.read(BUILD, skip=self._is_known):
                 for entry in entries:
-                    self.place(entry)
+                    if not self._is_over(entry.position):
+                        self.place(entry)
 
     def _is_known(self, position: Position) -> bool:
         return self.tracker.contains_message(*position)
+
+    def _is_over(self, position: Position) -> bool:
+        """Whether nobody wants the message any more, although whoever reads for the index comes to it."""
+        return False
 
     def clear(self, *, drop: bool = False) -> int:
         """Remove the snapshots, and forget what was decided about single messages; how many were pending.
@@ -133,8 +138,13 @@ class SharedDelayedIndex(DelayedIndex):
         # Read, and not placed yet: the tracker had as many messages as it may have.
         self._read: deque[StoredEntry] = deque()
 
-    def _subscriptions(self) -> Iterable[Cursor]:
+    def _subscriptions(self) -> list[Cursor]:
         return [cursor for name, cursor in self._managed_ledger.cursors.items() if name != BUILDING_CURSOR]
+
+    def _is_over(self, position: Position) -> bool:
+        # The building cursor acknowledges nothing by itself; after `clear` it comes to what was cancelled.
+        cursors = self._subscriptions()
+        return bool(cursors) and all(cursor.is_acknowledged(position) for cursor in cursors)
 
     def clear(self, *, drop: bool = False) -> int:
         with self.lock:
@@ -148,7 +158,8 @@ class SharedDelayedIndex(DelayedIndex):
             self._read.extend(self._building.read(BUILD, skip=self._is_known))
         try:
             while self._read:
-                self.place(self._read[0])
+                if not self._is_over(self._read[0].position):
+                    self.place(self._read[0])
                 self._read.popleft()
         except TooManyDelayedError:
             pass        # later, when there is room; nothing is lost, since the subscriptions do not know them either
