@@ -2,6 +2,8 @@
 import pytest
 
 from seglog._kernels.batch_builder import BatchBuilder, MessageSetBuilder
+from seglog.fs.lock import PARTITION_LOCK
+from seglog.log.clean_marks import CLEAN_MARK, PARTITION_MARK
 from seglog.log.partition import Partition
 from seglog.log.producer_snapshot import ProducerSnapshot
 from seglog.log.producer_state import ProducerState
@@ -212,8 +214,9 @@ def test_unknown_files_stay_behind_and_are_named(tmp_path):
     source = partition_of(tmp_path / "a" / "orders-0", s0=v1(0))
     strangers = ["00000000000000000007.index", "00000000000000000007.log.deleted", "00000000000000000003.snapshot",
                  "notes.txt", "00000000000000000000.index.bak"]
-    for name in strangers:
+    ours = [PARTITION_LOCK, PARTITION_MARK, CLEAN_MARK]
+    for name in strangers + ours:
         (source / name).write_bytes(b"")
     result = converted(source, tmp_path / "b" / "orders-0")
     assert result.plan.left_behind == tuple(sorted(strangers))
-    assert not {path.name for path in result.target.iterdir()} & set(strangers)
+    assert not {path.name for path in result.target.iterdir()} & {*strangers, *ours}

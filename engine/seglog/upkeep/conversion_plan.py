@@ -32,6 +32,8 @@ Progress = Callable[[int, int], None]
 # What a segment has that is carried over or made anew.
 CARRIED_BELOW_V2 = (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
 CARRIED = (*CARRIED_BELOW_V2, names.TRANSACTION_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX)
+# .seglog.lock, .seglog.mark and others.
+_OURS = ".seglog."
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +297,10 @@ def _names_in(source: Partition) -> list[str]:
 
 
 def _left_behind(found: list[str], segments: tuple[SegmentPlan, ...], to: int) -> tuple[str, ...]:
-    """Names that are not carried over: what no segment owns, what is not Kafka's, what the format has no use for."""
+    """Names that are not carried over: what no segment owns, what is not Kafka's, what the format has no use for.
+
+    Locks and marks of ours, which only mean something where they stand, are not worth a word.
+    """
     suffixes = CARRIED if to == 2 else CARRIED_BELOW_V2
     carried = {
         names.PARTITION_METADATA,
@@ -304,7 +309,7 @@ def _left_behind(found: list[str], segments: tuple[SegmentPlan, ...], to: int) -
     if to == 2:
         carried.add(names.LEADER_EPOCH_CHECKPOINT)
         carried.add(names.file_name(segments[-1].next_offset, names.SNAPSHOT_SUFFIX))
-    return tuple(name for name in found if name not in carried)
+    return tuple(name for name in found if name not in carried and not name.startswith(_OURS))
 
 
 def _warnings(
