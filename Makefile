@@ -36,8 +36,8 @@ test: build .make/test .make/java  ## every test that needs no cluster and no re
 
 lint: ruff cython-lint mypy stubtest  ## ruff, cython-lint, mypy --strict, stubtest; all of them with make -k lint
 
-torture: build .make/test  ## the tests at full size: hours
-	SEGLOG_TORTURE=1 $(PY) -m pytest $(TESTS)
+torture: build .make/test  ## the tests at full size, on every core: up to an hour on two
+	SEGLOG_TORTURE=1 $(PY) -m pytest --numprocesses auto --dist worksteal $(TESTS)
 
 oracle: build .make/test  ## the tests against real Kafka classes and a real broker: needs Java 17 and Maven
 	$(PY) -m pytest -m oracle $(or $(TESTS),tests)
