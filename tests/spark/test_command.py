@@ -163,9 +163,9 @@ def test_master_and_settings_go_to_spark(convert, spark):
 
 @pytest.mark.spark
 @pytest.mark.skipif(lacking() is not None, reason=str(lacking()))
-def test_on_a_terminal_a_line_tells_how_far_it_is_and_nothing_else_is_said(log_dir, tmp_path):
+def test_on_a_terminal_a_line_tells_how_far_it_is_and_nothing_else_is_said(log_dir, in_memory):
     terminal, stderr = pty.openpty()
-    command = [sys.executable, "-m", "seglog.tools", "spark", "convert", log_dir, tmp_path / "new", "--master",
+    command = [sys.executable, "-m", "seglog.tools", "spark", "convert", log_dir, in_memory / "new", "--master",
                "local[1]", "--task-bytes", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as process:
         os.close(stderr)

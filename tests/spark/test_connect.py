@@ -35,11 +35,11 @@ def files(log_dir):
     }
 
 
-def test_a_client_of_connect_converts(log_dir, tmp_path):
+def test_a_client_of_connect_converts(log_dir, in_memory):
     pytest.importorskip("grpc_status", reason="the client of Connect needs grpcio and grpcio-status")
     subprocess.run(
-        [sys.executable, "-c", CLIENT, log_dir, tmp_path / "new"], check=True, timeout=280,
+        [sys.executable, "-c", CLIENT, log_dir, in_memory / "new"], check=True, timeout=280,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
     )
-    assert all(row.status == "converted" for row in convert_log_dir(log_dir, tmp_path / "cli", Options()))
-    assert files(tmp_path / "new") == files(tmp_path / "cli")
+    assert all(row.status == "converted" for row in convert_log_dir(log_dir, in_memory / "cli", Options()))
+    assert files(in_memory / "new") == files(in_memory / "cli")

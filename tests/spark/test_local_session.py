@@ -53,79 +53,82 @@ def files(log_dir):
     return found
 
 
-def test_golden_data_at_rest_becomes_the_same_bytes_as_on_one_machine(spark, tmp_path):
-    cases = golden_log_dir("up-at-rest", tmp_path / "old")
+def test_golden_data_at_rest_becomes_the_same_bytes_as_on_one_machine(spark, in_memory):
+    cases = golden_log_dir("up-at-rest", in_memory / "old")
     report = convert_topics(
-        spark, tmp_path / "old", tmp_path / "new", delete_horizon_ms=HORIZON_MS, fs=UnsyncedFs(), task_bytes=1 << 14,
+        spark, in_memory / "old", in_memory / "new", delete_horizon_ms=HORIZON_MS, fs=UnsyncedFs(), task_bytes=1 << 14,
     )
     assert report.is_whole
     assert len(report.rows) == len(cases) == 72
     assert report.tasks > 2
     options = Options(delete_horizon_ms=HORIZON_MS)
-    rows = list(convert_log_dir(tmp_path / "old", tmp_path / "cli", options, fs=UnsyncedFs()))
+    rows = list(convert_log_dir(in_memory / "old", in_memory / "cli", options, fs=UnsyncedFs()))
     assert {row.digest for row in rows} == {row.digest for row in report.rows}
-    assert files(tmp_path / "new") == files(tmp_path / "cli")
+    assert files(in_memory / "new") == files(in_memory / "cli")
 
 
 @pytest.mark.parametrize("to", [0, 1])
-def test_golden_down_conversions_become_the_same_bytes_as_on_one_machine(spark, to, tmp_path):
-    golden_log_dir("down", tmp_path / "old", lambda meta: meta["to_magic"] == to)
+def test_golden_down_conversions_become_the_same_bytes_as_on_one_machine(spark, to, in_memory):
+    golden_log_dir("down", in_memory / "old", lambda meta: meta["to_magic"] == to)
     options = {"to": to, "allow_lossy": True, "aborted": "keep"}
     report = convert_topics(
-        spark, tmp_path / "old", tmp_path / "new", fs=UnsyncedFs(), task_bytes=1 << 14, **options
+        spark, in_memory / "old", in_memory / "new", fs=UnsyncedFs(), task_bytes=1 << 14, **options
     )
-    rows = list(convert_log_dir(tmp_path / "old", tmp_path / "cli", Options(**options), fs=UnsyncedFs()))
+    rows = list(convert_log_dir(in_memory / "old", in_memory / "cli", Options(**options), fs=UnsyncedFs()))
     # zstd has no place below v2: refused here as there.
     assert {(r.partition, r.error) for r in report.failed} == {(r.partition, r.error) for r in rows if r.error}
     assert {row.error for row in report.failed} <= {"unsupported_compression_type"}
-    assert files(tmp_path / "new") == files(tmp_path / "cli")
-    assert len(files(tmp_path / "new")) > 60
+    assert files(in_memory / "new") == files(in_memory / "cli")
+    assert len(files(in_memory / "new")) > 60
 
 
-def test_a_task_that_raises_or_whose_worker_dies_is_tried_again(spark, log_dir, tmp_path):
+def test_a_task_that_raises_or_whose_worker_dies_is_tried_again(spark, log_dir, in_memory):
     for n, fault in enumerate((spark_faults.Raises, spark_faults.KillsWorker)):
-        trigger = tmp_path / f"trigger-{n}"
+        trigger = in_memory / f"trigger-{n}"
         trigger.touch()
-        report = convert_topics(spark, log_dir, tmp_path / f"new{n}", task_bytes=1, fs=fault(trigger))
+        report = convert_topics(spark, log_dir, in_memory / f"new{n}", task_bytes=1, fs=fault(trigger))
         assert not trigger.exists()
         assert report.is_whole
         assert report.total.retried == 1
-        assert files(tmp_path / f"new{n}").keys() == files(tmp_path / "new0").keys()
+        assert files(in_memory / f"new{n}").keys() == files(in_memory / "new0").keys()
 
 
-def test_the_report_is_a_dataframe(spark, log_dir, tmp_path):
-    report = convert_topics(spark, log_dir, tmp_path / "new")
+def test_the_report_is_a_dataframe(spark, log_dir, in_memory):
+    report = convert_topics(spark, log_dir, in_memory / "new")
     frame = report.to_dataframe(spark)
     assert frame.count() == 3
     total = frame.selectExpr("sum(records)", "sum(bytes_out)", "count(digest)").first()
     assert tuple(total) == (report.total.records, report.total.bytes_out, 3)
 
 
-def test_progress_and_descriptions_tell_what_is_done(spark, log_dir, tmp_path):
-    told, groups = [], []
-
-    def progress(what, done, tasks):
-        told.append((what, done, tasks))
-        groups.append(spark.sparkContext.statusTracker().getActiveJobsIds())
-
-    convert_topics(spark, log_dir, tmp_path / "new", task_bytes=1, progress=progress)
-    assert any(what.startswith("convert orders, payments to v2: 6 segments") for what, _, _ in told)
-    assert all(0 <= done <= tasks for _, done, tasks in told)
+def test_progress_and_descriptions_tell_what_is_done(spark, log_dir, in_memory):
+    told = []
+    convert_topics(spark, log_dir, in_memory / "new", task_bytes=1, progress=lambda *words: told.append(words))
+    jobs = ["convert orders, payments to v2: 6 segments", "verify orders, payments to v2: 6 segments",
+            "assemble 3 partitions"]
+    assert list(dict.fromkeys(what for what, _, _ in told)) == jobs
+    for what, last in zip(jobs, (6, 6, 3), strict=True):
+        counts = [(done, tasks) for job, done, tasks in told if job == what]
+        assert counts == sorted(counts)
+        assert (counts[0], counts[-1]) == ((0, last), (last, last))
+    # What Spark's page is made of, newest first.
+    page = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
+    assert [page.apply(n).description().get() for n in range(3)] == [f"seglog: {job}" for job in reversed(jobs)]
     # What comes next in this thread is not ours.
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None
 
 
-def test_the_command_prints_a_row_for_each_partition(spark, log_dir, tmp_path):
-    *rows, summary = seglog_json("spark", "convert", log_dir, tmp_path / "new", "--report", tmp_path / "report.json")
+def test_the_command_prints_a_row_for_each_partition(spark, log_dir, in_memory):
+    *rows, summary = seglog_json("spark", "convert", log_dir, in_memory / "new", "--report", in_memory / "report.json")
     assert [row["partition"] for row in rows] == ["orders-0", "orders-1", "payments-0"]
-    assert json.loads((tmp_path / "report.json").read_text())["partitions"][0]["digest"] == rows[0]["digest"]
-    (undone,) = seglog_json("spark", "convert", log_dir, tmp_path / "new", "--rollback")
+    assert json.loads((in_memory / "report.json").read_text())["partitions"][0]["digest"] == rows[0]["digest"]
+    (undone,) = seglog_json("spark", "convert", log_dir, in_memory / "new", "--rollback")
     assert undone["partitions"] == ["orders-0", "orders-1", "payments-0"]
     assert summary["type"] == "summary"
 
 
-def test_the_demo_converts_on_spark_too(spark, tmp_path):
-    *_, comparison = seglog_json("demo", "--spark", tmp_path / "demo")
+def test_the_demo_converts_on_spark_too(spark, in_memory):
+    *_, comparison = seglog_json("demo", "--spark", in_memory / "demo")
     assert comparison["same"]
     assert [side["path"] for side in comparison["sides"]][-1] == "spark-log-dir/orders-0"
-    assert files(tmp_path / "demo/spark-log-dir") == files(tmp_path / "demo/new-log-dir")
+    assert files(in_memory / "demo/spark-log-dir") == files(in_memory / "demo/new-log-dir")
