@@ -20,7 +20,10 @@ from seglog.spark import convert_topics
 
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 assert "connect" in type(spark).__module__
-report = convert_topics(spark, *sys.argv[1:3], task_bytes=1)
+told = []
+report = convert_topics(spark, *sys.argv[1:3], task_bytes=1, progress=lambda *words: told.append(words))
+assert told[0] == ("convert orders, payments to v2: 6 segments", 0, 6), told
+assert told[-1] == ("assemble 3 partitions", 3, 3), told
 assert report.is_whole
 assert report.tasks == 6
 assert report.to_dataframe(spark).count() == 3
@@ -38,7 +41,7 @@ def files(log_dir):
 def test_a_client_of_connect_converts(log_dir, in_memory):
     pytest.importorskip("grpc_status", reason="the client of Connect needs grpcio and grpcio-status")
     subprocess.run(
-        [sys.executable, "-c", CLIENT, log_dir, in_memory / "new"], check=True, timeout=280,
+        [sys.executable, "-c", CLIENT, log_dir, in_memory / "new"], check=True,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
     )
     assert all(row.status == "converted" for row in convert_log_dir(log_dir, in_memory / "cli", Options()))
