@@ -44,7 +44,10 @@ class HdfsStore(RemoteStore, RenamingStore):
                 " namenode's web address",
             )
         # The port of hdfs:// is that of another protocol.
-        port = None if parts.scheme == "hdfs" else parts.port
+        try:
+            port = None if parts.scheme == "hdfs" else parts.port
+        except ValueError as error:
+            raise InvalidArgumentError(f"no port: {error}", file=url, hint="write it as HOST:PORT") from error
         if port is None:
             port = int(options.get("http_port") or (_HTTPS_PORT if tls else _HTTP_PORT))
         user = options.get("user") or parts.username or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()

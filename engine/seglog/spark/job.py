@@ -95,7 +95,7 @@ def convert_topics(
     source_store, source = open_store(source, store_options or {}, fs)
     store, target = open_store(target, store_options or {}, fs)
     _check_places(source_store, source, store, target)
-    workplace = Workplace(store, source_store, source, target, options)
+    workplace = Workplace(store, source_store, source, target, options, run=secrets.token_hex(8))
     cluster = Cluster(spark, progress, max_concurrent)
     job = _Job(workplace, cluster, tuple(topics), verify, task_bytes, throttle_bytes_per_s, resume)
     if dry_run:
@@ -107,6 +107,8 @@ def convert_topics(
             report, finished = job.run()
         # The log dir's own files are shared with writers of other partitions: they take turns.
         journal = Journal.read(store, target)
+        if journal is not None:
+            journal.check_ours(workplace.run)
         if journal is not None and (finished or journal.state == PUBLISHING):
             publish(job.workplace, journal, finished)
     return report
@@ -162,7 +164,8 @@ class _Job:
             goal.check_free(partitions)
             store.make_directory(workplace.path)
             journal = Journal(
-                CONVERTING, workplace.source, workplace.target, options.to_dict(), prefix=goal.new_prefix()
+                CONVERTING, workplace.source, workplace.target, options.to_dict(), prefix=goal.new_prefix(),
+                run=workplace.run,
             )
             journal.write(store)
         elif not self.resume:
@@ -172,6 +175,8 @@ class _Job:
             )
         else:
             journal.check_same(workplace.source, options)
+            journal = replace(journal, run=workplace.run)
+            journal.write(store)
         self.workplace = workplace = workplace.of_prefix(journal.prefix)
         _forget_attempts(workplace)
         for name in ("plan", "survey", "attempts", "staged", "done", "outcome"):
@@ -260,7 +265,7 @@ class _Job:
     def _convert(self, tasks: list[Task], rows: dict[str, PartitionRow]) -> None:
         # At least 1, for 0 is no limit.
         lane_bytes_per_s = -(-self.throttle_bytes_per_s // max(1, len(tasks)))
-        self.workplace = workplace = self.workplace.of_run(secrets.token_hex(8), lane_bytes_per_s)
+        self.workplace = workplace = self.workplace.of_rate(lane_bytes_per_s)
 
         def work(number: int, attempt: int) -> dict[str, Any]:
             return convert_task(workplace, number, attempt).to_dict()

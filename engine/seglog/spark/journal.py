@@ -3,7 +3,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from seglog._version import __version__
-from seglog.errors import InvalidArgumentError
+from seglog.errors import InvalidArgumentError, LogLockedError
 from seglog.format.checked_json import format_json, parse_json
 from seglog.spark.options import ConversionOptions
 from seglog.spark.store import WORKPLACE_SUFFIX, Store
@@ -22,7 +22,8 @@ CONVERTING, PUBLISHING, COMMITTED, ROLLING_BACK, FINALIZING = (
 class Journal:
     """`published` are the partitions that have got, or are about to get, their names in the target.
 
-    `prefix`: what the result is collected under in an object store; empty in others.
+    `prefix`: what the result is collected under in an object store; empty in others. `run`: of the driver that took up
+    the conversion last.
     """
 
     state: str
@@ -32,6 +33,7 @@ class Journal:
     seglog: str = __version__
     published: tuple[str, ...] = ()
     prefix: str = ""
+    run: str = ""
 
     @classmethod
     def read(cls, store: Store, target: str) -> "Journal | None":
@@ -50,6 +52,7 @@ class Journal:
         return format_json(
             _KIND, VERSION, state=self.state, source=self.source, target=self.target, options=self.options,
             seglog=self.seglog, published=self.published, prefix=self.prefix,
+            run=self.run,
         )
 
     def write(self, store: Store) -> None:
@@ -61,6 +64,14 @@ class Journal:
         journal = replace(self, state=state, published=self.published if published is None else published)
         journal.write(store)
         return journal
+
+    def check_ours(self, run: str) -> None:
+        """Raises LogLockedError where another driver has taken up the conversion since: a remote store has no lock."""
+        if self.run != run:
+            raise LogLockedError(
+                "another run has taken up this conversion", file=_path(self.target),
+                hint="let that one end; run one at a time",
+            )
 
     def check_same(self, source: str, options: ConversionOptions) -> None:
         """Raises InvalidArgumentError where another conversion is under way."""

@@ -1,4 +1,4 @@
-"""Object stores, by pyarrow.fs: S3 and what speaks its protocol; others that pyarrow opens by their URL.
+"""Object stores, by pyarrow.fs: S3 and what speaks its protocol; Google's, as pyarrow opens it by its URL.
 
 There are no directories and no renames. An object is there as a whole once it was put, and a listing shows it at once
 (S3 since 2020). So a conversion collects its result under a prefix of its own, and one object put at the end makes it
@@ -19,7 +19,7 @@ from seglog.spark.manifest import MANIFEST_FILE, is_prefix
 from seglog.spark.remote_store import PIECE_BYTES, RemoteStore
 from seglog.spark.store import StoredFile, in_workplace
 
-SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss")
+SCHEMES = ("s3", "gs", "gcs")
 # As pyarrow.fs.S3FileSystem takes them, and the directory for copies.
 OPTIONS = (
     "access_key", "secret_key", "session_token", "anonymous", "region", "endpoint_override", "scheme", "role_arn",

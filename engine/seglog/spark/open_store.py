@@ -12,6 +12,7 @@ from seglog.spark.store import LocalStore, Store
 
 AnyPath = str | os.PathLike[str]
 _KNOWN = {*hdfs_store.OPTIONS, *object_store.OPTIONS}
+_NUMBERS = {"http_port", "request_timeout", "connect_timeout"}
 
 
 def is_local(path: AnyPath) -> bool:
@@ -25,11 +26,13 @@ def open_store(path: AnyPath, options: Mapping[str, str], fs: FileSystem) -> tup
     Nothing is looked at yet. `options` that only the other store of a command knows are passed over. Raises
     InvalidArgumentError.
     """
-    for key in options:
+    for key, value in options.items():
         if key not in _KNOWN:
             raise InvalidArgumentError(
                 f"no store has an option {key}", hint=f"there are {', '.join(sorted(_KNOWN))}: docs/spark.md"
             )
+        if key in _NUMBERS and not value.isdecimal():
+            raise InvalidArgumentError(f"{key} is a number, not {value!r}", hint="docs/spark.md tells the options")
     scheme = scheme_of(path)
     if scheme in hdfs_store.SCHEMES:
         return HdfsStore.open(str(path), _of(options, hdfs_store.OPTIONS))

@@ -155,8 +155,8 @@ class Workplace:
     def of_prefix(self, prefix: str) -> Self:
         return replace(self, prefix=prefix)
 
-    def of_run(self, run: str, lane_bytes_per_s: int) -> Self:
-        return replace(self, run=run, lane_bytes_per_s=lane_bytes_per_s)
+    def of_rate(self, lane_bytes_per_s: int) -> Self:
+        return replace(self, lane_bytes_per_s=lane_bytes_per_s)
 
     # --- plan ----------------------------------------------------------------------------------
 
