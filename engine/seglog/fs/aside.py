@@ -20,11 +20,14 @@ SCRATCH_SUFFIX = ".tmp"
 _COPY_BYTES = 8 << 20
 
 
-def write_atomically(fs: FileSystem, path: AnyPath, *buffers: "Buffer", backup: AnyPath | None = None) -> None:
+def write_atomically(
+    fs: FileSystem, path: AnyPath, *buffers: "Buffer", backup: AnyPath | None = None, sync_names: bool = True
+) -> None:
     """Let `path` hold the bytes of `buffers`, durably; whatever happens it holds those or what it held before.
 
     With `backup` (in the same directory) the file of before, if there was one, goes on under that name,
-    in the place of an older backup; `path` names a whole file at every moment.
+    in the place of an older backup; `path` names a whole file at every moment. `sync_names` False: durable only when
+    the caller has synced the directory, once for several files.
     """
     path = os.fspath(path)
     with _scratch(fs, path) as file:
@@ -34,7 +37,8 @@ def write_atomically(fs: FileSystem, path: AnyPath, *buffers: "Buffer", backup: 
         if backup is not None and os.path.lexists(path):
             _keep(fs, path, os.fspath(backup))
         fs.replace(file.path, path)
-    fs.sync_directory(os.path.dirname(path) or ".")
+    if sync_names:
+        fs.sync_directory(os.path.dirname(path) or ".")
 
 
 def shorten(fs: FileSystem, path: AnyPath, size_bytes: int) -> None:

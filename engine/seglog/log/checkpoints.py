@@ -68,9 +68,10 @@ def parse_offsets_or_none(raw: bytes, file: str | os.PathLike[str]) -> dict[Topi
         return None
 
 
-def merge_offset(fs: FileSystem, path: Path, where: TopicPartition, offset: int | None) -> None:
-    """Let one partition's line say `offset`, or be gone, durably; the lines of others stay. The caller holds a lock.
+def merge_offset(fs: FileSystem, path: Path, where: TopicPartition, offset: int | None) -> bool:
+    """Let one partition's line say `offset`, or be gone; the lines of others stay. The caller holds a lock.
 
+    False where it says so already. Else it is durable when the caller has synced the directory.
     A file that does not parse is kept beside as `<name>.bak`: its other lines cannot be.
     """
     found = offsets_or_none(path)
@@ -80,9 +81,10 @@ def merge_offset(fs: FileSystem, path: Path, where: TopicPartition, offset: int 
     else:
         offsets[where] = offset
     if offsets == found:
-        return
+        return False
     backup = None
     if found is None:
         backup = path.with_name(path.name + names.BACKUP_SUFFIX)
         _LOG.warning("%s: kept as %s, and begun anew", path, backup.name)
-    write_atomically(fs, path, format_offset_checkpoint(offsets), backup=backup)
+    write_atomically(fs, path, format_offset_checkpoint(offsets), backup=backup, sync_names=False)
+    return True

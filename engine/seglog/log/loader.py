@@ -174,9 +174,9 @@ class LoadPlan:
         begins_anew = not self.segments
         if begins_anew:
             self._begin_anew(fs)
-        for segment in self.segments:
-            if segment.check is not None:
-                _put_indexes(fs, segment, self.config)
+        written = [_put_indexes(fs, segment, self.config) for segment in self.segments if segment.check is not None]
+        if any(written):
+            fs.sync_directory(self.directory)
         segments = [
             replay.ReplaySegment(s.path, s.base_offset, s.check if s.is_recovered else None) for s in self.segments
         ]
@@ -430,8 +430,11 @@ def _pieces(raw: memoryview, runs: tuple[Run, ...], foreign_magics: tuple[int, .
         yield raw[position : run.end]
 
 
-def _put_indexes(fs: FileSystem, segment: PlannedSegment, config: LogConfig) -> None:
-    """Let the index files be what the .log asks for. What was read is synced, too, before readers see it."""
+def _put_indexes(fs: FileSystem, segment: PlannedSegment, config: LogConfig) -> bool:
+    """Let the index files be what the .log asks for. What was read is synced, too, before readers see it.
+
+    True: files were written, whose names the caller syncs.
+    """
     check = _checked(segment)
     if segment.is_changed:
         if not _is_prefix(check.runs if segment.runs is None else segment.runs) or check.offset_index is None:
@@ -441,20 +444,22 @@ def _put_indexes(fs: FileSystem, segment: PlannedSegment, config: LogConfig) -> 
             fs.unlink(segment.path.with_suffix(names.MINUTE_INDEX_SUFFIX))
     elif segment.is_recovered:
         fs.sync_file(segment.path)
-    _put(fs, segment.path.with_suffix(names.OFFSET_INDEX_SUFFIX), check.offset_index or b"")
-    _put(fs, segment.path.with_suffix(names.TIME_INDEX_SUFFIX), check.time_index or b"")
+    right = {names.OFFSET_INDEX_SUFFIX: check.offset_index, names.TIME_INDEX_SUFFIX: check.time_index}
     if config.time_index_minute_enabled:
-        _put(fs, segment.path.with_suffix(names.MINUTE_INDEX_SUFFIX), check.minute_index or b"")
+        right[names.MINUTE_INDEX_SUFFIX] = check.minute_index
+    written = [_put(fs, segment.path.with_suffix(suffix), raw or b"") for suffix, raw in right.items()]
+    return any(written)
 
 
-def _put(fs: FileSystem, path: Path, raw: bytes) -> None:
-    """Let the file hold `raw`, unless it does."""
+def _put(fs: FileSystem, path: Path, raw: bytes) -> bool:
+    """Let the file hold `raw`; False where it does."""
     try:
         is_right = os.path.getsize(path) == len(raw) and read_file(path) == raw
     except FileNotFoundError:
         is_right = False
     if not is_right:
-        write_atomically(fs, path, raw)
+        write_atomically(fs, path, raw, sync_names=False)
+    return not is_right
 
 
 def _checked(segment: PlannedSegment) -> SegmentCheck:

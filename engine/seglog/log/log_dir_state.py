@@ -20,7 +20,7 @@ when we come to a log dir that nobody holds, what our files say is void.
 """
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -89,9 +89,17 @@ class LogDirState:
 
     def put_offset(self, checkpoint: str, where: TopicPartition, offset: int | None) -> None:
         """Let it say `offset`, or nothing, durably. Lines of other partitions stay."""
+        self.put_offsets(where, {checkpoint: offset})
+
+    def put_offsets(self, where: TopicPartition, offsets: Mapping[str, int | None]) -> None:
+        """The same of several checkpoint files. A crash leaves some of them, each whole."""
         with self._turns:
             self._share.check()
-            merge_offset(self._fs, self.path / checkpoint, where, offset)
+            changed = [
+                merge_offset(self._fs, self.path / checkpoint, where, offset) for checkpoint, offset in offsets.items()
+            ]
+            if any(changed):
+                self._fs.sync_directory(self.path)
 
     # --- who is clean ----------------------------------------------------------------------------
 

@@ -98,16 +98,15 @@ class PartitionHold:
         (LogManager.checkpointLogStartOffsetsInDir). Before a truncation, put the recovery point back.
         """
         self._lock.check()
+        lines: dict[str, int | None] = {}
         if recovery_point is not None:
-            self._log_dir.put_offset(names.RECOVERY_POINT_CHECKPOINT, self._where, recovery_point)
-            self.recovery_point = recovery_point
+            lines[names.RECOVERY_POINT_CHECKPOINT] = self.recovery_point = recovery_point
         if high_watermark is not None:
-            self._log_dir.put_offset(names.REPLICATION_CHECKPOINT, self._where, high_watermark)
-            self.high_watermark = high_watermark
+            lines[names.REPLICATION_CHECKPOINT] = self.high_watermark = high_watermark
         if log_start_offset is not None:
-            line = log_start_offset if log_start_offset > first_base_offset else None
-            self._log_dir.put_offset(names.LOG_START_OFFSET_CHECKPOINT, self._where, line)
-            self.log_start_offset = line
+            self.log_start_offset = log_start_offset if log_start_offset > first_base_offset else None
+            lines[names.LOG_START_OFFSET_CHECKPOINT] = self.log_start_offset
+        self._log_dir.put_offsets(self._where, lines)
 
     def close(self, *, clean: bool) -> None:
         """Let go, always. May be called twice, and in a child process.

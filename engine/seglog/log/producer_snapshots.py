@@ -31,15 +31,16 @@ class ProducerSnapshots:
         """Up to which offsets, exclusive, there are snapshots; rising."""
         return tuple(self._offsets)
 
-    def take(self, state: ProducerState, end_offset: int) -> Path | None:
+    def take(self, state: ProducerState, end_offset: int, *, sync_names: bool = True) -> Path | None:
         """Write what is known up to `end_offset`. None where that is no further than the last one, or the log start.
 
+        `sync_names` False: the caller syncs the directory.
         Raises StorageError; then there is no new snapshot.
         """
         if end_offset <= self._last:
             return None
         path = self._path(end_offset)
-        write_atomically(self._fs, path, ProducerSnapshot.of(state.entries()).to_bytes())
+        write_atomically(self._fs, path, ProducerSnapshot.of(state.entries()).to_bytes(), sync_names=sync_names)
         self._offsets.append(end_offset)
         self._last = end_offset
         return path

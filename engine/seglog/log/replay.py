@@ -18,6 +18,7 @@ from seglog.log.leader_epochs import LeaderEpochs
 from seglog.log.producer_snapshots import ProducerSnapshots, rebuild
 from seglog.log.producer_state import ProducerState
 from seglog.segment import transaction_index
+from seglog.segment.batches import SCAN_BATCHES
 from seglog.segment.recovery import SegmentCheck
 from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction
@@ -31,14 +32,16 @@ class ReplaySegment:
     base_offset: int
     check: SegmentCheck | None
 
-    def tables(self, offset: int = 0) -> Iterator[BatchTable]:
+    def tables(self, offset: int = 0, max_batches: int = SCAN_BATCHES) -> Iterator[BatchTable]:
         """Its batch headers from the batch that holds `offset` on; damage is passed over."""
         segment = Segment(self.path)
         try:
             found = segment.find_offset(offset) if offset > self.base_offset else None
             if found is None and offset > self.base_offset:
                 return
-            yield from segment.tables(found.position if found else 0, check_crc=False, on_lost=lambda _: None)
+            yield from segment.tables(
+                found.position if found else 0, check_crc=False, max_batches=max_batches, on_lost=lambda _: None
+            )
         finally:
             segment.close()
 
@@ -57,7 +60,7 @@ class ReplaySegment:
 
     def begins_without_epoch(self) -> bool:
         """Has its first batch no leader epoch, or is there none?"""
-        table = next(self.tables(), None)
+        table = next(self.tables(max_batches=1), None)
         return table is None or len(table) == 0 or table[0].leader_epoch < 0
 
 
@@ -136,19 +139,21 @@ def put_producers(
     recovered = next((s.base_offset for s in segments if s.check is not None), next_offset)
     state, offset = snapshots.load(log_start_offset, min(recovered, next_offset), now_ms, expiration_ms)
     due = sorted({*bases[-2:], next_offset})
+    taken: list[Path | None] = []
     for segment, end in zip(segments, [*bases[1:], next_offset], strict=True):
         if end <= offset and segment.check is None:
             continue
         while due and due[0] <= segment.base_offset:
-            snapshots.take(state, due.pop(0))
+            taken.append(snapshots.take(state, due.pop(0), sync_names=False))
         aborted: list[AbortedTransaction] = []
         if segment.check is None or segment.check.has_producers:
             for table in segment.tables(offset):
                 aborted += state.add_table(table)
         if segment.check is not None:
             _put_transaction_index(fs, segment.path, aborted)
-    for end in due:
-        snapshots.take(state, end)
+    taken += [snapshots.take(state, end, sync_names=False) for end in due]
+    if any(taken):
+        fs.sync_directory(segments[0].path.parent)
     return state
 
 

@@ -29,7 +29,7 @@ from seglog.segment.roll import RELATIVE_OFFSET_MAX
 
 # What one scan looks at: much, so that few are made, and of small batches no more than the headers of which stay in
 # the cache for the questions that are asked about them.
-CHECK_BYTES = 4 << 20
+CHECK_BYTES = 32 << 20
 CHECK_BATCHES = 8192
 
 SIZE_POS, LOG_OVERHEAD, MAGIC_POS = 8, 12, 16
