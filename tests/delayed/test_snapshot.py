@@ -286,3 +286,11 @@ def test_entries_of_many_ledgers_are_in_the_order_of_javas_map():
     rows = sorted((chance.randrange(5000), chance.randrange(10**4), n) for n in range(3000))
     found = encode_snapshot(rows_of(rows), time_step_ms=1000, max_indexes=-1)
     assert (found.metadata[0], found.segments) == plain_snapshot(rows, 1000)
+
+
+def test_rows_of_several_megabytes_are_encoded_in_several_calls():
+    chance = random.Random(5)
+    rows = sorted((chance.randrange(10**6), 7, n) for n in range(150_000))
+    found = encode_snapshot(rows_of(rows), time_step_ms=1000, max_indexes=-1)
+    assert sum(map(len, found.segments)) > 1 << 20
+    assert [row for entry in found.segments for row in decode_rows(entry)] == rows

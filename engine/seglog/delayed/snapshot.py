@@ -124,11 +124,17 @@ class SnapshotEncoder:
         yield from self._encode(held, whole=True)
 
     def _encode(self, rows: DueRows, *, whole: bool) -> Iterator[bytes]:
-        for entry, part, first_at, last_at in self._encoder.encode(rows, whole):
-            self.metadata.add(part)
-            self.times.append(first_at, last_at)
-            yield entry
-        self._pause()
+        """The segments of `rows`, which are let go of when they are encoded."""
+        first, end = 0, -1
+        while first != end:
+            first = max(end, 0)
+            encoded, end = self._encoder.encode(rows, first, whole)
+            for entry, part, first_at, last_at in encoded:
+                self.metadata.add(part)
+                self.times.append(first_at, last_at)
+                yield entry
+            self._pause()
+        rows.drop(end)
 
 
 def encode_snapshot(
