@@ -2,6 +2,7 @@
 
 `make spark`. Where Maven and Java are missing these tests are skipped.
 """
+import contextlib
 import json
 import os
 import secrets
@@ -16,8 +17,9 @@ from seglog.fs.files import OsFileSystem
 from seglog.spark import convert_topics, fetch_topics, finalize_topics, rollback_topics
 from seglog.spark.open_store import open_store
 from seglog.spark.session import session
+from seglog.spark.webhdfs import WebHdfs
 from seglog.upkeep.directory_conversion import Options
-from seglog.upkeep.log_dir_conversion import convert_log_dir
+from seglog.upkeep.log_dir_conversion import convert_log_dir, is_topics_name
 from seglog.upkeep.verify import verify
 from support.command import seglog, seglog_json
 from support.conversion import UnsyncedFs
@@ -25,6 +27,8 @@ from support.remote_log_dir import bytes_of, put_log_dir
 from support.served_log_dir import served_log_dir
 from support.spark_cluster import lacking
 from support.spark_double import SparkDouble
+
+EVERY_STATE = bool(os.environ.get("SEGLOG_TORTURE"))
 
 pytestmark = [
     pytest.mark.spark,
@@ -107,6 +111,7 @@ def test_a_cluster_converts_a_topic_and_a_broker_serves_it(hdfs, cluster, tmp_pa
 DRIVER = """
 import json, os, signal, sys
 from seglog.spark import convert_topics
+from seglog.spark.hdfs_store import HdfsStore
 from seglog.spark.session import session
 
 old, new, options, renames = sys.argv[1:5]
@@ -141,6 +146,58 @@ def test_a_driver_killed_between_renames_is_followed_by_another(home, log_dir, t
     assert home.fetch() == whole
     home.finalize()
     assert home.store.directories(home.url) == ["new", "old"]
+
+
+class Died(BaseException):
+    """kill -9: nothing runs any more."""
+
+
+def test_a_driver_may_die_at_any_step_and_another_ends_the_work(home, log_dir, tmp_path, monkeypatch):
+    whole, left = by_cli(log_dir, tmp_path / "cli"), 0
+
+    def mortal(name):
+        change = getattr(WebHdfs, name)
+
+        def counted(self, *arguments, **options):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Died
+            change(self, *arguments, **options)
+
+        return counted
+
+    def die_after(steps, work):
+        nonlocal left
+        left = steps
+        with monkeypatch.context() as patch:
+            for name in ("create", "rename", "remove", "make_directory"):
+                patch.setattr(WebHdfs, name, mortal(name))
+            with contextlib.suppress(Died):
+                work()
+        return steps - left
+
+    def each_whole_or_absent():
+        found = home.fetch() if any(map(is_topics_name, home.store.directories(home.new))) else {}
+        partitions = {name.partition("/")[0] for name in found}
+        assert found == {name: data for name, data in whole.items() if name.partition("/")[0] in partitions}
+        return len(partitions)
+
+    steps = die_after(10**9, home.convert)
+    assert home.fetch() == whole
+    assert home.rollback()
+    for step in {*range(1, steps, 1 if EVERY_STATE else 80), *range(steps - 9, steps, 2)}:
+        die_after(step, home.convert)
+        assert each_whole_or_absent() < 3 or step > steps - 9
+        assert home.convert().is_whole
+        assert home.fetch() == whole, step
+        for end in (1, 4, 9):
+            die_after(end, home.rollback)
+            each_whole_or_absent()
+        with contextlib.suppress(InvalidArgumentError):
+            home.rollback()
+        assert each_whole_or_absent() == 0
+        assert home.store.directories(home.url) == ["new", "old"]
 
 
 # --- what a driver does ----------------------------------------------------------------------

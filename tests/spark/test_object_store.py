@@ -25,6 +25,7 @@ from seglog.format.checked_json import format_json
 from seglog.spark import convert_topics, fetch_topics, finalize_topics, rollback_topics
 from seglog.spark.manifest import MANIFEST_FILE
 from seglog.spark.object_store import ObjectStore
+from seglog.spark.remote_store import PIECE_BYTES
 from seglog.spark.session import session
 from seglog.upkeep.directory_conversion import Options
 from seglog.upkeep.log_dir_conversion import convert_log_dir
@@ -269,6 +270,17 @@ def test_a_source_object_that_changes_meanwhile_stops_its_partition_alone(lake, 
     report = lake.convert()
     assert [row.status for row in report.rows] == ["skipped", "converted", "skipped"] or report.is_whole
     assert lake.fetch() == by_cli(log_dir, tmp_path / "cli")
+
+
+@pytest.mark.spark
+def test_an_object_that_is_replaced_while_it_is_read_is_no_mixture_of_two(s3_lake):
+    store, path = ObjectStore.open(f"{s3_lake.url}/large", s3_lake.options)
+    store.write(path, bytes(3 * PIECE_BYTES))
+    pieces = store.pieces(path)
+    assert next(pieces) == bytes(PIECE_BYTES)
+    store.write(path, b"\1" * 3 * PIECE_BYTES)
+    with pytest.raises(StorageError, match="replaced while it was read"):
+        list(pieces)
 
 
 def test_a_damaged_object_is_named_by_its_url(lake, log_dir):
