@@ -1,4 +1,6 @@
-"""What every store promises a conversion: mounted paths in `make test`, real HDFS and S3 servers in `make spark`."""
+"""What every store promises a conversion: mounted paths, and objects in a directory, in `make test`; real HDFS and S3
+servers in `make spark`.
+"""
 import hashlib
 import pickle
 import secrets
@@ -9,20 +11,22 @@ from seglog.errors import StorageError
 from seglog.fs.files import OsFileSystem
 from seglog.spark.open_store import open_store
 from seglog.spark.store import LocalStore, RenamingStore
+from support.objects_on_disk import ObjectsOnDisk
 
 LOG, INDEX = "00000000000000000042.log", "00000000000000000042.txnindex"
-STORES = ["local", pytest.param("s3", marks=pytest.mark.spark), pytest.param("hdfs", marks=pytest.mark.spark)]
+REAL = [pytest.param(name, marks=pytest.mark.spark) for name in ("s3", "hdfs")]
 
 
-@pytest.fixture(params=STORES)
-def place(request, tmp_path):
+@pytest.fixture(params=["local", "objects", *REAL])
+def place(request, tmp_path, monkeypatch):
     """(a store, a workplace in it)"""
     if request.param == "local":
         url, options = tmp_path, {}
     else:
-        server = request.getfixturevalue(request.param)
+        of_objects = request.param == "objects"
+        server = ObjectsOnDisk(tmp_path, monkeypatch) if of_objects else request.getfixturevalue(request.param)
         name = f"stores-{secrets.token_hex(8)}"
-        url = f"{server.bucket(name)}/top" if request.param == "s3" else f"{server.url}/{name}"
+        url = f"{server.url}/{name}" if request.param == "hdfs" else f"{server.bucket(name)}/top"
         options = server.options
     store, path = open_store(url, options, OsFileSystem())
     workplace = f"{path}/new.seglog-spark"
@@ -176,6 +180,24 @@ def test_a_directory_gets_a_name_in_one_step_and_never_one_that_is_taken(place, 
     with pytest.raises(StorageError):
         store.rename(put_again, target)
     assert store.read(f"{target}/{LOG}") == b"batches"
+
+
+def test_work_on_many_is_done_in_order_and_ends_with_the_first_error(place):
+    store, _ = place
+    assert list(store.each(lambda n: n * n, range(100))) == [n * n for n in range(100)]
+    assert list(store.each(str, [])) == []
+    begun = []
+
+    def work(n):
+        begun.append(n)
+        if n == 3:
+            raise StorageError("full")
+        return n
+
+    results = []
+    with pytest.raises(StorageError, match="full"):
+        results.extend(store.each(work, range(10_000)))
+    assert len(begun) < 100
 
 
 def test_a_store_goes_along_with_a_task_and_shows_no_secret(place):

@@ -40,7 +40,7 @@ def fetch_topics(
 
     In an object store the manifest says which version of each counts; where there is none, `source` is a log dir as it
     stands. A partition comes as a whole or not at all; one that an earlier call has fetched, of the same version, is
-    passed over. `topics` are patterns such as "orders*". `progress` is told (partition, bytes) as they come.
+    passed over. `topics` are patterns such as "orders*". `progress` is told (partition, bytes) of each file that came.
 
     Raises InvalidArgumentError for a local source, and where the log dir has another partition of that name;
     NotALogError where there is none in the source, LogLockedError, StorageError, ProofMismatchError.
@@ -95,8 +95,12 @@ def _fetch(
     with lock_log_dir(fs, log_dir):
         remove_leftovers(fs, log_dir)
         with Staging.of_partition(fs, target) as staging:
-            for name, size_bytes in files.items():
-                _copy(store, f"{place}/{name}", staging, name, size_bytes, progress)
+            def copy(name: str) -> int:
+                return _copy(store, f"{place}/{name}", staging, name, files[name])
+
+            for size_bytes in store.each(copy, files):
+                if progress is not None:
+                    progress(partition, size_bytes)
             staging.publish()
     # A store that was filled by hand does not say up to where the log was synced: a broker looks for itself.
     if names.RECOVERY_POINT_CHECKPOINT in known:
@@ -104,21 +108,17 @@ def _fetch(
     return fetched
 
 
-def _copy(
-    store: RemoteStore, path: str, staging: Staging, name: str, size_bytes: int,
-    progress: Callable[[str, int], None] | None,
-) -> None:
+def _copy(store: RemoteStore, path: str, staging: Staging, name: str, size_bytes: int) -> int:
     with staging.create(name) as file:
         for piece in store.pieces(path):
             file.append(piece)
-            if progress is not None:
-                progress(staging.target.name, len(piece))
         if file.position != size_bytes:
             raise ProofMismatchError(
                 f"{file.position} bytes came where {size_bytes} were written", file=path,
                 hint="convert again, or go back to the version of before",
             )
         file.sync()
+    return size_bytes
 
 
 def _check_same(store: RemoteStore, place: str, target: Path, files: Mapping[str, int]) -> None:

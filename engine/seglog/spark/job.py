@@ -198,31 +198,36 @@ class _Job:
     def _partitions(self) -> list[str]:
         """The partition directories of the source whose topics are asked for."""
         store, path = self.workplace.source_store, self.workplace.source
-        found = [
-            name for name in store.directories(path)
-            if is_topics_name(name) and any(names.is_log_file(file.name) for file in store.files(f"{path}/{name}"))
-        ]
+        named = list(filter(is_topics_name, store.directories(path)))
+
+        def has_log(name: str) -> bool:
+            return any(names.is_log_file(file.name) for file in store.files(f"{path}/{name}"))
+
+        found = [name for name, has in zip(named, store.each(has_log, named), strict=True) if has]
         return choose_partitions(found, self.topics, path)
 
     def _plan(self, partitions: list[str], journal: Journal) -> tuple[dict[str, PartitionRow], list[Task]]:
-        """List the segments of each partition, one partition in memory at a time, and pack them into tasks."""
+        """List the segments of each partition, a few partitions in memory at a time, and pack them into tasks."""
         workplace, packer = self.workplace, TaskPacker(self.task_bytes)
         goal = target_of(workplace)
-        rows = {}
-        for partition in partitions:
+
+        def plan(partition: str) -> tuple[PartitionRow, Shard | None]:
             try:
                 shard = plan_partition(workplace, partition)
                 before = self._published_before(goal, partition, shard, journal)
-                if before is not None:
-                    rows[partition] = before
-                    continue
-                rows[partition] = PartitionRow(partition, "planned", bytes_in=shard.size_bytes)
             except SeglogError as error:
-                rows[partition] = PartitionRow.of_error(partition, error, 0.0)
-                continue
+                return PartitionRow.of_error(partition, error, 0.0), None
+            if before is not None:
+                return before, None
             for directory in (workplace.staged(partition), workplace.within("done", partition)):
                 workplace.store.make_directory(directory)
-            packer.add(shard)
+            return PartitionRow(partition, "planned", bytes_in=shard.size_bytes), shard
+
+        rows = {}
+        for row, shard in workplace.store.each(plan, partitions):
+            rows[row.partition] = row
+            if shard is not None:
+                packer.add(shard)
         tasks = packer.tasks(self.cluster.lanes(throttled=self.throttle_bytes_per_s > 0))
         workplace.store.write(workplace.within("tasks"), tasks_to_bytes(tasks))
         return rows, tasks

@@ -7,7 +7,6 @@ the one that counts: see manifest.py.
 import errno
 import re
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,7 +26,6 @@ OPTIONS = (
     "scratch",
 )
 _BOOLEANS, _NUMBERS = ("anonymous", "force_virtual_addressing"), ("request_timeout", "connect_timeout")
-_REMOVALS_AT_A_TIME = 16
 
 # A word of the error -> what to do
 _HINTS = (
@@ -143,10 +141,9 @@ class ObjectStore(RemoteStore):
     def remove_tree(self, path: str) -> None:
         # Object by object: pyarrow's delete_dir asks first for an object of the prefix's name, which not every store
         # answers well.
-        with ThreadPoolExecutor(_REMOVALS_AT_A_TIME) as removers:
-            found = [f"{self._root}{info.path}" for info in self._list(path, recursive=True) if info.is_file]
-            for _ in removers.map(self.remove_file, found):
-                pass
+        found = (f"{self._root}{info.path}" for info in self._list(path, recursive=True) if info.is_file)
+        for _ in self.each(self.remove_file, found):
+            pass
 
     # --- the client ------------------------------------------------------------------------------
 

@@ -5,7 +5,9 @@ room for one segment twice, and memory for a piece of it.
 """
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -13,9 +15,11 @@ from seglog.errors import SeglogError
 from seglog.format import names
 from seglog.fs.files import OsFileSystem
 from seglog.fs.scratch import scratch_directory
-from seglog.spark.store import Store
+from seglog.spark.store import Item, Result, Store
 
 PIECE_BYTES = 8 << 20
+# A request takes tens of milliseconds, most of them spent waiting.
+_AT_A_TIME = 16
 
 
 class RemoteStore(Store):
@@ -64,6 +68,18 @@ class RemoteStore(Store):
     def take(self, attempt: Path, names: Iterable[str], into: str) -> None:
         for name in names:
             self.upload(attempt / name, f"{into}/{name}")
+
+    def each(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        pool, waiting = ThreadPoolExecutor(_AT_A_TIME), deque[Future[Result]]()
+        try:
+            for item in items:
+                waiting.append(pool.submit(work, item))
+                if len(waiting) > _AT_A_TIME:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def sync(self, path: str) -> None:
         """Nothing: what the server has answered for stays."""

@@ -8,10 +8,11 @@ import errno
 import os
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from seglog.errors import StorageError
 from seglog.fs.aside import SCRATCH_SUFFIX, make_directories
@@ -21,6 +22,8 @@ from seglog.fs.refusals import refusals, storage_error
 from seglog.fs.staging import bottom_up
 
 WORKPLACE_SUFFIX = ".seglog-spark"
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,13 @@ class Store(ABC):
     @abstractmethod
     def remove_tree(self, path: str) -> None:
         """Remove a directory in a workplace, or a workplace, with all that is in it. Nothing where there is none."""
+
+    def each(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """What `work` on the store gives for each item, in their order; some at a time where the store is far away.
+
+        Results wait in memory for their turn, a few of them.
+        """
+        return map(work, items)
 
     @abstractmethod
     def sync(self, path: str) -> None:

@@ -145,8 +145,7 @@ class RenamedTarget(Target):
     def publish(self, partitions: list[str]) -> None:
         offsets = self._offsets()
         ready: dict[str, Offsets] = {}
-        for partition in partitions:
-            outcome = self.workplace.outcome(partition)
+        for partition, outcome in zip(partitions, self._store.each(self.workplace.outcome, partitions), strict=True):
             if outcome is not None and self._store.exists(self.workplace.staged(partition)):
                 ready[partition] = offsets.carried(partition, outcome.end_offset)
         self._announce(ready)
@@ -280,10 +279,8 @@ class ManifestTarget(Target):
         store, workplace = self._store, self.workplace
         now = Manifest.read(store, self.path)
         offsets = self._offsets()
-        carried = {
-            name: offsets.carried(name, outcome.end_offset)
-            for name in partitions if (outcome := workplace.outcome(name)) is not None
-        }
+        outcomes = zip(partitions, store.each(workplace.outcome, partitions), strict=True)
+        carried = {name: offsets.carried(name, found.end_offset) for name, found in outcomes if found is not None}
         ours = dict.fromkeys(carried, workplace.prefix)
         if all(now.partitions.get(name) == prefix for name, prefix in ours.items()):
             return
