@@ -30,8 +30,8 @@ cdef class GrowingEnd:
     @at.setter
     def at(self, end not None):
         cdef EndNumbers numbers
-        numbers.position, numbers.next_offset, *entries = end
-        numbers.offset_entries, numbers.time_entries, numbers.minute_entries = entries
+        numbers.position, numbers.next_offset = end[0], end[1]
+        numbers.offset_entries, numbers.time_entries, numbers.minute_entries = end[2], end[3], end[4]
         self.put(&numbers)
         self.kind = type(end)
         self._at = end

@@ -257,6 +257,17 @@ class OsFile(WritableFile):
     def fileno(self) -> int:
         return self._fd
 
+    def sync_data(self) -> None:
+        # As with append_bytes: little around the system call, for each durable append waits for this.
+        if sys.platform == "darwin" or self._closed or self._failure is not None:
+            return super().sync_data()
+        self._unsynced = False
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            self._fail("sync", error)
+        return None
+
     def reserve(self, size_bytes: int) -> bool:
         return not self._closed and reserve_space(self._fd, self._position, size_bytes - self._position)
 
@@ -269,8 +280,10 @@ class OsFile(WritableFile):
 
     def _refuse_write(self, number: int) -> NoReturn:
         """A write of AppendedFile had this errno."""
-        error = OSError(number, os.strerror(number))
-        refusal = storage_error(error, "write", self.path)
+        self._fail("write", OSError(number, os.strerror(number)))
+
+    def _fail(self, what: str, error: OSError) -> NoReturn:
+        refusal = storage_error(error, what, self.path)
         self._poison(refusal)
         raise refusal from error
 

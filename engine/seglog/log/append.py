@@ -275,7 +275,8 @@ class LogAppender(LogTail):
                 self._write(made, first, first + made.count - 1, made.max_timestamp, now_ms)
             last = self._next_offset - 1
             number = self._number
-        self._acknowledge(number)
+        if self.fsync != "never":
+            self._acknowledge(number)
         return last
 
     def _encode_timed(

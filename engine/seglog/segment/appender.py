@@ -366,7 +366,8 @@ class SegmentAppender(QuietAppender):
 
         The indexes are not: after a crash they are made anew from the log.
         """
-        self._check(self.end.next_offset, sealed=True)
+        if self.failure is not None:
+            self._check(self.end.next_offset, sealed=True)
         try:
             self._log.sync_data()
         except BaseException as error:

@@ -100,8 +100,12 @@ class GroupCommit:
         with self._lock:
             if number is not None and self.committed >= number:
                 return False
+            if not self._busy and (number is None or self._missing <= 1):
+                self._refuse_after_failure()
+                self._busy = True
+                return True
             turn = _Turn(number)
-            if self._comes_to_lead(turn):
+            if self._comes_last(turn):
                 return True
         try:
             self._await(turn)
@@ -114,14 +118,12 @@ class GroupCommit:
             self._refuse_after_failure()
         return False
 
-    def _comes_to_lead(self, turn: "_Turn") -> bool:
-        """Under the lock: whether who comes has the files at once. Else he stands in the queue, or gathers."""
+    def _comes_last(self, turn: "_Turn") -> bool:
+        """Under the lock: whether who comes is the last who was missing, and leads. Else he waits, or gathers."""
         gatherer = self._gatherer
         if not self._busy:
             self._refuse_after_failure()
             self._busy = True
-            if turn.number is None or self._missing <= 1:
-                return True
             self._missing -= 1
             self._gatherer = turn
             turn.gathers = True
@@ -160,6 +162,10 @@ class GroupCommit:
                 self._failure = error
             committed = self.committed = max(self.committed, committed)
             going = self._queue
+            if not going:
+                self._missing = 0
+                self._busy = False
+                return
             self._queue = []
             if self._failure is None:
                 self._queue = [turn for turn in going if turn.number is None or turn.number > committed]
