@@ -58,6 +58,13 @@ def test_an_option_that_no_store_has_is_refused():
     opened("webhdfs://namenode/data", endpoint_override="minio:9000")
 
 
+def test_options_that_do_not_go_together_are_told():
+    store, path = opened("s3://lake/data", anonymous="true", access_key="me", secret_key="and-mine")
+    with pytest.raises(InvalidArgumentError, match="go together") as caught:
+        store.check(path)
+    assert "and-mine" not in str(caught.value)
+
+
 def test_a_version_gets_a_prefix_that_none_has_or_had():
     manifest = Manifest(3, {"orders-0": "v2-00000000", "orders-1": "v10-11111111"})
     prefixes = {manifest.next_prefix(["v11-22222222", "orders-7"]) for _ in range(20)}

@@ -156,14 +156,19 @@ class ObjectStore(RemoteStore):
     def _open(self) -> Any:
         from pyarrow import fs  # type: ignore[import-untyped]
 
-        with refusals("open", f"{self._root}{self._bucket}"):
+        url = f"{self._root}{self._bucket}"
+        with refusals("open", url):
             if self._root != "s3://":
-                return fs.FileSystem.from_uri(f"{self._root}{self._bucket}")[0]
+                return fs.FileSystem.from_uri(url)[0]
             try:
                 # A small object by one request; pyarrow 19 and older need three.
                 return fs.S3FileSystem(**self._options, allow_delayed_open=True)
             except TypeError:
                 return fs.S3FileSystem(**self._options)
+            except ValueError as error:
+                raise InvalidArgumentError(
+                    f"these options do not go together: {error}", file=url, hint="docs/spark.md tells the options"
+                ) from error
 
     def _in(self, path: str) -> str:
         """As pyarrow names it: BUCKET/KEY."""

@@ -295,10 +295,10 @@ class ManifestTarget(Target):
 
     def check_unchanged(self, partitions: Iterable[str]) -> None:
         """An object does not change, and its partition counts until another manifest says otherwise."""
-        now = Manifest.read(self._store, self.path)
+        now, former = Manifest.read(self._store, self.path), self._former()
         for partition in partitions:
             prefix = now.partitions.get(partition)
-            if prefix not in (None, self.workplace.prefix, self._former().get(partition)):
+            if prefix not in (None, self.workplace.prefix, former.get(partition)):
                 raise InvalidArgumentError(
                     f"version {prefix} of the partition was published since", file=f"{self.path}/{partition}",
                     hint="undo that conversion first",
@@ -317,14 +317,15 @@ class ManifestTarget(Target):
         """Nothing: what is said of them is in the version that is gone."""
 
     def settle(self) -> None:
-        now = Manifest.read(self._store, self.path)
-        for partition, prefix in self._former().items():
-            if prefix != now.partitions.get(partition):
+        now, former = Manifest.read(self._store, self.path).partitions, self._former()
+        left = set(now.values())
+        for prefix in sorted({*former.values()} - left):
+            self._store.remove_tree(f"{self.path}/{prefix}")
+        for partition, prefix in former.items():
+            if prefix in left and prefix != now.get(partition):
                 directory = f"{self.path}/{prefix}/{partition}"
                 self._store.remove_tree(directory)
                 self._store.remove_file(files_path(directory))
-                if prefix not in now.partitions.values():
-                    self._store.remove_tree(f"{self.path}/{prefix}")
 
     def _former(self) -> Mapping[str, str]:
         """{partition: its prefix before this conversion}."""
