@@ -3,6 +3,7 @@ import datetime as dt
 import os
 from array import array
 
+import numpy as np
 import pytest
 
 import seglog
@@ -217,14 +218,24 @@ def test_an_offset_is_an_int(log, offset):
 
 @pytest.mark.parametrize("offset", [-1, 2, 2**63, 2**70])
 def test_an_offset_outside_of_the_log_is_answered_with_the_valid_range(log, offset):
-    for use in (log.read, log.__getitem__):
+    for use in (log.read, log.batches, log.columns, log.__getitem__):
         with pytest.raises(OffsetOutOfRangeError, match=r"\[0, 1\)") as refused:
             use(offset)
         assert refused.value.offset == offset
     assert [r.offset for r in log.read(offset, on_out_of_range="earliest")] == [0]
     assert [r.offset for r in log.read(offset, on_out_of_range="latest")] == []
-    with pytest.raises(InvalidArgumentError, match="on_out_of_range"):
-        log.read(offset, on_out_of_range="none")
+    for read in (log.batches, log.columns):
+        assert [len(list(read(offset, on_out_of_range=place))) for place in ("earliest", "latest")] == [1, 0]
+    for read in (log.read, log.batches, log.columns):
+        with pytest.raises(InvalidArgumentError, match="on_out_of_range"):
+            read(offset, on_out_of_range="none")
+
+
+def test_an_offset_may_be_of_any_librarys_int(log):
+    zero, one = np.int64(0), np.int32(1)
+    assert log[zero].offset == 0
+    assert [len(list(read(zero, one))) for read in (log.read, log.batches, log.columns)] == [1] * 3
+    assert (log.delete_records(zero), log.truncate_to(zero)) == (0, 0)
 
 
 @pytest.mark.parametrize("when", ["soon", 1.5, dt.datetime(2026, 11, 1), 2**63, b"0", -9])

@@ -34,7 +34,7 @@ def targets(to, aborted, tmp_path_factory):
             continue
         log_dir = tmp_path_factory.mktemp(name)
         with Partition(source_of(case)) as partition:
-            has_zstd = any(batch.codec == 4 for batch in partition.batches(0))
+            has_zstd = any(batch.codec == 4 for batch in partition.batches())
         made[name] = converted(
             source_of(case), log_dir / f"{name}-0", config=config_of(case), to=to, allow_lossy=True, aborted=aborted,
             codec="gzip" if has_zstd else None,

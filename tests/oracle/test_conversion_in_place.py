@@ -20,7 +20,7 @@ CASES = {case.name: case for case in golden_cases()}
 
 def codecs(directory):
     with Partition(directory) as partition:
-        return {batch.codec for batch in partition.batches(0) if not batch.is_control}
+        return {batch.codec for batch in partition.batches() if not batch.is_control}
 
 
 @pytest.fixture(autouse=True)

@@ -98,7 +98,7 @@ def row_of(record, *, control=False):
 def rows(directory):
     """The records of a partition directory, control records too."""
     with Partition(directory) as partition:
-        return [row_of(record, control=batch.is_control) for batch in partition.batches(0) for record in batch]
+        return [row_of(record, control=batch.is_control) for batch in partition.batches() for record in batch]
 
 
 def kept(row):

@@ -111,7 +111,7 @@ def test_v0_becomes_the_v1_that_kafka_s_validator_made(pair, tmp_path):
 def test_losses_are_listed_by_kind_with_their_count_and_need_leave(tmp_path):
     source = golden("txn-v2-k391")
     with Partition(source) as partition:
-        batches = list(partition.batches(0))
+        batches = list(partition.batches())
         headers = sum(len(r.headers) for r in partition.records(0))
     losses = convert(source, to=1, codec="none").losses
     assert losses.headers == headers

@@ -33,7 +33,7 @@ def expected(case):
 
 def batches(directory):
     with Partition(directory) as partition:
-        return list(partition.batches(0))
+        return list(partition.batches())
 
 
 def originals(case):

@@ -1,8 +1,9 @@
 """What the doors of a log are given, checked before anything is touched."""
+import operator
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import get_args
+from typing import SupportsIndex, get_args
 
 from seglog.config import Fsync, LogConfig
 from seglog.errors import InvalidArgumentError, InvalidConfigError
@@ -37,6 +38,8 @@ def check_leader_epoch(epoch: int) -> None:
         raise InvalidArgumentError(f"a leader epoch is an int from 0 to {2**31 - 1}, not {epoch!r}")
 
 
-def check_offset(offset: int) -> None:
-    if not isinstance(offset, int) or isinstance(offset, bool):
+def checked_offset(offset: SupportsIndex) -> int:
+    """An offset of any library's int."""
+    if isinstance(offset, bool) or not isinstance(offset, SupportsIndex):
         raise InvalidArgumentError(f"an offset is an int, not {type(offset).__name__}")
+    return operator.index(offset)

@@ -8,7 +8,7 @@ from pathlib import Path
 from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import OffsetOutOfRangeError
 from seglog.log.append import LogAppender
-from seglog.log.arguments import check_offset
+from seglog.log.arguments import checked_offset
 from seglog.log.extent import Extent
 from seglog.log.producer_snapshots import rebuild
 from seglog.log.removal import cut_segment, remove_segments
@@ -28,7 +28,7 @@ class LogCutter(LogAppender):
 
         Raises OffsetOutOfRangeError below the log start offset, LogClosedError, LogFailedError.
         """
-        check_offset(offset)
+        offset = checked_offset(offset)
         with self._files_lock, self._lock:
             self._check_writable()
             extent = self._current()
@@ -103,7 +103,7 @@ class LogCutter(LogAppender):
 
         Raises OffsetOutOfRangeError above the log end offset and below 0, StorageError, LogClosedError, LogFailedError.
         """
-        check_offset(before)
+        before = checked_offset(before)
         with self._files_lock, self._lock:
             self._check_writable()
             extent = self._current()

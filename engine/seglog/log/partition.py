@@ -85,8 +85,9 @@ class Partition(LogReader):
         if self._last_stable_offset is None:
             entries, start = self._last_snapshot()
             state = ProducerState(entries)
-            for batch in self.batches(start):
-                state.add(batch)
+            for _, table in self.tables(start):     # which may lie below the log start offset
+                for batch in table:
+                    state.add(batch)
             still_open = [e.current_txn_first_offset for e in state.entries() if e.current_txn_first_offset >= 0]
             self._last_stable_offset = min(still_open, default=self.log_end_offset)
         return self._last_stable_offset

@@ -4,10 +4,11 @@ A read takes the extent of the log once, when it is called, and works on that: w
 does not see, and nothing it does waits for an append or keeps one waiting. Segments that are removed
 or cut meanwhile it reads to their end where they are open, else it ends with OffsetOutOfRangeError.
 """
+import operator
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Literal
+from typing import Literal, SupportsIndex
 
 from seglog._kernels.columns import ArenaPool, Columns
 from seglog._kernels.record_batch import Record, RecordBatch
@@ -60,15 +61,7 @@ class LogReader(LogLookup):
         unless `control`.
         """
         extent = self._current()
-        if on_out_of_range not in (None, "earliest", "latest"):
-            raise InvalidArgumentError(f'on_out_of_range is "earliest" or "latest", not {on_out_of_range!r}')
-        _check_range(start, stop)
-        if start is not None and not _holds(extent, start, on_corrupt):
-            if on_out_of_range is None:
-                raise out_of_range(extent, start, self.path)
-            start = None
-            if on_out_of_range == "latest":
-                start = self.last_stable_offset if isolation == "read_committed" else extent.log_end_offset
+        start, stop = self._start_in_range(extent, start, isolation, on_out_of_range, on_corrupt), _index(stop)
         return self._select(extent, start, stop, since, until, isolation, control, lost_sink(on_corrupt, lost))
 
     def records(
@@ -85,6 +78,7 @@ class LogReader(LogLookup):
     ) -> Iterator[Record]:
         """As `read`, with any `start`: what the files hold of [start, stop), below the log start offset too."""
         extent = self._current()
+        start, stop = _index(start), _index(stop)
         return self._select(extent, start, stop, since, until, isolation, control, lost_sink(on_corrupt, lost))
 
     def __iter__(self) -> Iterator[Record]:
@@ -108,8 +102,10 @@ class LogReader(LogLookup):
         return self._get(offset)
 
     def _get(self, offset: int) -> Record:
-        if not isinstance(offset, int):
-            raise InvalidArgumentError(f"not an offset: {offset!r}", hint="for a range, read(start, stop)")
+        try:
+            offset = operator.index(offset)
+        except TypeError:
+            raise InvalidArgumentError(f"not an offset: {offset!r}", hint="for a range, read(start, stop)") from None
         extent = self._current()
         if not extent.log_start_offset <= offset < extent.log_end_offset:
             raise out_of_range(extent, offset, self.path)
@@ -124,12 +120,14 @@ class LogReader(LogLookup):
         stop: int | None = None,
         *,
         isolation: Isolation = "read_uncommitted",
+        on_out_of_range: OnOutOfRange | None = None,
         on_corrupt: OnCorrupt = "raise",
         lost: list[LostRange] | None = None,
     ) -> Iterator[RecordBatch]:
-        """The batches that hold offsets of [start, stop), control batches and empty ones included."""
+        """The batches that hold offsets of [start, stop), control batches and empty ones included. See `read`."""
         extent, on_lost = self._current(), lost_sink(on_corrupt, lost)
-        first, stop, aborted = self._bounds(extent, start, stop, isolation)
+        start = self._start_in_range(extent, start, isolation, on_out_of_range, on_corrupt)
+        first, stop, aborted = self._bounds(extent, start, _index(stop), isolation)
         tables = _cut(self._walk(extent, first, stop, True, on_lost), first, stop, aborted)
         return (table[slot] for _, table, first, last in tables for slot in range(first, last))
 
@@ -139,6 +137,7 @@ class LogReader(LogLookup):
         stop: int | None = None,
         *,
         isolation: Isolation = "read_uncommitted",
+        on_out_of_range: OnOutOfRange | None = None,
         control: bool = False,
         chunk_bytes: int = 4 << 20,
         on_corrupt: OnCorrupt = "raise",
@@ -146,14 +145,15 @@ class LogReader(LogLookup):
     ) -> Iterator[Columns]:
         """The records as columns in Arrow's layout, in chunks of about `chunk_bytes` from reused memory.
 
-        Whole batches: the first chunk may begin below `start`, the last may reach beyond `stop`.
+        Whole batches: the first chunk may begin below `start`, the last may reach beyond `stop`. The rest: see `read`.
         Each chunk's memory returns to the pool when nothing refers to it any more.
         """
         on_lost = lost_sink(on_corrupt, lost)
         if self._pool is None:
             self._pool = ArenaPool(chunk_bytes)
         extent = self._current()
-        first, stop, aborted = self._bounds(extent, start, stop, isolation)
+        start = self._start_in_range(extent, start, isolation, on_out_of_range, on_corrupt)
+        first, stop, aborted = self._bounds(extent, start, _index(stop), isolation)
         # Decoding checks the checksums, while the bytes are at hand.
         tables = _cut(self._walk(extent, first, stop, on_lost is not None, on_lost), first, stop, aborted)
         return columns_of(tables, self._pool, chunk_bytes, control, on_lost)
@@ -170,7 +170,7 @@ class LogReader(LogLookup):
 
         The first table begins at the batch that holds `start`, the last one may reach beyond `stop`.
         """
-        _check_range(start, stop)
+        start, stop = _index(start), _index(stop)
         extent = self._current()
         first = extent.log_start_offset if start is None else start
         return self._walk(extent, first, extent.end_now(stop), check_crc, on_lost)
@@ -193,11 +193,28 @@ class LogReader(LogLookup):
             except OffsetOutOfRangeError as gone:
                 raise out_of_range(self._current(), max(first, segment.base_offset), self.path) from gone
 
+    def _start_in_range(
+        self, extent: Extent, start: int | None, isolation: Isolation, on_out_of_range: OnOutOfRange | None,
+        on_corrupt: OnCorrupt,
+    ) -> int | None:
+        """Where a read begins that was asked to begin at `start`; None: at the log start offset."""
+        if on_out_of_range not in (None, "earliest", "latest"):
+            raise InvalidArgumentError(f'on_out_of_range is "earliest" or "latest", not {on_out_of_range!r}')
+        start = _index(start)
+        if start is None or _holds(extent, start, on_corrupt):
+            return start
+        match on_out_of_range:
+            case None:
+                raise out_of_range(extent, start, self.path)
+            case "earliest":
+                return None
+            case "latest":
+                return self.last_stable_offset if isolation == "read_committed" else extent.log_end_offset
+
     def _bounds(
         self, extent: Extent, start: int | None, stop: int | None, isolation: Isolation
     ) -> tuple[int, int | None, AbortedTransactions | None]:
         """Where a read begins and ends, and what it leaves out in between."""
-        _check_range(start, stop)
         first = extent.log_start_offset if start is None else start
         aborted = None
         if isolation == "read_committed":
@@ -266,10 +283,12 @@ def _holds(extent: Extent, offset: int, on_corrupt: OnCorrupt) -> bool:
         return True     # nobody knows where it ends
 
 
-def _check_range(start: int | None, stop: int | None) -> None:
-    for offset in (start, stop):
-        if offset is not None and not isinstance(offset, int):
-            raise InvalidArgumentError(f"not an offset: {offset!r}", hint="for times, read(since=, until=)")
+def _index(offset: SupportsIndex | None) -> int | None:
+    """An offset of any library's int, or None."""
+    try:
+        return None if offset is None else operator.index(offset)
+    except TypeError:
+        raise InvalidArgumentError(f"not an offset: {offset!r}", hint="for times, read(since=, until=)") from None
 
 
 def _cut(
