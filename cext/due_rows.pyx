@@ -292,11 +292,15 @@ cdef class DueRows:
     def drop(self, int64_t n):
         """Let go of the first n rows."""
         self.check_range(0, n)
+        if n == 0:
+            return
         memmove(self.rows, self.rows + n, (self.count - n) * sizeof(DueRow))
         self.count -= n
 
     def extend(self, DueRows other not None):
         """Append the rows of another."""
+        if other.count == 0:
+            return              # it may have no memory at all
         self.reserve(other.count)
         memcpy(self.rows + self.count, other.rows, other.count * sizeof(DueRow))
         self.count += other.count
