@@ -119,6 +119,7 @@ def appends(run):
     for n in range(9):
         run.do(run.log.append, value(n), key=b"k")
     run.do(run.log.append_many, [(b"k", value(n)) for n in range(9, 14)])
+    run.do(run.log.flush)       # the index entries that wait, too
     run.do(run.log.append, value(14, 5000) if run.fsync == "batch" else value(14))
     run.do(run.log.append, value(15))
     run.close()
@@ -202,6 +203,9 @@ def producers(run):
     send(2, 2, transactional=True)
     end(2, commit=True)
     send(1, 4)
+    run.do(run.log.flush)       # the index entries that wait, too
+    send(1, 6)
+    send(3, 0)
     run.close()
 
 

@@ -77,7 +77,7 @@ class SegmentAppender(QuietAppender):
         self._begun_ms = begun_ms
         self._idle_roll = config.segment_idle_roll
         self._files: list[WritableFile] = []
-        self._reserved_bytes = -1       # up to where the .log has space set aside; -1: nowhere
+        self._reserved_bytes = RESERVE_FROM_BYTES       # up to there appends need not ask for space
         self._offset_index: WritableFile
         self._time_index: WritableFile
         self._minute_index: WritableFile | None = None
@@ -248,6 +248,7 @@ class SegmentAppender(QuietAppender):
         size_bytes = len(raw)
         try:
             self._builder.add_one(last_offset, max_timestamp, size_bytes)
+            self._reserve(end.position + size_bytes)
             self._log.append_bytes(raw)
             self._appended(end, size_bytes, last_offset + 1, max_timestamp)
         except (CorruptRecordError, InvalidArgumentError):
@@ -271,6 +272,7 @@ class SegmentAppender(QuietAppender):
         size_bytes = last.position + last.size_bytes - begin.position
         try:
             self._builder.add(table, first, stop, end.position)
+            self._reserve(end.position + size_bytes)
             self._log.append_bytes(memoryview(window)[begin.position : begin.position + size_bytes])
             self._appended(end, size_bytes, last.last_offset + 1, begin.max_timestamp)
         except (CorruptRecordError, InvalidArgumentError):
@@ -346,18 +348,15 @@ class SegmentAppender(QuietAppender):
         if first is None or first < 0 or self.index_entries_left <= 0:
             self.quiet_bytes = -1       # let the rule say
         else:
-            self.quiet_bytes = min(rule.segment_bytes, self._reserve(position)) - position
+            self.quiet_bytes = min(rule.segment_bytes, self._reserved_bytes) - position
             self.quiet_until_ms = min(first + rule.segment_ms, _INT64_MAX)
 
-    def _reserve(self, position: int) -> int:
-        """Up to where appends need not ask for space on the disk."""
-        if position < RESERVE_FROM_BYTES:
-            return RESERVE_FROM_BYTES
-        if position >= self._reserved_bytes:
-            ahead = min(position, RESERVE_BYTES_MAX)
-            size_bytes = min(position + ahead, self.rule.segment_bytes)
-            self._reserved_bytes = size_bytes if self._log.reserve(size_bytes) else _INT64_MAX
-        return self._reserved_bytes
+    def _reserve(self, size_bytes: int) -> None:
+        """Have space on the disk for a .log of so many bytes, and for appends to come."""
+        if size_bytes > self._reserved_bytes:
+            ahead = min(size_bytes, RESERVE_BYTES_MAX)
+            reserved_bytes = min(size_bytes + ahead, max(size_bytes, self.rule.segment_bytes))
+            self._reserved_bytes = reserved_bytes if self._log.reserve(reserved_bytes) else _INT64_MAX
 
     # --- the disk --------------------------------------------------------------------------------
 
