@@ -5,6 +5,7 @@ import sys
 import pytest
 
 import seglog
+from seglog.errors import InvalidArgumentError
 
 
 def test_every_public_name_is_there_and_listed():
@@ -30,3 +31,20 @@ def test_whoever_may_log_something_has_a_null_handler(door):
 
 def test_an_unknown_name_is_an_attribute_error():
     assert not hasattr(seglog, "no_such_name")
+
+
+@pytest.mark.parametrize("path", [None, 5, b"orders-0", "orders\0-0"])
+def test_what_is_no_path_is_refused_at_every_door(path, tmp_path):
+    doors = [
+        seglog.open, seglog.open_dir, seglog.open_partition, seglog.verify, seglog.convert,
+        lambda src: seglog.recover(src, mode="truncate"),
+    ]  # fmt: skip
+    seglog.open(tmp_path / "orders-0").close()
+    if path is not None:
+        doors += [
+            lambda dst: seglog.convert(tmp_path / "orders-0", dst),
+            lambda out: seglog.recover(tmp_path / "orders-0", out, mode="truncate"),
+        ]  # fmt: skip
+    for door in doors:
+        with pytest.raises(InvalidArgumentError):
+            door(path)

@@ -28,9 +28,12 @@ def checked_config(config: Mapping[str, object] | LogConfig | None, fsync: str, 
 
 def checked_path(path: str | os.PathLike[str]) -> Path:
     try:
-        return Path(path)
+        found = Path(path)
     except TypeError:
         raise InvalidArgumentError(f"a path is text or a Path, not {type(path).__name__}") from None
+    if "\0" in str(found):
+        raise InvalidArgumentError(f"a path with a null byte: {str(found)!r}")
+    return found
 
 
 def check_leader_epoch(epoch: int) -> None:

@@ -12,6 +12,7 @@ from seglog.errors import CorruptCheckpointError, CorruptSnapshotError, NotALogE
 from seglog.format import names
 from seglog.format.compression import decompressor
 from seglog.fs.refusals import refusals
+from seglog.log.arguments import checked_path
 from seglog.log.checkpoints import read_offset_checkpoint
 from seglog.log.extent import Extent
 from seglog.log.leader_epochs import LeaderEpochs
@@ -32,7 +33,7 @@ class Partition(LogReader):
         self, path: str | Path, *, config: Mapping[str, object] | LogConfig | None = None, only: str | None = None
     ) -> None:
         super().__init__()
-        self.path = Path(path)
+        self.path = checked_path(path)
         if self.path.name in ("", ".."):     # the name says the topic, and the log dir is the directory above
             self.path = self.path.resolve()
         self.config = config if isinstance(config, LogConfig) else LogConfig.of(config or {})

@@ -22,6 +22,7 @@ from seglog.format.compression import Codec
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import LOG_DIR_LOCK, SHARED, holder, lock_log_dir
 from seglog.fs.staging import Staging, remove_leftovers
+from seglog.log.arguments import checked_path
 from seglog.log.partition import Partition
 from seglog.segment.segment import Segment
 from seglog.upkeep.conversion_plan import (
@@ -116,8 +117,10 @@ def plan_conversion(
 ) -> Plan:
     """`convert` with its options in one. `replace`: a target that a conversion made may be there, and goes."""
     profile = options.profile()
-    source_path = Path(os.path.abspath(src))
-    target = None if dst is None else _checked_target(source_path, Path(os.path.abspath(dst)), replace=replace)
+    source_path = Path(os.path.abspath(checked_path(src)))
+    target = None
+    if dst is not None:
+        target = _checked_target(source_path, Path(os.path.abspath(checked_path(dst))), replace=replace)
     if target is not None:
         refuse_locked(source_path)
     with Partition(source_path, config=options.log_config()) as source:

@@ -17,6 +17,7 @@ from seglog.fs.aside import copy_file
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import lock_log_dir, lock_partition
 from seglog.fs.staging import Staging, remove_leftovers
+from seglog.log.arguments import checked_path
 from seglog.log.checkpoints import read_offset_checkpoint
 from seglog.log.loader import LoadPlan, Repair, plan_load
 from seglog.log.log_dir_state import LogDirState
@@ -80,7 +81,7 @@ def recover(
         raise InvalidArgumentError("a backup is made in place only: the source of a copy stays as it is")
     fs = fs or OsFileSystem()
     now_ms = (clock or SystemClock()).now_ms()
-    source = Path(os.path.abspath(src))
+    source = Path(os.path.abspath(checked_path(src)))
     if source.is_dir() and not names.log_files(source):
         raise NotALogError("no segment file (<20 digits>.log) in the directory", file=source)
     settings = LogConfig.of({**(config or {}), "recovery.mode": mode})
@@ -97,7 +98,7 @@ def recover(
             return done
     if out is None:
         return _told(_plan(source, source, settings), source, None, mode, ())
-    target = _checked_target(source, Path(os.path.abspath(out)))
+    target = _checked_target(source, Path(os.path.abspath(checked_path(out))))
     with lock_log_dir(fs, os.path.realpath(target.parent)):
         remove_leftovers(fs, target.parent)
         with Staging.of_partition(fs, target) as staging:
