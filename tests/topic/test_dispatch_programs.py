@@ -31,6 +31,7 @@ class Program:
         self.clock = ManualClock(NOW)
         self.due = {}  # number -> when
         self.position = {}  # number -> position
+        self.moved = {name: {} for name in NAMES}  # number -> when instead
         self.cancelled = {name: set() for name in NAMES}
         self.doubtful = set()
         self.given = {name: set() for name in NAMES}  # since the last rewind
@@ -65,7 +66,7 @@ class Program:
 
     def run(self, steps):
         acts = [self.publish] * 4 + [self.consume] * 8 + [self.step_clock] * 4 + [
-            self.rewind, self.restart, self.crash, self.cancel, self.redeliver
+            self.rewind, self.restart, self.crash, self.cancel, self.reschedule, self.redeliver
         ]  # fmt: skip
         for _ in range(steps):
             self.chance.choice(acts)()
@@ -84,7 +85,7 @@ class Program:
         name = self.chance.choice(NAMES)
         entries = self.dispatchers[name].read(self.chance.choice([1, 3, 50]))
         for number in numbers(entries):
-            assert self.due[number] <= self.clock.now_ms(), f"{number} early"
+            assert self.when(name, number) <= self.clock.now_ms(), f"{number} early"
             assert number not in self.given[name], f"{number} twice"
             assert number not in self.acked[name], f"{number} although acknowledged"
             assert number not in self.cancelled[name], f"{number} although cancelled"
@@ -114,15 +115,37 @@ class Program:
             number = self.chance.choice(sorted(self.due))
             name = self.chance.choice(NAMES)
             if self.dispatchers[name].cancel(self.position[number]):
-                shared = KINDS[self.kind].get("enableShareDelayedMessageIndex")
-                for one in NAMES if shared else [name]:
+                for one in NAMES if self.is_shared else [name]:
                     # Of a shared index, one may have it already that the other waits for: after a rewind, say.
                     self.cancelled[one].add(number)
                     self.acked[one].add(number)
 
+    @property
+    def is_shared(self):
+        return "enableShareDelayedMessageIndex" in KINDS[self.kind]
+
+    def when(self, name, number):
+        return self.moved[name].get(number, self.due[number])
+
+    def reschedule(self):
+        if self.due:
+            number = self.chance.choice(sorted(self.due))
+            name = self.chance.choice(NAMES)
+            tracker = self.delivery.tracker(self.dispatchers[name].cursor)
+            at = self.clock.now_ms() + self.chance.choice([0, 100, 3000, 30_000])
+            if tracker.reschedule(*self.position[number], at):
+                for one in NAMES if self.is_shared else [name]:
+                    self.moved[one][number] = at
+
     def restart(self):
         self.close()
+        was_shared = self.is_shared
         self.kind = self.chance.randrange(3)
+        if self.is_shared and not was_shared:
+            for number in {number for moved in self.moved.values() for number in moved}:
+                times = [self.when(name, number) for name in NAMES if number not in self.acked[name]]
+                for name in NAMES if times else ():
+                    self.moved[name][number] = max(times)
         self.open()
 
     def crash(self):
