@@ -2,6 +2,7 @@
 broker starts on it, and the next run ends the work. Every step in between is in test_convert_topics.py, by a double.
 """
 import json
+import shutil
 import subprocess
 import sys
 
@@ -27,7 +28,7 @@ from seglog.spark import convert_topics
 from seglog.spark.session import session
 
 old, new, phase, master, settings = sys.argv[1:]
-renames = int(phase.partition(" ")[2] or -1)
+renames = int(phase.split()[1]) if phase.startswith("rename") else -1
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
@@ -71,6 +72,20 @@ with session(master, json.loads(settings)) as spark:
 PHASES = ["plan", "convert", "markers", "verify", "assemble", *(f"rename {n}" for n in range(5))]
 
 
+# After these by a driver on the cluster, too; after the others in this process, which is sooner.
+RESUMED_THERE = ("markers", "rename 2")
+
+
+def run_driver(cluster, old, new, phase):
+    """Its exit status."""
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, old, new, phase, cluster.url, json.dumps(cluster.settings())],
+        capture_output=True, text=True, check=False, env=cluster.environment(),
+    )
+    assert done.returncode in (0, -9), done.stderr[-2000:]
+    return done.returncode
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     """A topic in the log dir of a real broker that is down."""
@@ -102,23 +117,23 @@ def test_a_broker_serves_the_source(served):
 def test_a_killed_driver_is_followed_by_another(served, cli, cluster, in_memory, phase):
     old, new, whole = served.log_dir, in_memory / "new", files(cli)
     before = tree(old)
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, old, new, phase, cluster.url, json.dumps(cluster.settings())],
-        capture_output=True, text=True, check=False, env=cluster.environment(),
-    )
-    assert done.returncode == -9, done.stderr[-2000:]
-    published = {path.name for path in new.iterdir() if path.is_dir()}
-    assert len(published) == (int(phase[-1]) if phase.startswith("rename") else 0)
-    assert files(new) == {name: data for name, data in whole.items() if name.partition("/")[0] in published}
-    served.check(new, published)
+    assert run_driver(cluster, old, new, phase) == -9
+    left = shutil.copytree(new, in_memory / "left")
     # At once: tasks of the dead driver may still be at work. What they had finished is not done again.
+    if phase in RESUMED_THERE:
+        assert run_driver(cluster, old, new, "no phase") == 0
     report = convert_topics(SparkDouble(), old, new, topics=["orders"], task_bytes=4000, fs=UnsyncedFs())
     assert report.is_whole
     if PHASES.index(phase) >= PHASES.index("verify"):
         assert report.total.skipped == 48
     assert files(new) == whole
     finalize_topics(new, fs=UnsyncedFs())
-    assert {path.name for path in in_memory.iterdir()} == {"new"}
+    assert {path.name for path in in_memory.iterdir()} == {"new", "left"}
     assert {path.name for path in new.iterdir()} == {path.name for path in cli.iterdir()}
+    # What the dead one left, and what it came to.
+    published = {path.name for path in left.iterdir() if path.is_dir()}
+    assert len(published) == (int(phase[-1]) if phase.startswith("rename") else 0)
+    assert files(left) == {name: data for name, data in whole.items() if name.partition("/")[0] in published}
+    served.check(left, published)
     served.check(new, served.partitions)
     assert tree(old) == before
