@@ -46,7 +46,7 @@ spark: build .make/test .make/java .make/connect .make/s3  ## the conversion on 
 	.ci/spark-archive 3.5.9
 	$(PY) -m pytest -m spark $(or $(TESTS),tests/spark)
 
-spark-matrix: build .make/test .make/java  ## the conversion in local sessions of Spark 3.5, 4.1 and 4.3
+spark-matrix: build .make/test .make/java .make/connect  ## the conversion in local sessions of Spark 3.5, 4.1 and 4.3, and by Connect
 	.ci/spark-matrix 3.5.9 4.1.1 4.3.0
 
 sanitize: .make/test  ## kernels and hostile bytes under AddressSanitizer and UBSan, in a copy of its own
