@@ -293,13 +293,22 @@ def test_those_who_waited_for_a_sync_gather_those_whom_it_let_go(disk, commit, p
     assert (disk.syncs, commit.committed) == (2, 3)
 
 
-def test_who_waits_in_vain_leads_and_others_do_not_wait_after_that(disk, commit):
+def test_who_waits_in_vain_leads_and_others_do_not_wait_after_that(disk, commit, monkeypatch):
+    monkeypatch.setattr(group_commit, "_GATHER_FROM_S", 0)
     shared_sync(disk, commit, 3)
     append_and_wait(disk, commit)()
     assert (disk.syncs, commit.committed, commit._rest) == (3, disk.written, 1)
     shared = disk.syncs
     append_and_wait(disk, commit)()
     assert disk.syncs == shared + 1
+
+
+def test_nobody_waits_for_others_where_a_sync_is_quick(disk, commit, monkeypatch):
+    monkeypatch.setattr(group_commit, "_GATHER_FROM_S", 20)
+    shared_sync(disk, commit, 3)
+    commit._rest = 0
+    append_and_wait(disk, commit)()
+    assert (disk.syncs, commit.committed, commit._rest) == (3, disk.written, 0)
 
 
 def test_a_lone_appender_does_not_gather(disk, commit, patient):
