@@ -195,6 +195,45 @@ class BareFile:
         os.close(self._fd)
 
 
+class BareSharedFile:
+    """The least that threads of Python can do who share a sync: the same bytes, a write, and a lock each to wait at."""
+
+    def __init__(self, path: Path, batch: bytes) -> None:
+        self._fd = os.open(path / "bare", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._batch = batch
+        self._lock = threading.Lock()
+        self._busy = False
+        self._queue: list[tuple[threading.Lock, list[bool]]] = []
+
+    def append(self) -> None:
+        turn = None
+        with self._lock:
+            os.write(self._fd, self._batch)
+            if self._busy:
+                turn = (threading.Lock(), [False])
+                turn[0].acquire()
+                self._queue.append(turn)
+            self._busy = True
+        if turn is not None:
+            turn[0].acquire()
+            if not turn[1][0]:
+                return
+        with self._lock:
+            covered, self._queue = self._queue, []
+        os.fdatasync(self._fd)
+        with self._lock:
+            self._busy = bool(self._queue)
+            if self._busy:
+                gate, leads = self._queue.pop(0)
+                leads[0] = True
+                gate.release()
+        for gate, _ in covered:
+            gate.release()
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
 def _durable(bench: Bench, place: Place) -> None:
     """One batch of 16 KB an append, on the disk when the append returns."""
     name = "durable append of 16 KB"
@@ -235,23 +274,32 @@ def _by_threads(bench: Bench, place: Place, name: str) -> None:
     path = place.new()
     value = b"v" * 100
     with our_log(path) as log:
-
-        def append_some(n: int) -> None:
-            for _ in range(n):
-                log.append(value)
-
-        def by_threads() -> None:
-            threads = [threading.Thread(target=append_some, args=(APPENDS_A_THREAD,)) for _ in range(THREADS)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-
+        log.append(value)
+        bare = BareSharedFile(path, bytes(next(log.batches()).raw()))
         appends = THREADS * APPENDS_A_THREAD
-        append_some(APPENDS_A_THREAD)
+        append_some(partial(log.append, value), APPENDS_A_THREAD)
         bench.by_wall(
             name, appends, "app/s",
-            {"seglog": by_threads, "seglog, 1 thread": partial(append_some, appends)},
-            {("seglog", "seglog, 1 thread"): Goal(4)}, turns=2 * bench.repetitions,
+            {
+                "seglog": partial(in_threads, partial(log.append, value)),
+                "seglog, 1 thread": partial(append_some, partial(log.append, value), appends),
+                f"bare, {THREADS} threads": partial(in_threads, bare.append),
+            },
+            {("seglog", "seglog, 1 thread"): Goal(4), ("seglog", f"bare, {THREADS} threads"): Goal()},
+            turns=2 * bench.repetitions,
         )
+        bare.close()
     shutil.rmtree(path)
+
+
+def append_some(append: Callable[[], object], times: int) -> None:
+    for _ in range(times):
+        append()
+
+
+def in_threads(append: Callable[[], object]) -> None:
+    threads = [threading.Thread(target=append_some, args=(append, APPENDS_A_THREAD)) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
