@@ -96,9 +96,10 @@ def row_of(record, *, control=False):
 
 
 def rows(directory):
-    """The records of a partition directory, control records too."""
+    """The records in the files of a partition directory: control records too, and those below the log start offset."""
     with Partition(directory) as partition:
-        return [row_of(record, control=batch.is_control) for batch in partition.batches() for record in batch]
+        batches = (table[slot] for _, table in partition.tables(0) for slot in range(len(table)))
+        return [row_of(record, control=batch.is_control) for batch in batches for record in batch]
 
 
 def kept(row):
