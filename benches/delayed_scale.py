@@ -20,7 +20,7 @@ from seglog.clock import ManualClock
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.storage import InMemoryBucketSnapshotStorage
 from seglog.delayed.worker import InlineWorker
-from seglog.ledger.entry import build_entry, wire
+from seglog.ledger.entry import build_entry, pulsar_pb
 from seglog.ledger.snapshot_storage import LedgerSnapshotStorage
 
 NOW = 1_700_000_000_000
@@ -214,7 +214,7 @@ def lateness(directory: str, count: int) -> Figures:
 
 
 def _metadata(number: int, deliver_at: int) -> object:
-    return wire().MessageMetadata(
+    return pulsar_pb().MessageMetadata(
         producer_name="p", sequence_id=number, publish_time=deliver_at, deliver_at_time=deliver_at
     )
 

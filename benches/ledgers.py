@@ -13,7 +13,7 @@ from seglog._kernels.entry_frame import strip
 from seglog.clock import ManualClock
 from seglog.ledger.entry import Entry, build_entry
 from seglog.ledger.stored_entry import StoredEntry
-from seglog.wire.entry_pb2 import BrokerEntryMetadata, MessageMetadata
+from seglog.pulsar_pb.entry_pb2 import BrokerEntryMetadata, MessageMetadata
 
 ENTRY_BYTES = 1024
 BATCH = 1000

@@ -21,10 +21,10 @@ from pathlib import Path
 from benches import data
 from benches.runner import Bench
 from seglog.config import parse_bytes
+from seglog.conversion.directory import Options
+from seglog.conversion.log_dir import convert_log_dir
 from seglog.spark import convert_topics
 from seglog.spark.session import session
-from seglog.upkeep.directory_conversion import Options
-from seglog.upkeep.log_dir_conversion import convert_log_dir
 
 BATCH_BYTES = 16384
 SEGMENT_RECORDS = {"none": 1_000_000, "lz4": 1_000_000, "gzip": 400_000}

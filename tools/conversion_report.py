@@ -5,9 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from seglog.upkeep.conversion_plan import FormatCount, Plan, Result
-from seglog.upkeep.conversion_report import PartitionRow
-from seglog.upkeep.proof import PROOF_FILE
+from seglog.conversion.plan import FormatCount, Plan, Result
+from seglog.conversion.proof import PROOF_FILE
+from seglog.conversion.report import PartitionRow
 
 from . import report
 

@@ -12,7 +12,7 @@ from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.position import Position
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.topic.delayed_index import BUILDING_CURSOR, DelayedIndex
-from seglog.upkeep.delayed_snapshots import StoredIndex, stored_indexes
+from seglog.verification.snapshot_check import StoredIndex, stored_indexes
 
 from . import report
 from .cli import Command

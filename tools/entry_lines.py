@@ -11,7 +11,7 @@ from seglog.ledger.entry import Entry
 from seglog.ledger.entry_fields import entry_fields
 from seglog.ledger.ledger import Ledger
 from seglog.ledger.position import Position
-from seglog.upkeep.ledger_check import is_ledger, is_managed_ledger, read_stream
+from seglog.verification.ledger_check import is_ledger, is_managed_ledger, read_stream
 
 from . import report
 

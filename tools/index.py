@@ -8,8 +8,8 @@ import click
 from seglog.errors import CorruptIndexError, UnsupportedVersionError
 from seglog.format import names
 from seglog.segment.segment import Segment
-from seglog.upkeep.findings import Finding
 from seglog.upkeep.index_rebuild import RebuiltIndex, RefusedSegment, rebuild_indexes
+from seglog.verification.findings import Finding
 
 from . import report, verify
 from .cli import Command

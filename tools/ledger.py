@@ -9,7 +9,8 @@ from seglog.errors import InvalidArgumentError, NotALogError, SeglogError
 from seglog.ledger.closed_managed_ledger import ClosedManagedLedger
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.position import Position
-from seglog.upkeep.ledger_check import (
+from seglog.upkeep.ledger_recover import RecoveryPlan, plan_recovery
+from seglog.verification.ledger_check import (
     LedgerReport,
     check_entries,
     check_managed_ledger,
@@ -18,7 +19,6 @@ from seglog.upkeep.ledger_check import (
     is_managed_ledger,
     read_stream,
 )
-from seglog.upkeep.ledger_recover import RecoveryPlan, plan_recovery
 
 from . import report
 from .cli import Command

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from seglog.upkeep.upgrade_plan import PartitionUpgrade, plan_upgrade, policies
+from seglog.conversion.upgrade_plan import PartitionUpgrade, plan_upgrade, policies
 
 from . import report
 from .cli import Command

@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from seglog.errors import NotALogError
-from seglog.log.quarantine import DIRECTORY as QUARANTINE
 from seglog.segment.answers import LostRange
+from seglog.state.quarantine import DIRECTORY as QUARANTINE
 from seglog.upkeep.recover import MODES, Recovery, recover
 
 from . import report

@@ -9,13 +9,13 @@ from seglog.errors import NotALogError
 from seglog.format import names
 from seglog.fs.mapping import Mapping as FileMapping
 from seglog.fs.mapping import read_file
-from seglog.log.checkpoints import read_offset_checkpoint
-from seglog.log.leader_epochs import LeaderEpochs
-from seglog.log.partition_metadata import VERSION, PartitionMetadata, format_topic_id
-from seglog.log.producer_snapshot import ProducerSnapshot
 from seglog.segment.offset_index import OffsetIndex
 from seglog.segment.time_index import TimeIndex
 from seglog.segment.transaction_index import TransactionIndex
+from seglog.state.checkpoints import read_offset_checkpoint
+from seglog.state.leader_epochs import LeaderEpochs
+from seglog.state.partition_metadata import VERSION, PartitionMetadata, format_topic_id
+from seglog.state.producer_snapshot import ProducerSnapshot
 
 from . import report
 

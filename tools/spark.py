@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import click
 
+from seglog.conversion.profile import Aborted
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import OsFileSystem
-from seglog.spark.open_store import is_local
 from seglog.spark.plan import TASK_BYTES
-from seglog.spark.store import WORKPLACE_SUFFIX
-from seglog.upkeep.conversion_profile import Aborted
+from seglog.stores.open_store import is_local
+from seglog.stores.store import WORKPLACE_SUFFIX
 
 from . import convert as on_one_machine
 from . import report

@@ -8,9 +8,9 @@ from typing import cast
 
 import click
 
-from seglog.upkeep.findings import Finding, Report, Severity
-from seglog.upkeep.log_check import Level
-from seglog.upkeep.verify import LEVELS, verify_partition
+from seglog.verification.findings import Finding, Report, Severity
+from seglog.verification.log_check import Level
+from seglog.verification.verify import LEVELS, verify_partition
 
 from . import report as say
 from .cli import Command

@@ -20,6 +20,7 @@ from seglog.errors import SeglogError
 if TYPE_CHECKING:
     from seglog._kernels.columns import Columns
     from seglog._kernels.record_batch import Record, RecordBatch
+    from seglog.conversion.directory import convert
     from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
     from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
     from seglog.format.batch import build_batch
@@ -36,10 +37,9 @@ if TYPE_CHECKING:
     from seglog.segment.segment import Segment
     from seglog.topic.delayed_delivery import DelayedDelivery
     from seglog.topic.dispatcher import Dispatcher
-    from seglog.upkeep.directory_conversion import convert
-    from seglog.upkeep.findings import Finding, Report
     from seglog.upkeep.recover import Recovery, recover
-    from seglog.upkeep.verify import verify
+    from seglog.verification.findings import Finding, Report
+    from seglog.verification.verify import verify
 
 __all__ = [
     "build_batch", "convert", "open", "open_dir", "open_partition", "recover", "verify",
@@ -53,7 +53,7 @@ __all__ = [
 
 _ROOM_OF = {
     "build_batch": "format.batch",
-    "convert": "upkeep.directory_conversion",
+    "convert": "conversion.directory",
     "open": "log.log",
     "open_dir": "log.open_dir",
     "open_partition": "log.partition",
@@ -62,7 +62,7 @@ _ROOM_OF = {
     "Columns": "_kernels.columns",
     "DelayedDelivery": "topic.delayed_delivery",
     "Dispatcher": "topic.dispatcher",
-    "Finding": "upkeep.findings",
+    "Finding": "verification.findings",
     "InMemoryDelayedDeliveryTracker": "delayed.in_memory",
     "Cursor": "ledger.cursor",
     "Ledger": "ledger.ledger",
@@ -76,11 +76,11 @@ _ROOM_OF = {
     "Record": "_kernels.record_batch",
     "RecordBatch": "_kernels.record_batch",
     "Recovery": "upkeep.recover",
-    "Report": "upkeep.findings",
+    "Report": "verification.findings",
     "Segment": "segment.segment",
     "TimestampOffset": "segment.answers",
     "recover": "upkeep.recover",
-    "verify": "upkeep.verify",
+    "verify": "verification.verify",
 }
 
 

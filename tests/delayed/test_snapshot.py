@@ -18,7 +18,7 @@ from seglog.delayed.snapshot import (
     encode_snapshot,
 )
 from seglog.errors import CorruptDelayedIndexError, RecordTooLargeError
-from seglog.wire.delayed_index_pb2 import SnapshotMetadata, SnapshotSegment
+from seglog.pulsar_pb.delayed_index_pb2 import SnapshotMetadata, SnapshotSegment
 from support.delayed import operations, snapshots, stream
 from support.golden import unpack
 from support.java_order import JavaHashMapOrder

@@ -18,12 +18,12 @@ import pytest
 
 from seglog._kernels.crc import crc32, crc32c
 from seglog.config import LogConfig
+from seglog.conversion.directory import Options, convert
+from seglog.conversion.in_place import plan_in_place
+from seglog.conversion.proof import PROOF_FILE
+from seglog.conversion.report import PartitionRow, report_json
 from seglog.format.compression import Codec, decompress
 from seglog.fs.files import OsFileSystem
-from seglog.log.clean_marks import PARTITION_MARK, TAKEN_MARK
-from seglog.log.leader_epochs import LeaderEpochs
-from seglog.log.partition_hold import PartitionHold
-from seglog.log.producer_snapshot import ProducerSnapshot
 from seglog.segment.indexes import index_bytes
 from seglog.segment.minute_index import MinuteIndex
 from seglog.segment.offset_index import OffsetIndex
@@ -36,12 +36,12 @@ from seglog.spark.manifest import MANIFEST_FILE, Manifest, files_to_bytes
 from seglog.spark.options import ConversionOptions
 from seglog.spark.plan import TaskPacker, tasks_to_bytes
 from seglog.spark.segment_task import convert_task
-from seglog.spark.store import LocalStore
 from seglog.spark.workplace import Workplace
-from seglog.upkeep.conversion_report import PartitionRow, report_json
-from seglog.upkeep.directory_conversion import Options, convert
-from seglog.upkeep.in_place import plan_in_place
-from seglog.upkeep.proof import PROOF_FILE
+from seglog.state.clean_marks import PARTITION_MARK, TAKEN_MARK
+from seglog.state.leader_epochs import LeaderEpochs
+from seglog.state.partition_hold import PartitionHold
+from seglog.state.producer_snapshot import ProducerSnapshot
+from seglog.stores.store import LocalStore
 from seglog.upkeep.recover import recover
 from support.golden import unpack
 from support.hexwalk import HexWalk, readable

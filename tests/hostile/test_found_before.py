@@ -7,10 +7,10 @@ import pytest
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.status import Status
 from seglog._kernels.window import Window
+from seglog.conversion.directory import convert
 from seglog.errors import UnsupportedCompressionTypeError
 from seglog.log.partition import Partition
-from seglog.upkeep.directory_conversion import convert
-from seglog.upkeep.verify import LEVELS, verify
+from seglog.verification.verify import LEVELS, verify
 from support import plain_format as plain
 from support.hostile_readers import Readers, Workshop
 

@@ -12,7 +12,7 @@ from seglog._kernels.crc import crc32c
 from seglog._kernels.entry_columns import metadata_columns
 from seglog._kernels.entry_frame import EntryFrame, broker_fields, entry_timestamp, put_broker_metadata, strip
 from seglog.errors import CorruptRecordError, InvalidArgumentError
-from seglog.wire.entry_pb2 import BrokerEntryMetadata, MessageMetadata
+from seglog.pulsar_pb.entry_pb2 import BrokerEntryMetadata, MessageMetadata
 from support.entries import golden_entries
 
 REQUIRED = MessageMetadata(producer_name="p", sequence_id=7, publish_time=1700000000000)

@@ -12,7 +12,7 @@ from seglog._kernels.position_union import PositionUnion
 from seglog._kernels.snapshot_metadata import MetadataReader
 from seglog._kernels.window import Window
 from seglog.errors import CorruptDelayedIndexError
-from seglog.wire.delayed_index_pb2 import SnapshotMetadata, SnapshotSegmentMetadata
+from seglog.pulsar_pb.delayed_index_pb2 import SnapshotMetadata, SnapshotSegmentMetadata
 
 # Few numbers, many, neighbours, and both ends of containers: every kind of container, and all of them in one bitmap.
 numbers = st.sets(st.integers(0, 2**32 - 1) | st.integers(65_000, 66_000), max_size=50)

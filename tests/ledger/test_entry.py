@@ -17,7 +17,7 @@ from seglog.format.payload_compression import PayloadCodec
 from seglog.ledger.entry import Entry, build_entry
 from seglog.ledger.entry_fields import entry_fields
 from seglog.ledger.message_batch import batch_of, build_batch_entry, build_message_entry, read_batch, write_batch
-from seglog.wire.entry_pb2 import MessageMetadata, SingleMessageMetadata
+from seglog.pulsar_pb.entry_pb2 import MessageMetadata, SingleMessageMetadata
 from support.entries import DAMAGED, golden_entries, named
 
 METADATA = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1700000000000)

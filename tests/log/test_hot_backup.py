@@ -18,7 +18,7 @@ from seglog.errors import (
 from seglog.format import names
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
-from seglog.log.checkpoints import read_offset_checkpoint
+from seglog.state.checkpoints import read_offset_checkpoint
 from support.faultfs import FailingFs, RecordingFs
 
 NOW = 1_700_000_000_000

@@ -11,13 +11,13 @@ from seglog.errors import CorruptRecordError, NotALogError
 from seglog.format.batch import build_batch
 from seglog.fs.files import OsFileSystem
 from seglog.log import loader
-from seglog.log.leader_epochs import LeaderEpochs
 from seglog.log.loader import ENDS_BELOW_START, load, plan_load
 from seglog.log.partition import Partition
 from seglog.segment import recovery
 from seglog.segment.appender import SegmentAppender
 from seglog.segment.indexes import index_bytes
 from seglog.segment.segment import Segment
+from seglog.state.leader_epochs import LeaderEpochs
 from support.golden import golden_cases, unpack
 
 INTERVAL = 256      # of the golden cases

@@ -10,8 +10,8 @@ from seglog.config import LogConfig
 from seglog.errors import StorageError
 from seglog.format import names
 from seglog.fs.files import OsFileSystem
-from seglog.log.checkpoints import read_offset_checkpoint
 from seglog.log.loader import load
+from seglog.state.checkpoints import read_offset_checkpoint
 from support.faultfs import FailingFs, RecordingFs
 from support.golden import unpack
 

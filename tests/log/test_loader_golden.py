@@ -10,9 +10,9 @@ from seglog.errors import CorruptRecordError
 from seglog.fs.files import OsFileSystem
 from seglog.log.loader import load
 from seglog.log.partition import Partition
-from seglog.log.producer_snapshot import ProducerSnapshot
-from seglog.log.quarantine import read_quarantine
 from seglog.segment.recovery import GOES_BACK
+from seglog.state.producer_snapshot import ProducerSnapshot
+from seglog.state.quarantine import read_quarantine
 from support.golden import unpack
 
 # Those that are Kafka's own, of the topic; what else case.json tells belongs to the driver.

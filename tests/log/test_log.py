@@ -22,8 +22,8 @@ from seglog.errors import (
     RecordTooLargeError,
     StorageError,
 )
-from seglog.log.clean_marks import PARTITION_MARK, PartitionMark, PartitionState
 from seglog.segment.segment import Segment
+from seglog.state.clean_marks import PARTITION_MARK, PartitionMark, PartitionState
 
 NOW = 1_700_000_000_000
 

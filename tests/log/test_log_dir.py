@@ -5,11 +5,11 @@ import pytest
 
 from seglog.errors import CorruptCheckpointError
 from seglog.format import names
-from seglog.log.checkpoints import format_offset_checkpoint, read_offset_checkpoint
-from seglog.log.leader_epochs import LeaderEpochs
-from seglog.log.log_dir import CleanShutdown, MetaProperties
-from seglog.log.partition_metadata import PartitionMetadata, format_topic_id
-from seglog.log.producer_snapshot import ProducerSnapshot
+from seglog.state.checkpoints import format_offset_checkpoint, read_offset_checkpoint
+from seglog.state.leader_epochs import LeaderEpochs
+from seglog.state.meta_properties import CleanShutdown, MetaProperties
+from seglog.state.partition_metadata import PartitionMetadata, format_topic_id
+from seglog.state.producer_snapshot import ProducerSnapshot
 
 GOLDEN = Path(__file__).parent.parent / "golden/log_dir"
 BROKERS = [pytest.param(GOLDEN / name, id=name) for name in ("kafka-3.9.1", "kafka-4.1.1")]

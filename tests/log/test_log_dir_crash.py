@@ -7,8 +7,8 @@ import pytest
 
 from seglog.errors import SeglogError
 from seglog.format import names
-from seglog.log.checkpoints import parse_offset_checkpoint
-from seglog.log.partition_hold import PartitionHold
+from seglog.state.checkpoints import parse_offset_checkpoint
+from seglog.state.partition_hold import PartitionHold
 from support.conversion import UnsyncedFs
 from support.faultfs import FailingFs, RecordingFs
 

@@ -10,9 +10,9 @@ from seglog.format import names
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
 from seglog.fs.staging import leftovers
-from seglog.log.checkpoints import format_offset_checkpoint, read_offset_checkpoint
 from seglog.log.log import Log
 from seglog.log.open_dir import LogDir
+from seglog.state.checkpoints import format_offset_checkpoint, read_offset_checkpoint
 from support.faultfs import RecordingFs
 
 

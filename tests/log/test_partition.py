@@ -10,9 +10,9 @@ import pytest
 
 from seglog._kernels.crc import crc32c
 from seglog.errors import CorruptRecordError, InvalidArgumentError, NotALogError, StorageError
-from seglog.log.checkpoints import format_offset_checkpoint
 from seglog.log.partition import open_partition
 from seglog.log.times import to_timestamp_ms
+from seglog.state.checkpoints import format_offset_checkpoint
 from support.golden import golden_cases
 
 CASES = [pytest.param(case, id=case.name) for case in golden_cases()]

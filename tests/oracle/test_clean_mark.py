@@ -9,8 +9,8 @@ import pytest
 import seglog
 from seglog.format import names
 from seglog.fs.files import OsFileSystem
-from seglog.log.clean_marks import CLEAN_MARK, PARTITION_MARK
-from seglog.log.partition_hold import PartitionHold
+from seglog.state.clean_marks import CLEAN_MARK, PARTITION_MARK
+from seglog.state.partition_hold import PartitionHold
 from support.conversion import copied, source_of
 from support.golden import golden_cases
 from support.kafka_oracle import VERSIONS
@@ -24,8 +24,8 @@ TORN = b"half of a batch"
 WRITER = """
 import sys
 from seglog.fs.files import OsFileSystem
-from seglog.log.clean_marks import CLEAN_MARK, PARTITION_MARK
-from seglog.log.partition_hold import PartitionHold
+from seglog.state.clean_marks import CLEAN_MARK, PARTITION_MARK
+from seglog.state.partition_hold import PartitionHold
 fs = OsFileSystem()
 hold = PartitionHold(fs, sys.argv[1])
 hold.before_first_write()

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
+from seglog.conversion.directory import convert
 from seglog.errors import StorageError
 from seglog.fs.staging import leftovers
-from seglog.upkeep.directory_conversion import convert
 from support.conversion import UnsyncedFs, config_of, converted, copied, kept, source_of
 from support.golden import golden_cases
 from support.kafka_oracle import VERSIONS

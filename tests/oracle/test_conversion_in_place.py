@@ -3,12 +3,12 @@ import shutil
 
 import pytest
 
+from seglog.conversion.directory import Options
+from seglog.conversion.in_place import plan_in_place, roll_back
+from seglog.conversion.log_dir import convert_log_dir, convert_log_dir_in_place
+from seglog.conversion.upgrade_plan import plan_upgrade
 from seglog.errors import InvalidArgumentError, LogLockedError
 from seglog.log.partition import Partition
-from seglog.upkeep.directory_conversion import Options
-from seglog.upkeep.in_place import plan_in_place, roll_back
-from seglog.upkeep.log_dir_conversion import convert_log_dir, convert_log_dir_in_place
-from seglog.upkeep.upgrade_plan import plan_upgrade
 from support.conversion import UnsyncedFs, source_of
 from support.golden import golden_cases
 

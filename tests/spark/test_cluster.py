@@ -6,11 +6,11 @@ import shutil
 
 import pytest
 
+from seglog.conversion.directory import Options
+from seglog.conversion.log_dir import convert_log_dir
 from seglog.format.batch import build_batch
 from seglog.spark import convert_topics
 from seglog.spark.session import session
-from seglog.upkeep.directory_conversion import Options
-from seglog.upkeep.log_dir_conversion import convert_log_dir
 from support import kafka_oracle, spark_faults
 from support.conversion import UnsyncedFs
 from support.mixed_topic import TIME_MS, write_mixed_topic

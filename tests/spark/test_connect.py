@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from seglog.upkeep.directory_conversion import Options
-from seglog.upkeep.log_dir_conversion import convert_log_dir
+from seglog.conversion.directory import Options
+from seglog.conversion.log_dir import convert_log_dir
 from support.spark_cluster import lacking
 
 pytestmark = [pytest.mark.spark, pytest.mark.skipif(lacking() is not None, reason=str(lacking()))]

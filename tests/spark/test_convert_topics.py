@@ -6,6 +6,9 @@ import threading
 
 import pytest
 
+from seglog.conversion.directory import Options, convert
+from seglog.conversion.log_dir import convert_log_dir
+from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.errors import (
     InvalidArgumentError,
     LogLockedError,
@@ -14,12 +17,9 @@ from seglog.errors import (
 )
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
-from seglog.log.clean_marks import CLEAN_MARK, PARTITION_MARK, TAKEN_MARK
 from seglog.spark import convert_topics, finalize_topics, rollback_topics
-from seglog.upkeep.directory_conversion import Options, convert
-from seglog.upkeep.log_dir_conversion import convert_log_dir
-from seglog.upkeep.proof import PROOF_FILE, Proof
-from seglog.upkeep.verify import verify
+from seglog.state.clean_marks import CLEAN_MARK, PARTITION_MARK, TAKEN_MARK
+from seglog.verification.verify import verify
 from support.conversion import UnsyncedFs, tree
 from support.spark_double import SparkDouble
 

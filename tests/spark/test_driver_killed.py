@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
+from seglog.conversion.directory import Options
+from seglog.conversion.log_dir import convert_log_dir
 from seglog.spark import convert_topics, finalize_topics
-from seglog.upkeep.directory_conversion import Options
-from seglog.upkeep.log_dir_conversion import convert_log_dir
 from support.conversion import UnsyncedFs, tree
 from support.served_log_dir import served_log_dir
 from support.spark_cluster import lacking

@@ -12,15 +12,15 @@ import time
 
 import pytest
 
+from seglog.conversion.directory import Options
+from seglog.conversion.log_dir import convert_log_dir, is_topics_name
 from seglog.errors import InvalidArgumentError, NotALogError, StorageError
 from seglog.fs.files import OsFileSystem
 from seglog.spark import convert_topics, fetch_topics, finalize_topics, rollback_topics
-from seglog.spark.open_store import open_store
 from seglog.spark.session import session
-from seglog.spark.webhdfs import WebHdfs
-from seglog.upkeep.directory_conversion import Options
-from seglog.upkeep.log_dir_conversion import convert_log_dir, is_topics_name
-from seglog.upkeep.verify import verify
+from seglog.stores.open_store import open_store
+from seglog.stores.webhdfs import WebHdfs
+from seglog.verification.verify import verify
 from support.command import seglog, seglog_json
 from support.conversion import UnsyncedFs
 from support.remote_log_dir import bytes_of, put_log_dir
@@ -111,7 +111,7 @@ def test_a_cluster_converts_a_topic_and_a_broker_serves_it(hdfs, cluster, tmp_pa
 DRIVER = """
 import json, os, signal, sys
 from seglog.spark import convert_topics
-from seglog.spark.hdfs_store import HdfsStore
+from seglog.stores.hdfs_store import HdfsStore
 from seglog.spark.session import session
 
 old, new, options, renames = sys.argv[1:5]

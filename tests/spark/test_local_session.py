@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 
+from seglog.conversion.directory import Options
+from seglog.conversion.log_dir import convert_log_dir
+from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.spark import convert_topics
-from seglog.upkeep.directory_conversion import Options
-from seglog.upkeep.log_dir_conversion import convert_log_dir
-from seglog.upkeep.proof import PROOF_FILE, Proof
 from support import spark_faults
 from support.command import seglog_json
 from support.conversion import UnsyncedFs

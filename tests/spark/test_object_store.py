@@ -12,6 +12,8 @@ import sys
 
 import pytest
 
+from seglog.conversion.directory import Options
+from seglog.conversion.log_dir import convert_log_dir
 from seglog.errors import (
     CorruptCheckpointError,
     InvalidArgumentError,
@@ -24,12 +26,10 @@ from seglog.errors import (
 from seglog.format.checked_json import format_json
 from seglog.spark import convert_topics, fetch_topics, finalize_topics, rollback_topics
 from seglog.spark.manifest import MANIFEST_FILE
-from seglog.spark.object_store import ObjectStore
-from seglog.spark.remote_store import PIECE_BYTES
 from seglog.spark.session import session
-from seglog.upkeep.directory_conversion import Options
-from seglog.upkeep.log_dir_conversion import convert_log_dir
-from seglog.upkeep.verify import verify
+from seglog.stores.object_store import ObjectStore
+from seglog.stores.remote_store import PIECE_BYTES
+from seglog.verification.verify import verify
 from support.command import seglog, seglog_json
 from support.conversion import UnsyncedFs
 from support.objects_on_disk import ObjectsOnDisk
@@ -151,7 +151,7 @@ def test_a_cluster_converts_a_topic_from_bucket_to_bucket_and_a_broker_serves_it
 DRIVER = """
 import json, os, signal, sys
 from seglog.spark import convert_topics
-from seglog.spark.object_store import ObjectStore
+from seglog.stores.object_store import ObjectStore
 from seglog.spark.session import session
 
 old, new, options = sys.argv[1:4]

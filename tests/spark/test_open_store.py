@@ -3,11 +3,11 @@ import pytest
 
 from seglog.errors import InvalidArgumentError
 from seglog.fs.files import OsFileSystem
-from seglog.spark.hdfs_store import HdfsStore
 from seglog.spark.manifest import Manifest, is_prefix
-from seglog.spark.object_store import ObjectStore
-from seglog.spark.open_store import is_local, open_store
-from seglog.spark.store import LocalStore
+from seglog.stores.hdfs_store import HdfsStore
+from seglog.stores.object_store import ObjectStore
+from seglog.stores.open_store import is_local, open_store
+from seglog.stores.store import LocalStore
 
 
 def opened(url, **options):

@@ -11,8 +11,8 @@ from seglog.errors import CorruptCheckpointError, NotALogError, UnfinishedChange
 from seglog.spark.job import plan_partition
 from seglog.spark.options import ConversionOptions
 from seglog.spark.plan import Shard, SourceSegment, Task, TaskPacker, read_task, segments_of, spread, tasks_to_bytes
-from seglog.spark.store import LocalStore, StoredFile
 from seglog.spark.workplace import Workplace
+from seglog.stores.store import LocalStore, StoredFile
 
 PARTITIONS = st.lists(st.lists(st.integers(0, 200), min_size=1, max_size=30), min_size=1, max_size=12)
 

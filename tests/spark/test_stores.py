@@ -9,8 +9,8 @@ import pytest
 
 from seglog.errors import StorageError
 from seglog.fs.files import OsFileSystem
-from seglog.spark.open_store import open_store
-from seglog.spark.store import LocalStore, RenamingStore
+from seglog.stores.open_store import open_store
+from seglog.stores.store import LocalStore, RenamingStore
 from support.objects_on_disk import ObjectsOnDisk
 
 LOG, INDEX = "00000000000000000042.log", "00000000000000000042.txnindex"

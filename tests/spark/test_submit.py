@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from seglog.upkeep.directory_conversion import Options
-from seglog.upkeep.log_dir_conversion import convert_log_dir
+from seglog.conversion.directory import Options
+from seglog.conversion.log_dir import convert_log_dir
 from support.conversion import UnsyncedFs
 from support.mixed_topic import write_mixed_topic
 from support.spark_cluster import SparkCluster, lacking

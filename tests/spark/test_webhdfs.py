@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from seglog.errors import StorageError
-from seglog.spark.webhdfs import WebHdfs
+from seglog.stores.webhdfs import WebHdfs
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ import json
 import shutil
 from pathlib import Path
 
+from seglog.conversion.directory import convert
+from seglog.conversion.proof import PROOF_FILE
 from seglog.fs.files import OsFile, OsFileSystem
 from seglog.log.partition import Partition
-from seglog.upkeep.directory_conversion import convert
-from seglog.upkeep.proof import PROOF_FILE
 
 KEYS = ("index.interval.bytes", "segment.index.bytes", "max.message.bytes")
 

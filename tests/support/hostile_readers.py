@@ -24,21 +24,21 @@ from seglog.config import LogConfig
 from seglog.errors import SeglogError
 from seglog.format.compression import compress, decompressor
 from seglog.format.validate import AppendRules, assign, check_follower
-from seglog.log.checkpoints import parse_offset_checkpoint
-from seglog.log.leader_epochs import LeaderEpochs
-from seglog.log.log_dir import CleanShutdown, MetaProperties
 from seglog.log.partition import Partition
-from seglog.log.partition_metadata import PartitionMetadata
-from seglog.log.producer_snapshot import ProducerSnapshot
-from seglog.log.producer_state import ProducerState
 from seglog.segment.indexes import index_bytes
 from seglog.segment.offset_index import OffsetIndex
 from seglog.segment.segment import Segment
 from seglog.segment.time_index import TimeIndex
 from seglog.segment.transaction_index import TransactionIndex
+from seglog.state.checkpoints import parse_offset_checkpoint
+from seglog.state.leader_epochs import LeaderEpochs
+from seglog.state.meta_properties import CleanShutdown, MetaProperties
+from seglog.state.partition_metadata import PartitionMetadata
+from seglog.state.producer_snapshot import ProducerSnapshot
+from seglog.state.producer_state import ProducerState
 from seglog.tools.cli import cli
 from seglog.upkeep.index_rebuild import rebuild_indexes
-from seglog.upkeep.verify import LEVELS, verify
+from seglog.verification.verify import LEVELS, verify
 from support.hostile_files import LOG_DIR_FILES, Case
 
 # Far below the default, so that what passes it is seen.

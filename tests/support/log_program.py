@@ -20,9 +20,9 @@ from seglog.errors import (
     OutOfOrderSequenceError,
 )
 from seglog.format.batch import end_marker
-from seglog.log.clean_marks import PARTITION_MARK
 from seglog.segment.indexes import index_bytes
 from seglog.segment.segment import Segment
+from seglog.state.clean_marks import PARTITION_MARK
 from support.columns import columns_of
 from support.log_model import ABORTED, COMMITTED, LogModel, ModelBatch, ModelRecord, Producer
 

@@ -11,7 +11,7 @@ from seglog.clock import ManualClock
 from seglog.config import MIB
 from seglog.format import names
 from seglog.format.batch import end_marker
-from seglog.log.checkpoints import merge_offset
+from seglog.state.checkpoints import merge_offset
 from support.conversion import UnsyncedFs
 from support.producer_programs import DAY_MS, KAFKAS
 from support.written_logs import CODECS

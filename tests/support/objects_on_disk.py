@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyarrow import fs
 
-from seglog.spark.object_store import ObjectStore
+from seglog.stores.object_store import ObjectStore
 
 
 class ObjectsOnDisk:

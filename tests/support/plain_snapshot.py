@@ -1,7 +1,7 @@
 """Snapshots of delayed messages, encoded the obvious way: protobuf, pyroaring, and java_order's map."""
 from pyroaring import BitMap
 
-from seglog.wire.delayed_index_pb2 import SnapshotMetadata, SnapshotSegment, SnapshotSegmentMetadata
+from seglog.pulsar_pb.delayed_index_pb2 import SnapshotMetadata, SnapshotSegment, SnapshotSegmentMetadata
 from support.java_order import JavaHashMapOrder
 
 

@@ -15,10 +15,10 @@ from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.errors import InvalidProducerEpochError, InvalidTxnStateError, OutOfOrderSequenceError
 from seglog.fs.files import OsFileSystem
-from seglog.log.producer_snapshot import ProducerSnapshot
-from seglog.log.producer_snapshots import ProducerSnapshots, rebuild
-from seglog.log.producer_state import Duplicate, Origin
 from seglog.segment.transaction_index import TransactionIndex, aborted_transactions, encode
+from seglog.state.producer_snapshot import ProducerSnapshot
+from seglog.state.producer_snapshots import ProducerSnapshots, rebuild
+from seglog.state.producer_state import Duplicate, Origin
 from support.producers import ABORT, COMMIT, batch
 
 BEGINNING_MS = 1_700_000_000_000

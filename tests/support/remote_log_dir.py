@@ -2,7 +2,7 @@
 from pathlib import Path
 
 from seglog.fs.files import OsFileSystem
-from seglog.spark.open_store import open_store
+from seglog.stores.open_store import open_store
 
 
 def put_log_dir(log_dir: Path, url: str, options) -> str:

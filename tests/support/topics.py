@@ -4,7 +4,7 @@ from functools import cache
 from seglog.ledger.entry import build_entry
 from seglog.ledger.message_batch import build_batch_entry
 from seglog.ledger.position import Position
-from seglog.wire.entry_pb2 import MessageMetadata, SingleMessageMetadata
+from seglog.pulsar_pb.entry_pb2 import MessageMetadata, SingleMessageMetadata
 
 
 @cache

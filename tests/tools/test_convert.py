@@ -12,11 +12,11 @@ import pytest
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.clock import ManualClock
+from seglog.conversion.throttle import Throttle
 from seglog.format.checked_json import parse_json
 from seglog.format.compression import decompressor
 from seglog.log.partition import Partition
 from seglog.tools import report
-from seglog.upkeep.throttle import Throttle
 from support.command import golden_lines, partition_of, seglog, seglog_json
 from support.golden import unpack
 

@@ -9,7 +9,7 @@ from seglog.errors import InvalidArgumentError, LogLockedError
 from seglog.format import names
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
-from seglog.log.checkpoints import read_offset_checkpoint
+from seglog.state.checkpoints import read_offset_checkpoint
 from seglog.upkeep.recover import recover
 from support.faultfs import RecordingFs
 from support.golden import unpack

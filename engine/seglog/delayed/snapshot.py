@@ -84,7 +84,7 @@ class MetadataEntries:
     def entries(self) -> list[bytes]:
         entries = [*self._full, b"".join(self._last)]
         if len(entries) > 1:
-            from seglog.wire.delayed_index_pb2 import SnapshotMetadata
+            from seglog.pulsar_pb.delayed_index_pb2 import SnapshotMetadata
 
             entries[0] += SnapshotMetadata(metadata_entries=len(entries)).SerializeToString()
         return entries

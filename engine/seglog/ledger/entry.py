@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
     from typing_extensions import Buffer
 
-    from seglog.wire.entry_pb2 import BrokerEntryMetadata, MessageMetadata
+    from seglog.pulsar_pb.entry_pb2 import BrokerEntryMetadata, MessageMetadata
 
 M = TypeVar("M", bound="Message")
 
 CHECKSUM_MAGIC = b"\x0e\x01"
 
 
-def wire() -> ModuleType:
+def pulsar_pb() -> ModuleType:
     """The message classes of proto/pulsar/entry.proto. protobuf costs more to import than most uses of an entry."""
-    from seglog.wire import entry_pb2
+    from seglog.pulsar_pb import entry_pb2
 
     return entry_pb2
 
@@ -55,7 +55,7 @@ class Entry(EntryFrame):
     @property
     def metadata(self) -> "MessageMetadata":
         """Raises CorruptRecordError."""
-        metadata: MessageMetadata = parse_message(wire().MessageMetadata, self.metadata_bytes(), self.name)
+        metadata: MessageMetadata = parse_message(pulsar_pb().MessageMetadata, self.metadata_bytes(), self.name)
         return metadata
 
     @property
@@ -63,7 +63,7 @@ class Entry(EntryFrame):
         """None where the entry has no broker's part. Raises CorruptRecordError."""
         if not self.has_broker_part:
             return None
-        metadata: BrokerEntryMetadata = parse_message(wire().BrokerEntryMetadata, self.broker_bytes(), self.name)
+        metadata: BrokerEntryMetadata = parse_message(pulsar_pb().BrokerEntryMetadata, self.broker_bytes(), self.name)
         return metadata
 
     def with_broker_metadata(self, broker_timestamp: int | None = None, index: int | None = None) -> "Self":

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError, InvalidArgumentError
 from seglog.format.payload_compression import PayloadCodec, compress_payload
-from seglog.ledger.entry import Entry, build_entry, parse_message, wire
+from seglog.ledger.entry import Entry, build_entry, parse_message, pulsar_pb
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from seglog.wire.entry_pb2 import MessageMetadata, SingleMessageMetadata
+    from seglog.pulsar_pb.entry_pb2 import MessageMetadata, SingleMessageMetadata
 
 _MAX_INT32 = (1 << 31) - 1
 
@@ -44,7 +44,7 @@ def read_batch(opened: "Buffer", count: int) -> MessageBatch:
     if count < 1:
         raise CorruptRecordError(f"a batch of {count} messages")
     data = memoryview(opened).cast("B")
-    kind = wire().SingleMessageMetadata
+    kind = pulsar_pb().SingleMessageMetadata
     messages: list[BatchedMessage] = []
     pos = 0
     while len(messages) < count:
@@ -88,7 +88,7 @@ def write_batch(messages: "Iterable[tuple[SingleMessageMetadata, Buffer]]") -> b
         size = memoryview(value).nbytes
         if size > _MAX_INT32:
             raise InvalidArgumentError(f"a message's value has at most 2 ** 31 - 1 bytes, not {size}")
-        metadata = wire().SingleMessageMetadata()
+        metadata = pulsar_pb().SingleMessageMetadata()
         metadata.CopyFrom(given)
         metadata.payload_size = size
         serialized = metadata.SerializeToString()
@@ -112,7 +112,7 @@ def build_batch_entry(
     if not listed:
         raise InvalidArgumentError("a batch has one message at least")
     opened = write_batch(listed)
-    whole = wire().MessageMetadata()
+    whole = pulsar_pb().MessageMetadata()
     whole.CopyFrom(metadata)
     whole.num_messages_in_batch = len(listed)
     return _build(whole, opened, codec, checksum)
@@ -124,7 +124,7 @@ def build_message_entry(
     """The bytes of an entry of one message that is no batch; the rest as for build_batch_entry."""
     if metadata.HasField("num_messages_in_batch"):
         raise InvalidArgumentError("num_messages_in_batch makes it a batch: see build_batch_entry")
-    whole = wire().MessageMetadata()
+    whole = pulsar_pb().MessageMetadata()
     whole.CopyFrom(metadata)
     return _build(whole, value, codec, checksum)
 
@@ -133,6 +133,6 @@ def _build(metadata: "MessageMetadata", opened: "Buffer", codec: int, checksum: 
     codec = PayloadCodec.of(codec)
     metadata.ClearField("compression")
     if codec is not PayloadCodec.NONE:
-        metadata.compression = wire().CompressionType.Value(codec.name)
+        metadata.compression = pulsar_pb().CompressionType.Value(codec.name)
     metadata.uncompressed_size = memoryview(opened).nbytes
     return build_entry(metadata, compress_payload(codec, opened), checksum=checksum)

@@ -19,10 +19,10 @@ from seglog.format.validate import Assigned, assign, check_follower
 from seglog.fs.files import FileSystem
 from seglog.log.arguments import check_leader_epoch
 from seglog.log.linger import Linger
-from seglog.log.producer_state import Duplicate, Origin
 from seglog.log.tail import LogTail
 from seglog.log.times import to_timestamp_ms
 from seglog.segment.housekeeping import Housekeeping
+from seglog.state.producer_state import Duplicate, Origin
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -10,10 +10,10 @@ from seglog.errors import OffsetOutOfRangeError
 from seglog.log.append import LogAppender
 from seglog.log.arguments import checked_offset
 from seglog.log.extent import Extent
-from seglog.log.producer_snapshots import rebuild
 from seglog.log.removal import cut_segment, remove_segments
 from seglog.segment.appender import SegmentAppender
 from seglog.segment.segment import Segment
+from seglog.state.producer_snapshots import rebuild
 
 
 class LogCutter(LogAppender):

@@ -18,11 +18,11 @@ from seglog.format import names
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem
 from seglog.fs.staging import Staging
-from seglog.log.checkpoints import TopicPartition
-from seglog.log.leader_epochs import LeaderEpochs
 from seglog.log.loader import load
-from seglog.log.log_dir_state import LogDirState
-from seglog.log.partition_hold import named_partition, refuse_file_in_the_way
+from seglog.state.checkpoints import TopicPartition
+from seglog.state.leader_epochs import LeaderEpochs
+from seglog.state.log_dir_state import LogDirState
+from seglog.state.partition_hold import named_partition, refuse_file_in_the_way
 
 # Where a second name cannot be had: another file system, one without links, a file that has as many as it may, links
 # to files of others (fs.protected_hardlinks).

@@ -18,10 +18,10 @@ from seglog.config import LogConfig
 from seglog.format import names
 from seglog.fs.mapping import Mapping
 from seglog.fs.refusals import refusals
-from seglog.log.leftovers import File, SegmentFiles
 from seglog.segment.minute_index import MINUTE_MS
 from seglog.segment.offset_index import OffsetIndex
 from seglog.segment.time_index import TimeIndex
+from seglog.state.leftovers import File, SegmentFiles
 
 _OFFSET_ENTRY = struct.Struct(">ii")        # relative offset, position
 _TIME_ENTRY = struct.Struct(">qi")          # timestamp, relative offset

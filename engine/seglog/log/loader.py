@@ -3,7 +3,7 @@
 Kafka's LogLoader. First everything is looked at (`plan_load`), then everything is done (`LoadPlan.apply`), so that a
 log that cannot be opened is left as it was, and a dry run tells what a real one would do.
 
-    leftovers of compaction, deletion   as Kafka's first passes (seglog.log.leftovers)
+    leftovers of compaction, deletion   as Kafka's first passes (seglog.state.leftovers)
     closed cleanly                      index files are looked at, the log is not read (seglog.log.index_trust)
     not closed cleanly                  every batch from the recovery point on is checked, segments in parallel, and
                                         the indexes of what was checked are written anew where they differ
@@ -32,14 +32,14 @@ from seglog.fs.files import FileSystem
 from seglog.fs.mapping import Mapping, read_file
 from seglog.log import replay
 from seglog.log.index_trust import indexes_are_sound, sound_end
-from seglog.log.leader_epochs import LeaderEpochs
-from seglog.log.leftovers import Leftovers, SegmentFiles, survey
-from seglog.log.producer_snapshots import ProducerSnapshots
-from seglog.log.producer_state import ProducerState
-from seglog.log.quarantine import put_into_quarantine
 from seglog.segment.answers import LostRange
 from seglog.segment.missing_sectors import lacks_a_sector
 from seglog.segment.recovery import MAGIC_POS, Damage, Run, SegmentCheck, check_segment, check_segments
+from seglog.state.leader_epochs import LeaderEpochs
+from seglog.state.leftovers import Leftovers, SegmentFiles, survey
+from seglog.state.producer_snapshots import ProducerSnapshots
+from seglog.state.producer_state import ProducerState
+from seglog.state.quarantine import put_into_quarantine
 
 _V2 = b"\x02"
 _ZEROS_BYTES = 1 << 20      # are looked at together

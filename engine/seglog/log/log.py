@@ -25,11 +25,11 @@ from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.log.arguments import checked_config, checked_path
 from seglog.log.cutting import LogCutter
 from seglog.log.hot_backup import Moment, back_up
-from seglog.log.leader_epochs import LeaderEpochFileCache
 from seglog.log.loader import plan_load
-from seglog.log.partition_hold import PartitionHold
 from seglog.log.stats import LogStats, sizes_in
 from seglog.segment.housekeeping import Housekeeping
+from seglog.state.leader_epochs import LeaderEpochFileCache
+from seglog.state.partition_hold import PartitionHold
 
 # How often an idle log looks whether its segment is due to roll.
 _IDLE_LOOK_MS = 10_000

@@ -12,10 +12,10 @@ from seglog._kernels.point_read import LastOpened
 from seglog.clock import SystemClock
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError, LogClosedError, OffsetOutOfRangeError
 from seglog.log.extent import OFFSET_LIMIT, Extent
-from seglog.log.leader_epochs import LeaderEpochs
 from seglog.log.times import Time, to_timestamp_ms
 from seglog.segment.answers import BatchPosition, TimestampOffset
 from seglog.segment.segment import Segment
+from seglog.state.leader_epochs import LeaderEpochs
 
 # ListOffsetsRequest's special timestamps (KIP-79, KIP-734).
 LATEST_TIMESTAMP = -1

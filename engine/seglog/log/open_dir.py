@@ -24,10 +24,10 @@ from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.staging import remove_partition
 from seglog.log.arguments import checked_config, checked_path
-from seglog.log.checkpoints import TopicPartition
 from seglog.log.log import Log
-from seglog.log.log_dir_state import LogDirState
-from seglog.log.partition_hold import refuse_file_in_the_way
+from seglog.state.checkpoints import TopicPartition
+from seglog.state.log_dir_state import LogDirState
+from seglog.state.partition_hold import refuse_file_in_the_way
 
 
 class LogDir:

@@ -13,13 +13,13 @@ from seglog.format import names
 from seglog.format.compression import decompressor
 from seglog.fs.refusals import refusals
 from seglog.log.arguments import checked_path
-from seglog.log.checkpoints import read_offset_checkpoint
 from seglog.log.extent import Extent
-from seglog.log.leader_epochs import LeaderEpochs
-from seglog.log.producer_snapshot import ProducerEntry, ProducerSnapshot
-from seglog.log.producer_state import ProducerState
 from seglog.log.reader import LogReader
 from seglog.segment.segment import Segment
+from seglog.state.checkpoints import read_offset_checkpoint
+from seglog.state.leader_epochs import LeaderEpochs
+from seglog.state.producer_snapshot import ProducerEntry, ProducerSnapshot
+from seglog.state.producer_state import ProducerState
 
 
 class Partition(LogReader):

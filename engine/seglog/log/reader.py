@@ -14,11 +14,11 @@ from seglog._kernels.columns import ArenaPool, Columns
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import CorruptRecordError, InvalidArgumentError, NoRecordError, OffsetOutOfRangeError
-from seglog.log.aborted_transactions import AbortedTransactions
 from seglog.log.damage import OnCorrupt, OnLost, columns_of, lost_sink, surviving_records
 from seglog.log.extent import OFFSET_LIMIT, Extent
 from seglog.log.lookup import LogLookup, out_of_range
 from seglog.log.times import Time, to_timestamp_ms
+from seglog.segment.aborted_transactions import AbortedTransactions
 from seglog.segment.answers import LostRange
 from seglog.segment.batches import first_offset_of, within_int64
 from seglog.segment.segment import Segment

@@ -9,19 +9,20 @@ from pathlib import Path
 
 from seglog._kernels.batch_survey import first_of_later_epoch
 from seglog._kernels.segment_scan import BatchTable
-from seglog.errors import CorruptCheckpointError
+from seglog.errors import CorruptCheckpointError, CorruptSnapshotError, UnsupportedVersionError
 from seglog.format import names
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
-from seglog.log.leader_epochs import LeaderEpochs
-from seglog.log.producer_snapshots import ProducerSnapshots, rebuild
-from seglog.log.producer_state import ProducerState
 from seglog.segment import transaction_index
 from seglog.segment.batches import SCAN_BATCHES
 from seglog.segment.recovery import SegmentCheck
 from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction
+from seglog.state.leader_epochs import LeaderEpochs
+from seglog.state.producer_snapshot import ProducerEntry, ProducerSnapshot
+from seglog.state.producer_snapshots import ProducerSnapshots, rebuild
+from seglog.state.producer_state import ProducerState
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,24 @@ def _epochs_of_batches(segments: Sequence[ReplaySegment]) -> list[tuple[int, int
 
 
 # --- producers ---------------------------------------------------------------------------------
+
+
+def producers_before(directory: Path, base_offset: int) -> tuple[ProducerEntry, ...]:
+    """The producers where a log begins whose first segment has this base offset: a transaction may have begun in one
+    that retention removed. Empty if there is no snapshot that can be read.
+    """
+    try:
+        return producers_in(read_file(directory / names.file_name(base_offset, names.SNAPSHOT_SUFFIX)))
+    except FileNotFoundError:
+        return ()
+
+
+def producers_in(snapshot: bytes | None) -> tuple[ProducerEntry, ...]:
+    """The producers of a .snapshot file; empty if there is none, or if it cannot be read."""
+    try:
+        return () if snapshot is None else ProducerSnapshot.parse(snapshot).producers
+    except (CorruptSnapshotError, UnsupportedVersionError):
+        return ()
 
 
 def put_producers(

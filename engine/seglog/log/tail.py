@@ -20,16 +20,16 @@ from seglog.format.compression import decompressor
 from seglog.format.validate import Assigned
 from seglog.fs.files import FileSystem
 from seglog.log.extent import Extent
-from seglog.log.leader_epochs import LeaderEpochFileCache, LeaderEpochs
-from seglog.log.partition_hold import PartitionHold
-from seglog.log.producer_snapshots import ProducerSnapshots
-from seglog.log.producer_state import Origin, ProducerState, Update
 from seglog.log.reader import LogReader
 from seglog.segment.appender import SegmentAppender
 from seglog.segment.group_commit import GroupCommit
 from seglog.segment.published import PublishedEnd
 from seglog.segment.roll import RELATIVE_OFFSET_MAX, new_base_offset, segment_jitter_ms
 from seglog.segment.segment import Segment
+from seglog.state.leader_epochs import LeaderEpochFileCache, LeaderEpochs
+from seglog.state.partition_hold import PartitionHold
+from seglog.state.producer_snapshots import ProducerSnapshots
+from seglog.state.producer_state import Origin, ProducerState, Update
 
 _LOG = logging.getLogger(__name__)
 

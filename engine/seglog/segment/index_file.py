@@ -1,7 +1,7 @@
 """What the offset index and the time index of a segment have in common: a file of sorted, fixed-size entries.
 
 Holds the buffer that it was given, copies nothing, and never looks at the log: whether an entry leads
-to its batch is `seglog.upkeep.verify`'s question, and `Segment` asks it before it believes one. The
+to its batch is `seglog.verification.verify`'s question, and `Segment` asks it before it believes one. The
 file of a crashed broker ends in preallocated zeros; they are no entries.
 """
 from collections.abc import Iterator

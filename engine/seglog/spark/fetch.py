@@ -3,17 +3,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from seglog.conversion.log_dir import choose_partitions, is_topics_name
+from seglog.conversion.proof import PROOF_FILE
 from seglog.errors import InvalidArgumentError, ProofMismatchError
 from seglog.format import names
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import lock_log_dir
 from seglog.fs.staging import Staging, remove_leftovers
 from seglog.spark.manifest import Manifest, read_files
-from seglog.spark.open_store import AnyPath, open_store
-from seglog.spark.remote_store import RemoteStore
-from seglog.upkeep.log_dir_conversion import choose_partitions, is_topics_name
-from seglog.upkeep.proof import PROOF_FILE
-from seglog.upkeep.target_log_dir import LogDirOffsets, make_log_dir_with, put_offsets, tell_log_dir
+from seglog.state.carried_offsets import LogDirOffsets, make_log_dir_with, put_offsets, tell_log_dir
+from seglog.stores.open_store import AnyPath, open_store
+from seglog.stores.remote_store import RemoteStore
 
 
 @dataclass(frozen=True, slots=True)

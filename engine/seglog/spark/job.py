@@ -15,29 +15,29 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from seglog.conversion.log_dir import choose_partitions, is_topics_name
+from seglog.conversion.losses import Losses
+from seglog.conversion.profile import Aborted
+from seglog.conversion.report import PartitionRow
 from seglog.errors import InvalidArgumentError, NotALogError, SeglogError
 from seglog.format import names
 from seglog.format.compression import Codec
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.spark.cluster import Cluster, Progress
 from seglog.spark.journal import CONVERTING, PUBLISHING, Journal
-from seglog.spark.manifest import MANIFEST_FILE
-from seglog.spark.open_store import AnyPath, open_store
+from seglog.spark.manifest import MANIFEST_FILE, removable
 from seglog.spark.options import ConversionOptions
 from seglog.spark.partition_task import assemble_all
 from seglog.spark.plan import TASK_BYTES, Shard, Task, TaskPacker, segments_of, spread, tasks_to_bytes
 from seglog.spark.publication import publish, source_locked
-from seglog.spark.remote_store import RemoteStore
 from seglog.spark.report import TopicsReport
 from seglog.spark.segment_task import convert_task, verify_task
-from seglog.spark.store import LocalStore, RenamingStore, Store
 from seglog.spark.survey_task import forecast_all, survey_all
 from seglog.spark.target import Target, target_of
 from seglog.spark.workplace import Workplace
-from seglog.upkeep.conversion_losses import Losses
-from seglog.upkeep.conversion_profile import Aborted
-from seglog.upkeep.conversion_report import PartitionRow
-from seglog.upkeep.log_dir_conversion import choose_partitions, is_topics_name
+from seglog.stores.open_store import AnyPath, open_store
+from seglog.stores.remote_store import RemoteStore
+from seglog.stores.store import LocalStore, RenamingStore, Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,8 +92,8 @@ def convert_topics(
     if verify not in ("full", "sample"):
         raise InvalidArgumentError(f"verify is full or sample, not {verify!r}")
     fs = fs or OsFileSystem()
-    source_store, source = open_store(source, store_options or {}, fs)
-    store, target = open_store(target, store_options or {}, fs)
+    source_store, source = open_store(source, store_options or {}, fs, removable=removable)
+    store, target = open_store(target, store_options or {}, fs, removable=removable)
     _check_places(source_store, source, store, target)
     workplace = Workplace(store, source_store, source, target, options, run=secrets.token_hex(8))
     cluster = Cluster(spark, progress, max_concurrent)

@@ -6,8 +6,8 @@ from seglog._version import __version__
 from seglog.errors import InvalidArgumentError, LogLockedError
 from seglog.format.checked_json import format_json, parse_json
 from seglog.spark.options import ConversionOptions
-from seglog.spark.store import WORKPLACE_SUFFIX, Store
 from seglog.spark.workplace import VERSION, members
+from seglog.stores.store import WORKPLACE_SUFFIX, Store
 
 _KIND = "seglog-spark-journal"
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from seglog.errors import CorruptCheckpointError, NotALogError
 from seglog.format.checked_json import format_json, parse_json
-from seglog.spark.store import Store
+from seglog.stores.store import Store, in_workplace
 
 MANIFEST_FILE = "seglog-manifest.json"
 VERSION = 1
@@ -66,6 +66,15 @@ class Manifest:
 def is_prefix(name: str) -> bool:
     """Whether a directory of a log dir is one of a version."""
     return _PREFIX.fullmatch(name) is not None
+
+
+def removable(path: str) -> str:
+    """`path`, which must be the manifest, or lie in a workplace or in a version: nothing else is ever removed.
+
+    Raises ValueError.
+    """
+    *directories, name = path.split("/")
+    return path if name == MANIFEST_FILE or any(map(is_prefix, directories)) else in_workplace(path)
 
 
 def files_path(directory: str) -> str:

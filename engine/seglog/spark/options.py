@@ -7,8 +7,8 @@ from typing import Any, Self
 
 from seglog._version import __version__
 from seglog.config import LogConfig
-from seglog.upkeep.conversion_profile import Aborted, Profile
-from seglog.upkeep.directory_conversion import Options
+from seglog.conversion.directory import Options
+from seglog.conversion.profile import Aborted, Profile
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from seglog._version import __version__
+from seglog.conversion.plan import larger_batches_warning
+from seglog.conversion.proof import PROOF_FILE, Proof, SegmentProof
+from seglog.conversion.report import PartitionRow
+from seglog.conversion.state_fold import StateFold
 from seglog.errors import CorruptCheckpointError, SeglogError
 from seglog.format import names
 from seglog.fs.files import OsFileSystem
@@ -16,10 +20,6 @@ from seglog.spark.plan import Shard
 from seglog.spark.segment_task import of_the_partition
 from seglog.spark.target import target_of
 from seglog.spark.workplace import Outcome, Workplace, changed
-from seglog.upkeep.conversion_plan import larger_batches_warning
-from seglog.upkeep.conversion_report import PartitionRow
-from seglog.upkeep.conversion_state import StateFold
-from seglog.upkeep.proof import PROOF_FILE, Proof, SegmentProof
 
 
 def assemble(workplace: Workplace, partition: str) -> PartitionRow:

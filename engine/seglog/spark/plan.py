@@ -13,7 +13,7 @@ from seglog._kernels.crc import crc32c
 from seglog.errors import NotALogError, UnfinishedChangeError
 from seglog.format import names
 from seglog.format.checked_json import format_json, parse_json
-from seglog.spark.store import StoredFile
+from seglog.stores.store import StoredFile
 
 TASK_BYTES = 64 << 20
 TASKS_MAX = 20_000

@@ -11,11 +11,12 @@ from seglog.errors import InvalidArgumentError, LogLockedError
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import LOG_DIR_LOCK, SHARED, holder, lock_log_dir
 from seglog.spark.journal import COMMITTED, FINALIZING, PUBLISHING, ROLLING_BACK, Journal
-from seglog.spark.open_store import AnyPath, open_store
+from seglog.spark.manifest import removable
 from seglog.spark.options import ConversionOptions
-from seglog.spark.store import WORKPLACE_SUFFIX, LocalStore, RenamingStore, Store
 from seglog.spark.target import target_of
 from seglog.spark.workplace import Workplace
+from seglog.stores.open_store import AnyPath, open_store
+from seglog.stores.store import WORKPLACE_SUFFIX, LocalStore, RenamingStore, Store
 
 
 def publish(workplace: Workplace, journal: Journal, partitions: Iterable[str]) -> Journal:
@@ -41,7 +42,7 @@ def rollback_topics(
     not come to its end. Raises InvalidArgumentError where there is none, or where a partition has changed since it was
     published: its records would be lost. LogLockedError, StorageError.
     """
-    store, path = open_store(target, store_options or {}, fs or OsFileSystem())
+    store, path = open_store(target, store_options or {}, fs or OsFileSystem(), removable=removable)
     found = _workplace(store, path)
     goal = target_of(found)
     with goal.held():
@@ -71,7 +72,7 @@ def finalize_topics(
     which nobody has changed. Raises InvalidArgumentError where there is no committed conversion, LogLockedError,
     StorageError.
     """
-    store, path = open_store(target, store_options or {}, fs or OsFileSystem())
+    store, path = open_store(target, store_options or {}, fs or OsFileSystem(), removable=removable)
     with target_of(_workplace(store, path)).held():
         journal = _journal(store, path)
         if journal is None:

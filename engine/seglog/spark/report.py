@@ -1,9 +1,9 @@
-"""What a conversion on Spark did: the rows of upkeep.conversion_report, their sum, and the same as a DataFrame."""
+"""What a conversion on Spark did: the rows of conversion.report, their sum, and the same as a DataFrame."""
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seglog.upkeep.conversion_report import PartitionRow, report_json
+from seglog.conversion.report import PartitionRow, report_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,6 +14,9 @@ from typing import Any
 
 from seglog._kernels.columns import ArenaPool
 from seglog._kernels.crc import crc32c
+from seglog.conversion.proof import digest
+from seglog.conversion.segment import convert_segment
+from seglog.conversion.throttle import Throttle
 from seglog.errors import ProofMismatchError, SeglogError, StorageError
 from seglog.format.compression import decompressor
 from seglog.fs.files import OsFileSystem
@@ -22,9 +25,6 @@ from seglog.segment.indexes import index_bytes
 from seglog.segment.segment import Segment
 from seglog.spark.plan import SourceSegment
 from seglog.spark.workplace import Marker, Survey, Workplace
-from seglog.upkeep.proof import digest
-from seglog.upkeep.segment_conversion import convert_segment
-from seglog.upkeep.throttle import Throttle
 
 # `verify="sample"` reads about one segment in so many again, and one in any case.
 SAMPLE_EVERY = 16

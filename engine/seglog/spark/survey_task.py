@@ -5,19 +5,19 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from seglog._kernels.batch_survey import tally
-from seglog.errors import CorruptSnapshotError, SeglogError, UnsupportedVersionError
+from seglog.conversion.forecast import Forecast
+from seglog.conversion.losses import LossSurvey
+from seglog.conversion.plan import refuse_zstd
+from seglog.conversion.report import PartitionRow
+from seglog.conversion.segment import tables_in_order
+from seglog.errors import SeglogError
 from seglog.format import names
 from seglog.format.compression import decompressor
-from seglog.log.producer_snapshot import ProducerEntry, ProducerSnapshot
+from seglog.log.replay import producers_in
 from seglog.segment.segment import Segment
 from seglog.spark.plan import Shard, SourceSegment, segments_of
 from seglog.spark.segment_task import Failure, of_the_partition
 from seglog.spark.workplace import Survey, Workplace
-from seglog.upkeep.conversion_forecast import Forecast
-from seglog.upkeep.conversion_losses import LossSurvey
-from seglog.upkeep.conversion_plan import refuse_zstd
-from seglog.upkeep.conversion_report import PartitionRow
-from seglog.upkeep.segment_conversion import tables_in_order
 
 # Of a partition so many segments are looked into to forecast the size of the result.
 SAMPLED_SEGMENTS = 3
@@ -52,9 +52,10 @@ def _survey(workplace: Workplace, shard: Shard) -> Survey:
     path = workplace.source_of(shard.partition)
     # The active segment, too, where that is left out.
     planned = segments_of(workplace.source_store.files(path), path)
+    snapshot = names.file_name(planned[0].base_offset, names.SNAPSHOT_SUFFIX)
     survey = LossSurvey(
         (segment for segment, _ in _opened(workplace, shard.partition, planned)),
-        _producers_before(workplace, shard.partition, planned[0]), profile,
+        producers_in(workplace.source_store.read(f"{path}/{snapshot}")), profile,
     )
     for segment, end in _opened(workplace, shard.partition, planned):
         if segment.base_offset > stop:
@@ -79,18 +80,6 @@ def _opened(
             closing(Segment(path, is_last=segment.is_last, decompress=decompress)) as opened,
         ):
             yield opened, segment.end_offset
-
-
-def _producers_before(
-    workplace: Workplace, partition: str, first: SourceSegment
-) -> tuple[ProducerEntry, ...]:
-    """As upkeep.index_rebuild.producers_before."""
-    name = names.file_name(first.base_offset, names.SNAPSHOT_SUFFIX)
-    raw = workplace.source_store.read(workplace.source_of(partition, name))
-    try:
-        return () if raw is None else ProducerSnapshot.parse(raw).producers
-    except (CorruptSnapshotError, UnsupportedVersionError):
-        return ()
 
 
 # --- a dry run -----------------------------------------------------------------------------------

@@ -13,11 +13,9 @@ from seglog.errors import InvalidArgumentError
 from seglog.format import names
 from seglog.fs.lock import lock_log_dir
 from seglog.fs.refusals import refusals
-from seglog.log.checkpoints import format_offset_checkpoint, parse_offsets_or_none
 from seglog.spark.manifest import MANIFEST_FILE, Manifest, files_path, files_to_bytes
-from seglog.spark.store import LocalStore, RenamingStore, Store
 from seglog.spark.workplace import Workplace
-from seglog.upkeep.target_log_dir import (
+from seglog.state.carried_offsets import (
     LogDirOffsets,
     forget_offsets,
     make_log_dir_with,
@@ -25,6 +23,8 @@ from seglog.upkeep.target_log_dir import (
     tell_log_dir,
     topic_partition,
 )
+from seglog.state.checkpoints import format_offset_checkpoint, parse_offsets_or_none
+from seglog.stores.store import LocalStore, RenamingStore, Store
 
 Offsets = Mapping[str, int | None]
 """{checkpoint: the offset that it shall say of a partition, None for none}."""

@@ -21,15 +21,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from seglog.conversion.converted_segment import ConvertedSegment
+from seglog.conversion.inputs import inputs_digest
+from seglog.conversion.losses import Losses
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError
 from seglog.format.checked_json import format_json, parse_json
 from seglog.segment.transaction_index import AbortedTransaction
 from seglog.spark.options import ConversionOptions
 from seglog.spark.plan import Shard, SourceSegment, Task, read_task
-from seglog.spark.store import WORKPLACE_SUFFIX, RenamingStore, Store, StoredFile
-from seglog.upkeep.conversion_inputs import inputs_digest
-from seglog.upkeep.conversion_losses import Losses
-from seglog.upkeep.converted_segment import ConvertedSegment
+from seglog.stores.store import WORKPLACE_SUFFIX, RenamingStore, Store, StoredFile
 
 MARKER, OUTCOME, SURVEY = "seglog-spark-marker", "seglog-spark-outcome", "seglog-spark-survey"
 
@@ -216,7 +216,7 @@ class Workplace:
     # --- partitions ----------------------------------------------------------------------------
 
     def made_from(self, partition: str) -> str:
-        """See upkeep.conversion_inputs; as of now."""
+        """See conversion.inputs; as of now."""
         files = self.source_store.files(self.source_of(partition))
         found = ((file.name, file.size_bytes, file.stamp) for file in files)
         return inputs_digest(found, self.options.profile, self.options.log_config)

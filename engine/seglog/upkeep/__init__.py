@@ -1,1 +1,1 @@
-"""What examines or rewrites closed files."""
+"""What keeps a directory in order: recovery by hand, indexes made from the log."""

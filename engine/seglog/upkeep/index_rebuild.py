@@ -22,7 +22,6 @@ from seglog.config import LogConfig
 from seglog.errors import (
     CorruptIndexError,
     CorruptRecordError,
-    CorruptSnapshotError,
     SeglogError,
     UnsupportedCompressionTypeError,
     UnsupportedVersionError,
@@ -33,14 +32,14 @@ from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import lock_log_dir
 from seglog.fs.mapping import read_file
 from seglog.log.partition import Partition
-from seglog.log.producer_snapshot import ProducerEntry, ProducerSnapshot
-from seglog.log.producer_state import ProducerState
+from seglog.log.replay import producers_before
 from seglog.segment import transaction_index
 from seglog.segment.indexes import index_bytes
 from seglog.segment.minute_index import minute_index_path
 from seglog.segment.offset_index import OffsetIndex
 from seglog.segment.segment import Segment
 from seglog.segment.time_index import TimeIndex
+from seglog.state.producer_state import ProducerState
 
 Progress = Callable[[int, int], None]
 
@@ -128,7 +127,7 @@ def _put(fs: FileSystem, path: Path, raw: bytes, entry_size: int) -> RebuiltInde
 
 def _transaction_indexes(partition: Partition) -> Iterator[tuple[Segment, bytes]]:
     """The .txnindex files that are wrong, and what they must hold. Ends where the log is damaged."""
-    state = ProducerState(producers_before(partition))
+    state = ProducerState(producers_before(partition.path, partition.segments[0].base_offset))
     for segment in partition.segments:
         aborted = []
         try:
@@ -150,12 +149,3 @@ def _listed(segment: Segment) -> set[tuple[int, int]] | None:
         return {(a.producer_id, a.last_offset) for a in segment.transaction_index or ()}
     except (CorruptIndexError, UnsupportedVersionError):
         return None
-
-
-def producers_before(partition: Partition) -> tuple[ProducerEntry, ...]:
-    """The producers where the log begins: a transaction may have begun in a segment that retention removed."""
-    first = partition.segments[0]
-    try:
-        return ProducerSnapshot.read(first.path.with_suffix(names.SNAPSHOT_SUFFIX)).producers
-    except (FileNotFoundError, CorruptSnapshotError, UnsupportedVersionError):
-        return ()

@@ -18,11 +18,11 @@ from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import lock_log_dir, lock_partition
 from seglog.fs.staging import Staging, remove_leftovers
 from seglog.log.arguments import checked_path
-from seglog.log.checkpoints import read_offset_checkpoint
 from seglog.log.loader import LoadPlan, Repair, plan_load
-from seglog.log.log_dir_state import LogDirState
-from seglog.log.quarantine import DIRECTORY as QUARANTINE
 from seglog.segment.answers import LostRange
+from seglog.state.checkpoints import read_offset_checkpoint
+from seglog.state.log_dir_state import LogDirState
+from seglog.state.quarantine import DIRECTORY as QUARANTINE
 
 AnyPath = str | os.PathLike[str]
 

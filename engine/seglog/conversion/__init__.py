@@ -1,0 +1,1 @@
+"""Partition directories from one record format to another, with a proof that no record changed."""

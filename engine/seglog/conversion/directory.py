@@ -1,0 +1,298 @@
+"""Convert a partition directory to another record format: into a new directory, proven, put in place in one step.
+
+The source is read and never written. The target is built in a staging directory that a broker does
+not mind (fs.staging), segment for segment (segment_conversion): the files of each are read again, and must hold the
+source's records (conversion.proof) and the indexes that a rebuild would give. Beside them come producer snapshots,
+transactions and leader epochs (conversion_state). Only then it gets its name. A crash, ^C or an error before
+that leaves no target.
+
+Memory holds one slice of a segment and the columns of the proof, whatever the size of the log.
+"""
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from seglog._version import __version__
+from seglog.config import LogConfig
+from seglog.conversion.converted_segment import ConvertedSegment
+from seglog.conversion.plan import (
+    Plan,
+    Progress,
+    Result,
+    TargetSegment,
+    end_offsets,
+    larger_batches_warning,
+    make_plan,
+)
+from seglog.conversion.profile import Aborted, Profile
+from seglog.conversion.proof import PROOF_FILE, Proof
+from seglog.conversion.segment import convert_segment
+from seglog.conversion.state_fold import StateFold, reader
+from seglog.errors import InvalidArgumentError, LogLockedError
+from seglog.format import names
+from seglog.format.compression import Codec
+from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.lock import LOG_DIR_LOCK, SHARED, holder, lock_log_dir
+from seglog.fs.staging import Staging, remove_leftovers
+from seglog.log.arguments import checked_path
+from seglog.log.partition import Partition
+from seglog.segment.segment import Segment
+
+AnyPath = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What may be said of a conversion; see `convert`. Decides, with the bytes of a source, the bytes of its target."""
+
+    to: int = 2
+    repack_bytes: int = 0
+    codec: str | Codec | None = None
+    delete_horizon_ms: int | None = None
+    allow_lossy: bool = False
+    aborted: Aborted | None = None
+    config: Mapping[str, object] | LogConfig | None = None
+
+    def profile(self) -> Profile:
+        """Raises InvalidArgumentError for what cannot be meant, UnsupportedCompressionTypeError."""
+        if self.to not in (0, 1, 2):
+            raise InvalidArgumentError(f"no record format has the version {self.to!r}", hint="there are 0, 1 and 2")
+        if self.repack_bytes < 0 or self.repack_bytes > names.MAX_PARTITION:
+            raise InvalidArgumentError(f"batches of {self.repack_bytes} bytes: 0 keeps the batches, a size packs them")
+        if self.repack_bytes and self.delete_horizon_ms is not None:
+            raise InvalidArgumentError("a delete horizon belongs to batches that stay: not together with repacking")
+        codec = None if self.codec is None else Codec.of(self.codec)
+        return Profile(self.repack_bytes, codec, self.delete_horizon_ms, self.to, self.aborted)
+
+    def log_config(self) -> LogConfig:
+        """The topic configuration. Raises InvalidConfigError."""
+        return self.config if isinstance(self.config, LogConfig) else LogConfig.of(self.config or {})
+
+
+def convert(
+    src: AnyPath,
+    dst: AnyPath | None = None,
+    to: int = 2,
+    *,
+    repack_bytes: int = 0,
+    codec: str | Codec | None = None,
+    delete_horizon_ms: int | None = None,
+    allow_lossy: bool = False,
+    aborted: Aborted | None = None,
+    config: Mapping[str, object] | LogConfig | None = None,
+    progress: Progress | None = None,
+    fs: FileSystem | None = None,
+) -> Plan:
+    """The plan to convert the partition directory `src` to record format `to` as `dst`; `plan.run()` carries it out.
+
+    Without `dst` it is a dry run: formats, sizes, a forecast. Records keep offset, timestamp, key, value and headers;
+    by default batches come out as Kafka 4 rewrites data at rest. `repack_bytes` packs consecutive records into larger
+    ones, `codec` ("none", "gzip", "snappy", "lz4", "zstd") recompresses. `config` gives the topic's `segment.bytes`,
+    `index.interval.bytes`, `segment.index.bytes`, which a directory does not tell. `delete_horizon_ms` stamps batches
+    with tombstones as a compaction would. `progress(done, total)` is called with bytes of work.
+
+    To 0 or 1, batches come out as Kafka gave them to old consumers (FileRecords.downConvert). What has no place there
+    (headers, control batches, producers; in v0 timestamps) is counted in `plan.losses` and needs `allow_lossy`;
+    where records of aborted or open transactions are among it, `aborted` says whether to "drop" or to "keep" them.
+
+    Raises NotALogError; CorruptRecordError for a damaged source (run `seglog verify`; a torn end of the last segment is
+    no damage); UnfinishedChangeError; InvalidArgumentError for a target that exists or cannot be meant; LogLockedError
+    where a broker or another writer holds the log dir of either; StorageError; InvalidConfigError; codec errors;
+    UnsupportedForMessageFormatError for losses without leave; UnsupportedCompressionTypeError for zstd below v2.
+    """
+    options = Options(to, repack_bytes, codec, delete_horizon_ms, allow_lossy, aborted, config)
+    return plan_conversion(src, dst, options, progress=progress, fs=fs)
+
+
+def plan_conversion(
+    src: AnyPath,
+    dst: AnyPath | None,
+    options: Options,
+    *,
+    replace: bool = False,
+    progress: Progress | None = None,
+    fs: FileSystem | None = None,
+) -> Plan:
+    """`convert` with its options in one. `replace`: a target that a conversion made may be there, and goes."""
+    profile = options.profile()
+    source_path = Path(os.path.abspath(checked_path(src)))
+    target = None
+    if dst is not None:
+        target = _checked_target(source_path, Path(os.path.abspath(checked_path(dst))), replace=replace)
+    if target is not None:
+        refuse_locked(source_path)
+    with Partition(source_path, config=options.log_config()) as source:
+        return make_plan(
+            source, target, options.to, profile, fs or OsFileSystem(), run, progress, options.allow_lossy, replace
+        )
+
+
+def run(plan: Plan, progress: Progress | None = None) -> Result:
+    """Carry out a plan with a target; see `convert`. An exception of `progress` ends the work, and nothing is left."""
+    if plan.target is None:
+        raise InvalidArgumentError("a dry run: the plan has no target", hint="give convert a second path")
+    log_dir = plan.target.parent
+    with _locked(plan.fs, plan.source, log_dir):
+        _checked_target(plan.source, plan.target, replace=plan.replace)
+        # Whoever left one was killed: we hold the lock that it held.
+        remove_leftovers(plan.fs, log_dir)
+        with (
+            Partition(plan.source, config=plan.config) as source,
+            Staging.of_partition(plan.fs, plan.target, replace=plan.replace) as staging,
+        ):
+            result = build(plan, source, staging, progress)
+            staging.publish()
+            return result
+
+
+def build(plan: Plan, source: Partition, staging: Staging, progress: Progress | None) -> Result:
+    """Fill the staging of a plan, and prove what is in it. The caller holds the locks, and publishes."""
+    return _Conversion(plan, source, plan.target or staging.target, staging, progress).run()
+
+
+# --- what may be converted to where ----------------------------------------------------------------
+
+
+def _checked_target(source: Path, target: Path, *, replace: bool) -> Path:
+    parsed = names.parse_partition_dir(target.name)
+    if parsed is None or parsed.mark:
+        raise InvalidArgumentError(
+            f"{target.name!r} is no name of a partition directory", file=target,
+            hint="name it <topic>-<partition>, such as orders-0: a broker refuses any other",
+        )
+    if not target.parent.is_dir():
+        raise InvalidArgumentError("the log dir for the target is not there", file=target.parent, hint="make it first")
+    real_source, real_target = Path(os.path.realpath(source)), Path(os.path.realpath(target))
+    if real_target == real_source or real_source in real_target.parents:
+        raise InvalidArgumentError("the target lies in the source", file=target, hint="choose another directory")
+    if os.path.lexists(target) and not (replace and (target / PROOF_FILE).is_file()):
+        raise InvalidArgumentError(
+            "the target exists already", file=target, hint="choose another name, or move what is there away"
+        )
+    return target
+
+
+def _log_dir_of(source: Path) -> Path:
+    """The log dir in which the source lies, also where it was given by a link."""
+    return Path(os.path.realpath(source)).parent
+
+
+def refuse_locked(source: Path) -> None:
+    """Raises LogLockedError where a broker or another writer holds the log dir of `source`."""
+    who = holder(_log_dir_of(source))
+    if who is not None:
+        raise LogLockedError(
+            f"locked by {who}: a source that changes cannot be converted", file=_log_dir_of(source) / LOG_DIR_LOCK
+        )
+
+
+@contextmanager
+def _locked(fs: FileSystem, source: Path, target_log_dir: Path) -> Iterator[None]:
+    """No broker and no other writer in the log dir of the target, none that begins in that of the source."""
+    refuse_locked(source)
+    source_log_dir = _log_dir_of(source)
+    with lock_log_dir(fs, target_log_dir):
+        if source_log_dir == Path(os.path.realpath(target_log_dir)) or not _lockable(source_log_dir):
+            yield
+            return
+        with lock_log_dir(fs, source_log_dir, SHARED):
+            yield
+
+
+def _lockable(log_dir: Path) -> bool:
+    """Whether there is a lock file that we may open: none is made, for the source stays as it is."""
+    return os.access(log_dir / LOG_DIR_LOCK, os.R_OK | os.W_OK)
+
+
+# --- the conversion ----------------------------------------------------------------------------
+
+
+class _Conversion:
+    """One run of a plan, from the first batch to a proven staging."""
+
+    def __init__(
+        self, plan: Plan, source: Partition, target: Path, staging: Staging, progress: Progress | None
+    ) -> None:
+        self._plan = plan
+        self._source = source
+        self._target = target
+        self._staging = staging
+        self._state = StateFold(reader(source.path), staging.write_file, to=plan.to)
+        self._end_offsets = end_offsets(source)
+        self._progress = progress
+        self._done = 0.0
+
+    def run(self) -> Result:
+        made_from = self._plan.made_from()
+        if [segment.path.name for segment in self._source.segments] != [s.file for s in self._plan.segments]:
+            raise _changed(self._source.path)
+        segments = [self._convert(segment, slot) for slot, segment in enumerate(self._source.segments)]
+        self._state.finish(self._plan.log_end_offset)
+        self._copy_metadata()
+        if self._plan.made_from() != made_from:
+            raise _changed(self._source.path)
+        proof = self._proof(segments, made_from)
+        self._staging.write_file(PROOF_FILE, proof.to_json())
+        warnings = [*self._plan.warnings]
+        larger_batches = sum(segment.larger_batches for segment in segments)
+        if larger_batches:
+            warnings.append(larger_batches_warning(larger_batches, self._plan.config.max_message_bytes))
+        return Result(
+            plan=self._plan,
+            target=self._target,
+            segments=tuple(
+                TargetSegment(part.file, segment.source, part.base_offset, part.size_bytes)
+                for segment in segments
+                for part in segment.parts
+            ),
+            proof=proof,
+            warnings=tuple(warnings),
+            notes=tuple(self._state.notes),
+        )
+
+    def _convert(self, segment: Segment, slot: int) -> ConvertedSegment:
+        """Write and prove what comes of one source segment, and what stands beside it."""
+        plan = self._plan
+        converted = convert_segment(
+            plan.fs, segment.path, self._staging.path, plan.profile, plan.config,
+            end_offset=self._end_offsets[slot], is_last=segment.is_last, dropped=plan.dropped,
+            worked=self._worked,
+        )
+        if converted.size_bytes != plan.segments[slot].size_bytes:
+            raise _changed(segment.path)
+        self._state.add(converted)
+        return converted
+
+    def _copy_metadata(self) -> None:
+        """The topic id, unless the target is of another topic: a broker refuses a directory with a foreign one."""
+        raw = reader(self._source.path)(names.PARTITION_METADATA)
+        target = names.parse_partition_dir(self._target.name)
+        if raw is not None and target is not None and target.topic == self._source.topic:
+            self._staging.write_file(names.PARTITION_METADATA, raw)
+
+    def _proof(self, segments: list[ConvertedSegment], made_from: str) -> Proof:
+        plan = self._plan
+        return Proof(
+            source=str(plan.source),
+            target=str(self._target),
+            seglog=__version__,
+            to=plan.to,
+            repack_bytes=plan.profile.repack_bytes,
+            codec=None if plan.profile.codec is None else plan.profile.codec.label,
+            left_out=plan.losses.left_out(plan.profile),
+            made_from=made_from,
+            segments=tuple(segment.proof for segment in segments),
+        )
+
+    def _worked(self, size_bytes: float) -> None:
+        """Each byte of the source counts once when it is converted and once when it is proven."""
+        self._done += size_bytes
+        if self._progress is not None:
+            total = 2 * self._plan.size_bytes
+            self._progress(min(round(self._done), total), total)
+
+
+def _changed(path: Path) -> InvalidArgumentError:
+    return InvalidArgumentError("the source changed since the plan was made", file=path, hint="make a new plan")

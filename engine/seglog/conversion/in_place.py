@@ -1,0 +1,248 @@
+"""Convert a partition where it lies: build the result aside, prove it, then let the two change names in one step.
+
+What was there goes on as a backup, in a directory of the same file system and outside of the log dir, where a broker
+would refuse it. Two directories of two parents change names by one rename (renameat2, RENAME_EXCHANGE): a broker finds
+the old partition or the new one, whole, at every moment. A journal beside the backup says which is which
+(exchange_journal): whatever a crash leaves is completed or undone by the next run. `roll_back` goes the same way.
+"""
+import functools
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from seglog.conversion.directory import AnyPath, Options, build, refuse_locked
+from seglog.conversion.exchange_journal import SUFFIX, ExchangeJournal, ExchangeState, logs_of
+from seglog.conversion.plan import Plan, Progress, Result, make_plan
+from seglog.errors import InvalidArgumentError, NotALogError, StorageError, UnfinishedChangeError
+from seglog.format import names
+from seglog.fs.aside import SCRATCH_SUFFIX, make_directories
+from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.lock import lock_log_dir
+from seglog.fs.staging import Staging, can_exchange, remove_beside_leftovers, remove_directory, remove_leftovers
+from seglog.log.partition import Partition
+from seglog.state.carried_offsets import lower_offsets
+
+
+def plan_in_place(
+    src: AnyPath,
+    backup: AnyPath,
+    options: Options,
+    *,
+    progress: Progress | None = None,
+    fs: FileSystem | None = None,
+) -> Plan:
+    """The plan to convert the partition directory `src` where it lies; `plan.run()` carries it out.
+
+    `backup`: a directory, made where it is not there, in which what was there goes on under its name. What an
+    interrupted run left there is put in order first.
+
+    Raises as seglog.convert; InvalidArgumentError for a backup that exists or would lie in the log dir, and where the
+    partition belongs to another user; StorageError where the file system cannot exchange two names.
+    """
+    place = _Place(src, backup, fs or OsFileSystem())
+    profile = options.profile()
+    refuse_locked(place.partition)
+    with place.locked():
+        place.settle()
+        place.check()
+    with Partition(place.partition, config=options.log_config()) as source:
+        return make_plan(
+            source, place.partition, options.to, profile, place.fs, functools.partial(_run, place), progress,
+            options.allow_lossy,
+        )
+
+
+def is_converted(src: AnyPath, backup: AnyPath, *, fs: FileSystem | None = None) -> bool:
+    """Whether the partition was converted in place, and its backup is there. Puts in order what a run left."""
+    place = _Place(src, backup, fs or OsFileSystem())
+    if not place.journal.exists():
+        return False
+    with place.locked():
+        place.settle()
+        journal = ExchangeJournal.read(place.journal)
+    return journal is not None and journal.is_result(place.partition)
+
+
+def has_journal(src: AnyPath, backup: AnyPath) -> bool:
+    """Whether a conversion in place of this partition, with this backup, was begun and not rolled back."""
+    return _Place(src, backup, OsFileSystem()).journal.exists()
+
+
+def roll_back(src: AnyPath, backup: AnyPath, *, fs: FileSystem | None = None) -> None:
+    """Put the backup of a partition that was converted in place back, and remove the result of the conversion.
+
+    Raises InvalidArgumentError where there is no such backup, and where something was written to the partition since:
+    that would be lost; LogLockedError; StorageError.
+    """
+    place = _Place(src, backup, fs or OsFileSystem())
+    if not place.journal.exists():
+        raise InvalidArgumentError(
+            "no conversion in place to roll back", file=place.journal,
+            hint="give --backup the directory that the conversion was given",
+        )
+    with place.locked():
+        place.settle()
+        place.roll_back()
+
+
+def _run(place: "_Place", plan: Plan, progress: Progress | None) -> Result:
+    with place.locked():
+        place.settle()
+        place.check()
+        remove_leftovers(place.fs, place.partition.parent)
+        with (
+            Partition(plan.source, config=plan.config) as source,
+            Staging.beside(place.fs, place.backup) as staging,
+        ):
+            place.check_exchange(staging)
+            result = build(plan, source, staging, progress)
+            place.exchange(staging)
+    if plan.target_end_offset < plan.log_end_offset:
+        lower_offsets(place.fs, place.partition.parent, place.partition.name, plan.target_end_offset)
+    return result
+
+
+class _Place:
+    """A partition, and where its backup and its journal lie."""
+
+    def __init__(self, src: AnyPath, backup: AnyPath, fs: FileSystem) -> None:
+        # The name that changes is that of the directory, not of a link to it.
+        self.partition = Path(os.path.realpath(src))
+        self._backups = Path(os.path.realpath(backup))
+        self.backup = self._backups / self.partition.name
+        self.journal = self._backups / f"{self.partition.name}{SUFFIX}"
+        self._from_journal = os.path.relpath(self.partition, self._backups)
+        self.fs = fs
+        self._check_names()
+
+    def _check_names(self) -> None:
+        log_dir = self.partition.parent
+        parsed = names.parse_partition_dir(self.partition.name)
+        if parsed is None or parsed.mark:
+            raise NotALogError("not a partition directory", file=self.partition, hint="its name is <topic>-<partition>")
+        if parsed.topic == names.METADATA_TOPIC:
+            raise InvalidArgumentError(
+                "the metadata log of KRaft has files beside it that a conversion leaves behind", file=self.partition,
+                hint="leave it alone: it is v2 anyway",
+            )
+        if self._backups == log_dir or log_dir in self._backups.parents:
+            raise InvalidArgumentError(
+                "the backup would lie in the log dir, where a broker refuses it", file=self._backups,
+                hint="choose a directory beside the log dir",
+            )
+        if (self._backups / names.META_PROPERTIES).exists():
+            raise InvalidArgumentError(
+                "the backup would lie in a log dir", file=self._backups, hint="choose a directory of its own"
+            )
+
+    def check(self) -> None:
+        """Before any work. Raises InvalidArgumentError."""
+        if os.path.lexists(self.backup):
+            raise InvalidArgumentError(
+                "a backup of this partition is there already", file=self.backup,
+                hint="roll back, or remove it once it is not needed",
+            )
+        owner = self.partition.stat().st_uid
+        if owner != os.geteuid():
+            raise InvalidArgumentError(
+                f"the partition belongs to user {owner}, and the new one would to {os.geteuid()}: its broker could not"
+                " write to it", file=self.partition, hint="run as that user",
+            )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """No broker and no other writer in the log dir, no other conversion with these backups."""
+        with lock_log_dir(self.fs, self.partition.parent):
+            make_directories(self.fs, self._backups)
+            with lock_log_dir(self.fs, self._backups):
+                yield
+
+    def check_exchange(self, staging: Staging) -> None:
+        """Before hours of work. Raises StorageError where two names cannot be exchanged here."""
+        try:
+            can_exchange(self.fs, staging.path, self.partition.parent)
+        except StorageError as error:
+            why = error.what.rpartition(": ")[2]        # without the names of what was tried
+            raise StorageError(
+                f"names cannot be exchanged between the log dir and {self._backups}: {why}",
+                file=self.partition.parent, errno=error.errno,
+                hint="choose a backup directory on the same file system; where that has no RENAME_EXCHANGE, convert"
+                " into a new directory",
+            ) from error
+
+    # --- there and back ------------------------------------------------------------------------
+
+    def exchange(self, staging: Staging) -> None:
+        """Let the staged result and the partition change names. After an error either is where it was."""
+        journal = ExchangeJournal.of(ExchangeState.EXCHANGING, self._from_journal, staging.path)
+        try:
+            journal.put(self.fs, self.journal)
+            staging.publish()
+            self._swap()
+            journal.put(self.fs, self.journal, ExchangeState.EXCHANGED)
+        except BaseException as error:
+            try:
+                self.settle()
+            except (StorageError, UnfinishedChangeError) as refusal:
+                error.add_note(f"left to the next run: {refusal.what}")
+            raise
+
+    def roll_back(self) -> None:
+        journal = ExchangeJournal.read(self.journal)
+        if journal is None:
+            raise InvalidArgumentError("the conversion was undone already", file=self.journal, hint="nothing to do")
+        if not journal.is_result(self.partition) or logs_of(self.partition) != journal.logs:
+            raise InvalidArgumentError(
+                "the partition was written to since it was converted: that would be lost", file=self.partition,
+                hint="convert it back instead; the backup stays where it is",
+            )
+        journal.put(self.fs, self.journal, ExchangeState.ROLLING_BACK)
+        self._swap()
+        remove_directory(self.fs, self.backup)
+        self._forget()
+
+    def settle(self) -> None:
+        """Complete or undo what a run left that was killed. Raises UnfinishedChangeError where neither can be."""
+        remove_beside_leftovers(self.fs, self.backup)
+        scratch = self.journal.with_name(self.journal.name + SCRATCH_SUFFIX)
+        if scratch.exists():
+            self.fs.unlink(scratch)
+        journal = ExchangeJournal.read(self.journal)
+        if journal is None:
+            return
+        if journal.partition != self._from_journal:
+            other = os.path.normpath(self._backups / journal.partition)
+            raise InvalidArgumentError(
+                f"these backups are those of {other}", file=self.journal, hint="choose another directory"
+            )
+        if not os.path.lexists(self.backup):
+            self._forget()      # not there yet, or removed by whoever needs it no more
+        elif journal.is_result(self.partition):
+            if journal.state is not ExchangeState.EXCHANGED:
+                self._sync_names()
+                journal.put(self.fs, self.journal, ExchangeState.EXCHANGED)
+        elif journal.state is ExchangeState.EXCHANGED:
+            return
+        elif journal.is_result(self.backup) and self.partition.is_dir():
+            # Before the partition changed, or after it was put back: it may have been written to since.
+            self._sync_names()
+            remove_directory(self.fs, self.backup)
+            self._forget()
+        else:
+            raise UnfinishedChangeError(
+                f"{self.journal.name} says {journal.state.value!r}, and the result is neither here nor in the backup",
+                file=self.partition, hint="look at both directories before you remove the journal",
+            )
+
+    def _swap(self) -> None:
+        self.fs.exchange(self.backup, self.partition)
+        self._sync_names()
+
+    def _sync_names(self) -> None:
+        self.fs.sync_directory(self.partition.parent)
+        self.fs.sync_directory(self._backups)
+
+    def _forget(self) -> None:
+        self.fs.unlink(self.journal)
+        self.fs.sync_directory(self._backups)

@@ -1,0 +1,179 @@
+"""What a log loses on the way to format v0 or v1: counted before anything is written, and only with leave.
+
+Below v2 there are no headers, no producers and no transactions, below v1 no timestamps. Transactions are
+a question of their own: once the markers are gone, records of an aborted transaction, or of one that is still
+open, are committed to any reader, so that somebody has to say whether they stay.
+"""
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Self
+
+from seglog._kernels.batch_survey import first_transactional, first_with_producer, tally
+from seglog._kernels.columns import ArenaPool, chunks
+from seglog._kernels.segment_scan import BatchTable
+from seglog.conversion.profile import Profile
+from seglog.errors import InvalidArgumentError, UnsupportedForMessageFormatError
+from seglog.format import names
+from seglog.log.partition import Partition
+from seglog.log.replay import producers_before
+from seglog.segment.aborted_transactions import AbortedTransactions
+from seglog.segment.segment import Segment
+from seglog.segment.transaction_index import AbortedTransaction
+from seglog.state.producer_snapshot import ProducerEntry
+from seglog.state.producer_state import ProducerState
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """How much of each kind has no place in the target."""
+
+    headers: int = 0                # of records that are carried over
+    timestamps: int = 0             # records with a time, to v0
+    control_batches: int = 0        # transaction markers and other control records
+    producer_batches: int = 0       # data batches with a producer id and a sequence
+    aborted_records: int = 0        # of transactions that were aborted
+    open_records: int = 0           # of transactions without an end
+
+    @property
+    def kinds(self) -> tuple[tuple[int, str], ...]:
+        """(count, what is lost) of each kind that there is, for people. Aborted and open records are not among them."""
+        words = (
+            (self.headers, "headers"),
+            (self.timestamps, "timestamps of records"),
+            (self.control_batches, "control batches, such as transaction markers"),
+            (self.producer_batches, "producer ids and sequences of batches"),
+        )
+        return tuple((count, what) for count, what in words if count)
+
+    @property
+    def undecided_records(self) -> int:
+        """Records that a reader of committed data does not see in the source."""
+        return self.aborted_records + self.open_records
+
+    def left_out(self, profile: Profile) -> tuple[str, ...]:
+        """What of the source has no place in the target and is in the proof of neither side, in words."""
+        dropped = self.undecided_records if profile.aborted == "drop" else 0
+        return (
+            *(f"{count} {what}" for count, what in self.kinds),
+            *((f"{dropped} records of aborted or open transactions",) if dropped else ()),
+        )
+
+    def check(self, profile: Profile, source: str | os.PathLike[str], *, allow_lossy: bool) -> None:
+        """Raises UnsupportedForMessageFormatError where there are losses and no leave, InvalidArgumentError where
+        nobody said what becomes of aborted records.
+        """
+        undecided = self.undecided_records > 0 and profile.aborted is None
+        if self.kinds and not allow_lossy:
+            listed = "; ".join(f"{count:,} {what}" for count, what in self.kinds)
+            raise UnsupportedForMessageFormatError(
+                f"format v{profile.to} has no place for {listed}", file=source,
+                hint="allow it with --allow-lossy (allow_lossy=True)"
+                + (f", and say --aborted drop or keep: there are {self.undecided_words}" if undecided else ""),
+            )
+        if undecided:
+            raise InvalidArgumentError(
+                f"{self.undecided_words} would look committed in format v{profile.to}", file=source,
+                hint="say --aborted drop to leave them out, --aborted keep to keep them",
+            )
+
+    @property
+    def undecided_words(self) -> str:
+        """How many records of which kind have no marker that commits them, for people."""
+        kinds = ((self.aborted_records, "of aborted transactions"), (self.open_records, "of open transactions"))
+        return " and ".join(f"{count:,} record{'s' * (count != 1)} {what}" for count, what in kinds if count)
+
+
+class LossSurvey:
+    """Looks at every batch of a log on its way to `profile.to`; to v2 nothing is lost and nothing is looked at.
+
+    `segments` are all of the log's, in order, and are gone through once here; `producers` those of before the first.
+    `dropped` are the transactions whose records are left out, in the order of their markers.
+    """
+
+    def __init__(self, segments: Iterable[Segment], producers: Iterable[ProducerEntry], profile: Profile) -> None:
+        self._profile = profile
+        self._pool = ArenaPool()
+        self._headers = self._timestamps = self._control = self._with_producer = 0
+        self._aborted_records = self._open_records = 0
+        self._end_offset = 0
+        aborted, still_open = _transactions(segments, producers) if profile.to < 2 else ([], [])
+        self._aborted, self._open = AbortedTransactions(aborted), AbortedTransactions(still_open)
+        self.dropped = tuple(sorted([*aborted, *still_open], key=_marker)) if profile.aborted == "drop" else ()
+        self._dropped = AbortedTransactions(self.dropped)
+
+    @classmethod
+    def of_partition(cls, source: Partition, profile: Profile) -> Self:
+        """Of a partition directory, opened."""
+        return cls(source.segments, producers_before(source.path, source.segments[0].base_offset), profile)
+
+    def kept(self, table: BatchTable) -> BatchTable:
+        """The batches of a table that are carried over: without those of dropped transactions."""
+        return self._dropped.left_out_of(table) if len(table) else table
+
+    def add(self, table: BatchTable) -> None:
+        """Count what the batches of a table would lose. One table after the other, in log order."""
+        magics = {magic for magic, _ in tally(table)}
+        if max(magics, default=0) <= self._profile.to:
+            self._end_offset = table[-1].last_offset + 1 if len(table) else self._end_offset
+            return
+        if 2 in magics:
+            self._add_of_v2(table)
+        for columns in chunks(self.kept(table), self._pool, check_crc=False, include_control=False):
+            self._headers += len(columns.header_key)
+            if len(columns):
+                self._end_offset = int(columns.offset[-1]) + 1
+            if self._profile.to == 0:
+                self._timestamps += len(columns) - columns.timestamp.tolist().count(-1)
+
+    def _add_of_v2(self, table: BatchTable) -> None:
+        slot = first_with_producer(table)
+        while slot >= 0:
+            self._with_producer += not table[slot].is_control
+            slot = first_with_producer(table, slot + 1)
+        self._control += sum(batch.is_control for batch in table)
+        self._aborted_records += _records(table) - _records(self._aborted.left_out_of(table))
+        self._open_records += _records(table) - _records(self._open.left_out_of(table))
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last record that is carried over of what was counted so far; 0 where there is none."""
+        return self._end_offset
+
+    def losses(self) -> Losses:
+        """What was counted so far."""
+        return Losses(
+            headers=self._headers, timestamps=self._timestamps, control_batches=self._control,
+            producer_batches=self._with_producer, aborted_records=self._aborted_records,
+            open_records=self._open_records,
+        )
+
+
+def _records(table: BatchTable) -> int:
+    """Data records of v2 batches."""
+    return sum(batch.count for batch in table if batch.magic == 2 and not batch.is_control)
+
+
+def _marker(transaction: AbortedTransaction) -> int:
+    return transaction.last_offset
+
+
+def _transactions(
+    segments: Iterable[Segment], producers: Iterable[ProducerEntry]
+) -> tuple[list[AbortedTransaction], list[AbortedTransaction]]:
+    """The aborted transactions of a log and those without an end, computed from its batches."""
+    state = ProducerState(producers)
+    aborted = [t for table in _transactional_tables(segments) for t in state.add_table(table)]
+    still_open = [
+        AbortedTransaction(p.producer_id, p.current_txn_first_offset, names.MAX_OFFSET, p.current_txn_first_offset)
+        for p in state.entries()
+        if p.current_txn_first_offset >= 0
+    ]
+    return aborted, still_open
+
+
+def _transactional_tables(segments: Iterable[Segment]) -> Iterator[BatchTable]:
+    for segment in segments:
+        for table in segment.tables(check_crc=False):
+            if first_transactional(table) >= 0:
+                yield table

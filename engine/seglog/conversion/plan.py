@@ -1,0 +1,351 @@
+"""What a conversion would do, found by reading the source only: `seglog.convert` without a target.
+
+A plan reads every batch header and tests every checksum and the order of offsets, so that a damaged
+source is refused before anything is made. With a target, `run` carries it out (directory_conversion).
+Without one it is a dry run and also forecasts the size.
+"""
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from seglog._kernels.batch_survey import tally
+from seglog.config import LogConfig
+from seglog.conversion.forecast import Forecast
+from seglog.conversion.inputs import made_from
+from seglog.conversion.losses import Losses, LossSurvey
+from seglog.conversion.profile import Profile
+from seglog.conversion.proof import Proof
+from seglog.conversion.segment import tables_in_order
+from seglog.errors import UnfinishedChangeError, UnsupportedCompressionTypeError
+from seglog.format import names
+from seglog.format.compression import Codec
+from seglog.fs.files import FileSystem
+from seglog.fs.refusals import refusals
+from seglog.log.partition import Partition
+from seglog.segment.roll import RELATIVE_OFFSET_MAX
+from seglog.segment.segment import Segment
+from seglog.segment.transaction_index import AbortedTransaction
+
+Progress = Callable[[int, int], None]
+"""Told (bytes of work done, bytes of work in all) now and then. An exception that it raises ends the work."""
+
+# What a segment has that is carried over or made anew.
+CARRIED_BELOW_V2 = (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
+CARRIED = (*CARRIED_BELOW_V2, names.TRANSACTION_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX)
+# .seglog.lock, .seglog.mark and others.
+_OURS = ".seglog."
+
+
+@dataclass(frozen=True, slots=True)
+class FormatCount:
+    """The batches of one format and codec in a segment. `records`: None where wrappers would have to be opened."""
+
+    magic: int
+    codec: str
+    batches: int
+    size_bytes: int
+    records: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Bytes behind the last whole batch of the last segment: a write that did not finish. They are not carried over."""
+
+    file: str
+    position: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPlan:
+    """One source segment. `size_bytes` counts whole batches only.
+
+    `forecast_bytes`: the size of what comes of it, None where that was not asked for. `parts`: into how many segments
+    that goes, at least.
+    """
+
+    file: str
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    formats: tuple[FormatCount, ...]
+    forecast_bytes: int | None
+    forecast_is_exact: bool
+    parts: int
+
+    @property
+    def legacy_bytes(self) -> int:
+        """Bytes in format v0 and v1."""
+        return sum(f.size_bytes for f in self.formats if f.magic < 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The conversion of the partition directory `source`. `target` None: a dry run.
+
+    `left_behind` names what lies in the source and is not carried over; `warnings` say what to know before; `losses`
+    is what format v0 or v1 has no place for. `target_end_offset` is the log end offset of the result: lower than the
+    source's where nothing is carried over of what stands last. `dropped` are transactions that are left out.
+    `replace`: an older result of a conversion gives way.
+    """
+
+    source: Path
+    target: Path | None
+    to: int
+    profile: Profile
+    config: LogConfig
+    segments: tuple[SegmentPlan, ...]
+    tail: Tail | None
+    left_behind: tuple[str, ...]
+    warnings: tuple[str, ...]
+    losses: Losses
+    target_end_offset: int
+    replace: bool
+    dropped: tuple[AbortedTransaction, ...] = field(repr=False, compare=False)
+    fs: FileSystem = field(repr=False, compare=False)
+    carry_out: "Callable[[Plan, Progress | None], Result]" = field(repr=False, compare=False)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of whole batches in the source."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def forecast_bytes(self) -> int | None:
+        """The size of all .log files of the result; None where no forecast was made."""
+        sizes = [segment.forecast_bytes for segment in self.segments if segment.forecast_bytes is not None]
+        return sum(sizes) if len(sizes) == len(self.segments) else None
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.segments[-1].next_offset
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether every batch is as it would be made, so that the result would be a copy."""
+        profile = self.profile
+        return not (profile.repack_bytes or profile.delete_horizon_ms is not None or self.tail or self.dropped) and all(
+            f.magic == self.to and (profile.codec is None or f.codec == profile.codec.label)
+            for segment in self.segments
+            for f in segment.formats
+        )
+
+    def made_from(self) -> str:
+        """See conversion_inputs.made_from; as of now."""
+        return made_from(self.source, self.profile, self.config)
+
+    def run(self, progress: Progress | None = None) -> "Result":
+        """Convert, prove and put the target in place. See `seglog.convert`."""
+        return self.carry_out(self, progress)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSegment:
+    """A segment of the target: its .log, the source segment that it came of, its size."""
+
+    file: str
+    source: str
+    base_offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A conversion that was carried out. `notes` say what of the source was cut, computed anew or left behind."""
+
+    plan: Plan
+    target: Path
+    segments: tuple[TargetSegment, ...]
+    proof: Proof
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all .log files of the target."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+
+def make_plan(
+    source: Partition,
+    target: Path | None,
+    to: int,
+    profile: Profile,
+    fs: FileSystem,
+    carry_out: Callable[[Plan, Progress | None], Result],
+    progress: Progress | None,
+    allow_lossy: bool = False,
+    replace: bool = False,
+) -> Plan:
+    """Read the source and say what `carry_out` would do. Raises as `seglog.convert`."""
+    names_found = _names_in(source)
+    survey = LossSurvey.of_partition(source, profile)
+    forecast = Forecast(profile, source.config, source.decompress) if target is None else None
+    total = sum(segment.size_bytes for segment in source.segments)
+    done = 0
+
+    def report(size_bytes: int) -> None:
+        nonlocal done
+        done += size_bytes
+        if progress is not None:
+            progress(done, total)
+
+    segments = tuple(
+        _plan_segment(segment, end, source.config, profile, survey, forecast, report)
+        for segment, end in zip(source.segments, end_offsets(source), strict=True)
+    )
+    losses = survey.losses()
+    if target is not None:
+        losses.check(profile, source.path, allow_lossy=allow_lossy)
+    last = source.segments[-1]
+    # The last segment keeps its base offset, also where nothing is left of it.
+    end_offset = max(last.base_offset, survey.end_offset)
+    tail_bytes = last.size_bytes - segments[-1].size_bytes
+    return Plan(
+        source=source.path,
+        target=target,
+        to=to,
+        profile=profile,
+        config=source.config,
+        segments=segments,
+        tail=Tail(last.path.name, segments[-1].size_bytes, tail_bytes) if tail_bytes else None,
+        left_behind=_left_behind(names_found, segments, to),
+        warnings=(
+            *_warnings(source, target, profile, forecast),
+            *_end_offset_warning(profile, segments[-1].next_offset, end_offset),
+        ),
+        losses=losses,
+        target_end_offset=end_offset,
+        replace=replace,
+        dropped=survey.dropped,
+        fs=fs,
+        carry_out=carry_out,
+    )
+
+
+def _plan_segment(
+    segment: Segment,
+    end_offset: int,
+    config: LogConfig,
+    profile: Profile,
+    survey: LossSurvey,
+    forecast: Forecast | None,
+    report: Callable[[int], None],
+) -> SegmentPlan:
+    formats: dict[tuple[int, int], list[int]] = {}
+    next_offset = segment.base_offset
+    if forecast is not None:
+        forecast.begin()
+    for table in tables_in_order(segment, end_offset):
+        for what, counts in tally(table).items():
+            refuse_zstd(segment, what, profile)
+            before = formats.get(what, [0, 0, 0])
+            formats[what] = [a + b for a, b in zip(before, counts, strict=True)]
+        next_offset = table[-1].last_offset + 1
+        survey.add(table)
+        if forecast is not None:
+            forecast.add(survey.kept(table))
+        report(table.end - table[0].position)
+    size = None if forecast is None else forecast.end()
+    segment.let_go()    # a log of ten thousand segments need not be mapped as a whole
+    return SegmentPlan(
+        file=segment.path.name,
+        base_offset=segment.base_offset,
+        next_offset=next_offset,
+        size_bytes=sum(size_bytes for _, size_bytes, _ in formats.values()),
+        formats=tuple(
+            FormatCount(magic, Codec.of(codec).label, batches, size_bytes, None if magic < 2 and codec else records)
+            for (magic, codec), (batches, size_bytes, records) in sorted(formats.items())
+        ),
+        forecast_bytes=None if size is None else size.size_bytes,
+        forecast_is_exact=size is not None and size.is_exact,
+        parts=max(
+            1,
+            -(-(next_offset - segment.base_offset) // (RELATIVE_OFFSET_MAX + 1)),
+            0 if size is None else -(-size.size_bytes // config.segment_bytes),
+        ),
+    )
+
+
+def refuse_zstd(segment: Segment, what: tuple[int, int], profile: Profile) -> None:
+    """Before anything is made: a format below v2 has no zstd, and Kafka refuses the down-conversion as well."""
+    if profile.to < 2 and what == (2, Codec.ZSTD) and profile.codec is None:
+        raise UnsupportedCompressionTypeError(
+            f"batches in zstd, which format v{profile.to} does not have (KIP-110)", file=segment.path,
+            hint="choose gzip, snappy, lz4 or none with --codec",
+        )
+
+
+def end_offsets(source: Partition) -> list[int]:
+    """For each segment the offset that its batches must stay below: the base of the next one."""
+    return [*(segment.base_offset for segment in source.segments[1:]), names.MAX_OFFSET]
+
+
+def _names_in(source: Partition) -> list[str]:
+    """What lies in the source directory.
+
+    Raises UnfinishedChangeError for a `.swap` file: then the log is not what lies under the usual names.
+    """
+    with refusals("list", source.path):
+        found = sorted(entry.name for entry in source.path.iterdir())
+    for name in found:
+        if name.endswith(names.SWAP_SUFFIX):
+            raise UnfinishedChangeError(
+                "a segment that a compaction was about to put in place", file=source.path / name
+            )
+    return found
+
+
+def _left_behind(found: list[str], segments: tuple[SegmentPlan, ...], to: int) -> tuple[str, ...]:
+    """Names that are not carried over: what no segment owns, what is not Kafka's, what the format has no use for.
+
+    Locks and marks of ours, which only mean something where they stand, are not worth a word.
+    """
+    suffixes = CARRIED if to == 2 else CARRIED_BELOW_V2
+    carried = {
+        names.PARTITION_METADATA,
+        *(names.file_name(s.base_offset, suffix) for s in segments for suffix in suffixes),
+    }
+    if to == 2:
+        carried.add(names.LEADER_EPOCH_CHECKPOINT)
+        carried.add(names.file_name(segments[-1].next_offset, names.SNAPSHOT_SUFFIX))
+    return tuple(name for name in found if name not in carried and not name.startswith(_OURS))
+
+
+def _warnings(
+    source: Partition, target: Path | None, profile: Profile, forecast: Forecast | None
+) -> Iterator[str]:
+    if profile.repack_bytes:
+        yield (
+            "repacked batches end at other offsets than those of the other replicas:"
+            " convert one replica and replace all of them together"
+        )
+    first = source.segments[0].base_offset
+    if source.log_start_offset > first:
+        yield (
+            f"records below offset {source.log_start_offset} were deleted, which only the log dir's log-start-offset-"
+            f"checkpoint tells: without that line they are back, from offset {first} on"
+        )
+    other = None if target is None else names.parse_partition_dir(target.name)
+    if other and other.topic != source.topic and (source.path / names.PARTITION_METADATA).exists():
+        yield f"the target is of another topic than {source.topic}: partition.metadata is not carried over"
+    if forecast is not None and forecast.larger_batches:
+        yield larger_batches_warning(
+            forecast.larger_batches, source.config.max_message_bytes, at_least=not forecast.saw_all
+        )
+
+
+def _end_offset_warning(profile: Profile, before: int, after: int) -> Iterator[str]:
+    if after < before:
+        yield (
+            f"the log end offset falls from {before} to {after}: what stands last has no place in v{profile.to}."
+            " Offsets in between are given again; a consumer that committed one is out of range"
+        )
+
+
+def larger_batches_warning(batches: int, max_message_bytes: int, *, at_least: bool = False) -> str:
+    count = f"{'at least ' if at_least else ''}{batches} batch{'es' if batches > 1 else ''}"
+    return (
+        f"{count} of the result {'are' if batches > 1 else 'is'} larger than max.message.bytes ({max_message_bytes}):"
+        " brokers serve them, a mirror that produces them again is refused"
+    )

@@ -1,0 +1,191 @@
+"""Convert one segment of a partition by itself: its .log and index files, written aside and proven.
+
+The rule that every conversion follows, whoever carries it: one process for a whole directory (directory_conversion)
+or a thousand tasks. What comes out is a function of the source segment and of the options, so that doing it twice
+is harmless. What a segment cannot know, for it hangs on those before it, is folded later (conversion_state).
+"""
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+from seglog._kernels.batch_survey import first_disorder
+from seglog._kernels.columns import ArenaPool
+from seglog._kernels.segment_scan import BatchTable
+from seglog.config import LogConfig
+from seglog.conversion.converted_segment import ConvertedSegment
+from seglog.conversion.profile import SLICE_BYTES, Profile, slices
+from seglog.conversion.proof import EVERYTHING, SegmentProof, View, digest
+from seglog.conversion.segment_parts import SegmentParts
+from seglog.errors import CorruptIndexError, CorruptRecordError, ProofMismatchError, UnsupportedVersionError
+from seglog.format import names
+from seglog.format.compression import decompressor
+from seglog.fs.files import FileSystem
+from seglog.fs.mapping import read_file
+from seglog.fs.refusals import refusals
+from seglog.segment.aborted_transactions import AbortedTransactions
+from seglog.segment.indexes import index_bytes
+from seglog.segment.segment import Segment
+from seglog.segment.transaction_index import AbortedTransaction
+
+Worked = Callable[[float], None]
+"""Told bytes of work since the last time: each byte of the source once for its conversion, once for the proof."""
+
+
+def convert_segment(
+    fs: FileSystem,
+    source: Path,
+    directory: Path,
+    profile: Profile,
+    config: LogConfig,
+    *,
+    end_offset: int,
+    is_last: bool,
+    dropped: Sequence[AbortedTransaction] = (),
+    worked: Worked = lambda _: None,
+) -> ConvertedSegment:
+    """Write what comes of the segment `source` (a .log) into `directory`: one or more segments with their indexes.
+
+    `end_offset` is the base offset of the segment behind it, names.MAX_OFFSET where there is none; `is_last`: a torn
+    end is passed over. `dropped` are the transactions of the whole log whose records stay behind, in the order of their
+    markers. The files are synced, and read again; their names are not synced. After an error what was written is there.
+
+    Raises CorruptRecordError for a damaged source, ProofMismatchError, StorageError, codec errors.
+    """
+    job = _SegmentConversion(fs, source, directory, profile, config, dropped, worked)
+    with closing(Segment(source, is_last=is_last, decompress=job.decompress)) as segment:
+        return job.run(segment, end_offset)
+
+
+class _SegmentConversion:
+    def __init__(
+        self,
+        fs: FileSystem,
+        source: Path,
+        directory: Path,
+        profile: Profile,
+        config: LogConfig,
+        dropped: Sequence[AbortedTransaction],
+        worked: Worked,
+    ) -> None:
+        self.decompress = decompressor(config.max_decompressed_message_bytes)
+        self._fs = fs
+        self._source = source
+        self._directory = directory
+        self._profile = profile
+        self._config = config
+        self._dropped = AbortedTransactions(dropped)
+        self._worked = worked
+
+    def run(self, segment: Segment, end_offset: int) -> ConvertedSegment:
+        next_offset, size_bytes = segment.base_offset, 0
+        packer = self._profile.packer(self._config, self.decompress)
+        with SegmentParts(
+            self._fs, self._directory, self._config, base_offset=segment.base_offset,
+            mtime_ns=self._source.stat().st_mtime_ns, decompress=self.decompress,
+        ) as parts:
+            for table in tables_in_order(segment, end_offset):
+                kept = self._kept(table)
+                for first, stop in slices(kept):
+                    packer.add(kept, first, stop)
+                    if packer.ready_bytes >= SLICE_BYTES:
+                        parts.append(packer.take())
+                    last = kept[stop - 1]
+                    self._worked(last.position + last.size_bytes - kept[first].position)
+                next_offset, size_bytes = table[-1].last_offset + 1, table.end
+            packer.finish()
+            parts.append(packer.take())
+            parts.finish()
+        aborted, notes = _transactions_of(segment, next_offset)
+        return ConvertedSegment(
+            source=self._source.name,
+            base_offset=segment.base_offset,
+            next_offset=next_offset,
+            size_bytes=size_bytes,
+            parts=tuple(parts.parts),
+            aborted=aborted,
+            larger_batches=parts.larger_batches,
+            notes=notes,
+            proof=self._prove(segment.is_last, [self._directory / part.file for part in parts.parts]),
+        )
+
+    def _kept(self, table: BatchTable) -> BatchTable:
+        return self._dropped.left_out_of(table) if len(table) else table
+
+    # --- the proof -------------------------------------------------------------------------------
+
+    def _prove(self, is_last: bool, files: list[Path]) -> SegmentProof:
+        """Read both sides again. Raises ProofMismatchError."""
+        pool = ArenaPool()
+        with ExitStack() as closer:
+
+            def opened(path: Path, *, is_last: bool) -> Segment:
+                return closer.enter_context(closing(Segment(path, is_last=is_last, decompress=self.decompress)))
+
+            # A new look at the source, too: what is compared are two sets of files.
+            source = opened(self._source, is_last=is_last)
+            targets = [opened(file, is_last=False) for file in files]
+            for target in targets:
+                self._check_indexes(target)
+            weight = source.size_bytes / max(1, sum(target.size_bytes for target in targets))
+            proof = SegmentProof(
+                digest([source], pool, lambda size_bytes: self._worked(size_bytes / 2), self._view()),
+                digest(targets, pool, lambda size_bytes: self._worked(weight * size_bytes / 2)),
+            )
+        proof.check(self._source)
+        return proof
+
+    def _view(self) -> View:
+        """What of the source has a place in the target: the target's digest covers all that it holds."""
+        if self._profile.to == 2:
+            return EVERYTHING
+        return View(with_time=self._profile.to > 0, with_headers=False, with_control=False, kept=self._kept)
+
+    def _check_indexes(self, segment: Segment) -> None:
+        """The indexes on disk are those that the .log on disk gives. Raises ProofMismatchError."""
+        for suffix, entries in index_bytes(segment, self._config).files(self._config):
+            path = segment.path.with_suffix(suffix)
+            with refusals("read", path):
+                found = read_file(path)
+            if found != entries:
+                raise ProofMismatchError("the index is not the one that its log gives", file=path)
+
+
+def tables_in_order(segment: Segment, end_offset: int) -> Iterator[BatchTable]:
+    """The segment's tables, checksums tested, and no offset outside of [base offset, `end_offset`) or out of order.
+
+    The base offset of a v2 batch stands outside of its checksum (DefaultRecordBatch.java): the order is the test.
+    """
+    expected = segment.base_offset
+    for table in segment.tables():
+        slot = first_disorder(table, expected)
+        if slot >= 0:
+            batch, least = table[slot], expected if slot == 0 else table[slot - 1].last_offset + 1
+            raise CorruptRecordError(
+                f"a batch of offsets {batch.base_offset} to {batch.last_offset}, expected {least} or above",
+                file=segment.path, position=batch.position, offset=least,
+            )
+        expected = table[-1].last_offset + 1
+        if expected > end_offset:
+            batch = table[table.find_offset(end_offset)]
+            raise CorruptRecordError(
+                f"a batch up to offset {batch.last_offset}, but the next segment begins at {end_offset}",
+                file=segment.path, position=batch.position, offset=end_offset,
+            )
+        yield table
+
+
+def _transactions_of(
+    segment: Segment, next_offset: int
+) -> tuple[tuple[AbortedTransaction, ...] | None, tuple[str, ...]]:
+    """The lines of the segment's .txnindex, None where they have to be computed; and why, where it is there."""
+    name = f"{segment.path.stem}{names.TRANSACTION_INDEX_SUFFIX}"
+    try:
+        index = segment.transaction_index
+    except (CorruptIndexError, UnsupportedVersionError) as e:
+        return None, (f"{name} is computed anew: {e.what}",)
+    if index is None:
+        return None, ()
+    lines = tuple(index)
+    if any(not segment.base_offset <= line.last_offset < next_offset for line in lines):
+        return None, (f"{name} is computed anew: a marker outside of the segment",)
+    return lines, ()

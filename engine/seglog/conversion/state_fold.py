@@ -1,0 +1,138 @@
+"""What stands beside the records of a partition and belongs to their offsets: producer snapshots, aborted
+transactions, leader epochs, the topic id. Carried over from the source, computed where it has none.
+
+Offsets do not change in a conversion, so that every line of the source stays true. A line that the source
+lacks, or that contradicts its log, is computed as Kafka does when it recovers a log, and `notes` says so.
+"""
+from collections.abc import Callable
+from pathlib import Path
+
+from seglog.conversion.converted_segment import ConvertedSegment
+from seglog.errors import CorruptCheckpointError, CorruptSnapshotError, UnsupportedVersionError
+from seglog.format import names
+from seglog.fs.mapping import read_file
+from seglog.fs.refusals import refusals
+from seglog.segment import transaction_index
+from seglog.state.leader_epochs import EpochStart, LeaderEpochs
+from seglog.state.producer_snapshot import ProducerSnapshot
+from seglog.state.producer_state import ProducerState
+
+Read = Callable[[str], bytes | None]
+"""The bytes of a small file of the source directory, None where there is none."""
+
+Write = Callable[[str, bytes], None]
+"""Makes a file of this name and these bytes in the target."""
+
+
+class StateFold:
+    """Takes converted segments in offset order, and writes what belongs beside them. `finish` at the end.
+
+    Holds the producers and the leader epochs of one partition. `notes` say what of the source was bad.
+
+    Below v2 there are no epochs, producers or transactions, and no files of them. (A broker whose topics have such a
+    format deletes a leader-epoch-checkpoint that it finds: UnifiedLog.maybeCreateLeaderEpochCache.)
+    """
+
+    def __init__(self, read: Read, write: Write, *, to: int) -> None:
+        self.notes: list[str] = []
+        self._read = read
+        self._write = write
+        self._is_v2 = to == 2
+        self._producers = ProducerState()
+        self._snapshot_at = -1
+        self._epochs: list[EpochStart] = []
+
+    def add(self, segment: ConvertedSegment) -> None:
+        """The next segment of the log."""
+        if not self._is_v2:
+            return
+        self.notes += segment.notes
+        lines = list(segment.aborted or ())
+        ends = [*(part.base_offset for part in segment.parts[1:]), segment.next_offset]
+        for part, end_offset in zip(segment.parts, ends, strict=True):
+            self._take_snapshot(part.base_offset)
+            latest = self._epochs[-1].epoch if self._epochs else -1
+            self._epochs += (start for start in part.epochs if start.epoch > latest)
+            for batch in part.producers:
+                aborted = self._producers.replay(batch)
+                if aborted is not None and segment.aborted is None:
+                    lines.append(aborted)
+            here = [line for line in lines if line.last_offset < end_offset]
+            lines = lines[len(here) :]
+            if here:
+                path = names.file_name(part.base_offset, names.TRANSACTION_INDEX_SUFFIX)
+                self._write(path, transaction_index.encode(here))
+
+    def finish(self, log_end_offset: int) -> None:
+        """After the last segment."""
+        if self._is_v2:
+            self._take_snapshot(log_end_offset)
+            self._write(names.LEADER_EPOCH_CHECKPOINT, self._leader_epochs(log_end_offset))
+
+    # --- producers -------------------------------------------------------------------------------
+
+    def _take_snapshot(self, offset: int) -> None:
+        """Write the snapshot of all that lies below `offset`: the source's own, where it is one of this log."""
+        is_first = self._snapshot_at < 0
+        if offset == self._snapshot_at:
+            return
+        self._snapshot_at = offset
+        found = self._snapshot_of_source(offset)
+        if found is not None:
+            # It may know more than the log: of producers whose batches are gone.
+            self._producers = ProducerState(found.producers)
+            self._write(names.file_name(offset, names.SNAPSHOT_SUFFIX), found.to_bytes())
+        elif not is_first:
+            # None at the start of the log: a broker has none there, and would say that there are no producers.
+            snapshot = ProducerSnapshot(self._producers.entries())
+            self._write(names.file_name(offset, names.SNAPSHOT_SUFFIX), snapshot.to_bytes())
+
+    def _snapshot_of_source(self, offset: int) -> ProducerSnapshot | None:
+        name = names.file_name(offset, names.SNAPSHOT_SUFFIX)
+        raw = self._read(name)
+        if raw is None:
+            return None
+        try:
+            snapshot = ProducerSnapshot.parse(raw)
+        except (CorruptSnapshotError, UnsupportedVersionError) as e:
+            self.notes.append(f"{name} is computed anew: {e.what}")
+            return None
+        why = self._producers.contradiction(snapshot.producers, offset)
+        if why is not None:
+            self.notes.append(f"{name} is computed anew: {why}")
+            return None
+        return snapshot
+
+    # --- leader epochs ---------------------------------------------------------------------------
+
+    def _leader_epochs(self, log_end_offset: int) -> bytes:
+        """The source's checkpoint as it stands; else what the batches tell (LogSegment.recover)."""
+        name = names.LEADER_EPOCH_CHECKPOINT
+        raw = self._read(name)
+        if raw is None:
+            if self._epochs:
+                self.notes.append(f"{name} is computed: the source has none")
+            return LeaderEpochs(self._epochs).to_bytes()
+        try:
+            epochs = LeaderEpochs.parse(raw)
+        except (CorruptCheckpointError, UnsupportedVersionError) as e:
+            self.notes.append(f"{name} is computed anew: {e.what}")
+            return LeaderEpochs(self._epochs).to_bytes()
+        kept = [entry for entry in epochs if entry.start_offset <= log_end_offset]
+        if len(kept) < len(epochs):
+            self.notes.append(f"{name} loses what begins behind the end of the log, offset {log_end_offset}")
+            return LeaderEpochs(kept).to_bytes()
+        return raw
+
+
+def reader(directory: Path) -> Read:
+    """Reads the small files of a directory. Raises StorageError."""
+
+    def read(name: str) -> bytes | None:
+        path = directory / name
+        if not path.exists():
+            return None
+        with refusals("read", path):
+            return read_file(path)
+
+    return read

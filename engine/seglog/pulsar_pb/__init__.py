@@ -1,0 +1,1 @@
+"""Message classes, written by tools/gen_pulsar_pb.py from proto/."""

@@ -1,0 +1,1 @@
+"""What a partition and its log dir know beside records: checkpoints, producers, epochs, marks, locks."""

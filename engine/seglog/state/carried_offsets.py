@@ -1,0 +1,103 @@
+"""The log dir that converted partitions go into: what it says of them, so that a broker starts as after a clean stop.
+
+What the source's checkpoints say of a partition is carried over. Once every partition in the target is known to be
+whole, Kafka's mark of a clean stop stands there, and a broker trusts the indexes.
+"""
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from seglog.errors import LogLockedError
+from seglog.format import names
+from seglog.fs.aside import make_directories, write_atomically
+from seglog.fs.files import FileSystem
+from seglog.fs.mapping import read_file
+from seglog.state.checkpoints import TopicPartition, parse_offsets_or_none
+from seglog.state.log_dir_state import LogDirState
+
+_CARRIED_CHECKPOINTS = (names.REPLICATION_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT, names.CLEANER_CHECKPOINT)
+
+
+def make_log_dir(fs: FileSystem, source: Path, target: Path) -> None:
+    """Make the log dir `target` where it is not there. A new one gets meta.properties: it is to stand for `source`."""
+    theirs = source / names.META_PROPERTIES
+    make_log_dir_with(fs, target, read_file(theirs) if theirs.exists() else None)
+
+
+def make_log_dir_with(fs: FileSystem, target: Path, meta_properties: bytes | None) -> None:
+    """The same, with what the source's meta.properties holds; None where it has none."""
+    if target.is_dir() and any(names.parse_partition_dir(child.name) for child in target.iterdir()):
+        return
+    make_directories(fs, target)
+    ours = target / names.META_PROPERTIES
+    if meta_properties is not None and not ours.exists():
+        write_atomically(fs, ours, meta_properties)
+
+
+class LogDirOffsets:
+    """What the checkpoints of a log dir say, read once. `read` gives a file of it, None where there is none."""
+
+    def __init__(self, log_dir: str, read: Callable[[str], bytes | None]) -> None:
+        self._offsets = {
+            checkpoint: parse_offsets_or_none(raw, f"{log_dir}/{checkpoint}") or {}
+            for checkpoint in names.OFFSET_CHECKPOINTS if (raw := read(checkpoint)) is not None
+        }
+
+    def of(self, partition: str) -> dict[str, int]:
+        """{checkpoint: offset} of the lines of a partition."""
+        where = topic_partition(partition)
+        return {checkpoint: lines[where] for checkpoint, lines in self._offsets.items() if where in lines}
+
+    def carried(self, partition: str, end_offset: int) -> dict[str, int | None]:
+        """The lines of a partition that ends at `end_offset` now, in another log dir: None for one that is to go."""
+        found = self.of(partition)
+        carried: dict[str, int | None] = {names.RECOVERY_POINT_CHECKPOINT: end_offset}
+        for checkpoint in _CARRIED_CHECKPOINTS:
+            offset = found.get(checkpoint)
+            carried[checkpoint] = None if offset is None else min(offset, end_offset)
+        return carried
+
+
+def carry_offsets(fs: FileSystem, source: Path, target: Path, partition: str, end_offset: int) -> None:
+    """The lines of a partition, before it is in the log dir `target`: none of them lies behind its new end."""
+    def read(checkpoint: str) -> bytes | None:
+        path = source / checkpoint
+        return read_file(path) if path.exists() else None
+
+    put_offsets(fs, target, partition, LogDirOffsets(str(source), read).carried(partition, end_offset))
+
+
+def put_offsets(fs: FileSystem, target: Path, partition: str, offsets: Mapping[str, int | None]) -> None:
+    """Let the checkpoints of the log dir `target` say this of a partition: {checkpoint: offset, None for no line}."""
+    where = topic_partition(partition)
+    with LogDirState(fs, target) as state:
+        for checkpoint, offset in offsets.items():
+            state.put_offset(checkpoint, where, offset)
+
+
+def tell_log_dir(fs: FileSystem, target: Path, partition: str) -> None:
+    """The partition is in the log dir `target`, and whole. A broker that came in between looks for itself."""
+    with contextlib.suppress(LogLockedError), LogDirState(fs, target) as state:
+        state.make_clean(target / partition)
+
+
+def lower_offsets(fs: FileSystem, log_dir: Path, partition: str, end_offset: int) -> None:
+    """The partition ends at `end_offset` now: no line of it lies behind that."""
+    where = topic_partition(partition)
+    with LogDirState(fs, log_dir) as state:
+        for checkpoint in names.OFFSET_CHECKPOINTS:
+            offset = state.offset(checkpoint, where)
+            if offset is not None and offset > end_offset:
+                state.put_offset(checkpoint, where, end_offset)
+
+
+def forget_offsets(fs: FileSystem, target: Path, partition: str) -> None:
+    """The partition is gone from the log dir `target`, and so are its lines."""
+    put_offsets(fs, target, partition, dict.fromkeys((names.RECOVERY_POINT_CHECKPOINT, *_CARRIED_CHECKPOINTS)))
+
+
+def topic_partition(directory: str) -> TopicPartition:
+    """("orders", 0) of orders-0, which is the name of a partition directory."""
+    parsed = names.parse_partition_dir(directory)
+    assert parsed is not None
+    return parsed.topic, parsed.partition

@@ -1,0 +1,91 @@
+"""Small files of ours that say who is clean while Kafka's clean mark is away. docs/formats/clean_marks.md.
+
+`.seglog.cleanshutdown` in the log dir: that the mark is away by our doing, and whether it stood before. The time
+until it is put back is a period, with a number of its own. In a partition directory `.seglog.mark`: that it was
+written to in that period, and `.seglog.mark.deleted`: that it was closed; a mark of any other period says nothing.
+
+Formatting and parsing only; state.log_dir_state decides.
+"""
+import enum
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from seglog.format.checked_json import format_json, parse_json
+from seglog.fs.mapping import read_file
+
+VERSION = 1
+TAKEN_MARK = ".seglog.cleanshutdown"
+PARTITION_MARK = ".seglog.mark"
+CLEAN_MARK = ".seglog.mark.deleted"      # a broker that loads the partition removes it
+
+
+class PartitionState(enum.Enum):
+    DIRTY = "dirty"             # being written, or its writer died: recover it
+    UNORDERED = "unordered"     # dirty, and several batches were written without a sync in between
+    CLEAN = "clean"             # recovered and closed by us
+
+
+@dataclass(frozen=True, slots=True)
+class TakenMark:
+    """Kafka's clean mark is away, since a writer of ours is at work or died."""
+
+    period: str             # 32 hex digits, new each time that the mark is taken away
+    stood: bool             # it stood: partitions without a mark of this period are clean, else they are not
+    content: bytes = b""    # of Kafka's file, to be put back as it was
+
+    @classmethod
+    def new(cls, *, stood: bool, content: bytes = b"") -> Self:
+        return cls(secrets.token_hex(16), stood, content)
+
+    def to_bytes(self) -> bytes:
+        return format_json(
+            "seglog-clean-shutdown", VERSION, period=self.period, stood=self.stood, content=self.content.hex()
+        )
+
+    @classmethod
+    def parse(cls, raw: bytes, *, file: str | os.PathLike[str] | None = None) -> Self:
+        """Raises CorruptCheckpointError, UnsupportedVersionError."""
+        return parse_json(raw, "seglog-clean-shutdown", VERSION, file, lambda body: cls(
+            _text(body["period"]), _truth(body["stood"]), bytes.fromhex(_text(body["content"]))))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Raises FileNotFoundError, and what `parse` raises."""
+        return cls.parse(read_file(path), file=path)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMark:
+    """What became of a partition in a period."""
+
+    period: str
+    state: PartitionState
+
+    def to_bytes(self) -> bytes:
+        return format_json("seglog-partition-mark", VERSION, period=self.period, state=self.state.value)
+
+    @classmethod
+    def parse(cls, raw: bytes, *, file: str | os.PathLike[str] | None = None) -> Self:
+        """Raises CorruptCheckpointError, UnsupportedVersionError."""
+        return parse_json(raw, "seglog-partition-mark", VERSION, file, lambda body: cls(
+            _text(body["period"]), PartitionState(body["state"])))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Raises FileNotFoundError, and what `parse` raises."""
+        return cls.parse(read_file(path), file=path)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a text is {value!r}")
+    return value
+
+
+def _truth(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"a truth value is {value!r}")
+    return value

@@ -1,0 +1,146 @@
+"""What one open log holds and keeps outside of its segments: its locks, its lines in the log dir, its clean mark.
+
+    hold = PartitionHold(fs, "data/orders-0")
+    ...                                 # recover, unless hold.clean
+    hold.before_first_write()
+    ...                                 # append
+    hold.put(recovery_point=end, high_watermark=end)
+    hold.close(clean=True)
+
+A crash anywhere in between leaves the partition dirty: the next open recovers it, a broker recovers all.
+"""
+import os
+from pathlib import Path
+
+from seglog.errors import InvalidArgumentError, NotALogError
+from seglog.format import names
+from seglog.fs import lock
+from seglog.fs.aside import make_directories
+from seglog.fs.files import FileSystem
+from seglog.state.checkpoints import TopicPartition
+from seglog.state.clean_marks import PartitionState
+from seglog.state.log_dir_state import LogDirState
+
+
+class PartitionHold:
+    """One partition directory, held for writing until close(). Threads may share it.
+
+    path              absolute
+    created           the directory was made here
+    clean             as of opening: what is on disk can be trusted; else recover before writing
+    unordered         as of opening: a crash may have left a later batch on the disk without an earlier one
+    dirty             our mark stands in the partition: before_first_write() was called
+    recovery_point, log_start_offset, high_watermark    what the log dir's checkpoint files say; None where they do not
+    """
+
+    def __init__(self, fs: FileSystem, path: str | os.PathLike[str], *, create: bool = True) -> None:
+        """Raises LogLockedError, InvalidArgumentError (no name of a partition), NotALogError (a file, or nothing and
+        not `create`), StorageError, UnsupportedVersionError (a newer seglog was here)."""
+        self.path = Path(os.path.abspath(path))
+        self.topic, self.partition = self._where = named_partition(self.path)
+        self._fs = fs
+        refuse_file_in_the_way(self.path)
+        self.created = not self.path.exists()
+        if self.created and not create:
+            raise NotALogError("no such partition directory", file=self.path)
+        make_directories(fs, self.path.parent)
+        self._log_dir = LogDirState(fs, self.path.parent)
+        try:
+            if self.created:
+                # Of one that was deleted, or never came to be: a broker does not heed them for a new log either.
+                for checkpoint in (
+                    names.RECOVERY_POINT_CHECKPOINT, names.REPLICATION_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT
+                ):  # fmt: skip
+                    self._log_dir.put_offset(checkpoint, self._where, None)
+            make_directories(fs, self.path)
+            self._lock = lock.lock_partition(fs, self.path)
+            try:
+                self.clean = self._log_dir.is_clean(self.path)
+                self.unordered = not self.clean and self._log_dir.is_unordered(self.path)
+                self.recovery_point = self._log_dir.offset(names.RECOVERY_POINT_CHECKPOINT, self._where)
+                self.log_start_offset = self._log_dir.offset(names.LOG_START_OFFSET_CHECKPOINT, self._where)
+                self.high_watermark = self._log_dir.offset(names.REPLICATION_CHECKPOINT, self._where)
+            except BaseException:
+                self._lock.release()
+                raise
+        except BaseException:
+            self._log_dir.close()
+            raise
+        self.dirty = False
+
+    def check(self) -> None:
+        """For before each change. Raises ForkedHandleError in a child of the process, StorageError once closed."""
+        self._lock.check()
+
+    def before_first_write(self) -> None:
+        """Before anything in the partition changes: it is dirty from here on, durably. Costs next to nothing again."""
+        if not self.dirty:
+            self._lock.check()
+            self._log_dir.make_dirty(self.path)
+            self.dirty = True
+
+    def before_unordered_writes(self) -> None:
+        """Before a second batch is written while another is not synced: whoever recovers knows of it, durably."""
+        self._lock.check()
+        self._log_dir.make_dirty(self.path, PartitionState.UNORDERED)
+
+    def put(
+        self,
+        *,
+        recovery_point: int | None = None,
+        high_watermark: int | None = None,
+        log_start_offset: int | None = None,
+        first_base_offset: int = 0,
+    ) -> None:
+        """Let the checkpoint files say this, durably; None leaves what is there. A value that stands costs no write.
+
+        The log start offset has a line only where it lies above the first segment's base offset
+        (LogManager.checkpointLogStartOffsetsInDir). Before a truncation, put the recovery point back.
+        """
+        self._lock.check()
+        lines: dict[str, int | None] = {}
+        if recovery_point is not None:
+            lines[names.RECOVERY_POINT_CHECKPOINT] = self.recovery_point = recovery_point
+        if high_watermark is not None:
+            lines[names.REPLICATION_CHECKPOINT] = self.high_watermark = high_watermark
+        if log_start_offset is not None:
+            self.log_start_offset = log_start_offset if log_start_offset > first_base_offset else None
+            lines[names.LOG_START_OFFSET_CHECKPOINT] = self.log_start_offset
+        self._log_dir.put_offsets(self._where, lines)
+
+    def close(self, *, clean: bool) -> None:
+        """Let go, always. May be called twice, and in a child process.
+
+        `clean`: everything is on disk, also the recovery point, which is the end of the log. Else the
+        partition stays as dirty as it is.
+        """
+        try:
+            if clean and self._lock.held and (self.dirty or not self.clean):
+                self._log_dir.make_clean(self.path)
+                self.dirty, self.clean = False, True
+        finally:
+            self._lock.release()
+            self._log_dir.close()
+
+
+def named_partition(directory: Path) -> TopicPartition:
+    """(topic, partition) as the name of a partition directory says. Raises InvalidArgumentError where it is none."""
+    parsed = names.parse_partition_dir(directory.name)
+    if parsed is None or parsed.mark or str(parsed) != directory.name:
+        raise InvalidArgumentError(
+            f"{directory.name!r} is no name for a partition directory", file=directory,
+            hint="name it <topic>-<partition>, such as orders-0",
+        )
+    return names.validate_topic(parsed.topic), parsed.partition
+
+
+def refuse_file_in_the_way(directory: Path) -> None:
+    """Raise NotALogError where `directory`, or one above it, is there and no directory: a file, a link to nothing."""
+    path = directory
+    while not os.path.lexists(path) and path != path.parent:
+        path = path.parent
+    if not path.is_dir():
+        what = "a link to nothing" if path.is_symlink() else "a file"
+        raise NotALogError(
+            f"{what} stands where a directory is expected", file=path, hint="choose another path, or move it away"
+        )

@@ -1,0 +1,132 @@
+"""The `<20 digits>.snapshot` files of one partition: taken at each roll and close, loaded when the log is opened.
+
+The disk half of Kafka's ProducerStateManager. What a snapshot holds: `seglog.state.producer_snapshot`; how a
+state grows from it: `seglog.state.producer_state`. Each is written aside and durable when it is there.
+"""
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from seglog._kernels.segment_scan import BatchTable
+from seglog.errors import CorruptSnapshotError
+from seglog.format import names
+from seglog.fs.aside import write_atomically
+from seglog.fs.files import FileSystem
+from seglog.state.producer_snapshot import ProducerEntry, ProducerSnapshot
+from seglog.state.producer_state import ProducerState
+
+
+class ProducerSnapshots:
+    """The snapshot files of `directory`, which is listed once. The caller holds the partition's lock."""
+
+    def __init__(self, fs: FileSystem, directory: Path) -> None:
+        self._fs = fs
+        self._directory = directory
+        found = [name for name in os.listdir(directory) if name.endswith(names.SNAPSHOT_SUFFIX)]
+        self._offsets = sorted(f.offset for f in map(names.parse_file_name, found) if f is not None)
+        self._last = self._offsets[-1] if self._offsets else 0
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Up to which offsets, exclusive, there are snapshots; rising."""
+        return tuple(self._offsets)
+
+    def take(self, state: ProducerState, end_offset: int, *, sync_names: bool = True) -> Path | None:
+        """Write what is known up to `end_offset`. None where that is no further than the last one, or the log start.
+
+        `sync_names` False: the caller syncs the directory.
+        Raises StorageError; then there is no new snapshot.
+        """
+        if end_offset <= self._last:
+            return None
+        path = self._path(end_offset)
+        write_atomically(self._fs, path, ProducerSnapshot.of(state.entries()).to_bytes(), sync_names=sync_names)
+        self._offsets.append(end_offset)
+        self._last = end_offset
+        return path
+
+    def load(
+        self, log_start_offset: int, log_end_offset: int, now_ms: int, expiration_ms: int
+    ) -> tuple[ProducerState, int]:
+        """The state of the newest snapshot in (start, end] that reads well, and the offset from where to replay.
+
+        Snapshots outside of the log and damaged ones are deleted, durably: the log may grow again over an offset at
+        which one was taken of what was cut off. Expired producers are left out. Without a snapshot the log start is
+        where to replay from. (ProducerStateManager.truncateAndReload, loadFromSnapshot)
+        """
+        self._delete([o for o in self._offsets if not log_start_offset < o <= log_end_offset])
+        entries: tuple[ProducerEntry, ...] = ()
+        self._last = log_start_offset
+        for offset in reversed(self.offsets):
+            try:
+                entries = ProducerSnapshot.read(self._path(offset)).producers
+            except CorruptSnapshotError:
+                self._delete([offset])
+                continue
+            self._last = offset
+            break
+        state = ProducerState(entries)
+        state.remove_expired(now_ms, expiration_ms)
+        return state, self._last
+
+    def delete_before(self, offset: int) -> None:
+        """Delete the snapshots below the log's first segment (ProducerStateManager.deleteSnapshotsBefore)."""
+        self._delete([o for o in self._offsets if o < offset])
+
+    def delete(self, offset: int) -> None:
+        """Delete the snapshot at the base offset of a segment that goes; nothing where there is none."""
+        self._delete([o for o in self._offsets if o == offset])
+
+    def remove_strays(self, segment_base_offsets: Sequence[int]) -> None:
+        """Delete the snapshots that stand beside no segment, but for the newest behind the last one.
+
+        That one was taken where the log was closed. (ProducerStateManager.removeStraySnapshots)
+        """
+        bases = set(segment_base_offsets)
+        strays = [o for o in self._offsets if o not in bases]
+        if strays and bases and strays[-1] > max(bases):
+            strays.pop()
+        self._delete(strays)
+
+    def _delete(self, offsets: list[int]) -> None:
+        if not offsets:
+            return
+        for offset in offsets:
+            self._fs.unlink(self._path(offset))
+            self._offsets.remove(offset)
+        self._fs.sync_directory(self._directory)
+
+    def _path(self, offset: int) -> Path:
+        return self._directory / names.file_name(offset, names.SNAPSHOT_SUFFIX)
+
+
+def rebuild(
+    snapshots: ProducerSnapshots,
+    segment_base_offsets: Sequence[int],
+    tables_from: Callable[[int], Iterable[BatchTable]],
+    *,
+    log_start_offset: int,
+    log_end_offset: int,
+    now_ms: int,
+    expiration_ms: int,
+    clean: bool = False,
+) -> ProducerState:
+    """What a log remembers when it is opened or was cut: the newest snapshot in it, and a replay of what follows.
+
+    Leaves a snapshot at the end and, where the replay passes them, at the last two segments, so that the next one is
+    short. `tables_from(offset)` gives the batches from the one that holds `offset`, no table from two segments. A log
+    that was closed cleanly without a snapshot was last written by a Kafka without them, and has no producers.
+    (UnifiedLog.rebuildProducerState)
+    """
+    due = sorted({*segment_base_offsets[-2:], log_end_offset})
+    if clean and not snapshots.offsets:
+        state = ProducerState()
+    else:
+        state, offset = snapshots.load(log_start_offset, log_end_offset, now_ms, expiration_ms)
+        for table in tables_from(offset) if offset < log_end_offset else ():
+            while due and len(table) and due[0] <= table[0].base_offset:
+                snapshots.take(state, due.pop(0))
+            state.add_table(table)
+    for offset in due:
+        snapshots.take(state, offset)
+    return state

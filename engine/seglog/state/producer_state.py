@@ -1,0 +1,454 @@
+"""What a log remembers of each producer: what it refuses, what it takes as a repetition, what is still undecided.
+
+Kafka's ProducerStateManager and ProducerAppendInfo in memory; the files are `seglog.state.producer_snapshots`.
+An append asks `prepare` before it writes, which changes nothing, and gives the answer to `apply` after the
+write. A replay feeds `add` with the batches in log order, and nothing is refused, for the log was accepted
+once already. Both learn from v2 batches with a producer id and pass over all others; a batch is opened only
+where it is a transaction marker.
+
+A log that retention or compaction has shortened does not tell everything: begin with the
+snapshot that lies at its start, and where a broker's own snapshot agrees with the log
+(`contradiction`), prefer it.
+"""
+import enum
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from seglog._kernels.batch_survey import first_with_producer
+from seglog._kernels.record_batch import RecordBatch
+from seglog._kernels.segment_scan import BatchTable
+from seglog.errors import (
+    CorruptRecordError,
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    OutOfOrderSequenceError,
+)
+from seglog.segment.transaction_index import AbortedTransaction
+from seglog.state.open_transactions import Transactions
+from seglog.state.producer_snapshot import ProducerEntry
+
+# Control record: key = version int16, type int16; value of an end marker = version int16,
+# coordinator epoch int32 (ControlRecordType.java, EndTransactionMarker.java).
+_ABORT, _COMMIT = 0, 1
+_CONTROL_KEY = struct.Struct(">hh")
+_END_MARKER = struct.Struct(">hi")
+
+_NONE = -1      # Kafka's NO_TIMESTAMP, NO_SEQUENCE, NO_PRODUCER_EPOCH, and "no offset"
+
+# How many batches of a producer are known again (ProducerStateEntry.NUM_BATCHES_TO_RETAIN): as many as a
+# producer may have on the way at once.
+BATCHES_REMEMBERED = 5
+_SEQUENCES = 1 << 31
+
+
+class Origin(enum.Enum):
+    """Who appends, and so what is asked: Kafka's AppendOrigin."""
+
+    CLIENT = "client"               # epoch, sequence, repetition
+    COORDINATOR = "coordinator"     # epoch: what a coordinator writes carries no sequences
+    REPLICATION = "replication"     # nothing: it was asked where it was first written
+
+
+class Duplicate(NamedTuple):
+    """An append that is in the log already: where, and the largest timestamp of its last batch (ms)."""
+
+    first_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class _Batch(NamedTuple):
+    """One batch of a producer: Kafka's BatchMetadata."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        """DefaultRecordBatch.decrementSequence: sequences wrap at 2^31."""
+        return (self.last_sequence - self.offset_delta) % _SEQUENCES
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+_NO_BATCH = _Batch(_NONE, _NONE, 0, _NONE)
+
+
+@dataclass(slots=True)
+class _Producer:
+    """One producer: Kafka's ProducerStateEntry. Never changed: an append replaces it whole."""
+
+    producer_epoch: int = _NONE
+    batches: tuple[_Batch, ...] = ()        # the last five of this epoch
+    timestamp: int = _NONE
+    coordinator_epoch: int = _NONE
+    current_txn_first_offset: int = _NONE
+
+    @property
+    def last_batch(self) -> _Batch:
+        return self.batches[-1] if self.batches else _NO_BATCH
+
+    def _batches_of(self, epoch: int) -> tuple[_Batch, ...]:
+        """ProducerStateEntry.maybeUpdateProducerEpoch: batches of another epoch are forgotten."""
+        return self.batches if epoch == self.producer_epoch else ()
+
+    def after_data(self, batch: "RecordBatch | ProducerBatch") -> "_Producer":
+        """ProducerAppendInfo.appendDataBatch, after its checks."""
+        last_offset = batch.last_offset
+        added = _Batch(batch.last_sequence, last_offset, last_offset - batch.base_offset, batch.max_timestamp)
+        first_offset = self.current_txn_first_offset
+        if first_offset < 0 and batch.is_transactional:
+            first_offset = batch.base_offset
+        return _Producer(
+            batch.producer_epoch,
+            (*self._batches_of(batch.producer_epoch), added)[-BATCHES_REMEMBERED:],
+            added.timestamp,
+            self.coordinator_epoch,
+            first_offset,
+        )
+
+    def after_marker(self, epoch: int, coordinator_epoch: int, timestamp: int) -> "_Producer":
+        """ProducerAppendInfo.appendEndTxnMarker, after its checks: no transaction is open."""
+        return _Producer(epoch, self._batches_of(epoch), timestamp, coordinator_epoch)
+
+
+class EndMarker(NamedTuple):
+    """The marker that ends a transaction; `timestamp` in ms."""
+
+    is_abort: bool
+    coordinator_epoch: int
+    timestamp: int
+
+
+class ProducerBatch(NamedTuple):
+    """What of a v2 batch concerns its producer: small, without the bytes of the batch. `marker`: of a control batch."""
+
+    producer_id: int
+    producer_epoch: int
+    base_offset: int
+    last_offset: int
+    last_sequence: int
+    max_timestamp: int
+    is_transactional: bool
+    marker: EndMarker | None = None
+
+    @classmethod
+    def of(cls, batch: RecordBatch) -> "ProducerBatch | None":
+        """None where it concerns none: no producer id, or a marker that compaction took.
+
+        Raises CorruptRecordError where a control batch does not hold a readable marker.
+        """
+        if batch.producer_id < 0:
+            return None
+        marker = _read_marker(batch) if batch.is_control else None
+        if batch.is_control and marker is None:
+            return None
+        return cls(
+            batch.producer_id, batch.producer_epoch, batch.base_offset, batch.last_offset, batch.last_sequence,
+            batch.max_timestamp, batch.is_transactional, marker,
+        )
+
+
+class _Begun(NamedTuple):
+    producer_id: int
+    first_offset: int
+
+
+class _Completed(NamedTuple):
+    producer_id: int
+    first_offset: int
+    marker_offset: int
+    is_aborted: bool
+
+
+@dataclass(slots=True)
+class Update:
+    """What `prepare` found that an append will change. Good for one `apply`, of the state that made it."""
+
+    producers: dict[int, _Producer] = field(default_factory=dict)
+    transactions: list[_Begun | _Completed] = field(default_factory=list)
+
+
+class ProducerState:
+    """The producers of one partition up to a place in its log.
+
+    Not thread-safe but for `last_stable_offset` and `first_undecided_offset`.
+    """
+
+    def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
+        self._producers = {e.producer_id: _from_entry(e) for e in entries}
+        self._transactions = Transactions(
+            (p.current_txn_first_offset, producer_id)
+            for producer_id, p in self._producers.items()
+            if p.current_txn_first_offset >= 0
+        )
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    # --- an append -------------------------------------------------------------------------------
+
+    def prepare(self, batches: Iterable[RecordBatch], origin: Origin = Origin.CLIENT) -> Update | Duplicate:
+        """What appending `batches` would change, or where in the log they are already. Changes nothing.
+
+        The batches have the offsets that they will have in the log. A Duplicate, of a client only, says that each of
+        them is among the last five of its producer: nothing is to be written. Control batches have no sequences, and
+        are not asked for them.
+
+        Raises OutOfOrderSequenceError, InvalidProducerEpochError; InvalidTxnStateError for a plain batch while the
+        producer has a transaction open, and for a marker of a fenced coordinator; CorruptRecordError for a control
+        batch without a readable marker.
+        """
+        batches = list(batches)
+        if origin is Origin.CLIENT and (duplicate := self._find_duplicate(batches)):
+            return duplicate
+        update = Update()
+        for batch in batches:
+            if batch.producer_id < 0:
+                continue
+            producer = update.producers.get(batch.producer_id) or self._producers.get(batch.producer_id) or _Producer()
+            if batch.is_control:
+                self._prepare_marker(update, producer, batch, origin)
+            else:
+                self._prepare_data(update, producer, batch, origin)
+        return update
+
+    def apply(self, update: Update) -> list[AbortedTransaction]:
+        """Remember an append that was written: the lines for the .txnindex of the segment that it is in."""
+        self._producers.update(update.producers)
+        ended = []
+        for step in update.transactions:
+            if isinstance(step, _Begun):
+                self._transactions.begin(step.producer_id, step.first_offset)
+                continue
+            stable = self._transactions.complete(step.producer_id, step.marker_offset)
+            if step.is_aborted:
+                ended.append(AbortedTransaction(step.producer_id, step.first_offset, step.marker_offset, stable))
+        return ended
+
+    def add(self, batch: RecordBatch) -> AbortedTransaction | None:
+        """Learn from the next batch of a log that readers see; the transaction that it ends by an abort, else None.
+
+        The result is the line that belongs into the .txnindex of the segment that holds the batch.
+        Raises CorruptRecordError where a control batch does not hold a readable marker.
+        """
+        found = ProducerBatch.of(batch)
+        return None if found is None else self.replay(found)
+
+    def replay(self, batch: ProducerBatch) -> AbortedTransaction | None:
+        """`add` of what was kept of a batch."""
+        producer = self._producers.get(batch.producer_id) or _Producer()
+        update = Update()
+        if batch.marker is None:
+            _note_data(update, producer, batch)
+        else:
+            _note_marker(update, producer, batch, batch.marker)
+        ended = self.apply(update)
+        self._transactions.on_high_watermark_updated(batch.last_offset + 1)
+        return ended[0] if ended else None
+
+    def add_table(self, table: BatchTable) -> list[AbortedTransaction]:
+        """`add` the batches of a table; those without a producer cost next to nothing."""
+        ended = []
+        slot = first_with_producer(table)
+        while slot >= 0:
+            aborted = self.add(table[slot])
+            if aborted is not None:
+                ended.append(aborted)
+            slot = first_with_producer(table, slot + 1)
+        return ended
+
+    def _find_duplicate(self, batches: list[RecordBatch]) -> Duplicate | None:
+        """Where the batches were appended before (ProducerStateEntry.findDuplicateBatch); None where one was not.
+
+        A broker takes one batch at a time from a producer. Of several that are appended at once all must be
+        repeated: of some old and some new ones the old are out of sequence.
+        """
+        found = []
+        for batch in batches:
+            producer = self._producers.get(batch.producer_id)
+            if producer is None or batch.is_control or batch.producer_epoch != producer.producer_epoch:
+                return None
+            known = [
+                b for b in producer.batches
+                if b.first_sequence == batch.base_sequence and b.last_sequence == batch.last_sequence
+            ]
+            if not known:
+                return None
+            found.append(known[0])
+        return Duplicate(found[0].first_offset, found[-1].last_offset, found[-1].timestamp) if found else None
+
+    def _prepare_data(self, update: Update, producer: _Producer, batch: RecordBatch, origin: Origin) -> None:
+        if origin is not Origin.REPLICATION:
+            _check_epoch(producer, batch)
+            if origin is Origin.CLIENT:
+                _check_sequence(producer, batch)
+            if producer.current_txn_first_offset >= 0 and not batch.is_transactional:
+                raise InvalidTxnStateError(
+                    f"producer {batch.producer_id} writes a plain batch while its transaction is open that began at "
+                    f"offset {producer.current_txn_first_offset}", offset=batch.base_offset)
+        _note_data(update, producer, batch)
+
+    def _prepare_marker(self, update: Update, producer: _Producer, batch: RecordBatch, origin: Origin) -> None:
+        marker = _read_marker(batch)
+        if marker is None:
+            return
+        if origin is not Origin.REPLICATION:
+            _check_epoch(producer, batch)
+            if marker.coordinator_epoch < producer.coordinator_epoch:
+                raise InvalidTxnStateError(
+                    f"a marker for producer {batch.producer_id} of a coordinator of epoch {marker.coordinator_epoch}, "
+                    f"after one of epoch {producer.coordinator_epoch}", offset=batch.base_offset)
+        _note_marker(update, producer, batch, marker)
+
+    # --- what is decided -------------------------------------------------------------------------
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """One past the last offset that readers of committed data see, where others see up to `high_watermark`."""
+        return self._transactions.last_stable_offset(high_watermark)
+
+    def on_high_watermark_updated(self, high_watermark: int) -> None:
+        """Readers see the log up to `high_watermark`: markers below it need not be remembered."""
+        self._transactions.on_high_watermark_updated(high_watermark)
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """Where the oldest open transaction begins; None where there is none."""
+        return self._transactions.first_undecided_offset
+
+    # --- the whole of it -------------------------------------------------------------------------
+
+    def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget who wrote nothing for `expiration_ms` and has no transaction open (removeExpiredProducers)."""
+        self._producers = {
+            producer_id: p
+            for producer_id, p in self._producers.items()
+            if p.current_txn_first_offset >= 0 or now_ms - p.timestamp < expiration_ms
+        }
+
+    def entries(self) -> tuple[ProducerEntry, ...]:
+        """The lines of a snapshot taken here, by producer id. (Kafka's order is that of a Java HashMap: no meaning.)"""
+        return tuple(
+            ProducerEntry(
+                producer_id=producer_id,
+                producer_epoch=p.producer_epoch,
+                last_sequence=p.last_batch.last_sequence,
+                last_offset=p.last_batch.last_offset,
+                offset_delta=p.last_batch.offset_delta,
+                timestamp=p.timestamp,
+                coordinator_epoch=p.coordinator_epoch,
+                current_txn_first_offset=p.current_txn_first_offset,
+            )
+            for producer_id, p in sorted(self._producers.items())
+        )
+
+    def contradiction(self, entries: Iterable[ProducerEntry], end_offset: int) -> str | None:
+        """Why a snapshot found at `end_offset` cannot be of this log up to there; None where it can.
+
+        A broker's snapshot may know less (producers expire after a day) and more (batches that compaction
+        removed, epochs bumped by a removed marker) than the log. It may not be behind the log in what it
+        does tell, nor tell of offsets that are not before it.
+        """
+        for entry in entries:
+            name = f"producer {entry.producer_id}"
+            if entry.last_offset >= end_offset or entry.current_txn_first_offset >= end_offset:
+                return f"{name} is past the snapshot's own end"
+            known = self._producers.get(entry.producer_id)
+            if known is None:
+                continue
+            if known.producer_epoch > entry.producer_epoch:
+                return f"{name} has epoch {entry.producer_epoch}, the log {known.producer_epoch}"
+            if known.producer_epoch < entry.producer_epoch:
+                continue
+            last = known.last_batch
+            if last.last_offset > entry.last_offset:
+                return f"{name} ends at offset {entry.last_offset}, the log's batch at {last.last_offset}"
+            if last.last_offset == entry.last_offset >= 0 and last.last_sequence != entry.last_sequence:
+                return f"{name} ends at sequence {entry.last_sequence}, the log at {last.last_sequence}"
+        return None
+
+
+def _from_entry(entry: ProducerEntry) -> _Producer:
+    """A producer as a snapshot remembers it: with the last one of its batches."""
+    last = _Batch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
+    return _Producer(
+        entry.producer_epoch,
+        (last,) if last.last_offset >= 0 else (),
+        entry.timestamp,
+        entry.coordinator_epoch,
+        max(entry.current_txn_first_offset, _NONE),
+    )
+
+
+def _check_epoch(producer: _Producer, batch: RecordBatch) -> None:
+    """ProducerAppendInfo.checkProducerEpoch."""
+    if batch.producer_epoch < producer.producer_epoch:
+        raise InvalidProducerEpochError(
+            f"producer {batch.producer_id} writes with epoch {batch.producer_epoch}, and its last one is "
+            f"{producer.producer_epoch}", offset=batch.base_offset)
+
+
+def _check_sequence(producer: _Producer, batch: RecordBatch) -> None:
+    """ProducerAppendInfo.checkSequence.
+
+    A producer that is not known may begin anywhere: its batches may have been deleted, and it expired. A known
+    one begins each epoch at 0, and goes on with the sequence after its last.
+    """
+    if producer.producer_epoch == _NONE:
+        return
+    if batch.producer_epoch == producer.producer_epoch:
+        expected = (producer.last_batch.last_sequence + 1) % _SEQUENCES
+    else:
+        expected = 0
+    if batch.base_sequence != expected:
+        raise OutOfOrderSequenceError(
+            f"producer {batch.producer_id} writes sequence {batch.base_sequence} of epoch {batch.producer_epoch}, "
+            f"expected {expected}; its last is {producer.last_batch.last_sequence} of epoch {producer.producer_epoch}",
+            offset=batch.base_offset)
+
+
+def _note_data(update: Update, producer: _Producer, batch: RecordBatch | ProducerBatch) -> None:
+    after = update.producers[batch.producer_id] = producer.after_data(batch)
+    if after.current_txn_first_offset != producer.current_txn_first_offset:
+        update.transactions.append(_Begun(batch.producer_id, after.current_txn_first_offset))
+
+
+def _note_marker(
+    update: Update, producer: _Producer, batch: RecordBatch | ProducerBatch, marker: EndMarker
+) -> None:
+    # A marker without data before it decides nothing: only the producer's line changes.
+    if producer.current_txn_first_offset >= 0:
+        update.transactions.append(_Completed(
+            batch.producer_id, producer.current_txn_first_offset, batch.base_offset, marker.is_abort))
+    update.producers[batch.producer_id] = producer.after_marker(
+        batch.producer_epoch, marker.coordinator_epoch, marker.timestamp)
+
+
+def _read_marker(batch: RecordBatch) -> EndMarker | None:
+    """The end-of-transaction marker of a control batch (EndTransactionMarker.deserialize).
+
+    None where compaction removed it: the whole transaction had gone before it.
+    """
+    record = next(iter(batch), None)
+    if record is None:
+        return None
+    key, value = record.key, record.value
+    if key is None or len(key) < _CONTROL_KEY.size or value is None or len(value) < _END_MARKER.size:
+        raise CorruptRecordError(
+            "a control batch of a producer without a readable end-of-transaction marker",
+            position=batch.position, offset=batch.base_offset,
+        )
+    _, kind = _CONTROL_KEY.unpack_from(key)
+    _, coordinator_epoch = _END_MARKER.unpack_from(value)
+    if kind not in (_ABORT, _COMMIT):
+        raise CorruptRecordError(
+            f"control record type {kind} with a producer id, expected {_ABORT} (abort) or {_COMMIT} (commit)",
+            position=batch.position, offset=batch.base_offset,
+        )
+    return EndMarker(kind == _ABORT, coordinator_epoch, record.timestamp)

@@ -1,0 +1,1 @@
+"""Where the files of a topic lie: on mounted paths, in HDFS, in an object store."""

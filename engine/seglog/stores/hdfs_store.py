@@ -1,0 +1,134 @@
+"""HDFS, through WebHDFS: neither Java nor a client of Hadoop is needed where a task runs."""
+import getpass
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+from seglog.errors import InvalidArgumentError, StorageError
+from seglog.fs.aside import SCRATCH_SUFFIX
+from seglog.stores.remote_store import PIECE_BYTES, RemoteStore
+from seglog.stores.store import WORKPLACE_SUFFIX, RenamingStore, StoredFile, in_workplace
+from seglog.stores.webhdfs import HdfsFile, WebHdfs
+
+SCHEMES = ("hdfs", "webhdfs", "swebhdfs")
+OPTIONS = ("user", "delegation", "http_port", "scratch")
+_HTTP_PORT, _HTTPS_PORT = 9870, 9871
+
+
+class HdfsStore(RemoteStore, RenamingStore):
+    """Paths are webhdfs://HOST:PORT/PATH, of the namenode's web address; swebhdfs:// with TLS.
+
+    A partition is published by one rename, as on a disk. A file is written aside, closed with its blocks forced to the
+    disks of its datanodes, and renamed; the namenode's journal is synced before it answers.
+    """
+
+    def __init__(self, client: WebHdfs, scratch: str | None = None) -> None:
+        super().__init__(scratch)
+        self._client = client
+
+    @classmethod
+    def open(cls, url: str, options: Mapping[str, str]) -> tuple[Self, str]:
+        """The store of a URL, and the path of what it names. hdfs://HOST is taken for webhdfs://HOST:9870.
+
+        Raises InvalidArgumentError.
+        """
+        parts = urlsplit(url)
+        tls = parts.scheme == "swebhdfs"
+        if not parts.hostname:
+            raise InvalidArgumentError(
+                "the URL names no namenode", file=url, hint="write it as webhdfs://HOST:PORT/PATH, with the port of the"
+                " namenode's web address",
+            )
+        # The port of hdfs:// is that of another protocol.
+        try:
+            port = None if parts.scheme == "hdfs" else parts.port
+        except ValueError as error:
+            raise InvalidArgumentError(f"no port: {error}", file=url, hint="write it as HOST:PORT") from error
+        if port is None:
+            port = int(options.get("http_port") or (_HTTPS_PORT if tls else _HTTP_PORT))
+        user = options.get("user") or parts.username or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+        client = WebHdfs(parts.hostname, port, user=user, delegation=options.get("delegation"), tls=tls)
+        return cls(client, options.get("scratch")), f"{client.url}{parts.path.rstrip('/')}"
+
+    def check(self, path: str) -> None:
+        self._client.status("/")
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def directories(self, path: str) -> list[str]:
+        return [file.name for file in self._client.list(self._in(path)) if file.is_directory]
+
+    def files(self, path: str) -> list[StoredFile]:
+        return [_stored(file, file.name) for file in self._client.list(self._in(path)) if not file.is_directory]
+
+    def exists(self, path: str) -> bool:
+        return self._client.status(self._in(path)) is not None
+
+    def file(self, path: str) -> StoredFile | None:
+        found = self._client.status(self._in(path))
+        return None if found is None or found.is_directory else _stored(found, path.rpartition("/")[2])
+
+    def read(self, path: str) -> bytes | None:
+        if not self.exists(path):
+            return None
+        return b"".join(self.pieces(path))
+
+    def pieces(self, path: str) -> Iterator[bytes]:
+        return self._client.pieces(self._in(path), PIECE_BYTES)
+
+    # --- changing --------------------------------------------------------------------------------
+
+    def write(self, path: str, data: bytes) -> None:
+        # Two attempts of a task may write the same file at one time: each aside under a name of its own.
+        scratch = f"{self._in(path)}.{secrets.token_hex(8)}{SCRATCH_SUFFIX}"
+        self._client.create(scratch, data, len(data))
+        self._client.rename(scratch, self._in(path), replace=True)
+
+    def upload(self, file: Path, path: str) -> None:
+        with open(file, "rb") as body:
+            self._client.create(self._in(path), body, os.fstat(body.fileno()).st_size)
+
+    @contextmanager
+    def attempt(self, workplace: str) -> Iterator[Path]:
+        with super().attempt(workplace) as scratch:
+            try:
+                yield scratch
+            finally:
+                self._client.remove(self._in(_aside(workplace, scratch)))
+
+    def take(self, attempt: Path, names: Iterable[str], into: str) -> None:
+        # Never aside within `into`, which a rename may publish while an attempt that nobody waits for still sends.
+        aside = _aside(into[: into.index(WORKPLACE_SUFFIX)] + WORKPLACE_SUFFIX, attempt)
+        for name in names:
+            self.upload(attempt / name, f"{aside}/{name}")
+            self._client.rename(self._in(f"{aside}/{name}"), self._in(f"{into}/{name}"), replace=True)
+
+    def make_directory(self, path: str) -> None:
+        self._client.make_directory(self._in(path))
+
+    def remove_file(self, path: str) -> None:
+        self._client.remove(self._in(in_workplace(path)))
+
+    def remove_tree(self, path: str) -> None:
+        self._client.remove(self._in(in_workplace(path)))
+
+    def rename(self, path: str, target: str) -> None:
+        self._client.rename(self._in(path), self._in(target))
+
+    def _in(self, path: str) -> str:
+        """The path that the namenode knows."""
+        if not path.startswith(f"{self._client.url}/") and path != self._client.url:
+            raise StorageError(f"not of {self._client.url}", file=path)
+        return path.removeprefix(self._client.url) or "/"
+
+
+def _aside(workplace: str, attempt: Path) -> str:
+    return f"{workplace}/attempts/{attempt.name}"
+
+
+def _stored(file: HdfsFile, name: str) -> StoredFile:
+    return StoredFile(name, file.size_bytes, f"{file.changed_ms}-{file.number}")

@@ -1,0 +1,234 @@
+"""Object stores, by pyarrow.fs: S3 and what speaks its protocol; Google's, as pyarrow opens it by its URL.
+
+There are no directories and no renames. An object is there as a whole once it was put, and a listing shows it at once
+(S3 since 2020). So a conversion collects its result under a prefix of its own, and one object put at the end makes it
+the one that counts (spark.manifest).
+"""
+import errno
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from seglog.errors import InvalidArgumentError, StorageError
+from seglog.stores.remote_store import PIECE_BYTES, RemoteStore
+from seglog.stores.store import StoredFile, in_workplace
+
+SCHEMES = ("s3", "gs", "gcs")
+# As pyarrow.fs.S3FileSystem takes them, and the directory for copies.
+OPTIONS = (
+    "access_key", "secret_key", "session_token", "anonymous", "region", "endpoint_override", "scheme", "role_arn",
+    "session_name", "external_id", "request_timeout", "connect_timeout", "force_virtual_addressing", "tls_ca_file_path",
+    "scratch",
+)
+_BOOLEANS, _NUMBERS = ("anonymous", "force_virtual_addressing"), ("request_timeout", "connect_timeout")
+
+# A word of the error -> what to do
+_HINTS = (
+    (("NO_SUCH_BUCKET", "NoSuchBucket"), "check the name of the bucket, or make it"),
+    (("SIGNATURE_DOES_NOT_MATCH", "INVALID_ACCESS_KEY_ID", "NotSignedUp", "InvalidToken", "ExpiredToken"),
+     "the store does not know these credentials: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or --store-option"
+     " access_key=... secret_key=..."),
+    (("ACCESS_DENIED", "403", "Signature is required"),
+     "the store does not let us in: give credentials by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ~/.aws, a role of"
+     " the machine, or --store-option access_key=... secret_key=...; they must allow to list, read, write and delete"),
+    (("NETWORK_CONNECTION", "curlCode", "Could not connect", "Couldn't resolve"),
+     "check that the store can be reached from here, and --store-option endpoint_override=HOST:PORT, scheme, region"),
+    (("SLOW_DOWN", "THROTTLING", "503"), "the store asks for fewer requests: run again, with --max-concurrent"),
+    (("PERMANENT_REDIRECT", "301"), "the bucket is of another region: --store-option region=..."),
+)
+
+
+class ObjectStore(RemoteStore):
+    """Paths are URLs: s3://BUCKET/KEY. Never shows its credentials.
+
+    `removable` gives back a path that may be removed, and raises ValueError for any other one.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, str], removable: Callable[[str], str] = in_workplace) -> None:
+        super().__init__(options.get("scratch"))
+        self._root = f"{urlsplit(url).scheme}://"
+        self._bucket = urlsplit(url).netloc
+        self._options = {key: _value(key, value) for key, value in options.items() if key != "scratch"}
+        self._removable = removable
+        self._opened: Any = None
+
+    @classmethod
+    def open(
+        cls, url: str, options: Mapping[str, str], removable: Callable[[str], str] = in_workplace
+    ) -> tuple[Self, str]:
+        """The store of a URL, and the path of what it names. Raises InvalidArgumentError."""
+        if find_spec("pyarrow") is None:
+            raise InvalidArgumentError(
+                "pyarrow is not installed, which opens object stores", file=url, hint="pip install 'seglog[spark]'"
+            )
+        parts = urlsplit(url)
+        if not parts.netloc or not parts.path.strip("/"):
+            raise InvalidArgumentError(
+                "the URL names no bucket, or nothing in it", file=url, hint="write it as s3://BUCKET/PREFIX"
+            )
+        if parts.query or parts.fragment:
+            raise InvalidArgumentError(
+                "a key may not have ? or # in it here", file=url, hint="give options of the store by --store-option"
+            )
+        return cls(url, options, removable), f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "_opened": None}      # a client is of one process
+
+    def check(self, path: str) -> None:
+        from pyarrow.fs import FileType  # type: ignore[import-untyped]
+
+        with refusals("look at", path):
+            if self._fs.get_file_info(self._bucket).type == FileType.NotFound:
+                words = f"there is no bucket {self._bucket}"
+                raise StorageError(words, file=path, hint="check its name, or make it", errno=errno.ENOENT)
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def directories(self, path: str) -> list[str]:
+        return sorted(info.base_name for info in self._list(path) if not info.is_file)
+
+    def files(self, path: str) -> list[StoredFile]:
+        return sorted((_stored(info) for info in self._list(path) if info.is_file), key=lambda file: file.name)
+
+    def exists(self, path: str) -> bool:
+        # By listings alone: to look at a name that is no more than a prefix is an error to some stores.
+        above, _, name = path.rpartition("/")
+        return any(info.base_name == name for info in self._list(above)) or bool(self._list(path))
+
+    def file(self, path: str) -> StoredFile | None:
+        info = self._info(path)
+        return _stored(info) if info is not None else None
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            return b"".join(self.pieces(path))
+        except StorageError as error:
+            if error.errno == errno.ENOENT:
+                return None
+            raise
+
+    def pieces(self, path: str) -> Iterator[bytes]:
+        with refusals("read", path), self._fs.open_input_stream(self._in(path)) as stream:
+            tag, count = _tag(stream), 0
+            while piece := stream.read(PIECE_BYTES):
+                yield piece
+                count += 1
+            # A large object comes by several requests: all of them must have found the same one.
+            if count > 1 and tag is not None and _tag(self._fs.open_input_stream(self._in(path))) != tag:
+                raise StorageError(
+                    "the object was replaced while it was read", file=path, hint="run again when it is at rest"
+                )
+
+    # --- changing --------------------------------------------------------------------------------
+
+    def write(self, path: str, data: bytes) -> None:
+        with refusals("write", path), self._fs.open_output_stream(self._in(path)) as stream:
+            stream.write(data)
+
+    def upload(self, file: Path, path: str) -> None:
+        # pyarrow sends a large one in parts: the object is there when the last one is, and the stream is closed.
+        with refusals("write", path), open(file, "rb") as source, self._fs.open_output_stream(self._in(path)) as stream:
+            while piece := source.read(PIECE_BYTES):
+                stream.write(piece)
+
+    def make_directory(self, path: str) -> None:
+        """Nothing: a prefix is there with its first object."""
+
+    def remove_file(self, path: str) -> None:
+        with refusals("remove", path), suppress(FileNotFoundError):
+            self._fs.delete_file(self._in(self._removable(path)))
+
+    def remove_tree(self, path: str) -> None:
+        # Object by object: pyarrow's delete_dir asks first for an object of the prefix's name, which not every store
+        # answers well.
+        found = (f"{self._root}{info.path}" for info in self._list(path, recursive=True) if info.is_file)
+        for _ in self.each(self.remove_file, found):
+            pass
+
+    # --- the client ------------------------------------------------------------------------------
+
+    @property
+    def _fs(self) -> Any:       # pyarrow.fs.FileSystem
+        if self._opened is None:
+            self._opened = self._open()
+        return self._opened
+
+    def _open(self) -> Any:
+        from pyarrow import fs  # type: ignore[import-untyped]
+
+        url = f"{self._root}{self._bucket}"
+        with refusals("open", url):
+            if self._root != "s3://":
+                return fs.FileSystem.from_uri(url)[0]
+            try:
+                # A small object by one request; pyarrow 19 and older need three.
+                return fs.S3FileSystem(**self._options, allow_delayed_open=True)
+            except TypeError:
+                return fs.S3FileSystem(**self._options)
+            except ValueError as error:
+                raise InvalidArgumentError(
+                    f"these options do not go together: {error}", file=url, hint="docs/spark.md tells the options"
+                ) from error
+
+    def _in(self, path: str) -> str:
+        """As pyarrow names it: BUCKET/KEY."""
+        if not f"{path}/".startswith(f"{self._root}{self._bucket}/"):
+            raise StorageError(f"not in {self._root}{self._bucket}", file=path)
+        return path.removeprefix(self._root)
+
+    def _info(self, path: str) -> Any:
+        from pyarrow.fs import FileType
+
+        with refusals("look at", path):
+            info = self._fs.get_file_info(self._in(path))
+        return info if info.type == FileType.File else None
+
+    def _list(self, path: str, *, recursive: bool = False) -> list[Any]:
+        from pyarrow.fs import FileSelector
+
+        with refusals("list", path):
+            # What is not there is empty: a prefix is no more than what begins with it.
+            return list(self._fs.get_file_info(FileSelector(self._in(path), allow_not_found=True, recursive=recursive)))
+
+
+@contextmanager
+def refusals(doing: str, path: str) -> Iterator[None]:
+    """Within it, what pyarrow raises becomes the StorageError that says what was tried, where, and what to do."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise _refusal(error, doing, path) from error
+
+
+def _refusal(error: OSError, doing: str, path: str) -> StorageError:
+    if isinstance(error, FileNotFoundError):
+        return StorageError(f"cannot {doing}: no such object", file=path, hint="check the URL", errno=errno.ENOENT)
+    text = str(error)
+    # "When listing objects under key 'a/' in bucket 'b': AWS Error ACCESS_DENIED during ...": the first half is ours.
+    words = re.sub(r"^When [^:]*: ", "", text.splitlines()[0] if text else type(error).__name__)
+    hint = next((hint for marks, hint in _HINTS if any(mark in text for mark in marks)), "see the message of the store")
+    return StorageError(f"cannot {doing}: {words}", file=path, hint=hint)
+
+
+def _stored(info: Any) -> StoredFile:
+    # A listing tells the time in parts of a second, a look at one object in whole ones.
+    return StoredFile(info.base_name, info.size, str(info.mtime_ns // 10**9))
+
+
+def _tag(stream: Any) -> bytes | None:
+    """The entity tag of an opened object; None where the store gives none."""
+    tag: bytes | None = (stream.metadata() or {}).get(b"ETag") or (stream.metadata() or {}).get("ETag")
+    return tag
+
+
+def _value(key: str, value: str) -> str | bool | float:
+    if key in _BOOLEANS:
+        return value.lower() in ("true", "1", "yes")
+    return float(value) if key in _NUMBERS else value

@@ -1,0 +1,169 @@
+"""Are a segment's index entries true of its log? Fed with the walk's batches, in order; never reads the log itself.
+
+Any entry that a Kafka version writes is accepted: its offset may be the first or the last of its batch, or
+the last of an append of several batches, and entries may be further apart than index.interval.bytes.
+What counts is whether a search could go wrong.
+"""
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+
+from seglog._kernels import batch_survey as survey
+from seglog._kernels.segment_scan import BatchTable
+from seglog.config import LogConfig
+from seglog.errors import CorruptIndexError
+from seglog.format import names
+from seglog.segment.index_file import IndexFile
+from seglog.segment.offset_index import OffsetIndex
+from seglog.segment.segment import Segment
+from seglog.segment.time_index import TimeIndex
+from seglog.verification.findings import Finding
+
+Entries = IndexFile | tuple[()]
+
+# An empty .index is right for a segment that was written in one append, as 2.8's cleaner and followers
+# up to 4.0 write: beyond so many intervals it is more likely lost. (The time index is no witness: each
+# close of a log adds an entry to it without one here.)
+EMPTY_INDEX_INTERVALS = 12
+
+
+class IndexCheck:
+    """Both indexes of one segment. `live`: a broker holds the log dir, so the last segment's are not trimmed yet."""
+
+    def __init__(self, segment: Segment, config: LogConfig, findings: list[Finding], *, live: bool) -> None:
+        self._segment = segment
+        self._config = config
+        self._findings = findings
+        self._untrimmed = live and segment.is_last
+        offset_index = self._open(lambda: segment.offset_index, names.OFFSET_INDEX_SUFFIX, "index")
+        time_index = self._open(lambda: segment.time_index, names.TIME_INDEX_SUFFIX, "timeindex")
+        self._offset_index = offset_index
+        self._time_index = time_index
+        self._offsets: Entries = () if offset_index is None else offset_index
+        self._times: Entries = () if time_index is None else time_index
+        self._offset_slot = self._time_slot = 0
+        self._last_offset = segment.base_offset - 1
+        self._data_bytes = 0
+        self._last_position = 0         # where the last batch begins: the first one of a segment never gets an entry
+        self._largest = -1
+        self._misled: list[int] = []
+        self._hidden: list[int] = []
+        self._loose: list[int] = []
+
+    def _path(self, suffix: str) -> str:
+        return str(self._segment.path.with_suffix(suffix))
+
+    def _open(self, open_index: Callable[[], IndexFile | None], suffix: str, code: str) -> IndexFile | None:
+        try:
+            index = open_index()
+        except CorruptIndexError as e:
+            self._find(f"{code}_corrupt", suffix, position=e.position, found=e.what)
+            return None
+        if index is None:
+            return None
+        limit = self._config.segment_index_bytes
+        if index.size_bytes > limit:
+            self._find("index_too_large", suffix, found=f"{index.size_bytes} bytes", expected=f"at most {limit}")
+        elif index.preallocated_bytes and not self._untrimmed:
+            self._find("index_zero_tail", suffix, position=len(index) * index.ENTRY_SIZE,
+                       size_bytes=index.preallocated_bytes)
+        return index
+
+    # --- the walk ----------------------------------------------------------------------------
+
+    def see(self, table: BatchTable) -> None:
+        self._see_offsets(table)
+        self._see_times(table)
+        self._last_offset = table[-1].last_offset
+        self._data_bytes = table.end
+        self._last_position = table[-1].position
+
+    def _see_offsets(self, table: BatchTable) -> None:
+        while self._offset_slot < len(self._offsets):
+            offset, position = self._offsets[self._offset_slot]
+            if position >= table.end:
+                return
+            batch_slot = survey.find_position(table, position)
+            if batch_slot < 0 or not self._begins_by(table, batch_slot, offset):
+                self._misled.append(self._offset_slot)
+            self._offset_slot += 1
+
+    def _begins_by(self, table: BatchTable, slot: int, offset: int) -> bool:
+        batch = table[slot]
+        if batch.magic == 2 or batch.codec == 0:
+            return batch.base_offset <= offset
+        # A wrapper: it begins behind the batch before it; to know exactly it would have to be opened.
+        before = table[slot - 1].last_offset if slot else self._last_offset
+        return before < offset
+
+    def _see_times(self, table: BatchTable) -> None:
+        seen = 0
+        while self._time_slot < len(self._times):
+            timestamp, offset = self._times[self._time_slot]
+            # (Offsets of entries do not fall: what lies below the last one's batch lies below this one's.)
+            batch_slot = table.find_offset(offset, max(seen - 1, 0))
+            if batch_slot < 0:
+                break
+            if batch_slot >= seen:
+                self._largest = max(self._largest, survey.largest_timestamp(table, seen, batch_slot + 1))
+                seen = batch_slot + 1
+            if self._largest > timestamp:
+                self._hidden.append(self._time_slot)
+            elif self._largest < timestamp:
+                self._loose.append(self._time_slot)
+            self._time_slot += 1
+        self._largest = max(self._largest, survey.largest_timestamp(table, min(seen, len(table)), -1))
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def finish(self, lost: Sequence[tuple[int, int]]) -> None:
+        """Tell what was found. `lost`: byte ranges of the log that are damaged; entries into them tell nothing new."""
+        self._misled += range(self._offset_slot, len(self._offsets))
+        self._hidden += range(self._time_slot, len(self._times))
+        self._misled = [s for s in self._misled if not _within(self._offsets[s][1], lost)]
+        if self._misled:
+            self._tell("index_misleads", names.OFFSET_INDEX_SUFFIX, self._misled, self._offsets, OffsetIndex.ENTRY_SIZE)
+        if self._hidden and not lost:
+            self._tell("timeindex_misleads", names.TIME_INDEX_SUFFIX, self._hidden, self._times, TimeIndex.ENTRY_SIZE)
+        if self._loose:
+            self._tell("timeindex_loose", names.TIME_INDEX_SUFFIX, self._loose, self._times, TimeIndex.ENTRY_SIZE)
+        self._find_missing()
+
+    def _find_missing(self) -> None:
+        size, suffix = self._data_bytes, self._segment.path.with_suffix
+        wanted = self._last_position > EMPTY_INDEX_INTERVALS * self._config.index_interval_bytes
+        if not suffix(names.OFFSET_INDEX_SUFFIX).exists():
+            if size:
+                self._find("index_missing", names.OFFSET_INDEX_SUFFIX)
+        elif self._offset_index is not None and not self._offsets and wanted:
+            self._find("index_empty", names.OFFSET_INDEX_SUFFIX, found="no entry",
+                       expected=f"entries for {size} bytes of log")
+        if self._largest < 0:
+            return
+        if not suffix(names.TIME_INDEX_SUFFIX).exists():
+            self._find("timeindex_missing", names.TIME_INDEX_SUFFIX)
+        elif self._time_index is not None and not self._times:
+            if not self._untrimmed:
+                self._find("timeindex_empty", names.TIME_INDEX_SUFFIX, found="no entry",
+                           expected=f"an entry for timestamp {self._largest}")
+        elif self._times and self._times[-1][0] < self._largest and not self._segment.is_last:
+            self._find("timeindex_behind", names.TIME_INDEX_SUFFIX, found=f"timestamp {self._times[-1][0]}",
+                       expected=f"timestamp {self._largest}")
+
+    def _tell(
+        self, code: str, suffix: str, slots: Sequence[int], entries: Entries, entry_size: int
+    ) -> None:
+        more = f", and {len(slots) - 1} more" if len(slots) > 1 else ""
+        self._find(code, suffix, position=slots[0] * entry_size, found=f"entry {slots[0]} {entries[slots[0]]}{more}")
+
+    def _find(
+        self, code: str, suffix: str, *, position: int | None = None, size_bytes: int | None = None,
+        found: str = "", expected: str = "",
+    ) -> None:
+        self._findings.append(
+            Finding(code, self._path(suffix), position, size_bytes=size_bytes, found=found, expected=expected))
+
+
+def _within(position: int, ranges: Sequence[tuple[int, int]]) -> bool:
+    """In one of the ranges, which are in order and do not overlap?"""
+    slot = bisect_right(ranges, position, key=lambda r: r[0])
+    return slot > 0 and position < ranges[slot - 1][1]

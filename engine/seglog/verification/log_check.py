@@ -1,0 +1,215 @@
+"""The walk through a segment's .log that `verify` makes: every batch, in order, past any damage.
+
+Gives the whole batches and tells the findings; what a batch's checksum covers is the checksum's
+business, and what it does not cover (base offset, size, magic, leader epoch) is looked at here.
+"""
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from seglog._kernels import batch_survey as survey
+from seglog._kernels.columns import ArenaPool, chunks
+from seglog._kernels.crc import crc32, crc32c
+from seglog._kernels.segment_scan import BatchFinder, BatchTable, scan
+from seglog._kernels.status import Status, words
+from seglog.config import LogConfig
+from seglog.errors import CorruptRecordError
+from seglog.segment.batches import SCAN_BATCHES, SCAN_BYTES, UNREADABLE, first_offset_of, within_int64
+from seglog.segment.segment import Segment
+from seglog.state.leader_epochs import LeaderEpochs
+from seglog.verification.findings import Finding
+
+Level = Literal["headers", "crc", "deep"]
+
+MAGIC_END = 17                  # a header that long names its magic
+LEGACY_CRC_START = 16           # from the magic on; v2: from the attributes on
+V2_CRC_START = 21
+MAX_RELATIVE_OFFSET = 2**31 - 1
+
+
+@dataclass(slots=True)
+class LogWalk:
+    """One partition's walk, segment after segment: what the order is judged by, and what was counted."""
+
+    level: Level
+    config: LogConfig
+    epochs: LeaderEpochs | None
+    findings: list[Finding]
+    next_offset: int = -1           # one past the last offset so far; -1 before the first segment
+    last_epoch: int = -1
+    batches: int = 0
+    records: int = 0
+    lost: list[tuple[int, int]] = field(default_factory=list)      # byte ranges of the current segment
+    seen_epoch: bool = False
+    _pool: ArenaPool = field(default_factory=ArenaPool)
+
+    def tables(self, segment: Segment) -> Iterator[BatchTable]:
+        """The whole batches of the segment; damage becomes findings, and the walk goes on behind it."""
+        self.lost = []
+        file = str(segment.path)
+        if self.next_offset > segment.base_offset:
+            self._find("segment_overlap", file, found=f"base offset {segment.base_offset}",
+                       expected=f"at least {self.next_offset}")
+        self.next_offset = segment.base_offset
+        finder = BatchFinder(segment.window)
+        position, size = 0, segment.size_bytes
+        while position < size:
+            table = scan(
+                segment.window, position, check_crc=self.level != "headers", max_batches=SCAN_BATCHES,
+                max_bytes=SCAN_BYTES, decompress=segment.decompress,
+            )
+            if len(table):
+                self._check(segment, table)
+                yield table
+            position = table.end
+            if table.stop not in (Status.OK, Status.LIMIT):
+                position = self._damage(segment, table, finder)
+
+    # --- batches -----------------------------------------------------------------------------
+
+    def _check(self, segment: Segment, table: BatchTable) -> None:
+        file = str(segment.path)
+        self.batches += len(table)
+        if survey.first_disorder(table, self.next_offset) >= 0:
+            self._find_disorder(segment, table)
+        self.next_offset = max(self.next_offset, table[-1].last_offset + 1)
+        beyond = survey.first_beyond(table, within_int64(segment.base_offset + MAX_RELATIVE_OFFSET))
+        if beyond >= 0:
+            self._find("offset_span", file, table[beyond].position, table[beyond].last_offset,
+                       expected=f"at most {segment.base_offset + MAX_RELATIVE_OFFSET}")
+        large = survey.first_larger(table, self.config.max_message_bytes)
+        if large >= 0:
+            self._find("large_batch", file, table[large].position, table[large].last_offset,
+                       size_bytes=table[large].size_bytes, expected=f"at most {self.config.max_message_bytes} bytes")
+        self._check_epochs(segment, table)
+        if self.level == "deep":
+            self._check_records(segment, table)
+        else:
+            self.records += sum(tally[2] for tally in survey.tally(table).values())
+
+    def _find_disorder(self, segment: Segment, table: BatchTable) -> None:
+        """One finding a run of batches that begin too low: one wrong field puts all behind it out of order."""
+        above, run = self.next_offset, None
+        for batch in table:
+            # (Where a wrapper begins is inside; it is judged by its last offset.)
+            first, last = batch.base_offset if batch.magic == 2 else batch.last_offset, batch.last_offset
+            if first >= above and last >= first:
+                above, run = last + 1, None
+            elif run is None:
+                code = "offset_below_base" if first < segment.base_offset else "offset_back"
+                run = self._find(code, str(segment.path), batch.position, first,
+                                 found=f"offsets {first} to {last}", expected=f"at least {above}")
+
+    def _check_epochs(self, segment: Segment, table: BatchTable) -> None:
+        file = str(segment.path)
+        slot = 0
+        while slot < len(table):
+            stop = survey.next_epoch(table, slot)
+            first, last = table[slot], table[stop - 1]
+            slot = stop
+            if (epoch := first.leader_epoch) < 0:
+                continue
+            self.seen_epoch = True
+            if epoch < self.last_epoch:
+                self._find("epoch_back", file, first.position, first.base_offset,
+                           found=f"epoch {epoch}", expected=f"at least {self.last_epoch}")
+                continue
+            self.last_epoch = epoch
+            for batch in (first, last):
+                known = None if self.epochs is None else self.epochs.epoch_for_offset(batch.base_offset)
+                # (None: the checkpoint begins later. It forgets what lies below the log start offset.)
+                if known is not None and known != epoch:
+                    self._find("epochs_differ", file, batch.position, batch.base_offset,
+                               found=f"epoch {epoch} in the batch",
+                               expected=f"epoch {known} by the checkpoint")
+                    break
+
+    def _check_records(self, segment: Segment, table: BatchTable) -> None:
+        try:
+            before = -1
+            for columns in chunks(table, self._pool, check_crc=False):
+                offsets = columns.offset
+                wrong = survey.first_not_rising(offsets, before)
+                if wrong >= 0:
+                    raise CorruptRecordError("offsets that do not rise")
+                before = offsets[-1] if len(columns) else before
+                self.records += len(columns)
+            is_bad = any(magic < 2 and codec for magic, codec in survey.tally(table)) and any(
+                batch.find_bad_message() >= 0 for batch in table)
+        except UNREADABLE:
+            is_bad = True
+        if is_bad:
+            self._find_bad_records(segment, table)
+
+    def _find_bad_records(self, segment: Segment, table: BatchTable) -> None:
+        """The slow way, batch by batch, to say which."""
+        before = -1
+        for batch in table:
+            what = ""
+            try:
+                for record in batch:
+                    if record.offset <= before:
+                        what = f"offset {record.offset} after {before}"
+                        break
+                    before = record.offset
+                bad = batch.find_bad_message()
+                if not what and bad >= 0:
+                    what = f"message {bad} inside the wrapper fails its own checksum"
+            except UNREADABLE as e:
+                what = e.what
+            if what:
+                self._find("bad_records", str(segment.path), batch.position, batch.last_offset,
+                           size_bytes=batch.size_bytes, found=what)
+
+    # --- damage ------------------------------------------------------------------------------
+
+    def _damage(self, segment: Segment, table: BatchTable, finder: BatchFinder) -> int:
+        """Tell what is wrong where the table ends; the position of the next whole batch, or of the end."""
+        file, size, position, status = str(segment.path), segment.size_bytes, table.end, table.stop
+        resume = finder.behind(table, self.next_offset)
+        if resume < 0 and segment.is_last and self._is_tail(segment, position, status):
+            return size
+        end = size if resume < 0 else resume
+        self.lost.append((position, end))
+        code = "crc_mismatch" if status == Status.BAD_CRC else "bad_batch"
+        if resume < 0 and segment.is_last and status != Status.BAD_CRC:
+            code = "garbage_tail"
+        last = None
+        if resume >= 0:
+            following = scan(segment.window, resume, max_batches=1, decompress=segment.decompress)[0]
+            last = max(first_offset_of(following) - 1, self.next_offset)
+        found, expected = _checksums(segment, position) if status == Status.BAD_CRC else (words(status), "")
+        self._find(code, file, position, self.next_offset, size_bytes=end - position,
+                   found=found, expected=expected, last_offset=last)
+        return end
+
+    def _is_tail(self, segment: Segment, position: int, status: Status) -> bool:
+        """A write that did not finish, or zeros that were never written: then the finding is a warning."""
+        file, size = str(segment.path), segment.size_bytes
+        tail = memoryview(segment.window)[position:]
+        if status == Status.ZEROS and not bytes(tail).strip(b"\0"):
+            self._find("zero_tail", file, position, self.next_offset, size_bytes=size - position)
+            return True
+        if status == Status.SHORT:
+            offset = int.from_bytes(tail[:8], "big", signed=True) if len(tail) >= 8 else self.next_offset
+            magic = tail[MAGIC_END - 1] if len(tail) >= MAGIC_END else 0
+            if magic <= 2 and self.next_offset <= offset <= segment.base_offset + MAX_RELATIVE_OFFSET:
+                self._find("torn_tail", file, position, self.next_offset, size_bytes=size - position)
+                return True
+        return False
+
+    def _find(
+        self, code: str, file: str, position: int | None = None, offset: int | None = None, *,
+        size_bytes: int | None = None, found: str = "", expected: str = "", last_offset: int | None = None,
+    ) -> Finding:
+        finding = Finding(code, file, position, offset, size_bytes, found, expected, last_offset)
+        self.findings.append(finding)
+        return finding
+
+
+def _checksums(segment: Segment, position: int) -> tuple[str, str]:
+    """What the batch at `position` stores, and what its bytes give."""
+    batch = scan(segment.window, position, max_batches=1)[0]
+    raw = batch.raw()
+    computed = crc32c(raw[V2_CRC_START:]) if batch.magic == 2 else crc32(raw[LEGACY_CRC_START:])
+    return f"checksum {batch.crc:08x}", f"{computed:08x}, of the bytes as they are"

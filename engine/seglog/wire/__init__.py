@@ -1,1 +1,0 @@
-"""Message classes, written by tools/gen_wire.py from proto/."""
