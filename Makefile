@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
 
 # C that Cython wrote beside its .pyx (a traced build does) is no source.
-KERNELS := $(wildcard cext/*.pyx cext/*.pxd cext/*.h cext/seg_*.c)
+KERNELS := $(wildcard cext/*/*.pyx cext/*/*.pxd cext/*/*.h cext/*/seg_*.c)
 # Set TESTS to run some: make test TESTS='tests/format -k gzip'
 TESTS   ?=
 

@@ -19,6 +19,7 @@ TRACE = bool(os.environ.get("SEGLOG_TRACE"))
 SANITIZE = bool(os.environ.get("SEGLOG_SANITIZE"))
 
 PACKAGE = "seglog._kernels"
+CEXT = Path("cext")      # its folders order the sources; the modules they make stand side by side
 CFLAGS = ["-std=c11", "-Wall", "-Wextra", "-Wno-unused-parameter"]
 CFLAGS += ["-O0", "-g", "-UNDEBUG"] if TRACE else ["-O1", "-g", "-UNDEBUG"] if SANITIZE else ["-O2"]
 LDFLAGS: list[str] = []
@@ -29,25 +30,27 @@ if SANITIZE:
 
 
 def cython_path() -> str:
-    """Show cext/ to Cython under its dotted name.
+    """Show every .pxd to Cython under its dotted name, whichever folder of cext/ it lies in.
 
-    Cython looks a .pxd up by the *module's* dotted path, so cext/window.pyx built as
-    seglog._kernels.window would find neither its own window.pxd nor its neighbours'.
+    Cython looks a .pxd up by the *module's* dotted path: cext/base/window.pyx, built as seglog._kernels.window, would
+    find neither its own window.pxd nor its neighbours'.
     """
     package = Path("build/cython-path", *PACKAGE.split("."))
-    package.parent.mkdir(parents=True, exist_ok=True)
-    if not package.is_symlink():
-        package.symlink_to(os.path.relpath("cext", package.parent), target_is_directory=True)
+    package.mkdir(parents=True, exist_ok=True)
+    for link in package.iterdir():
+        link.unlink()
+    for source in CEXT.glob("*/*.pxd"):
+        (package / source.name).symlink_to(os.path.relpath(source, package))
     return "build/cython-path"
 
 
 def kernel(source: Path) -> Extension:
-    """One .pyx is one module. C beside it is named in its head: `# distutils: sources = cext/seg_x.c`."""
+    """One .pyx is one module. C beside it is named in its head: `# distutils: sources = cext/base/seg_x.c`."""
     return Extension(
         f"{PACKAGE}.{source.stem}",
         sources=[str(source)],
-        depends=[str(p) for p in sorted(Path("cext").glob("*.h"))],
-        include_dirs=["cext"],
+        depends=[str(p) for p in sorted(CEXT.glob("*/*.h"))],
+        include_dirs=[str(folder) for folder in sorted(CEXT.iterdir()) if folder.is_dir()],
         define_macros=MACROS,
         extra_compile_args=CFLAGS,
         extra_link_args=LDFLAGS,
@@ -64,7 +67,7 @@ def main() -> None:
             *(f"seglog.tools.{name}" for name in find_packages("tools")),
         ],
         ext_modules=cythonize(
-            [kernel(source) for source in sorted(Path("cext").glob("*.pyx"))],
+            [kernel(source) for source in sorted(CEXT.glob("*/*.pyx"))],
             include_path=[cython_path()],
             # Cython.Coverage finds a .pyx only beside its .c, so a traced build is made in place.
             build_dir=None if TRACE else "build/cython",

@@ -3,10 +3,10 @@ parts and beside Kafka's downConvert.
 """
 from benches import data, java, peers
 from benches.runner import Bench, Goal
-from seglog._kernels.down_convert import MessagePacker
+from seglog._kernels.batch_packer import BatchPacker
+from seglog._kernels.message_packer import MessagePacker
 from seglog._kernels.packer import Packer
 from seglog._kernels.segment_scan import scan
-from seglog._kernels.up_convert import BatchPacker
 from seglog._kernels.window import Window
 from seglog.format.compression import compress, decompressor
 

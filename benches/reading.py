@@ -10,7 +10,7 @@ import pyarrow as pa
 import seglog
 from benches import data, peers
 from benches.runner import Bench, Goal
-from seglog.segment.offset_index import OffsetIndex
+from seglog.segment.index_file import OffsetIndex
 
 Run = Callable[[], object]
 

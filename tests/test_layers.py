@@ -84,6 +84,72 @@ def test_imports_run_downwards():
     assert not uphill, uphill
 
 
+def circles(uses):
+    """The groups of names that lead back to themselves, {name: names that it uses}: strongly connected components."""
+    order, seen = [], set()
+
+    def visit(name, edges, found):
+        stack = [(name, iter(sorted(edges.get(name, ()))))]
+        seen.add(name)
+        while stack:
+            _, rest = stack[-1]
+            following = next((other for other in rest if other not in seen), None)
+            if following is None:
+                found.append(stack.pop()[0])
+            else:
+                seen.add(following)
+                stack.append((following, iter(sorted(edges.get(following, ())))))
+
+    for name in sorted(uses):
+        if name not in seen:
+            visit(name, uses, order)
+    used_by = {}
+    for name, others in uses.items():
+        for other in others:
+            used_by.setdefault(other, set()).add(name)
+    seen.clear()
+    groups = []
+    for name in reversed(order):
+        if name not in seen:
+            groups.append([])
+            visit(name, used_by, groups[-1])
+    return [sorted(group) for group in groups if len(group) > 1]
+
+
+def imported_modules(module, tree, known):
+    """The modules of `known` that the source of `module` imports, for type checks too."""
+    for name in imports(module, tree):
+        # `from seglog.log.partition import Partition` names the class; `from seglog.log import replay` the module.
+        found = next((part for part in (name, name.rpartition(".")[0]) if part in known), None)
+        if found and found != module:
+            yield found
+
+
+# Two files that know each other's types, and why they may.
+MAY_GO_ROUND: list[set[str]] = []
+
+
+def test_files_do_not_go_round_in_circles():
+    known = {module_name(path): path for path in sources() if path.name != "__init__.py"}
+    uses = {
+        module: set(imported_modules(module, ast.parse(path.read_text()), known))
+        for module, path in known.items() if path.suffix == ".py"
+    }
+    assert [set(group) for group in circles(uses)] == MAY_GO_ROUND
+
+
+@pytest.mark.parametrize(
+    ("uses", "found"),
+    [
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
+        ({"a": {"b"}, "b": {"a"}}, [["a", "b"]]),
+        ({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set()}, [["a", "b", "c"]]),
+    ],
+)
+def test_a_circle_is_found(uses, found):
+    assert circles(uses) == found
+
+
 def test_heavy_libraries_are_imported_where_they_are_used():
     def runs_later(node):
         is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -104,7 +170,7 @@ def test_heavy_libraries_are_imported_where_they_are_used():
 def test_kernels_know_their_neighbours_and_the_lowest_floor():
     statement = re.compile(r"^\s*(?:from\s+(\S+)\s+c?import\b|c?import\s+(\S+))", re.MULTILINE)
     outside = []
-    for path in sorted((ROOT / "cext").glob("*.p*")):
+    for path in kernel_sources():
         for match in statement.finditer(path.read_text()):
             name = match[1] or match[2]
             if name.startswith("seglog") and room(name) not in FLOORS[0] | {"_kernels"}:
@@ -112,10 +178,42 @@ def test_kernels_know_their_neighbours_and_the_lowest_floor():
     assert not outside, outside
 
 
+# A folder of kernels uses those before it.
+KERNEL_FLOORS = ["base", "records", "build", "index", "convert", "entries", "delayed"]
+
+
+def kernel_sources():
+    return sorted((ROOT / "cext").glob("*/*.p*"))
+
+
+def cimported(path):
+    """The names of the kernels that a .pyx or .pxd cimports, or imports as modules, by a relative name."""
+    statement = re.compile(r"^\s*from\s+\.(\w+)\s+c?import\b", re.MULTILINE)
+    return {match[1] for match in statement.finditer(path.read_text())}
+
+
+def test_kernels_use_folders_before_their_own():
+    floor = {folder: n for n, folder in enumerate(KERNEL_FLOORS)}
+    folder_of = {path.stem: path.parent.name for path in kernel_sources()}
+    assert set(folder_of.values()) == floor.keys()
+    uphill = [
+        f"{path.parent.name}/{path.name}: {folder_of[name]}/{name}"
+        for path in kernel_sources() for name in cimported(path) if floor[folder_of[name]] > floor[path.parent.name]
+    ]
+    assert not uphill, uphill
+
+
+def test_kernels_do_not_go_round_in_circles():
+    uses = {}
+    for path in kernel_sources():
+        uses.setdefault(path.stem, set()).update(cimported(path) - {path.stem})
+    assert not circles(uses)
+
+
 def test_c_files_include_only_their_own_headers_and_the_systems():
     include = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
-    headers = {path.name for path in (ROOT / "cext").glob("*.h")}
-    for path in sorted([*(ROOT / "cext").glob("seg_*.c"), *(ROOT / "cext").glob("seg_*.h")]):
+    headers = {path.name for path in (ROOT / "cext").glob("*/*.h")}
+    for path in sorted([*(ROOT / "cext").glob("*/seg_*.c"), *(ROOT / "cext").glob("*/seg_*.h")]):
         assert set(include.findall(path.read_text())) <= headers, path.name
 
 

@@ -9,8 +9,7 @@ from seglog.errors import NotALogError
 from seglog.format import names
 from seglog.fs.mapping import Mapping as FileMapping
 from seglog.fs.mapping import read_file
-from seglog.segment.offset_index import OffsetIndex
-from seglog.segment.time_index import TimeIndex
+from seglog.segment.index_file import OffsetIndex, TimeIndex
 from seglog.segment.transaction_index import TransactionIndex
 from seglog.state.checkpoints import read_offset_checkpoint
 from seglog.state.leader_epochs import LeaderEpochs

@@ -24,11 +24,9 @@ from seglog.conversion.proof import PROOF_FILE
 from seglog.conversion.report import PartitionRow, report_json
 from seglog.format.compression import Codec, decompress
 from seglog.fs.files import OsFileSystem
+from seglog.segment.index_file import MinuteIndex, OffsetIndex, TimeIndex
 from seglog.segment.indexes import index_bytes
-from seglog.segment.minute_index import MinuteIndex
-from seglog.segment.offset_index import OffsetIndex
 from seglog.segment.segment import Segment
-from seglog.segment.time_index import TimeIndex
 from seglog.segment.transaction_index import TransactionIndex
 from seglog.spark.job import plan_partition
 from seglog.spark.journal import CONVERTING, Journal

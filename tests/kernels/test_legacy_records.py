@@ -1,4 +1,4 @@
-"""Messages of v0 and v1, bare and in wrappers. The rules: cext/legacy_records.pxd."""
+"""Messages of v0 and v1, bare and in wrappers. The rules: cext/records/legacy_records.pxd."""
 import struct
 
 import pytest

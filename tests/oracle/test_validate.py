@@ -12,7 +12,7 @@ from support.kafka_oracle import VERSIONS
 pytestmark = pytest.mark.oracle
 
 CASES = 3000
-# What only we refuse, by our words, and what only Kafka does; cext/append_check.pyx says why.
+# What only we refuse, by our words, and what only Kafka does; cext/build/append_rules.pyx says why.
 STRICTER = (
     "relative offset", "LogAppendTime, which is the log's", "times begin at 0", "producer ",
     "that the record cannot hold",

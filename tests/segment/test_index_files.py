@@ -5,8 +5,7 @@ import struct
 import pytest
 
 from seglog.errors import CorruptIndexError, UnsupportedVersionError
-from seglog.segment.offset_index import OffsetIndex
-from seglog.segment.time_index import TimeIndex
+from seglog.segment.index_file import OffsetIndex, TimeIndex
 from seglog.segment.transaction_index import (
     ENTRY_SIZE,
     AbortedTransaction,

@@ -12,8 +12,8 @@ from seglog._kernels.index_build import IndexBuilder
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.config import LogConfig
+from seglog.segment.index_file import MinuteIndex, minute_index_path
 from seglog.segment.indexes import index_bytes, index_bytes_of
-from seglog.segment.minute_index import MinuteIndex, minute_index_path
 from seglog.segment.segment import Segment
 from seglog.upkeep.index_rebuild import rebuild_indexes
 from support.golden import golden_cases
@@ -156,7 +156,7 @@ def test_index_rebuild_makes_it_where_it_is_configured_or_there(segment, tmp_pat
     without = list(rebuild_indexes(directory, config={"index.interval.bytes": 150}))
     assert len(without) == 2
     list(rebuild_indexes(directory, config=CONFIG))
-    path = minute_index_path(segment)
+    path = minute_index_path(segment.path)
     right = path.read_bytes()
     assert right == index_bytes(segment, CONFIG).minute_index
     path.write_bytes(b"x" * 12)

@@ -25,7 +25,7 @@ from seglog.errors import (
 )
 from seglog.format.checked_json import format_json
 from seglog.spark import convert_topics, fetch_topics, finalize_topics, rollback_topics
-from seglog.spark.manifest import MANIFEST_FILE
+from seglog.spark.manifest import MANIFEST_FILE, removable
 from seglog.spark.session import session
 from seglog.stores.object_store import ObjectStore
 from seglog.stores.remote_store import PIECE_BYTES
@@ -296,7 +296,7 @@ def test_a_damaged_object_is_named_by_its_url(lake, log_dir):
 def test_what_an_attempt_left_is_not_fetched(lake):
     lake.convert()
     whole, (version,) = lake.fetch(), lake.versions()
-    store = ObjectStore.open(lake.new, lake.options)[0]
+    store = ObjectStore.open(lake.new, lake.options, removable)[0]
     store.write(f"{lake.new}/{version}/orders-0/00000000000000099999.log", b"came too late")
     store.write(f"{lake.new}/v9-00000000/orders-9/00000000000000000000.log", b"of a version that does not count")
     assert lake.fetch() == whole
@@ -428,7 +428,7 @@ def test_a_rollback_puts_the_former_version_back_and_finalizing_removes_it(lake)
 
 def test_a_manifest_of_a_newer_version_and_a_damaged_one_are_refused(lake):
     lake.convert()
-    store = ObjectStore.open(lake.new, lake.options)[0]
+    store = ObjectStore.open(lake.new, lake.options, removable)[0]
     path = f"{lake.new}/{MANIFEST_FILE}"
     good = store.read(path)
     store.write(path, format_json("seglog-topics-manifest", 2, serial=1, partitions={}))
@@ -445,7 +445,7 @@ def test_a_manifest_of_a_newer_version_and_a_damaged_one_are_refused(lake):
 def test_an_object_that_is_not_as_it_was_written_is_found(lake):
     lake.convert()
     (version,) = lake.versions()
-    store = ObjectStore.open(lake.new, lake.options)[0]
+    store = ObjectStore.open(lake.new, lake.options, removable)[0]
     path = f"{lake.new}/{version}/orders-0/leader-epoch-checkpoint"
     store.write(path, store.read(path)[:-1])
     with pytest.raises(ProofMismatchError):

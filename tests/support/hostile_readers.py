@@ -14,21 +14,20 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 from seglog._kernels.arena import ArenaPool
+from seglog._kernels.batch_packer import BatchPacker
 from seglog._kernels.canonical import canonical_bytes, update_digest
 from seglog._kernels.columns import chunks
 from seglog._kernels.index_build import IndexBuilder
 from seglog._kernels.segment_scan import find_batch, scan
-from seglog._kernels.up_convert import BatchPacker
 from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.errors import SeglogError
 from seglog.format.compression import compress, decompressor
 from seglog.format.validate import AppendRules, assign, check_follower
 from seglog.log.partition import Partition
+from seglog.segment.index_file import OffsetIndex, TimeIndex
 from seglog.segment.indexes import index_bytes
-from seglog.segment.offset_index import OffsetIndex
 from seglog.segment.segment import Segment
-from seglog.segment.time_index import TimeIndex
 from seglog.segment.transaction_index import TransactionIndex
 from seglog.state.checkpoints import parse_offset_checkpoint
 from seglog.state.leader_epochs import LeaderEpochs

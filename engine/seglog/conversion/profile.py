@@ -3,11 +3,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from seglog._kernels.batch_packer import BatchPacker
 from seglog._kernels.batch_survey import cut_plain, tally
-from seglog._kernels.down_convert import MessagePacker
+from seglog._kernels.message_packer import MessagePacker
 from seglog._kernels.packer import Packer
 from seglog._kernels.segment_scan import BatchTable
-from seglog._kernels.up_convert import BatchPacker
 from seglog.config import LogConfig
 from seglog.errors import InvalidArgumentError, UnsupportedCompressionTypeError
 from seglog.format.compression import Codec, Decompress, compress

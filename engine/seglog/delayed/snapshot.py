@@ -17,7 +17,7 @@ from seglog.errors import CorruptDelayedIndexError, RecordTooLargeError
 
 # BookKeeper's frame is 5 MiB (nettyMaxFrameSizeBytes); what is larger Pulsar cannot store at all.
 MAX_ENTRY_BYTES = 5 * (1 << 20) - 10 * (1 << 10)
-# No index of a segment takes more (cext/due_rows.pyx).
+# No index of a segment takes more (cext/delayed/due_rows.pyx).
 _MAX_INDEX_BYTES = 35
 # Tag and value of SnapshotMetadata.metadata_entries.
 _COUNT_FIELD_BYTES = 2 + 5

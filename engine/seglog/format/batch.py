@@ -261,7 +261,7 @@ class BatchEncoder:
         """Batches, one after the other, of records as columns; each up to `batch_bytes`, by default max.message.bytes.
 
         columns: Arrow data or seglog.Columns, or a mapping of key, value, timestamp and headers to Arrow arrays or
-        buffers: see cext/column_source.pyx and format.arrow_columns. A timestamp that is null is none.
+        buffers: see cext/build/column_source.pyx and format.arrow_columns. A timestamp that is null is none.
         """
         most = self._batch_bytes_max if batch_bytes is None else min(batch_bytes, self._batch_bytes_max)
         if self.codec is not Codec.NONE:

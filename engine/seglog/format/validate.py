@@ -1,6 +1,6 @@
 """Ready batches on their way into a log: what a broker asks of them, and the offsets that it gives them.
 
-The kernel append_check checks, and assigns in place. What cannot stay as it is (another codec is asked for; a v1
+The kernel append_rules checks, and assigns in place. What cannot stay as it is (another codec is asked for; a v1
 wrapper's relative offsets do not run from 0 on, as old clients had it; a v0 wrapper, whose offsets lie inside
 compressed bytes) is built again here, as LogValidator does it: the same records in the same format version.
 """
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from seglog._kernels.append_check import AppendCheck
 from seglog._kernels.append_result import Assigned, Unfit, trusted
+from seglog._kernels.append_rules import AppendCheck
 from seglog._kernels.batch_builder import MessageSetBuilder
 from seglog.config import LogConfig
 from seglog.format.compression import Codec, compress, decompressor

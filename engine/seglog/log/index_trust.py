@@ -18,9 +18,7 @@ from seglog.config import LogConfig
 from seglog.format import names
 from seglog.fs.mapping import Mapping
 from seglog.fs.refusals import refusals
-from seglog.segment.minute_index import MINUTE_MS
-from seglog.segment.offset_index import OffsetIndex
-from seglog.segment.time_index import TimeIndex
+from seglog.segment.index_file import MINUTE_MS, OffsetIndex, TimeIndex
 from seglog.state.leftovers import File, SegmentFiles
 
 _OFFSET_ENTRY = struct.Struct(">ii")        # relative offset, position

@@ -8,7 +8,7 @@ log that cannot be opened is left as it was, and a dry run tells what a real one
     not closed cleanly                  every batch from the recovery point on is checked, segments in parallel, and
                                         the indexes of what was checked are written anew where they differ
     a torn tail                         damage that no whole batch follows, up to the end of the log: cut. So is a hole
-                                        of bytes that never were on the disk (seglog.segment.missing_sectors), where
+                                        of bytes that never were on the disk (seglog.segment.recovery), where
                                         the crash came while several batches were not synced
     a bad middle                        any other damage: by recovery.mode an error, cut as Kafka does, or quarantined
     leader epochs, producers            seglog.log.replay

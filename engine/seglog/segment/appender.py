@@ -22,7 +22,7 @@ from typing import Self
 
 from seglog._kernels.batch_encode import EncodedBatch
 from seglog._kernels.index_build import IndexBuilder
-from seglog._kernels.quiet_append import QuietAppender
+from seglog._kernels.quiet_appender import QuietAppender
 from seglog._kernels.segment_scan import BatchTable, scan
 from seglog._kernels.window import Window
 from seglog.config import LogConfig
@@ -31,11 +31,10 @@ from seglog.format import names
 from seglog.fs.aside import unshare
 from seglog.fs.files import FileSystem, WritableFile
 from seglog.fs.mapping import Mapping
-from seglog.segment.offset_index import OffsetIndex
+from seglog.segment.index_file import OffsetIndex, TimeIndex
 from seglog.segment.open_indexes import open_indexes
 from seglog.segment.published import End, PublishedEnd
 from seglog.segment.roll import RELATIVE_OFFSET_MAX, RollRule
-from seglog.segment.time_index import TimeIndex
 from seglog.segment.transaction_index import ENTRY_SIZE as TRANSACTION_ENTRY_SIZE
 from seglog.segment.transaction_index import AbortedTransaction
 

@@ -1,6 +1,10 @@
-"""What the offset index and the time index of a segment have in common: a file of sorted, fixed-size entries.
+"""The index files of a segment: sorted, fixed-size entries, from its log's offsets or times to places in it.
 
-Holds the buffer that it was given, copies nothing, and never looks at the log: whether an entry leads
+    .index        OffsetIndex   docs/formats/offset_index.md
+    .timeindex    TimeIndex     docs/formats/time_index.md
+    .time.index   MinuteIndex   docs/formats/minute_index.md, ours
+
+An IndexFile holds the buffer that it was given, copies nothing, and never looks at the log: whether an entry leads
 to its batch is `seglog.verification.verify`'s question, and `Segment` asks it before it believes one. The
 file of a crashed broker ends in preallocated zeros; they are no entries.
 """
@@ -11,13 +15,16 @@ from typing import TYPE_CHECKING, ClassVar
 from seglog._kernels.index_search import OffsetIndexSearch, TimeIndexSearch, count_entries
 from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError
+from seglog.format import names
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+MINUTE_MS = 60_000
+
 
 class IndexFile:
-    """A sequence of (offset, position) or (timestamp, offset): see the two classes that it is made into.
+    """A sequence of (offset, position) or (timestamp, offset): see the classes below.
 
     `entries`: so many, as whoever appends to the file has published; bytes behind them are not looked at, nor
     the order of all entries anew each time that one is added.
@@ -84,3 +91,47 @@ class IndexFile:
     def lookup_many(self, targets: "Buffer", out: "Buffer") -> None:
         """For each int64 of `targets` what the last entry at or below it says, into the int64 buffer `out`."""
         self._search.lookup_many(targets, out)
+
+
+class OffsetIndex(IndexFile):
+    """`OffsetIndex(buffer, base_offset)`: the entries of a .index as a sequence of (offset, position).
+
+    The offset is the first or the last of the batch at the position, or the last of an append of several
+    batches, as the Kafka version that wrote it had it (KAFKA-6264): a lower bound for a search in every
+    case. `lookup(offset)` gives the last entry at or below it, (base_offset, 0) where there is none;
+    `lookup_many` gives positions.
+    """
+
+    ENTRY_SIZE = 8      # relative offset int32, position int32
+    _SEARCH = OffsetIndexSearch
+
+
+class TimeIndex(IndexFile):
+    """`TimeIndex(buffer, base_offset)`: the entries of a .timeindex as a sequence of (timestamp ms, offset).
+
+    An entry says that no record up to and with `offset` has a later timestamp; timestamps rise strictly.
+    Empty for v0, which has no time. `lookup(timestamp)` gives the last entry at or below it,
+    (-1, base_offset) where there is none; `lookup_many` gives offsets.
+    """
+
+    ENTRY_SIZE = 12     # timestamp int64, relative offset int32
+    _SEARCH = TimeIndexSearch
+
+
+class MinuteIndex(TimeIndex):
+    """`MinuteIndex(buffer, base_offset)`: the entries of a .time.index as a sequence of (timestamp ms, offset).
+
+    Where `time.index.minute.enabled` is set. It answers what the time index answers, from an entry a minute instead
+    of one every index.interval.bytes; Kafka knows nothing of it, and may rewrite the log under it (the cleaner, a
+    truncation). So it is a hint that a search verifies, and is made anew where it is stale, when the log is opened
+    (log.index_trust).
+
+    The largest timestamp up to and with `offset`, and the last offset of the batch that holds it; no two entries lie
+    in one minute. `lookup(timestamp)` is a lower bound: what is at or after that time begins at the entry's batch or
+    behind it, however disordered timestamps are.
+    """
+
+
+def minute_index_path(log: Path) -> Path:
+    """That of a .log file, beside it."""
+    return log.with_suffix(names.MINUTE_INDEX_SUFFIX)

@@ -17,10 +17,8 @@ from seglog.errors import CorruptIndexError, OffsetOutOfRangeError, StorageError
 from seglog.format import names
 from seglog.format.compression import Decompress
 from seglog.fs.mapping import Mapping
-from seglog.segment.minute_index import MinuteIndex
-from seglog.segment.offset_index import OffsetIndex
+from seglog.segment.index_file import MinuteIndex, OffsetIndex, TimeIndex
 from seglog.segment.published import End
-from seglog.segment.time_index import TimeIndex
 
 Index = TypeVar("Index", OffsetIndex, TimeIndex)
 

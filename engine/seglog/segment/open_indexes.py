@@ -23,8 +23,8 @@ from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import Mapping, read_file
 from seglog.segment.batches import SCAN_BATCHES
+from seglog.segment.index_file import MINUTE_MS
 from seglog.segment.indexes import index_bytes_of
-from seglog.segment.minute_index import MINUTE_MS
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")

@@ -6,8 +6,7 @@ touches a file or reads a clock.
 from collections.abc import Callable
 
 from seglog.config import LogConfig
-from seglog.segment.offset_index import OffsetIndex
-from seglog.segment.time_index import TimeIndex
+from seglog.segment.index_file import OffsetIndex, TimeIndex
 
 # An index entry holds the offset as a signed int32 above the segment's base
 # (LogSegment.canConvertToRelativeOffset).

@@ -27,10 +27,9 @@ from seglog.format.compression import Decompress, decompressor
 from seglog.fs.mapping import read_file
 from seglog.segment.answers import BatchPosition, LostRange, TimestampOffset
 from seglog.segment.batches import SCAN_BATCHES, SCAN_BYTES, UNREADABLE, first_offset_of, within_int64
-from seglog.segment.offset_index import OffsetIndex
+from seglog.segment.index_file import OffsetIndex, TimeIndex
 from seglog.segment.open_files import OPEN_SEGMENTS, SegmentFiles, replaced
 from seglog.segment.published import PublishedEnd
-from seglog.segment.time_index import TimeIndex
 from seglog.segment.time_search import TimeSearch
 from seglog.segment.transaction_index import TransactionIndex
 

@@ -13,7 +13,7 @@ from seglog.errors import CorruptIndexError
 from seglog.format.compression import Decompress
 from seglog.segment.answers import LostRange, TimestampOffset
 from seglog.segment.batches import SCAN_BATCHES, SCAN_BYTES, WALK_BATCHES, known_epoch, within_int64
-from seglog.segment.time_index import TimeIndex
+from seglog.segment.index_file import TimeIndex
 
 
 class Searched(Protocol):

@@ -34,11 +34,9 @@ from seglog.fs.mapping import read_file
 from seglog.log.partition import Partition
 from seglog.log.replay import producers_before
 from seglog.segment import transaction_index
+from seglog.segment.index_file import OffsetIndex, TimeIndex, minute_index_path
 from seglog.segment.indexes import index_bytes
-from seglog.segment.minute_index import minute_index_path
-from seglog.segment.offset_index import OffsetIndex
 from seglog.segment.segment import Segment
-from seglog.segment.time_index import TimeIndex
 from seglog.state.producer_state import ProducerState
 
 Progress = Callable[[int, int], None]
@@ -96,7 +94,7 @@ def rebuild_indexes(
                 base = segment.path
                 yield _put(fs, base.with_suffix(names.OFFSET_INDEX_SUFFIX), right.offset_index, OffsetIndex.ENTRY_SIZE)
                 yield _put(fs, base.with_suffix(names.TIME_INDEX_SUFFIX), right.time_index, TimeIndex.ENTRY_SIZE)
-                minute_index = minute_index_path(segment)
+                minute_index = minute_index_path(segment.path)
                 if partition.config.time_index_minute_enabled or minute_index.exists():
                     yield _put(fs, minute_index, right.minute_index, TimeIndex.ENTRY_SIZE)
             done += segment.size_bytes

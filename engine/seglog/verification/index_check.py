@@ -12,10 +12,8 @@ from seglog._kernels.segment_scan import BatchTable
 from seglog.config import LogConfig
 from seglog.errors import CorruptIndexError
 from seglog.format import names
-from seglog.segment.index_file import IndexFile
-from seglog.segment.offset_index import OffsetIndex
+from seglog.segment.index_file import IndexFile, OffsetIndex, TimeIndex
 from seglog.segment.segment import Segment
-from seglog.segment.time_index import TimeIndex
 from seglog.verification.findings import Finding
 
 Entries = IndexFile | tuple[()]

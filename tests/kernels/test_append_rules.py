@@ -6,8 +6,8 @@ from array import array
 
 import pytest
 
-from seglog._kernels.append_check import AppendCheck
 from seglog._kernels.append_result import Assigned, Unfit
+from seglog._kernels.append_rules import AppendCheck
 from seglog.config import LogConfig
 from seglog.errors import SeglogError
 from seglog.format.compression import compress, decompressor

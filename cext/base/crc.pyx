@@ -1,4 +1,4 @@
-# distutils: sources = cext/seg_crc.c
+# distutils: sources = cext/base/seg_crc.c
 """CRC-32 and CRC-32C at the fastest level of this machine, chosen once, at import.
 
 SEGLOG_CRC=table|sse42|avx512|armv8 forces a level; forcing what this machine lacks is an

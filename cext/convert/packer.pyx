@@ -1,6 +1,6 @@
 """The frame of a conversion: batches of a table in, converted ones out, most of it without the GIL.
 
-up_convert.pyx and down_convert.pyx say what becomes of a batch; here is how it is asked for, where the bytes
+batch_packer.pyx and message_packer.pyx say what becomes of a batch; here is how it is asked for, where the bytes
 go, and what is said of a batch that cannot be converted.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize

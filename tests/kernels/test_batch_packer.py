@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog._kernels.batch_builder import BatchBuilder, MessageSetBuilder
+from seglog._kernels.batch_packer import BatchPacker
 from seglog._kernels.crc import crc32, crc32c
 from seglog._kernels.segment_scan import find_batch, scan
-from seglog._kernels.up_convert import BatchPacker
 from seglog._kernels.window import Window
 from seglog.errors import (
     CorruptRecordError,
@@ -506,7 +506,7 @@ def test_records_come_through_every_mixture(parts, repack_bytes, codec):
         assert b.count == 1 or not repack_bytes or b.codec or b.size_bytes <= repack_bytes or b.raw() in data
 
 
-# --- Tests of all the error paths in up_convert.pyx follow ---------------------------------------
+# --- Tests of all the error paths in batch_packer.pyx follow ------------------------------------
 
 
 def refused(data, error=CorruptRecordError, kept=None, **options):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog._kernels.batch_builder import BatchBuilder, MessageSetBuilder
-from seglog._kernels.down_convert import MessagePacker
+from seglog._kernels.message_packer import MessagePacker
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.errors import CorruptRecordError, InvalidArgumentError, SeglogError, UnsupportedCompressionTypeError
