@@ -5,14 +5,15 @@ from pathlib import Path
 
 import click
 
-from seglog.errors import CorruptIndexError, UnsupportedVersionError
+from seglog.errors import CorruptIndexError, StorageError, UnsupportedVersionError
 from seglog.format import names
 from seglog.segment.segment import Segment
 from seglog.upkeep.index_rebuild import RebuiltIndex, RefusedSegment, rebuild_indexes
-from seglog.verification.findings import Finding
+from seglog.verification.findings import Finding, Severity
 
 from . import report, verify
 from .cli import Command
+from .each_place import EachPlace
 from .options import config_option, json_option, paths_argument, progress_option
 from .targets import Place, resolve
 
@@ -40,41 +41,65 @@ def check(paths: Sequence[Path], settings: Sequence[tuple[str, str]], no_progres
     """Does every index entry lead to its batch, and is every index whole? Changes nothing.
 
     The part of `seglog verify` that looks at .index, .timeindex and .txnindex; of the log it reads batch headers only.
-    An entry may carry the first offset of its batch (Kafka to 1.1) or the last (since 2.0): both are right.
+    An entry may carry the first offset of its batch (Kafka to 1.1) or the last (since 2.0): both are right. Status as
+    of `seglog verify`: notes alone are clean, and 7 says that something could not be read.
     """
     files = clean = 0
     found: list[Finding] = []
-    for place in resolve(paths):
-        whole = verify.check(place, "headers", dict(settings), show_progress=not no_progress)
-        findings = [f for f in whole.findings if _is_index(f.file)]
-        found += findings
-        with place.open(dict(settings)) as partition:
-            indexes = [index for segment in partition.segments for index in _indexes_of(segment)]
-        files += len(indexes)
-        clean += sum(not _about(path, findings) for path, _, _ in indexes)
-        if as_json:
-            for path, entries, size in indexes:
-                codes = [f.code for f in _about(path, findings)]
-                report.print_json(
-                    "index", partition=place.name, file=path, entries=entries, size=size, ok=not codes, codes=codes
-                )
-            for finding in findings:
-                verify.print_finding(place, finding)
-        else:
-            print("\n".join(_check_text(place, indexes, findings)))
+    places = EachPlace(paths, as_json=as_json)
+    for place in places:
+        with places.reading(place):
+            indexes, findings = _look_at(place, dict(settings), show_progress=not no_progress)
+            found += findings
+            places.unread += verify.has_unreadable(findings)
+            files += len(indexes)
+            clean += sum(_is_clean(_about(path, findings)) for path, _, _ in indexes)
+            if as_json:
+                for path, entries, size in indexes:
+                    about = _about(path, findings)
+                    report.print_json(
+                        "index", partition=place.name, file=path, entries=entries, size=size, ok=_is_clean(about),
+                        codes=[f.code for f in about],
+                    )
+                for finding in findings:
+                    verify.print_finding(place, finding)
+            else:
+                print("\n".join(_check_text(place, indexes, findings)))
     suggest = verify.fixes(found, paths)
+    ok = _is_clean(found)
     if as_json:
-        report.print_json("summary", ok=not found, indexes=files, clean=clean, findings=len(found), suggest=suggest)
+        report.print_json(
+            "summary", ok=ok, indexes=files, clean=clean, findings=len(found), unread=places.unread, suggest=suggest
+        )
     else:
         print(f"{report.count_of(files, 'index file')}, {clean} clean, {report.count_of(len(found), 'finding')}")
         for fix in suggest:
             print(f"  try: {fix}")
-    return 1 if found else 0
+    return places.status(found=not ok)
 
 
-def _is_index(file: str) -> bool:
-    parsed = names.parse_file_name(os.path.basename(file))
-    return parsed is not None and not parsed.state and parsed.suffix in _SUFFIXES
+def _look_at(
+    place: Place, settings: dict[str, object], *, show_progress: bool
+) -> tuple[list[tuple[Path, int | None, int]], list[Finding]]:
+    """The index files of a place, as `_indexes_of` gives them, and what is found in them."""
+    whole = verify.check(place, "headers", settings, show_progress=show_progress)
+    with place.open(settings) as partition:
+        indexes = [index for segment in partition.segments for index in _indexes_of(segment)]
+    return indexes, [f for f in whole.findings if _is_index(f)]
+
+
+def _is_clean(findings: Iterable[Finding]) -> bool:
+    """Notes alone are clean, as for `seglog verify`."""
+    return all(finding.severity == Severity.NOTE for finding in findings)
+
+
+def _is_index(finding: Finding) -> bool:
+    """Is it about an index file? So is a .log that cannot be read: nobody can tell what its indexes are worth."""
+    if finding.code == "timeindex_none":
+        return True
+    parsed = names.parse_file_name(os.path.basename(finding.file))
+    suffixes = (*_SUFFIXES, names.LOG_SUFFIX) if finding.code == "unreadable" else _SUFFIXES
+    return parsed is not None and not parsed.state and parsed.suffix in suffixes
 
 
 def _about(path: Path, findings: Iterable[Finding]) -> list[Finding]:
@@ -87,12 +112,19 @@ def _indexes_of(segment: Segment) -> Iterable[tuple[Path, int | None, int]]:
         _SUFFIXES, ("offset_index", "time_index", "transaction_index"), strict=True
     ):
         path = segment.path.with_suffix(suffix)
-        if path.exists():
-            try:
-                entries = len(getattr(segment, read))
-            except (CorruptIndexError, UnsupportedVersionError):
-                entries = None
-            yield path, entries, path.stat().st_size
+        try:
+            size = path.stat().st_size
+        except OSError:         # none, or removed since the directory was listed; what cannot be read is a finding
+            continue
+        try:
+            index = getattr(segment, read)
+        except (CorruptIndexError, UnsupportedVersionError):
+            yield path, None, size
+        except StorageError:
+            continue
+        else:
+            if index is not None:
+                yield path, len(index), size
 
 
 def _check_text(
@@ -106,6 +138,8 @@ def _check_text(
         for path, entries, size in indexes
     ]
     yield report.table(("index", "entries", "bytes", ""), rows, left=(0, 3))
+    if findings:
+        yield report.paint(place.name, "bold")
     for finding in findings:
         yield from verify.finding_text(finding)
 

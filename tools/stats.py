@@ -11,9 +11,10 @@ from seglog.log.partition import Partition
 from . import records as lines
 from . import report
 from .cli import Command
+from .each_place import EachPlace
 from .options import TimeType, config_option, json_option, paths_argument, progress_option
 from .survey import Survey
-from .targets import Place, resolve
+from .targets import Place
 from .writer import Reason, Writer, infer
 
 _BAR_WIDTH = 30
@@ -36,30 +37,39 @@ def command(
     """
     damaged = False
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    for n, place in enumerate(resolve(paths)):
-        with place.open(dict(settings)) as partition:
-            with report.Progress(f"reading {place.name}", enabled=not no_progress) as progress:
-                survey = Survey(now_ms)
-                survey.run(partition, progress)
-                writer = infer(partition, survey)
-                start, end = partition.segments[0].base_offset, partition.log_end_offset
-            if as_json:
-                _print_json(place, partition, survey, writer, start, end)
-            else:
-                print("\n" * bool(n) + "\n".join(_text(place, partition, survey, writer, start, end)))
-        damaged |= bool(survey.lost)
-    return 1 if damaged else 0
+    places = EachPlace(paths, as_json=as_json)
+    for n, place in enumerate(places):
+        with places.reading(place):
+            survey = _tell(place, dict(settings), now_ms, n, as_json=as_json, show_progress=not no_progress)
+            damaged |= bool(survey.lost)
+    return places.status(found=damaged)
+
+
+def _tell(
+    place: Place, settings: dict[str, object], now_ms: int, n: int, *, as_json: bool, show_progress: bool
+) -> Survey:
+    """Survey the `n`th place and print what is found."""
+    with place.open(settings) as partition:
+        with report.Progress(f"reading {place.name}", enabled=show_progress) as progress:
+            survey = Survey(now_ms)
+            survey.run(partition, progress)
+            writer = infer(partition, survey)
+        if as_json:
+            _print_json(place, partition, survey, writer)
+        else:
+            print("\n" * bool(n) + "\n".join(_text(place, partition, survey, writer)))
+    return survey
 
 
 # --- JSON --------------------------------------------------------------------------------
 
 
-def _print_json(place: Place, partition: Partition, survey: Survey, writer: Writer, start: int, end: int) -> None:
+def _print_json(place: Place, partition: Partition, survey: Survey, writer: Writer) -> None:
     at = {"partition": place.name}
     times, transactions, indexes = survey.timestamps, survey.transactions, survey.indexes
     report.print_json(
-        "stats", **at, path=place.path, segments=len(partition.segments), bytes=survey.bytes, batches=survey.batches,
-        records=survey.records, first_offset=start, log_end_offset=end,
+        "stats", **at, path=place.path, segments=survey.segments, bytes=survey.bytes, batches=survey.batches,
+        records=survey.records, first_offset=survey.first_offset, log_end_offset=survey.log_end_offset,
         mean_batch_bytes=round(survey.batch_bytes / survey.batches) if survey.batches else 0,
         largest_batch_bytes=survey.largest_batch_bytes, damaged_batches=len(survey.lost),
         timestamps={
@@ -102,11 +112,12 @@ def _print_json(place: Place, partition: Partition, survey: Survey, writer: Writ
 
 
 def _text(
-    place: Place, partition: Partition, survey: Survey, writer: Writer, start: int, end: int
+    place: Place, partition: Partition, survey: Survey, writer: Writer
 ) -> Iterable[str]:
+    start, end = survey.first_offset, survey.log_end_offset
     offsets = f"offsets {start:,}…{end - 1:,}" if end > start else "no offsets"
     yield report.paint(place.name, "bold") + "   " + "   ".join((
-        report.count_of(len(partition.segments), "segment"), report.size(survey.bytes),
+        report.count_of(survey.segments, "segment"), report.size(survey.bytes),
         report.count_of(survey.batches, "batch", "batches"), report.count_of(survey.records, "record"), offsets,
     ))
     for lost in survey.lost:

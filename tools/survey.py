@@ -3,17 +3,19 @@
 Opens compressed batches, to know what they would weigh bare. Keeps counters only, and one entry a
 producer; a damaged batch is counted as such and passed over.
 """
+import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from seglog._kernels.record_batch import RecordBatch
-from seglog.errors import CorruptIndexError, CorruptRecordError, RecordTooLargeError
+from seglog.errors import CorruptIndexError, CorruptRecordError, RecordTooLargeError, StorageError
 from seglog.log.partition import Partition
 from seglog.segment.answers import LostRange
 from seglog.segment.batches import checked_records
 from seglog.segment.segment import Segment
+from seglog.verification.moving_files import size_of
 
 from . import records as lines
 
@@ -124,7 +126,9 @@ class Survey:
     """Everything `stats` tells of one partition; `run` fills it."""
 
     def __init__(self, now_ms: int) -> None:
+        self.segments = 0
         self.bytes = 0
+        self.first_offset = self.log_end_offset = 0
         self.records = 0
         self.batch_sizes: Counter[int] = Counter()      # log2 of the size, rounded up -> batches
         self.batch_bytes = 0
@@ -144,7 +148,7 @@ class Survey:
 
     def run(self, partition: Partition, progress: Callable[[int, int], None]) -> None:
         """Walk the partition. `progress` is called with (bytes done, bytes in all)."""
-        total, before = sum(s.size_bytes for s in partition.segments), 0
+        total, before = sum(size_of(s.path) for s in partition.segments), 0
 
         def opening(codec: int, magic: int, payload: memoryview) -> "Buffer":
             opened = partition.decompress(codec, magic, payload)
@@ -153,12 +157,22 @@ class Survey:
 
         for listed in partition.segments:
             segment = Segment(listed.path, is_last=listed.is_last, decompress=opening)
+            try:
+                size_bytes = segment.size_bytes
+            except StorageError:
+                if os.path.lexists(listed.path):
+                    raise
+                continue        # removed since the directory was listed
             for table in segment.tables(on_lost=self.lost.append):
                 for batch in table:
                     self._see(batch, segment)
                 progress(before + table.end, total)
-            before += segment.size_bytes
+            self.segments += 1
+            before += size_bytes
             self.indexes.see(segment)
+            if self.segments == 1:
+                self.first_offset = segment.base_offset
+            self.log_end_offset = segment.next_offset
             segment.close()
         self.bytes = before
 

@@ -1,4 +1,5 @@
 """What a PATH on the command line is: a partition directory, one `.log` of it, or a log dir of many."""
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,16 +33,17 @@ class Place:
         return Partition(self.directory, config=settings, only=None if self.only is None else self.only.name)
 
 
-def resolve(paths: Iterable[Path], *, marked: bool = False) -> Sequence[Place]:
+def resolve(paths: Iterable[Path], *, marked: bool = False, unreadable: bool = False) -> Sequence[Place]:
     """The partitions of all paths, in the order given, those of a log dir by topic and number.
 
-    Of a log dir, partitions that a broker has marked (`-delete`, `-future`, `-stray`) only where `marked`.
+    Of a log dir, partitions that a broker has marked (`-delete`, `-future`, `-stray`) only where `marked`, and what has
+    the name of a partition and cannot be listed only where `unreadable`: to open it raises the error.
     Raises NotALogError for a path that is none of the three, FileNotFoundError for none at all.
     """
-    return [place for path in paths for place in _resolve_one(path, marked)]
+    return [place for path in paths for place in _resolve_one(path, marked, unreadable)]
 
 
-def _resolve_one(path: Path, marked: bool) -> Sequence[Place]:
+def _resolve_one(path: Path, marked: bool, unreadable: bool) -> Sequence[Place]:
     path.stat()     # a path that is not there says so in the system's words
     if not path.is_dir():
         if path.name in {log.name for log in names.log_files(path.parent)}:
@@ -52,16 +54,28 @@ def _resolve_one(path: Path, marked: bool) -> Sequence[Place]:
         )
     if names.log_files(path):
         return [Place(path)]
-    places = _partitions_in(path, marked)
+    places = _partitions_in(path, marked, unreadable)
     if not places:
         raise NotALogError("no segment (<20 digits>.log) in the directory, nor in one below it", file=path)
     return places
 
 
-def _partitions_in(log_dir: Path, marked: bool) -> Sequence[Place]:
+def _partitions_in(log_dir: Path, marked: bool, unreadable: bool) -> Sequence[Place]:
     found = []
     for child in log_dir.iterdir():
         parsed = names.parse_partition_dir(child.name)
-        if parsed is not None and (marked or not parsed.mark) and child.is_dir() and names.log_files(child):
+        if parsed is not None and (marked or not parsed.mark) and _is_partition(child, unreadable):
             found.append(((parsed.topic, parsed.partition, parsed.mark), Place(child, in_log_dir=True)))
     return [place for _, place in sorted(found, key=lambda item: item[0])]
+
+
+def _is_partition(path: Path, unreadable: bool) -> bool:
+    """Has it segments? `unreadable`: or is it a directory, or a link, that does not tell."""
+    if not unreadable:
+        return path.is_dir() and bool(names.log_files(path))
+    try:
+        return bool(names.log_files(path))
+    except NotADirectoryError:
+        return False
+    except OSError:
+        return os.path.lexists(path)    # else it was removed since it was listed

@@ -10,12 +10,13 @@ import click
 
 from seglog.verification.findings import Finding, Report, Severity
 from seglog.verification.log_check import Level
-from seglog.verification.verify import LEVELS, verify_partition
+from seglog.verification.verify import LEVELS, names_interval, verify_partition
 
 from . import report as say
 from .cli import Command
+from .each_place import EachPlace
 from .options import config_option, json_option, paths_argument, progress_option
-from .targets import Place, resolve
+from .targets import Place
 
 _MARKS = {Severity.ERROR: ("✗", "red"), Severity.WARNING: ("!", "yellow"), Severity.NOTE: ("·", "dim")}
 # Below this, how long it took says more about the start of Python than about the log.
@@ -37,34 +38,49 @@ def command(
     """Check PATH against its checksums, its indexes, its checkpoints and itself. Changes nothing.
 
     Also checks what no checksum covers: offsets, sizes, epochs, and that every index entry leads to its batch.
-    Status 0: clean, or notes only; 1: errors or warnings.
+    A directory that somebody is writing to is judged as it was at one moment. Of several partitions, one that cannot
+    be read does not stop the others. Status 0: clean, or notes only; 1: errors or warnings; 7: something could not be
+    read.
     """
     began = time.monotonic()
     total = Report(path=", ".join(map(str, paths)), level=level)
-    places = resolve(paths)
+    places = EachPlace(paths, as_json=as_json)
+    report: Report | None = None
     for place in places:
-        report = check(place, level, dict(settings), show_progress=not no_progress)
-        total.segments += report.segments
-        total.size_bytes += report.size_bytes
-        total.batches += report.batches
-        total.records += report.records
-        total.findings += report.findings
-        if as_json:
-            for finding in report.findings:
-                print_finding(place, finding)
-            if len(places) > 1:
-                say.print_json("partition", partition=place.name, **_sums(report))
-        else:
-            print("\n".join(_text(place, report)))
+        with places.reading(place):
+            report = check(place, level, dict(settings), show_progress=not no_progress)
+            _add(total, report)
+            places.unread += has_unreadable(report.findings)
+            if as_json:
+                for finding in report.findings:
+                    print_finding(place, finding)
+                if len(places) > 1:
+                    say.print_json("partition", partition=place.name, **_sums(report))
+            else:
+                print("\n".join(_text(place, report)))
     if as_json:
-        start, end = (report.log_start_offset, report.log_end_offset) if len(places) == 1 else (None, None)
+        alone = report if len(places) == 1 else None
         say.print_json(
-            "summary", level=level, partitions=len(places), **_sums(total), log_start_offset=start, log_end_offset=end,
+            "summary", level=level, partitions=len(places), **_sums(total), unread=places.unread,
+            log_start_offset=alone and alone.log_start_offset, log_end_offset=alone and alone.log_end_offset,
             suggest=fixes(total.findings, paths),
         )
     else:
-        print("\n".join(_verdict(total, paths, time.monotonic() - began)))
-    return 0 if total.ok else 1
+        print("\n".join(_verdict(total, paths, time.monotonic() - began, places.unread)))
+    return places.status(found=not total.ok)
+
+
+def _add(total: Report, report: Report) -> None:
+    total.segments += report.segments
+    total.size_bytes += report.size_bytes
+    total.batches += report.batches
+    total.records += report.records
+    total.findings += report.findings
+
+
+def has_unreadable(findings: Iterable[Finding]) -> bool:
+    """Whether there is a file among them that could not be read."""
+    return any(finding.code == "unreadable" for finding in findings)
 
 
 def check(place: Place, level: str, settings: dict[str, object], *, show_progress: bool) -> Report:
@@ -73,7 +89,9 @@ def check(place: Place, level: str, settings: dict[str, object], *, show_progres
         place.open(settings) as partition,
         say.Progress(f"verifying {place.name}", enabled=show_progress) as progress,
     ):
-        report = verify_partition(partition, level=cast(Level, level), progress=progress)
+        report = verify_partition(
+            partition, level=cast(Level, level), progress=progress, interval_given=names_interval(settings)
+        )
     if place.only is not None:
         base = place.only.stem
         report.findings[:] = [f for f in report.findings if os.path.basename(f.file).startswith(base)]
@@ -134,12 +152,14 @@ def finding_text(finding: Finding) -> Iterable[str]:
         yield f"    {', '.join(facts)}"
 
 
-def _verdict(total: Report, paths: Iterable[Path], seconds: float) -> Iterable[str]:
+def _verdict(total: Report, paths: Iterable[Path], seconds: float, unread: int) -> Iterable[str]:
     counts = [
         say.count_of(total.count(severity), str(severity)) for severity in Severity if total.count(severity)
     ]
     took = f" in {say.duration(1000 * seconds)} ({say.size(total.size_bytes / seconds)}/s)"
     timing = took if seconds > _WORTH_TIMING_S else ""
+    if unread:
+        counts.append(f"{say.count_of(unread, 'partition')} not read, or not all of it")
     if not counts:
         yield f"{say.paint('clean', 'green')}, checked to level {total.level}{timing}"
         return

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seglog._kernels.segment_scan import scan
-from seglog.errors import CorruptIndexError, CorruptRecordError
+from seglog.errors import CorruptIndexError, CorruptRecordError, StorageError
 from seglog.log.partition import Partition
 from seglog.segment.segment import Segment
 
@@ -132,5 +132,5 @@ def _entry_kinds(segment: Segment, partition: Partition) -> Iterator[str]:
                 yield "beyond"
             elif batch.base_offset < batch.last_offset:
                 yield "last" if offset == batch.last_offset else "first" if offset == batch.base_offset else "inside"
-    except (CorruptIndexError, CorruptRecordError):
+    except (CorruptIndexError, CorruptRecordError, StorageError):
         return      # `verify` names them; here they only tell nothing

@@ -30,7 +30,7 @@ def test_check_tells_each_file_and_ends_clean(partition):
     assert {Path(f["file"]).name for f in files} == names
     assert summary == {
         "type": "summary", "schema": 1, "ok": True, "indexes": len(names), "clean": len(names), "findings": 0,
-        "suggest": [],
+        "unread": 0, "suggest": [],
     }
     assert seglog("index", "check", partition).stdout.splitlines()[-1] == (
         f"{len(names)} index files, {len(names)} clean, 0 findings"
@@ -120,3 +120,16 @@ def test_rebuild_holds_the_lock_that_a_broker_takes(partition):
 def test_a_setting_that_cannot_be_meant_is_status_2(partition, setting):
     result = seglog("index", "rebuild", partition, "--config", setting, status=2)
     assert len(result.stderr.splitlines()) == 3
+
+
+def test_notes_alone_are_clean_as_for_verify(partition):
+    """An emptied index of a directory whose interval is not told: nobody can say that it is wrong."""
+    for index in partition.glob("*.index"):
+        index.write_bytes(b"")
+    lines = seglog_json("index", "check", partition, "--config", "index.interval.bytes=1MiB", status=0)
+    assert [line["code"] for line in lines if line["type"] == "finding"] == []
+    *lines, summary = seglog_json("index", "check", partition, status=0)
+    findings = [line for line in lines if line["type"] == "finding"]
+    assert {line["severity"] for line in findings} == {"note"}
+    assert (summary["ok"], summary["findings"], summary["clean"]) == (True, len(findings), summary["indexes"])
+    seglog("verify", partition, status=0)

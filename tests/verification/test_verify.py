@@ -3,11 +3,17 @@ import gzip
 import json
 import shutil
 import struct
+import uuid
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from seglog.errors import InvalidArgumentError, NotALogError
+from seglog.state.leader_epochs import EpochStart, LeaderEpochs
+from seglog.state.partition_metadata import PartitionMetadata
+from seglog.state.producer_snapshot import ProducerSnapshot
+from seglog.upkeep.recover import recover
 from seglog.verification.findings import KINDS, Finding, Severity
 from seglog.verification.verify import LEVELS, verify
 from support.golden import golden_cases, unpack
@@ -56,6 +62,13 @@ def config(case):
     return {key: value for key, value in settings.items() if key in CONFIG_KEYS}
 
 
+def config_of_pair(directory):
+    """Of one of `pairs/`: rolls tell their interval, which is not always that of the others."""
+    steps = directory.parents[1] / "steps.json"
+    interval = json.loads(steps.read_text())["config"].get("index.interval.bytes") if steps.exists() else None
+    return SMALL | ({"index.interval.bytes": interval} if interval else {})
+
+
 def codes(report):
     return {f.code for f in report.findings if f.severity != Severity.NOTE}
 
@@ -73,7 +86,7 @@ def test_what_kafka_wrote_is_clean_but_for_a_crash(case, level):
 def test_what_the_cleaner_retention_and_rolls_left_is_clean(golden_kafka):
     """Before and after, by three versions; deep, since holes and horizons are what it leaves."""
     directories = {log.parent for log in (golden_kafka / "pairs").rglob("*.log")}
-    found = [verify(d, config=SMALL, level="deep") for d in sorted(directories)]
+    found = [verify(d, config=config_of_pair(d), level="deep") for d in sorted(directories)]
     assert len(found) == 249
     assert [r.path for r in found if not r.ok] == []
 
@@ -138,7 +151,36 @@ def test_a_leader_epoch_that_differs_from_the_checkpoint_is_found(copy):
     directory = copy()
     log = first_log(directory)
     patch(log, second_batch(log) + 12, struct.pack(">i", 7))
-    assert {"epochs_differ", "epoch_back"} <= codes(verify(directory, config=SMALL))
+    assert {f.code for f in verify(directory, config=SMALL).findings} == {"epochs_differ", "epoch_back"}
+
+
+@pytest.mark.parametrize("mode", ["truncate", "quarantine"])
+@pytest.mark.parametrize("epoch", [0, 7])
+@pytest.mark.parametrize("case", ["epochs-v2-k391", "v2-lz4-ct-k391"])
+def test_no_finding_on_epochs_outlasts_a_recovery(copy, case, epoch, mode):
+    """One epoch field, under no checksum, is wrong: brokers keep the batch, and so does a recovery of either kind."""
+    directory = copy(case)
+    log = max(directory.glob("*.log"), key=lambda log: log.stat().st_size)
+    patch(log, second_batch(log) + 12, struct.pack(">i", epoch))
+    records = verify(directory, config=SMALL).records
+    recover(directory, mode=mode, in_place=True, config=SMALL)
+    report = verify(directory, config=SMALL)
+    assert report.ok, report.findings
+    assert report.records == records
+
+
+def test_a_checkpoint_that_no_batch_bears_out_is_a_finding_until_it_is_removed(copy):
+    """A recovery believes a leader-epoch-checkpoint that parses; the advice is to remove one that is wrong."""
+    directory = copy("epochs-v2-k391")
+    checkpoint = directory / "leader-epoch-checkpoint"
+    checkpoint.write_bytes(LeaderEpochs([EpochStart(2, 0), EpochStart(50, 25)]).to_bytes())
+    assert codes(verify(directory, config=SMALL)) == {"epochs_differ"}
+    recover(directory, mode="truncate", in_place=True, config=SMALL)
+    assert codes(verify(directory, config=SMALL)) == {"epochs_differ"}
+    assert "remove leader-epoch-checkpoint" in KINDS["epochs_differ"].fix
+    checkpoint.unlink()
+    recover(directory, mode="truncate", in_place=True, config=SMALL)
+    assert verify(directory, config=SMALL).findings == []
 
 
 def test_an_index_entry_that_points_between_batches_is_found(copy):
@@ -218,6 +260,9 @@ def test_records_that_contradict_their_header_are_found_at_the_deep_level_only(c
     assert verify(directory, config=SMALL).ok
     report = verify(directory, config=SMALL, level="deep")
     assert [(f.code, f.position) for f in report.findings] == [("bad_records", 0)]
+    # What it advises is what a recovery does: it keeps the batch, as a broker does, which opens none.
+    assert recover(directory, mode="truncate", config=SMALL).lost == ()
+    assert "cuts the log here" not in report.findings[0].fix
 
 
 def test_a_message_inside_a_wrapper_that_fails_its_own_checksum_is_found_at_the_deep_level(tmp_path):
@@ -233,6 +278,89 @@ def test_a_message_inside_a_wrapper_that_fails_its_own_checksum_is_found_at_the_
     assert (finding.code, finding.position) == ("bad_records", 0)
     assert finding.found == "message 2 inside the wrapper fails its own checksum"
     assert "bad_records" not in codes(verify(directory))
+
+
+# --- an index without an entry ---------------------------------------------------------------
+
+
+EMPTY = ("index_empty", "index_undecided")
+
+
+def emptied(directory):
+    """The .index files that Kafka gave entries and that have none now."""
+    filled = [index for index in sorted(directory.glob("*.index")) if index.stat().st_size]
+    for index in filled:
+        index.write_bytes(b"")
+    return {str(index) for index in filled}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_emptied_index_is_found_or_said_to_be_undecidable(case, tmp_path):
+    """Of each segment whose .index Kafka gave an entry. By its interval exactly where the time index can tell."""
+    if case.name.startswith("crash-"):
+        pytest.skip("indexes that were not trimmed: zeros behind entries, which is another finding")
+    directory = shutil.copytree(case / f"{case.name}-0", tmp_path / f"{case.name}-0")
+    files = emptied(directory)
+    told = {f.file: f.code for f in verify(directory, config=config(case)).findings if f.code in EMPTY}
+    assert {file for file, code in told.items() if code == "index_empty"} <= files <= set(told)
+    if case.name.startswith(("v2-", "txn", "idempotent")):      # by a leader, and neither compacted nor with holes
+        assert set(told.values()) <= {"index_empty"}
+
+
+def test_how_many_emptied_indexes_the_interval_decides(golden_kafka, tmp_path):
+    """Of all that the golden cases and pairs hold: 712 segments with entries."""
+    told = Counter()
+    directories = [(case / f"{case.name}-0", config(case)) for case in golden_cases()]
+    directories += [(log.parent, config_of_pair(log.parent))
+                    for log in {log.parent: log for log in (golden_kafka / "pairs").rglob("*.log")}.values()]
+    for n, (source, settings) in enumerate(directories):
+        directory = shutil.copytree(source, tmp_path / str(n) / source.name)
+        files = emptied(directory)
+        found = {f.file: f.code for f in verify(directory, config=settings).findings if f.code in EMPTY}
+        told.update(found.get(file, "nothing") for file in files)
+    assert set(told) <= {*EMPTY, "nothing"}
+    assert told["nothing"] == 5         # of v2-merge-index-limit, which has a smaller interval than the others
+    assert told["index_empty"] > 3 * told["index_undecided"]
+
+
+def test_without_the_interval_verify_says_that_it_cannot_tell(copy):
+    directory = copy("big-v1-lz4-k391")
+    files = emptied(directory)
+    interval = {"index.interval.bytes": 256}
+    assert {f.code for f in verify(directory, config=SMALL).findings if f.file in files} == {"index_empty"}
+    without = verify(directory, config={"segment.index.bytes": 8192})
+    assert {f.code for f in without.findings if f.file in files} <= {"index_undecided", "index_empty"}
+    assert interval.items() <= SMALL.items()
+
+
+# --- Kafka 0.10.0 ----------------------------------------------------------------------------
+
+
+def as_0_10_0_left_it(directory):
+    """v1 messages and offset indexes, nothing that a later version adds."""
+    for path in directory.iterdir():
+        if path.suffix not in (".log", ".index"):
+            path.unlink()
+    return directory
+
+
+@pytest.mark.parametrize("case", ["v1-none-ct-k391", "v1-gzip-ct-k391", "rollms-v1-k391"])
+def test_a_directory_of_0_10_0_has_no_time_indexes_and_is_clean(copy, case):
+    directory = as_0_10_0_left_it(copy(case))
+    report = verify(directory, config=SMALL, level="deep")
+    assert report.ok
+    assert [f.code for f in report.findings] == ["timeindex_none"]
+
+
+@pytest.mark.parametrize(("sign", "raw"), [
+    ("leader-epoch-checkpoint", b"0\n0\n"), ("00000000000000000000.timeindex", b""),
+    ("00000000000000000000.snapshot", ProducerSnapshot().to_bytes()),
+    ("partition.metadata", PartitionMetadata(uuid.UUID(int=7)).to_bytes()),
+])
+def test_beside_files_of_a_later_version_a_missing_time_index_is_a_finding(copy, sign, raw):
+    directory = as_0_10_0_left_it(copy("v1-none-ct-k391"))
+    (directory / sign).write_bytes(raw)
+    assert codes(verify(directory, config=SMALL)) & {"timeindex_missing", "timeindex_empty"}
 
 
 # --- the report ------------------------------------------------------------------------------
@@ -256,12 +384,6 @@ def test_a_finding_says_what_to_do():
     line = Finding("crc_mismatch", "a.log", 5, 7).to_dict()
     assert line == {"type": "finding", "schema": 1, "severity": "error", "code": "crc_mismatch", "file": "a.log",
                     "position": 5, "offset": 7, "fix": KINDS["crc_mismatch"].fix}
-
-
-def test_every_code_is_on_the_findings_page():
-    page = (Path(__file__).parents[2] / "docs" / "findings.md").read_text()
-    for code, kind in KINDS.items():
-        assert f"| `{code}` | {kind.severity} | {kind.meaning} | {kind.fix} |" in page
 
 
 def test_an_unknown_level_is_refused(golden_kafka):

@@ -40,6 +40,7 @@ class Partition(LogReader):
         parsed = names.parse_partition_dir(self.path.name)
         self.topic = parsed.topic if parsed else self.path.name
         self.partition = parsed.partition if parsed else -1
+        self.only = only
         self.decompress = decompressor(self.config.max_decompressed_message_bytes)
         if self.path.is_file():
             raise NotALogError("a file, not a partition directory", file=self.path)

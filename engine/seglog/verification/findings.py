@@ -1,10 +1,13 @@
-"""What `verify` can find: the codes, what each means, how grave it is, what to do. docs/findings.md is made from here.
+"""What `verify` can find: the codes, what each means, how grave it is, what to do, and which file finds it.
+
+docs/findings.md is made from here, by tests/docs/test_findings_doc.py; tests/verification/test_every_finding.py
+holds one damaged directory for each code.
 
 A finding is data. `error`: records are damaged or would be read wrongly. `warning`: no record is touched,
 but a broker would repair the file at its next unclean start, or trust it wrongly at a clean one. `note`:
 unusual and as some Kafka version writes it; a directory with notes alone is clean.
 """
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -19,9 +22,17 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
+    """`level`: the lowest level of `verify` that finds it. `found_in`: the file beside this one that does."""
+
     severity: Severity
     meaning: str
     fix: str
+    level: str = "headers"
+    found_in: str = ""
+
+
+def _found_in(file: str, kinds: dict[str, Kind]) -> dict[str, Kind]:
+    return {code: replace(kind, found_in=file) for code, kind in kinds.items()}
 
 
 _RECOVER = "a broker's recovery cuts the log here; keep a copy first"
@@ -31,62 +42,90 @@ _OPEN = "nothing: who opens it to write puts it right"
 _LEDGER_RECOVER = "seglog ledger recover"
 _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
-KINDS = {
-    # the log
-    "crc_mismatch": Kind(_E, "a batch fails its checksum", _RECOVER),
-    "bad_batch": Kind(_E, "a batch header, size, magic or count that cannot be", _RECOVER),
-    "bad_records": Kind(_E, "the checksum fits and the records inside contradict the header or themselves", _RECOVER),
-    "garbage_tail": Kind(_E, "bytes behind the last batch that are no batch", _RECOVER),
-    "offset_back": Kind(_E, "a batch begins at or below the last offset before it; no checksum covers that field",
-                        "a broker refuses or cuts the log here; keep a copy first"),
-    "offset_below_base": Kind(_E, "a batch begins below its segment's base offset", _RECOVER),
-    "offset_span": Kind(_E, "an offset further than 2^31-1 from the segment's base: no index can name it",
-                        "a broker splits the segment when it loads it"),
-    "segment_overlap": Kind(_E, "a segment begins below the end of the one before it", _RECOVER),
-    "epoch_back": Kind(_E, "a leader epoch below an earlier one; no checksum covers that field",
-                       "compare with another replica"),
-    "torn_tail": Kind(_W, "the last batch is cut short: a write that did not finish",
-                      "nothing is lost but that write; a broker cuts it at the next start"),
-    "zero_tail": Kind(_W, "zeros behind the last batch: the file was preallocated and its broker crashed",
-                      "nothing is lost; a broker cuts them at the next start"),
-    "large_batch": Kind(_N, "a batch larger than max.message.bytes", "nothing, unless it has to be appended again"),
-    # offset and time index
-    "index_missing": Kind(_W, "a segment without its .index", _REBUILD),
-    "index_corrupt": Kind(_W, "an .index whose size or order cannot be", _REBUILD),
-    "index_empty": Kind(_W, "an .index without an entry beside a log that wants some", _REBUILD),
-    "index_misleads": Kind(_W, "an index entry that does not lead to a batch which begins at or before its offset",
-                           _REBUILD),
-    "index_zero_tail": Kind(_W, "preallocated zeros behind the entries: a clean start would take them for entries",
-                            _REBUILD),
-    "index_too_large": Kind(_W, "an index file larger than segment.index.bytes: a clean start fails on it", _REBUILD),
-    "timeindex_missing": Kind(_W, "a segment with timestamps without its .timeindex", _REBUILD),
-    "timeindex_corrupt": Kind(_W, "a .timeindex whose size or order cannot be", _REBUILD),
-    "timeindex_empty": Kind(_W, "a .timeindex without an entry beside records with timestamps", _REBUILD),
-    "timeindex_misleads": Kind(_W, "a time entry that hides a later timestamp, or names an offset past the end",
-                               _REBUILD),
-    "timeindex_behind": Kind(_W, "the last time entry of a closed segment is below its largest timestamp", _REBUILD),
-    "timeindex_loose": Kind(_N, "a time entry above every timestamp up to its offset, as after compaction",
-                            "nothing: searches read a little more"),
-    # transactions, producers, epochs, leftovers
-    "txnindex_corrupt": Kind(_W, "a .txnindex whose size or order cannot be", _REBUILD),
-    "txnindex_misleads": Kind(_W, "an aborted transaction whose marker is not in the segment",
-                              "a broker rebuilds the file at an unclean start"),
-    "txnindex_incomplete": Kind(_E, "an abort marker that the .txnindex does not list: aborted data reads as committed",
-                                _REBUILD),
-    "snapshot_corrupt": Kind(_W, "a producer snapshot that fails its checksum",
-                             "remove it: a broker rebuilds producer state from the log"),
-    "epochs_corrupt": Kind(_W, "a leader-epoch-checkpoint that does not parse or goes back",
-                           "remove it: a broker rebuilds it from the batches"),
-    "epochs_missing": Kind(_W, "batches carry leader epochs and there is no leader-epoch-checkpoint",
-                           "a broker rebuilds it at an unclean start"),
-    "epochs_differ": Kind(_W, "a batch of an epoch that the leader-epoch-checkpoint does not have there",
-                          "a broker rebuilds it at an unclean start"),
-    "metadata_corrupt": Kind(_W, "a partition.metadata that does not parse: a broker refuses the directory",
-                             "write it anew with the topic's id"),
-    "leftover": Kind(_W, "a .cleaned, .swap or .deleted file: compaction or deletion was under way",
-                     "a broker completes or removes it at the next start"),
-    "orphan_index": Kind(_W, "an index file without its .log", "a broker removes it at the next start"),
-    # managed ledgers: seglog ledger verify
+_OF_PARTITIONS = {
+    **_found_in("verify.py", {
+        "unreadable": Kind(_E, "a file that cannot be read: nothing in it was checked",
+                           "look at the file, its permissions and its disk, then run again"),
+        "epochs_corrupt": Kind(_W, "a leader-epoch-checkpoint that does not parse or goes back",
+                               "remove it: a broker rebuilds it from the batches"),
+        "timeindex_none": Kind(_N, "messages with timestamps and no .timeindex at all, as Kafka 0.10.0 leaves them",
+                               "nothing: 0.10.1 and later make them when they load the log"),
+    }),
+    **_found_in("log_check.py", {
+        "crc_mismatch": Kind(_E, "a batch fails its checksum", _RECOVER, "crc"),
+        "bad_batch": Kind(_E, "a batch header, size, magic or count that cannot be", _RECOVER),
+        "bad_records": Kind(
+            _E, "the checksum fits and the records inside contradict the header or themselves",
+            "nothing cuts it: a broker and `seglog recover` keep the batch, and whoever reads it fails there;"
+            " compare with another replica", "deep"),
+        "garbage_tail": Kind(_E, "bytes behind the last batch that are no batch", _RECOVER),
+        "offset_back": Kind(_E, "a batch begins at or below the last offset before it; no checksum covers that field",
+                            "a broker refuses or cuts the log here; keep a copy first"),
+        "offset_below_base": Kind(_E, "a batch begins below its segment's base offset", _RECOVER),
+        "offset_span": Kind(_E, "an offset further than 2^31-1 from the segment's base: no index can name it",
+                            "a broker splits the segment when it loads it"),
+        "segment_overlap": Kind(_E, "a segment begins below the end of the one before it", _RECOVER),
+        "epoch_back": Kind(
+            _N, "a leader epoch below an earlier one, or one that other batches and the leader-epoch-checkpoint deny;"
+            " no checksum covers that field",
+            "nothing: brokers keep and serve such a batch, and recovery leaves it; another replica may tell which epoch"
+            " is right"),
+        "epochs_differ": Kind(_W, "a batch of an epoch that the leader-epoch-checkpoint does not have there",
+                              "remove leader-epoch-checkpoint: a broker's unclean start, and `seglog recover`, make it"
+                              " from the batches"),
+        "torn_tail": Kind(_W, "the last batch is cut short: a write that did not finish",
+                          "nothing is lost but that write; a broker cuts it at the next start"),
+        "zero_tail": Kind(_W, "zeros behind the last batch: the file was preallocated and its broker crashed",
+                          "nothing is lost; a broker cuts them at the next start"),
+        "large_batch": Kind(_N, "a batch larger than max.message.bytes",
+                            "nothing, unless it has to be appended again"),
+    }),
+    **_found_in("index_check.py", {
+        "index_missing": Kind(_W, "a segment without its .index", _REBUILD),
+        "index_corrupt": Kind(_W, "an .index whose size or order cannot be", _REBUILD),
+        "index_misleads": Kind(
+            _W, "an index entry that does not lead to a batch which begins at or before its offset", _REBUILD),
+        "index_zero_tail": Kind(
+            _W, "preallocated zeros behind the entries: a clean start would take them for entries", _REBUILD),
+        "index_too_large": Kind(
+            _W, "an index file larger than segment.index.bytes: a clean start fails on it", _REBUILD),
+        "timeindex_missing": Kind(_W, "a segment with timestamps without its .timeindex", _REBUILD),
+        "timeindex_corrupt": Kind(_W, "a .timeindex whose size or order cannot be", _REBUILD),
+        "timeindex_empty": Kind(_W, "a .timeindex without an entry beside records with timestamps", _REBUILD),
+        "timeindex_misleads": Kind(
+            _W, "a time entry that hides a later timestamp, or names an offset past the end", _REBUILD),
+        "timeindex_behind": Kind(
+            _W, "the last time entry of a closed segment is below its largest timestamp", _REBUILD),
+        "timeindex_loose": Kind(_N, "a time entry above every timestamp up to its offset, as after compaction",
+                                "nothing: searches read a little more"),
+    }),
+    **_found_in("empty_index.py", {
+        "index_empty": Kind(_W, "an .index without an entry beside a log that wants some", _REBUILD),
+        "index_undecided": Kind(
+            _N, "an .index without an entry: emptied, or never given one; the directory does not tell",
+            "give the topic's setting, --config index.interval.bytes=..., or rebuild it, which does no harm"),
+    }),
+    **_found_in("transaction_check.py", {
+        "txnindex_corrupt": Kind(_W, "a .txnindex whose size or order cannot be", _REBUILD),
+        "txnindex_misleads": Kind(_W, "an aborted transaction whose marker is not in the segment",
+                                  "a broker rebuilds the file at an unclean start"),
+        "txnindex_incomplete": Kind(
+            _E, "an abort marker that the .txnindex does not list: aborted data reads as committed", _REBUILD),
+    }),
+    **_found_in("other_files.py", {
+        "snapshot_corrupt": Kind(_W, "a producer snapshot that fails its checksum",
+                                 "remove it: a broker rebuilds producer state from the log"),
+        "epochs_missing": Kind(_W, "batches carry leader epochs and there is no leader-epoch-checkpoint",
+                               "a broker rebuilds it at an unclean start"),
+        "metadata_corrupt": Kind(_W, "a partition.metadata that does not parse: a broker refuses the directory",
+                                 "write it again, with the topic's id"),
+        "leftover": Kind(_W, "a .cleaned, .swap or .deleted file: compaction or deletion was under way",
+                         "a broker completes or removes it at the next start"),
+        "orphan_index": Kind(_W, "an index file without its .log", "a broker removes it at the next start"),
+    }),
+}
+
+_OF_MANAGED_LEDGERS = _found_in("ledger_check.py", {
     "manifest_corrupt": Kind(
         _E, "a manifest that is missing or fails its checksum, or names a ledger that is not there", _LEDGER_RECOVER),
     "ledger_corrupt": Kind(_E, "a ledger.json that fails its checksum, or is that of another ledger",
@@ -102,8 +141,10 @@ KINDS = {
     "entry_index": Kind(_E, "an entry whose index does not follow the one before it", "compare with a copy"),
     "entry_time": Kind(_E, "an entry whose broker time lies before the one before it", "compare with a copy"),
     "cursor_corrupt": Kind(_E, "a cursor's file that fails its checksum",
-                           "put it back from a copy, or delete it and make the cursor anew"),
-}
+                           "put it back from a copy, or delete it and make the cursor again"),
+})
+
+KINDS = _OF_PARTITIONS | _OF_MANAGED_LEDGERS
 
 
 @dataclass(frozen=True, slots=True)

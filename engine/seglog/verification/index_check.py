@@ -5,43 +5,48 @@ the last of an append of several batches, and entries may be further apart than 
 What counts is whether a search could go wrong.
 """
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import TypeVar
 
 from seglog._kernels import batch_survey as survey
 from seglog._kernels.segment_scan import BatchTable
 from seglog.config import LogConfig
-from seglog.errors import CorruptIndexError
+from seglog.errors import CorruptIndexError, StorageError
 from seglog.format import names
+from seglog.fs.mapping import read_file
 from seglog.segment.index_file import IndexFile, OffsetIndex, TimeIndex
 from seglog.segment.segment import Segment
+from seglog.verification.empty_index import EmptyIndex
 from seglog.verification.findings import Finding
 
 Entries = IndexFile | tuple[()]
-
-# An empty .index is right for a segment that was written in one append, as 2.8's cleaner and followers
-# up to 4.0 write: beyond so many intervals it is more likely lost. (The time index is no witness: each
-# close of a log adds an entry to it without one here.)
-EMPTY_INDEX_INTERVALS = 12
+Index = TypeVar("Index", OffsetIndex, TimeIndex)
 
 
 class IndexCheck:
-    """Both indexes of one segment. `live`: a broker holds the log dir, so the last segment's are not trimmed yet."""
+    """Both indexes of one segment, read when this is made: before the .log is mapped, which may be growing.
 
-    def __init__(self, segment: Segment, config: LogConfig, findings: list[Finding], *, live: bool) -> None:
+    `interval_given`: index.interval.bytes of `config` is the topic's, so that an empty index can be judged by it.
+    """
+
+    def __init__(
+        self, segment: Segment, config: LogConfig, findings: list[Finding], *, interval_given: bool
+    ) -> None:
         self._segment = segment
         self._config = config
         self._findings = findings
-        self._untrimmed = live and segment.is_last
-        offset_index = self._open(lambda: segment.offset_index, names.OFFSET_INDEX_SUFFIX, "index")
-        time_index = self._open(lambda: segment.time_index, names.TIME_INDEX_SUFFIX, "timeindex")
-        self._offset_index = offset_index
-        self._time_index = time_index
+        self._interval_given = interval_given
+        self._missing: set[str] = set()
+        offset_index = self._open(OffsetIndex, names.OFFSET_INDEX_SUFFIX, "index_corrupt")
+        time_index = self._open(TimeIndex, names.TIME_INDEX_SUFFIX, "timeindex_corrupt")
+        self._empty = EmptyIndex(segment.base_offset, config.index_interval_bytes)
+        self._has_empty_index = offset_index is not None and not len(offset_index)
+        self._has_empty_time_index = time_index is not None and not len(time_index)
         self._offsets: Entries = () if offset_index is None else offset_index
         self._times: Entries = () if time_index is None else time_index
         self._offset_slot = self._time_slot = 0
         self._last_offset = segment.base_offset - 1
         self._data_bytes = 0
-        self._last_position = 0         # where the last batch begins: the first one of a segment never gets an entry
         self._largest = -1
         self._misled: list[int] = []
         self._hidden: list[int] = []
@@ -50,18 +55,24 @@ class IndexCheck:
     def _path(self, suffix: str) -> str:
         return str(self._segment.path.with_suffix(suffix))
 
-    def _open(self, open_index: Callable[[], IndexFile | None], suffix: str, code: str) -> IndexFile | None:
+    def _open(self, kind: type[Index], suffix: str, corrupt: str) -> Index | None:
+        path = self._segment.path.with_suffix(suffix)
         try:
-            index = open_index()
-        except CorruptIndexError as e:
-            self._find(f"{code}_corrupt", suffix, position=e.position, found=e.what)
+            # (Copied: a broker cuts its indexes.)
+            index = kind(read_file(path), self._segment.base_offset, path=path)
+        except FileNotFoundError:
+            self._missing.add(suffix)
             return None
-        if index is None:
+        except StorageError as e:
+            self._find("unreadable", suffix, found=e.what)
+            return None
+        except CorruptIndexError as e:
+            self._find(corrupt, suffix, position=e.position, found=e.what)
             return None
         limit = self._config.segment_index_bytes
         if index.size_bytes > limit:
             self._find("index_too_large", suffix, found=f"{index.size_bytes} bytes", expected=f"at most {limit}")
-        elif index.preallocated_bytes and not self._untrimmed:
+        elif index.preallocated_bytes:
             self._find("index_zero_tail", suffix, position=len(index) * index.ENTRY_SIZE,
                        size_bytes=index.preallocated_bytes)
         return index
@@ -71,9 +82,10 @@ class IndexCheck:
     def see(self, table: BatchTable) -> None:
         self._see_offsets(table)
         self._see_times(table)
+        if self._has_empty_index:
+            self._empty.see(table)
         self._last_offset = table[-1].last_offset
         self._data_bytes = table.end
-        self._last_position = table[-1].position
 
     def _see_offsets(self, table: BatchTable) -> None:
         while self._offset_slot < len(self._offsets):
@@ -127,22 +139,22 @@ class IndexCheck:
         self._find_missing()
 
     def _find_missing(self) -> None:
-        size, suffix = self._data_bytes, self._segment.path.with_suffix
-        wanted = self._last_position > EMPTY_INDEX_INTERVALS * self._config.index_interval_bytes
-        if not suffix(names.OFFSET_INDEX_SUFFIX).exists():
+        size = self._data_bytes
+        if names.OFFSET_INDEX_SUFFIX in self._missing:
             if size:
                 self._find("index_missing", names.OFFSET_INDEX_SUFFIX)
-        elif self._offset_index is not None and not self._offsets and wanted:
-            self._find("index_empty", names.OFFSET_INDEX_SUFFIX, found="no entry",
-                       expected=f"entries for {size} bytes of log")
+        elif self._has_empty_index:
+            code = self._empty.judge(self._times, interval_given=self._interval_given)
+            if code is not None:
+                self._find(code, names.OFFSET_INDEX_SUFFIX, found="no entry",
+                           expected=f"entries for {size} bytes of log")
         if self._largest < 0:
             return
-        if not suffix(names.TIME_INDEX_SUFFIX).exists():
+        if names.TIME_INDEX_SUFFIX in self._missing:
             self._find("timeindex_missing", names.TIME_INDEX_SUFFIX)
-        elif self._time_index is not None and not self._times:
-            if not self._untrimmed:
-                self._find("timeindex_empty", names.TIME_INDEX_SUFFIX, found="no entry",
-                           expected=f"an entry for timestamp {self._largest}")
+        elif self._has_empty_time_index:
+            self._find("timeindex_empty", names.TIME_INDEX_SUFFIX, found="no entry",
+                       expected=f"an entry for timestamp {self._largest}")
         elif self._times and self._times[-1][0] < self._largest and not self._segment.is_last:
             self._find("timeindex_behind", names.TIME_INDEX_SUFFIX, found=f"timestamp {self._times[-1][0]}",
                        expected=f"timestamp {self._largest}")

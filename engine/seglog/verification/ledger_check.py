@@ -1,6 +1,6 @@
 """Check a managed ledger, or a list of entries: every file against its checksum, its neighbours and itself.
 
-Reads only. What it finds has the codes of upkeep.findings.
+Reads only. What it finds has the codes of verification.findings.
 """
 import os
 from collections.abc import Iterable, Iterator

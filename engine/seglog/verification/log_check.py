@@ -4,7 +4,7 @@ Gives the whole batches and tells the findings; what a batch's checksum covers i
 business, and what it does not cover (base offset, size, magic, leader epoch) is looked at here.
 """
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from seglog._kernels import batch_survey as survey
@@ -41,6 +41,11 @@ class LogWalk:
     records: int = 0
     lost: list[tuple[int, int]] = field(default_factory=list)      # byte ranges of the current segment
     seen_epoch: bool = False
+    seen_v2: bool = False
+    # Whether the checkpoint or the batch is right is known at the end: all epochs of batches; and by (file, position)
+    # of a batch whose epoch the checkpoint disputes, the epoch that the checkpoint has there.
+    epochs_seen: set[int] = field(default_factory=set)
+    disputed: dict[tuple[str, int], int] = field(default_factory=dict)
     _pool: ArenaPool = field(default_factory=ArenaPool)
 
     def tables(self, segment: Segment) -> Iterator[BatchTable]:
@@ -82,10 +87,12 @@ class LogWalk:
             self._find("large_batch", file, table[large].position, table[large].last_offset,
                        size_bytes=table[large].size_bytes, expected=f"at most {self.config.max_message_bytes} bytes")
         self._check_epochs(segment, table)
+        tallies = survey.tally(table)
+        self.seen_v2 |= any(magic == 2 for magic, _ in tallies)
         if self.level == "deep":
             self._check_records(segment, table)
         else:
-            self.records += sum(tally[2] for tally in survey.tally(table).values())
+            self.records += sum(tally[2] for tally in tallies.values())
 
     def _find_disorder(self, segment: Segment, table: BatchTable) -> None:
         """One finding a run of batches that begin too low: one wrong field puts all behind it out of order."""
@@ -110,19 +117,33 @@ class LogWalk:
             if (epoch := first.leader_epoch) < 0:
                 continue
             self.seen_epoch = True
+            self.epochs_seen.add(epoch)
             if epoch < self.last_epoch:
                 self._find("epoch_back", file, first.position, first.base_offset,
                            found=f"epoch {epoch}", expected=f"at least {self.last_epoch}")
+            # A recovery makes the checkpoint from the largest epoch so far, so that is what it is compared with.
+            self.last_epoch = epoch = max(epoch, self.last_epoch)
+            if self.epochs is None:
                 continue
-            self.last_epoch = epoch
             for batch in (first, last):
-                known = None if self.epochs is None else self.epochs.epoch_for_offset(batch.base_offset)
+                known = self.epochs.epoch_for_offset(batch.base_offset)
                 # (None: the checkpoint begins later. It forgets what lies below the log start offset.)
-                if known is not None and known != epoch:
+                if known is not None and known not in (epoch, batch.leader_epoch):
+                    if batch.leader_epoch <= (self.epochs.latest or 0):
+                        self.disputed[file, batch.position] = known
                     self._find("epochs_differ", file, batch.position, batch.base_offset,
-                               found=f"epoch {epoch} in the batch",
+                               found=f"epoch {epoch} by the batches",
                                expected=f"epoch {known} by the checkpoint")
                     break
+
+    def judge_epoch(self, finding: Finding) -> Finding:
+        """At the end of the log: an epoch that the checkpoint disputes is wrong itself if other batches bear it out.
+
+        No recovery adds such an epoch to the checkpoint, a broker's as little as ours.
+        """
+        known = self.disputed.get((finding.file, finding.position or 0))
+        is_borne_out = finding.code == "epochs_differ" and known in self.epochs_seen
+        return replace(finding, code="epoch_back") if is_borne_out else finding
 
     def _check_records(self, segment: Segment, table: BatchTable) -> None:
         try:

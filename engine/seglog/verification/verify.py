@@ -2,37 +2,34 @@
 
 What a broker's clean start trusts blindly and its unclean start repairs is found here, with the file, the
 byte and the offset, and without changing anything. Memory does not grow with the log.
+
+Beside a broker or a writer of ours each segment is judged as it was at one moment (verification.moving_files): its
+indexes are read before its .log is mapped, so that what their entries lead to is in the map. A segment that was
+removed meanwhile is passed over.
 """
-import struct
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from seglog._kernels import batch_survey as survey
-from seglog._kernels.record_batch import RecordBatch
-from seglog._kernels.segment_scan import BatchTable
 from seglog.config import LogConfig
-from seglog.errors import (
-    CorruptCheckpointError,
-    CorruptIndexError,
-    CorruptSnapshotError,
-    InvalidArgumentError,
-    UnsupportedVersionError,
-)
+from seglog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError, UnsupportedVersionError
 from seglog.format import names
 from seglog.fs.lock import is_locked
 from seglog.log.partition import Partition
-from seglog.segment.batches import UNREADABLE
 from seglog.segment.segment import Segment
-from seglog.segment.transaction_index import AbortedTransaction
 from seglog.state.leader_epochs import LeaderEpochs
-from seglog.state.partition_metadata import PartitionMetadata
-from seglog.state.producer_snapshot import ProducerSnapshot
 from seglog.verification.findings import Finding, Report
 from seglog.verification.index_check import IndexCheck
 from seglog.verification.log_check import Level, LogWalk
+from seglog.verification.moving_files import LOOKS, MovingFiles, identity_of_segment, size_of
+from seglog.verification.other_files import find_in_other_files, wrote_no_time_indexes
+from seglog.verification.transaction_check import TransactionCheck
 
 LEVELS = ("headers", "crc", "deep")
-ABORT_MARKER = struct.pack(">hh", 0, 0)     # a control record's key: version 0, type ABORT
+
+# A running broker preallocates the active segment's indexes, and its .log if it is told to; both are trimmed at a roll.
+_OF_A_RUNNING_BROKER = frozenset(("zero_tail", "index_zero_tail", "timeindex_empty"))
 
 Progress = Callable[[int, int], None]
 
@@ -49,131 +46,154 @@ def verify(
     level: "headers" reads batch headers only; "crc" every checksum, too; "deep" decodes every record.
     config: as the broker's (`segment.index.bytes`, `index.interval.bytes`, …); a directory does not tell it.
     progress: called with (bytes done, bytes in all).
-    Raises NotALogError, StorageError, InvalidConfigError; damage is a finding, never an exception.
+    Raises NotALogError, InvalidConfigError, StorageError if the directory cannot be listed; damage is a finding, never
+    an exception, and so is a file that cannot be read.
     """
     with Partition(path, config=config) as partition:
-        return verify_partition(partition, level=level, progress=progress)
+        return verify_partition(
+            partition, level=level, progress=progress,
+            interval_given=isinstance(config, LogConfig) or names_interval(config or {}),
+        )
 
 
-def verify_partition(partition: Partition, *, level: Level = "crc", progress: Progress | None = None) -> Report:
-    """The same for an open partition, narrowed to the segments that it holds."""
+def names_interval(config: Mapping[str, object]) -> bool:
+    """Whether these settings say how far index entries lie apart."""
+    return "index.interval.bytes" in config
+
+
+def verify_partition(
+    partition: Partition, *, level: Level = "crc", progress: Progress | None = None, interval_given: bool = False
+) -> Report:
+    """The same for an open partition, narrowed to the segments that it holds.
+
+    `interval_given`: `index.interval.bytes` of its configuration is the topic's, and not the default.
+    """
     if level not in LEVELS:
         raise InvalidArgumentError(f"no level: {level!r}", hint=f"one of {', '.join(LEVELS)}")
-    report = Report(str(partition.path), level)
-    live = is_locked(partition.path.resolve().parent)
-    epochs = _read_epochs(partition, report.findings)
-    walk = LogWalk(level, partition.config, epochs, report.findings)
-    transactions = _TransactionCheck(report.findings)
-    total = sum(segment.size_bytes for segment in partition.segments)
-    for segment in partition.segments:
-        indexes = IndexCheck(segment, partition.config, report.findings, live=live)
+    check = _PartitionCheck(partition, level, progress, interval_given=interval_given)
+    check.see([(segment.path, segment.is_last) for segment in partition.segments])
+    for _ in range(LOOKS):
+        logs = names.log_files(partition.path)
+        if check.report.segments or not logs or partition.only is not None:
+            break
+        # Retention was quicker than the walk: the log consists of other segments now.
+        check.see([(log, log is logs[-1]) for log in logs])
+    check.finish()
+    return check.report
+
+
+class _PartitionCheck:
+    """One partition's check: the report, and what is carried from segment to segment."""
+
+    def __init__(
+        self, partition: Partition, level: Level, progress: Progress | None, *, interval_given: bool
+    ) -> None:
+        self.report = Report(str(partition.path), level)
+        self._partition = partition
+        self._directory = partition.path
+        self._progress = progress
+        self._interval_given = interval_given
+        self._moving = MovingFiles(partition.path, live=is_locked(partition.path.resolve().parent))
+        self._first_base: int | None = None
+        self._active = ""       # the name of the last segment, without its suffix
+        self._epochs: LeaderEpochs | None = None
+        self._walk = LogWalk(level, partition.config, None, [])
+        self._transactions = TransactionCheck([])
+        self._tell(self._read_epochs)
+
+    # --- segments ----------------------------------------------------------------------------
+
+    def see(self, logs: Sequence[tuple[Path, bool]]) -> None:
+        """Check segments in order: (path of the .log, whether it is the last one of the log)."""
+        total = sum(size_of(log) for log, _ in logs)
+        for log, is_last in logs:
+            self._see_segment(log, is_last, total)
+
+    def _see_segment(self, log: Path, is_last: bool, total: int) -> None:
+        segment = Segment(log, is_last=is_last, decompress=self._partition.decompress)
+        before, transactions_before = self._walk, self._transactions
+        walk, transactions = before, transactions_before
+        looks = size_bytes = 0
+
+        def look() -> list[Finding]:
+            nonlocal walk, transactions, looks, size_bytes
+            if looks:
+                self._read_epochs()         # which may have been behind the log
+                segment.let_go()            # so that the .log is mapped as it is now
+            looks += 1
+            found: list[Finding] = []
+            walk = replace(before, findings=found, epochs=self._epochs)
+            transactions = transactions_before.again(found)
+            try:
+                self._walk_through(segment, walk, transactions, found, total)
+                size_bytes = segment.size_bytes
+            except StorageError as e:
+                if not os.path.lexists(log):
+                    return []
+                found.append(Finding("unreadable", e.file or str(log), found=e.what))
+            return found
+
+        found = self._moving.standing_findings(look, lambda: identity_of_segment(log), is_growing=is_last)
+        segment.close()
+        if not os.path.lexists(log):
+            return          # removed meanwhile: nobody will read it, and what was found in it is nobody's
+        if is_last:
+            self._active = log.stem
+        self._walk, self._transactions = walk, transactions
+        self.report.findings += found
+        self.report.segments += 1
+        self.report.size_bytes += size_bytes
+        if self._first_base is None:
+            self._first_base = segment.base_offset
+
+    def _walk_through(
+        self, segment: Segment, walk: LogWalk, transactions: TransactionCheck, found: list[Finding], total: int
+    ) -> None:
+        indexes = IndexCheck(segment, self._partition.config, found, interval_given=self._interval_given)
         transactions.begin(segment)
         for table in walk.tables(segment):
             indexes.see(table)
             transactions.see(table)
-            if progress is not None:
-                progress(report.size_bytes + table.end, total)
+            if self._progress is not None:
+                done = min(self.report.size_bytes + table.end, total)
+                self._progress(done, total)
         indexes.finish(walk.lost)
         transactions.finish()
-        report.segments += 1
-        report.size_bytes += segment.size_bytes
-    report.batches, report.records = walk.batches, walk.records
-    report.log_start_offset, report.log_end_offset = partition.log_start_offset, walk.next_offset
-    if walk.seen_epoch and not (partition.path / names.LEADER_EPOCH_CHECKPOINT).exists():
-        report.findings.append(Finding("epochs_missing", str(partition.path / names.LEADER_EPOCH_CHECKPOINT)))
-    _check_other_files(partition, report.findings)
-    return report
 
-
-# --- checkpoints and other files -------------------------------------------------------------
-
-
-def _read_epochs(partition: Partition, findings: list[Finding]) -> LeaderEpochs | None:
-    try:
-        epochs = partition.leader_epochs
-    except (CorruptCheckpointError, UnsupportedVersionError) as e:
-        findings.append(Finding("epochs_corrupt", str(partition.path / names.LEADER_EPOCH_CHECKPOINT), found=e.what))
-        return None
-    return epochs
-
-
-def _check_other_files(partition: Partition, findings: list[Finding]) -> None:
-    logs = {segment.base_offset for segment in partition.segments}
-    for path in sorted(partition.path.iterdir()):
-        file = names.parse_file_name(path.name)
-        if path.name == names.PARTITION_METADATA:
-            try:
-                PartitionMetadata.read(path)
-            except (CorruptCheckpointError, UnsupportedVersionError) as e:
-                findings.append(Finding("metadata_corrupt", str(path), found=e.what))
-        if file is None or file.state in (names.BACKUP_SUFFIX, names.TMP_SUFFIX):
-            continue
-        if file.state:
-            findings.append(Finding("leftover", str(path)))
-        elif file.suffix == names.SNAPSHOT_SUFFIX:
-            try:
-                ProducerSnapshot.read(path)
-            except (CorruptSnapshotError, UnsupportedVersionError) as e:
-                findings.append(Finding("snapshot_corrupt", str(path), e.position, found=e.what))
-        elif file.suffix != names.LOG_SUFFIX and file.offset not in logs and not _has_log(path):
-            findings.append(Finding("orphan_index", str(path)))
-
-
-def _has_log(index: Path) -> bool:
-    return index.with_name(index.name[:20] + names.LOG_SUFFIX).exists()
-
-
-# --- transactions ----------------------------------------------------------------------------
-
-
-class _TransactionCheck:
-    """Does each .txnindex list the transactions that were aborted in its segment, and no other?"""
-
-    def __init__(self, findings: list[Finding]) -> None:
-        self._findings = findings
-        self._open: dict[int, int] = {}     # producer id -> first offset of its data since its last marker
-
-    def begin(self, segment: Segment) -> None:
-        self._file = str(segment.path.with_suffix(names.TRANSACTION_INDEX_SUFFIX))
-        self._listed: dict[int, AbortedTransaction] = {}
-        self._markers: set[int] = set()
-        self._readable = True
-        try:
-            index = segment.transaction_index
-        except (CorruptIndexError, UnsupportedVersionError) as e:
-            self._findings.append(Finding("txnindex_corrupt", self._file, e.position, found=e.what))
-            self._readable = False
-            return
-        if index is not None:
-            self._listed = {aborted.last_offset: aborted for aborted in index}
-
-    def see(self, table: BatchTable) -> None:
-        slot = survey.first_transactional(table)
-        while slot >= 0:
-            self._see_batch(table[slot])
-            slot = survey.first_transactional(table, slot + 1)
-
-    def _see_batch(self, batch: RecordBatch) -> None:
-        if not batch.is_control:
-            self._open.setdefault(batch.producer_id, batch.base_offset)
-            return
-        first = self._open.pop(batch.producer_id, None)
-        try:
-            aborted = any(record.key == ABORT_MARKER for record in batch)
-        except UNREADABLE:      # the walk tells
-            return
-        if not aborted:
-            return
-        self._markers.add(batch.last_offset)
-        if first is not None and self._readable and batch.last_offset not in self._listed:
-            self._findings.append(Finding(
-                "txnindex_incomplete", self._file, offset=batch.last_offset,
-                found="not listed", expected=f"producer {batch.producer_id}, offsets {first} to {batch.last_offset}"))
+    # --- the rest ----------------------------------------------------------------------------
 
     def finish(self) -> None:
-        for offset, aborted in self._listed.items():
-            if offset not in self._markers:
-                self._findings.append(Finding(
-                    "txnindex_misleads", self._file, offset=offset,
-                    found=f"producer {aborted.producer_id}, offsets {aborted.first_offset} to {offset}",
-                    expected=f"an abort marker at offset {offset}"))
+        """Check the other files, and fill in the report."""
+        report, walk = self.report, self._walk
+        report.batches, report.records = walk.batches, walk.records
+        report.log_start_offset = max(self._partition.log_start_offset, self._first_base or 0)
+        report.log_end_offset = walk.next_offset
+        report.findings[:] = map(walk.judge_epoch, report.findings)
+        self._tell(lambda: find_in_other_files(self._directory, expects_epochs=walk.seen_epoch))
+        if self._moving.live or self._moving.has_moved():
+            report.findings[:] = [finding for finding in report.findings if not self._is_in_progress(finding)]
+        if not walk.seen_v2 and wrote_no_time_indexes(self._directory):
+            missing = [finding for finding in report.findings if finding.code == "timeindex_missing"]
+            if missing:
+                report.findings[:] = [finding for finding in report.findings if finding not in missing]
+                report.findings.append(Finding("timeindex_none", str(self._directory)))
+
+    def _is_in_progress(self, finding: Finding) -> bool:
+        """Is it as whoever works on the directory has it? What a crash left, he removed when he opened it."""
+        is_active = os.path.basename(finding.file).partition(".")[0] == self._active
+        return finding.code == "leftover" or (is_active and finding.code in _OF_A_RUNNING_BROKER)
+
+    def _tell(self, look: Callable[[], list[Finding]]) -> None:
+        self.report.findings += self._moving.standing_findings(look, self._moving.identity, is_growing=True)
+
+    def _read_epochs(self) -> list[Finding]:
+        path = self._directory / names.LEADER_EPOCH_CHECKPOINT
+        try:
+            self._epochs = self._partition.leader_epochs
+            return []
+        except FileNotFoundError:
+            return []
+        except StorageError as e:
+            return [Finding("unreadable", str(path), found=e.what)]
+        except (CorruptCheckpointError, UnsupportedVersionError) as e:
+            return [Finding("epochs_corrupt", str(path), found=e.what)]

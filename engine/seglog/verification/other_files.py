@@ -1,0 +1,74 @@
+"""What `verify` finds in a partition directory beside its segments: metadata, snapshots, leftovers, stray indexes."""
+from pathlib import Path
+
+from seglog.errors import CorruptCheckpointError, CorruptSnapshotError, StorageError, UnsupportedVersionError
+from seglog.format import names
+from seglog.fs.refusals import refusals
+from seglog.state.partition_metadata import PartitionMetadata
+from seglog.state.producer_snapshot import ProducerSnapshot
+from seglog.verification.findings import Finding
+
+
+def find_in_other_files(directory: Path, *, expects_epochs: bool) -> list[Finding]:
+    """One look at them. `expects_epochs`: batches of the log carry leader epochs."""
+    with refusals("list", directory):
+        paths = sorted(directory.iterdir())
+    findings = []
+    if expects_epochs and not any(path.name == names.LEADER_EPOCH_CHECKPOINT for path in paths):
+        findings.append(Finding("epochs_missing", str(directory / names.LEADER_EPOCH_CHECKPOINT)))
+    for path in paths:
+        try:
+            findings += _find_in(path)
+        except FileNotFoundError:       # removed since it was listed
+            continue
+        except StorageError as e:
+            findings.append(Finding("unreadable", str(path), found=e.what))
+    return findings
+
+
+def _find_in(path: Path) -> list[Finding]:
+    if path.name == names.PARTITION_METADATA:
+        try:
+            PartitionMetadata.read(path)
+        except (CorruptCheckpointError, UnsupportedVersionError) as e:
+            return [Finding("metadata_corrupt", str(path), found=e.what)]
+    file = names.parse_file_name(path.name)
+    if file is None or file.state in (names.BACKUP_SUFFIX, names.TMP_SUFFIX):
+        return []
+    if file.state:
+        return [Finding("leftover", str(path))]
+    if file.suffix == names.SNAPSHOT_SUFFIX:
+        try:
+            ProducerSnapshot.read(path)
+        except (CorruptSnapshotError, UnsupportedVersionError) as e:
+            return [Finding("snapshot_corrupt", str(path), e.position, found=e.what)]
+    elif file.suffix != names.LOG_SUFFIX and not _log_of(path).exists():
+        return [Finding("orphan_index", str(path))]
+    return []
+
+
+def _log_of(index: Path) -> Path:
+    return index.with_name(index.name[:20] + names.LOG_SUFFIX)
+
+
+# --- 0.10.0 ----------------------------------------------------------------------------------
+
+# Of 0.10.1 and later, of 0.11 (twice), of 2.8, and ours: a broker that makes one of these makes time indexes too.
+_SIGNS_OF_A_NEWER_VERSION = (
+    names.TIME_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX, names.TRANSACTION_INDEX_SUFFIX, names.MINUTE_INDEX_SUFFIX
+)
+_FILES_OF_A_NEWER_VERSION = (names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA)
+
+
+def wrote_no_time_indexes(directory: Path) -> bool:
+    """Does the directory look as Kafka 0.10.0 leaves it: offset indexes, no time index, no file of a later version?
+
+    0.10.0 writes messages with timestamps (v1, KIP-32); time indexes came with 0.10.1 (KIP-33), which makes them when
+    it loads the log. So one that somebody lost is told from one that never was, unless all of them are lost.
+    """
+    parsed = [(path.name, names.parse_file_name(path.name)) for path in directory.iterdir()]
+    has_offset_index = any(file is not None and file.suffix == names.OFFSET_INDEX_SUFFIX for _, file in parsed)
+    return has_offset_index and not any(
+        name in _FILES_OF_A_NEWER_VERSION or (file is not None and file.suffix in _SIGNS_OF_A_NEWER_VERSION)
+        for name, file in parsed
+    )

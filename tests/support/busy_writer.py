@@ -1,0 +1,31 @@
+"""A process that appends to a log of ours as quickly as it can, rolls, and deletes from its start.
+
+    python busy_writer.py LOG_DIR/orders-0
+
+Prints "ready" when the log has dropped a segment, and the number of appends when stdin is closed.
+"""
+import select
+import sys
+
+import seglog
+
+CONFIG = {"segment.bytes": 20_000, "index.interval.bytes": 256, "segment.index.bytes": 4096}
+
+
+def main(path):
+    with seglog.open(path, config=CONFIG, fsync="never") as log:
+        ready = False
+        appends = 0
+        while not select.select([sys.stdin], [], [], 0)[0]:
+            log.append(b"x" * 100, key=b"key")
+            appends += 1
+            if appends % 97 == 0:
+                log.delete_records(max(log.log_start_offset, log.log_end_offset - 700))
+            if not ready and log.log_start_offset > 0:
+                ready = True
+                print("ready", flush=True)
+        print(appends, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

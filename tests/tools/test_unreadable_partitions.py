@@ -1,0 +1,90 @@
+"""One partition that cannot be read stops neither `verify` nor `index check` nor `stats` of a log dir: status 7."""
+import os
+import shutil
+
+import pytest
+
+from support.command import partition_of, seglog, seglog_json
+
+COMMANDS = [("verify",), ("index", "check"), ("stats",)]
+
+
+def loop(path):
+    path.symlink_to(path)
+
+
+def dangling_link(path):
+    path.symlink_to(path.with_name("unmounted"))
+
+
+def directory_for_log(path):
+    path.mkdir()
+    (path / "00000000000000000000.log").mkdir()
+
+
+def pipe_for_log(path):
+    path.mkdir()
+    os.mkfifo(path / "00000000000000000000.log")
+
+
+def loop_for_log(path):
+    path.mkdir()
+    loop(path / "00000000000000000000.log")
+
+
+# What root cannot read either.
+UNREADABLE = [loop, dangling_link, directory_for_log, pipe_for_log, loop_for_log]
+
+
+@pytest.fixture
+def log_dir(golden_kafka, tmp_path):
+    """Of two whole partitions; a third may come in between."""
+    for name in ("orders-0", "orders-2"):
+        shutil.copytree(partition_of(golden_kafka / "cases/v2-none-ct-k411"), tmp_path / "data" / name)
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("make", UNREADABLE, ids=lambda make: make.__name__)
+def test_the_others_are_read_and_the_status_is_7(log_dir, make, command):
+    make(log_dir / "orders-1")
+    lines = seglog_json(*command, log_dir, status=7)
+    assert {line["partition"] for line in lines if line["type"] in ("partition", "index", "stats")} >= {
+        "orders-0", "orders-2"
+    }
+    unread = [line for line in lines if line["type"] == "error" or line.get("code") == "unreadable"]
+    assert [str(log_dir / "orders-1") in line["file"] for line in unread] == [True]
+    text = seglog(*command, log_dir, status=7)
+    assert "orders-2" in text.stdout
+    assert "orders-1" in text.stdout + text.stderr
+
+
+@pytest.mark.parametrize("name", [
+    "00000000000000000000.index", "00000000000000000000.timeindex", "00000000000000000000.txnindex",
+    "00000000000000000100.snapshot", "leader-epoch-checkpoint", "partition.metadata",
+])
+def test_a_file_that_cannot_be_read_is_a_finding_and_the_rest_is_checked(log_dir, name):
+    file = log_dir / "orders-0" / name
+    file.unlink(missing_ok=True)
+    file.mkdir()
+    lines = seglog_json("verify", log_dir / "orders-0", status=7)
+    assert [(line["code"], line["file"]) for line in lines if line["type"] == "finding"] == [("unreadable", str(file))]
+    assert lines[-1]["records"] > 0
+
+
+def test_findings_elsewhere_do_not_hide_that_something_was_not_read(log_dir):
+    loop(log_dir / "orders-1")
+    (log_dir / "orders-0" / "00000000000000000000.index").unlink()
+    assert seglog_json("verify", log_dir, status=7)[-1]["warnings"] == 1
+    (log_dir / "orders-1").unlink()
+    seglog("verify", log_dir, status=1)
+
+
+def test_a_single_partition_that_cannot_be_listed_is_an_error_as_before(log_dir):
+    loop(log_dir / "orders-1")
+    seglog("verify", log_dir / "orders-1", status=3)
+
+
+def test_a_wrong_setting_is_said_once(log_dir):
+    result = seglog("verify", log_dir, "--config", "index.intervall.bytes=1", status=2)
+    assert result.stderr.count("no such key") == 1

@@ -1,0 +1,75 @@
+"""`verify`, `index check` and `stats` beside a process that appends, rolls and deletes: no finding that is none."""
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from seglog.tools.cli import cli
+
+SUPPORT = Path(__file__).parents[1] / "support"
+SETTINGS = ("--config", "index.interval.bytes=256")
+LOOK_SECONDS = 1.5
+
+
+@contextmanager
+def beside(script, directory, *arguments):
+    """A process that changes the directory until the block ends; it must have ended well, and done something."""
+    directory.parent.mkdir(exist_ok=True)
+    directory.mkdir(exist_ok=True)
+    process = subprocess.Popen(
+        [sys.executable, SUPPORT / script, directory, *arguments],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )
+    with process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            yield
+        finally:
+            process.stdin.close()
+            done = process.stdout.readline()
+            process.stdout.read()
+    assert process.returncode == 0
+    assert int(done) > 20
+
+
+WRITERS = [
+    pytest.param("busy_broker.py", ("lock",), id="broker"),
+    pytest.param("busy_broker.py", (), id="broker-whose-lock-is-not-seen"),     # in another container, over NFS
+    pytest.param("busy_writer.py", (), id="writer-of-ours"),
+]
+COMMANDS = [("verify",), ("verify", "--level", "deep"), ("index", "check"), ("stats",)]
+
+
+@pytest.mark.parametrize("of", ["partition", "log dir"])
+@pytest.mark.parametrize(("script", "arguments"), WRITERS)
+def test_nothing_is_found_that_is_none(tmp_path, script, arguments, of):
+    directory = tmp_path / "data" / "orders-0"
+    with beside(script, directory, *arguments):
+        end, looks = time.monotonic() + LOOK_SECONDS, 0
+        while time.monotonic() < end or looks < len(COMMANDS):
+            command = COMMANDS[looks % len(COMMANDS)]
+            settings = SETTINGS if script == "busy_broker.py" else (*SETTINGS, "--config", "segment.index.bytes=4096")
+            before = sizes(directory)
+            target = directory if of == "partition" else directory.parent
+            result = CliRunner().invoke(cli, [*command, str(target), *settings, "--json"])
+            if arguments == () and script == "busy_broker.py" and sizes(directory) == before:
+                continue        # a process that got no time changes nothing, and without a lock it leaves no sign
+            assert result.exit_code == 0, result.output
+            assert '"type":"finding"' not in result.stdout, result.stdout
+            looks += 1
+
+
+def sizes(directory):
+    return {name: size_of(directory / name) for name in os.listdir(directory)}
+
+
+def size_of(path):
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
