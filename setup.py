@@ -36,6 +36,8 @@ def cython_path() -> str:
     find neither its own window.pxd nor its neighbours'.
     """
     package = Path("build/cython-path", *PACKAGE.split("."))
+    if package.is_symlink():        # as older checkouts have it: to the whole of cext/
+        package.unlink()
     package.mkdir(parents=True, exist_ok=True)
     for link in package.iterdir():
         link.unlink()

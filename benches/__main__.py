@@ -15,6 +15,7 @@ from benches import (
     delayed,
     delayed_scale,
     encoding,
+    growth,
     index_memory,
     ledgers,
     looking_up,
@@ -46,6 +47,7 @@ def main() -> int:
         opening.run(bench, Path(directory), options.records)
         ledgers.run(bench, Path(directory), options.records)
         delayed.run(bench, options.records)
+        growth.run(bench, Path(directory), options.records)
         if sys.platform == "linux":
             index_memory.run(bench, Path(directory), options.records)
             delayed_scale.run(bench, Path(directory) / "delayed", options.records)

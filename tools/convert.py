@@ -14,13 +14,13 @@ from seglog.conversion.directory import Options, plan_conversion
 from seglog.conversion.in_place import has_journal, is_converted, plan_in_place, roll_back
 from seglog.conversion.inputs import finished
 from seglog.conversion.log_dir import convert_log_dir, convert_log_dir_in_place, partitions_in
-from seglog.conversion.profile import Aborted
 from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.conversion.report import PartitionRow, report_json
 from seglog.conversion.throttle import Throttle
 from seglog.errors import InvalidArgumentError, LogLockedError, NotALogError, SeglogError
 from seglog.format import names
 from seglog.format.compression import Codec
+from seglog.format.conversion_profile import Aborted
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import OsFileSystem
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import click
 
-from seglog.conversion.profile import Aborted
+from seglog.format.conversion_profile import Aborted
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import OsFileSystem
 from seglog.spark.plan import TASK_BYTES

@@ -11,13 +11,13 @@ from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.conversion.converted_segment import ConvertedSegment, ProducerTrail
 from seglog.conversion.directory import convert
-from seglog.conversion.profile import Profile
 from seglog.conversion.segment import convert_segment
 from seglog.conversion.state_fold import StateFold, reader
 from seglog.errors import CorruptCheckpointError, UnsupportedVersionError
 from seglog.format import names
 from seglog.format.batch import build_batch
 from seglog.format.checked_json import format_json
+from seglog.format.conversion_profile import Profile
 from seglog.state.producer_state import ProducerState
 from support.conversion import UnsyncedFs, config_of, converted, log_files, source_of
 from support.golden import golden_cases

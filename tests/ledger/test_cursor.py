@@ -3,6 +3,7 @@ import shutil
 import threading
 
 import pytest
+from sortedcontainers import SortedDict
 
 from seglog.clock import ManualClock
 from seglog.errors import (
@@ -13,7 +14,7 @@ from seglog.errors import (
     UnsupportedVersionError,
 )
 from seglog.format.checked_json import format_json
-from seglog.ledger.acknowledgements import Acknowledgements
+from seglog.ledger.acknowledgements import Acknowledgements, PartOfBatch, bitmap
 from seglog.ledger.cursor_file import FORMAT, CursorState, cursor_path
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.position import EARLIEST, LATEST
@@ -407,3 +408,36 @@ def test_threads_add_read_acknowledge_and_trim_at_once(path):
             assert sorted(seen[cursor.name]) == list(range(120))
             assert cursor.backlog() == 0
         assert len(topic.ledgers) <= 2
+
+
+# --- what it costs -----------------------------------------------------------------------------
+
+
+class Heads(SortedDict):
+    """Counts the keys that are looked at."""
+
+    looks = 0
+
+    def __iter__(self):
+        for key in super().__iter__():
+            self.looks += 1
+            yield key
+
+    def peekitem(self, index=-1):
+        self.looks += 1
+        return super().peekitem(index)
+
+
+def test_an_acknowledgement_looks_at_the_head_of_half_acknowledged_batches_alone():
+    acknowledged = Acknowledgements(EARLIEST)
+    acknowledged.batches = Heads({at(f"0:{n}"): PartOfBatch(5, bitmap([n % 5])) for n in range(100, 1000)})
+    acknowledged.entries = Heads({ledger: bitmap([7]) for ledger in range(1, 1000)})
+    for n in range(100):
+        acknowledged.mark(at(f"0:{n}"))
+    assert acknowledged.batches.looks <= 100
+    assert acknowledged.entries.looks <= 100
+    acknowledged.mark(at("0:199"))
+    assert list(acknowledged.batches) == [at(f"0:{n}") for n in range(200, 1000)]
+    acknowledged.mark(at("3:7"))
+    assert not acknowledged.batches
+    assert list(acknowledged.entries) == list(range(4, 1000))

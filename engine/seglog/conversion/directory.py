@@ -26,13 +26,13 @@ from seglog.conversion.plan import (
     larger_batches_warning,
     make_plan,
 )
-from seglog.conversion.profile import Aborted, Profile
 from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.conversion.segment import convert_segment
 from seglog.conversion.state_fold import StateFold, reader
 from seglog.errors import InvalidArgumentError, LogLockedError
 from seglog.format import names
 from seglog.format.compression import Codec
+from seglog.format.conversion_profile import Aborted, Profile
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import LOG_DIR_LOCK, SHARED, holder, lock_log_dir
 from seglog.fs.staging import Staging, remove_leftovers

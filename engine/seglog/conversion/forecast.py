@@ -8,8 +8,8 @@ from seglog._kernels.batch_survey import first_larger
 from seglog._kernels.segment_scan import BatchTable, scan
 from seglog._kernels.window import Window
 from seglog.config import LogConfig
-from seglog.conversion.profile import Profile, slices
 from seglog.format.compression import Decompress
+from seglog.format.conversion_profile import Profile, slices
 
 # Of what will be compressed, a run of so many bytes is converted, and fifteen such runs after it are not.
 SAMPLE_BYTES = 1 << 20

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from seglog.config import LogConfig
-from seglog.conversion.profile import Profile
 from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.errors import CorruptCheckpointError, UnsupportedVersionError
 from seglog.format import names
+from seglog.format.conversion_profile import Profile
 from seglog.fs.refusals import refusals
 
 _CARRIED = (names.LOG_SUFFIX, names.TRANSACTION_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX)

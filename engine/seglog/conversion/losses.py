@@ -12,9 +12,9 @@ from typing import Self
 from seglog._kernels.batch_survey import first_transactional, first_with_producer, tally
 from seglog._kernels.columns import ArenaPool, chunks
 from seglog._kernels.segment_scan import BatchTable
-from seglog.conversion.profile import Profile
 from seglog.errors import InvalidArgumentError, UnsupportedForMessageFormatError
 from seglog.format import names
+from seglog.format.conversion_profile import Profile
 from seglog.log.partition import Partition
 from seglog.log.replay import producers_before
 from seglog.segment.aborted_transactions import AbortedTransactions

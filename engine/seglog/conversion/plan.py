@@ -13,12 +13,12 @@ from seglog.config import LogConfig
 from seglog.conversion.forecast import Forecast
 from seglog.conversion.inputs import made_from
 from seglog.conversion.losses import Losses, LossSurvey
-from seglog.conversion.profile import Profile
 from seglog.conversion.proof import Proof
 from seglog.conversion.segment import tables_in_order
 from seglog.errors import UnfinishedChangeError, UnsupportedCompressionTypeError
 from seglog.format import names
 from seglog.format.compression import Codec
+from seglog.format.conversion_profile import Profile
 from seglog.fs.files import FileSystem
 from seglog.fs.refusals import refusals
 from seglog.log.partition import Partition

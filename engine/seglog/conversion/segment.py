@@ -13,12 +13,12 @@ from seglog._kernels.columns import ArenaPool
 from seglog._kernels.segment_scan import BatchTable
 from seglog.config import LogConfig
 from seglog.conversion.converted_segment import ConvertedSegment
-from seglog.conversion.profile import SLICE_BYTES, Profile, slices
 from seglog.conversion.proof import EVERYTHING, SegmentProof, View, digest
 from seglog.conversion.segment_parts import SegmentParts
 from seglog.errors import CorruptIndexError, CorruptRecordError, ProofMismatchError, UnsupportedVersionError
 from seglog.format import names
 from seglog.format.compression import decompressor
+from seglog.format.conversion_profile import SLICE_BYTES, Profile, slices
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import refusals

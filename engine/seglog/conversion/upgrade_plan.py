@@ -19,9 +19,9 @@ from seglog._kernels.batch_survey import tally
 from seglog.config import LogConfig, parse_bytes
 from seglog.conversion.log_dir import partitions_in
 from seglog.conversion.plan import Progress
-from seglog.conversion.profile import Profile, slices
 from seglog.errors import CorruptRecordError, InvalidConfigError, StorageError
 from seglog.format import names
+from seglog.format.conversion_profile import Profile, slices
 from seglog.log.partition import Partition
 from seglog.segment.answers import LostRange
 from seglog.segment.segment import Segment

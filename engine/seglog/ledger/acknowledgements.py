@@ -6,6 +6,8 @@ is acknowledged in part the numbers of its messages are one. Nothing here knows 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from sortedcontainers import SortedDict
+
 from seglog.ledger.extent import LedgerExtent
 from seglog.ledger.position import EARLIEST, Position
 
@@ -28,12 +30,15 @@ class PartOfBatch(NamedTuple):
 
 
 class Acknowledgements:
-    """`entries`: ledger id -> ids behind `mark_delete`. `batches`: position -> PartOfBatch, none of it in `entries`."""
+    """`entries`: ledger id -> ids behind `mark_delete`. `batches`: position -> PartOfBatch, none of it in `entries`.
+
+    Both are in order, so that what a mark-delete position passes is at their heads.
+    """
 
     def __init__(self, mark_delete: Position = EARLIEST) -> None:
         self.mark_delete = mark_delete
-        self.entries: dict[int, BitMap] = {}
-        self.batches: dict[Position, PartOfBatch] = {}
+        self.entries: SortedDict[int, BitMap] = SortedDict()
+        self.batches: SortedDict[Position, PartOfBatch] = SortedDict()
 
     def holds(self, position: Position) -> bool:
         """Whether all of an entry is acknowledged."""
@@ -88,14 +93,15 @@ class Acknowledgements:
     def mark(self, position: Position) -> None:
         """Acknowledge all up to a position behind `mark_delete`."""
         self.mark_delete = position
-        for ledger_id in [ledger_id for ledger_id in self.entries if ledger_id <= position.ledger_id]:
-            ids = self.entries[ledger_id]
-            if ledger_id == position.ledger_id:
-                ids.remove_range(0, position.entry_id + 1)
-            if not ids or ledger_id < position.ledger_id:
-                del self.entries[ledger_id]
-        for passed in [at for at in self.batches if at <= position]:
-            del self.batches[passed]
+        while self.entries and self.entries.peekitem(0)[0] < position.ledger_id:
+            self.entries.popitem(0)
+        ids = self.entries.get(position.ledger_id)
+        if ids is not None:
+            ids.remove_range(0, position.entry_id + 1)
+            if not ids:
+                del self.entries[position.ledger_id]
+        while self.batches and self.batches.peekitem(0)[0] <= position:
+            self.batches.popitem(0)
 
     def within(self, extent: LedgerExtent) -> "Acknowledgements":
         """The same without what is not in the ledgers: entries that a crash took, and those of trimmed ledgers."""

@@ -40,8 +40,8 @@ class CursorState:
         acknowledged = self.acknowledged
         return format_json(
             FORMAT, VERSION, name=self.name, mark_delete=list(acknowledged.mark_delete),
-            acknowledged=[[ledger_id, _text_of(ids)] for ledger_id, ids in sorted(acknowledged.entries.items())],
-            batches=[[*at, part.size, _text_of(part.indexes)] for at, part in sorted(acknowledged.batches.items())],
+            acknowledged=[[ledger_id, _text_of(ids)] for ledger_id, ids in acknowledged.entries.items()],
+            batches=[[*at, part.size, _text_of(part.indexes)] for at, part in acknowledged.batches.items()],
             properties=dict(self.properties),
         )  # fmt: skip
 

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from seglog.conversion.log_dir import choose_partitions, is_topics_name
 from seglog.conversion.losses import Losses
-from seglog.conversion.profile import Aborted
 from seglog.conversion.report import PartitionRow
 from seglog.errors import InvalidArgumentError, NotALogError, SeglogError
 from seglog.format import names
 from seglog.format.compression import Codec
+from seglog.format.conversion_profile import Aborted
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.spark.cluster import Cluster, Progress
 from seglog.spark.journal import CONVERTING, PUBLISHING, Journal

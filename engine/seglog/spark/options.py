@@ -8,7 +8,7 @@ from typing import Any, Self
 from seglog._version import __version__
 from seglog.config import LogConfig
 from seglog.conversion.directory import Options
-from seglog.conversion.profile import Aborted, Profile
+from seglog.format.conversion_profile import Aborted, Profile
 
 
 @dataclass(frozen=True, slots=True)

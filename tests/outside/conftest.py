@@ -1,0 +1,36 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.outside.cuts import PowerCuts
+from support.outside.recording import compile_recorder
+
+
+@pytest.fixture(scope="session")
+def recorder(tmp_path_factory) -> Path:
+    """The library that records, compiled."""
+    if sys.platform != "linux":
+        pytest.skip("the recorder needs LD_PRELOAD and /proc, as Linux has them")
+    return compile_recorder(tmp_path_factory.mktemp("recorder"))
+
+
+@pytest.fixture
+def power_cuts(in_memory, recorder, tmp_path) -> PowerCuts:
+    """Judges states in memory; what violates is kept in the test's directory."""
+    keep = tmp_path / "violations"
+    keep.mkdir()
+    scratch = in_memory / "scratch"
+    scratch.mkdir()
+    return PowerCuts(scratch, recorder, keep)
+
+
+@pytest.fixture
+def holds(power_cuts):
+    """Call it at the end of a test: nothing violated."""
+    def check(least_states):
+        verdicts = power_cuts.verdicts
+        assert not verdicts.violations, f"{verdicts}\nkept in {power_cuts.keep}; see tests/outside/README.md"
+        assert verdicts.states >= least_states, verdicts
+
+    return check

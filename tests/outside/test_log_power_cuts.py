@@ -1,0 +1,55 @@
+"""Power cuts under a log, from outside of the process: what it asked the kernel for, and what durability.md allows.
+
+A worker process runs over a recorded disk; states that a power cut may leave are opened by another process, and what
+that finds is held against what the worker was told. See README.md.
+"""
+import os
+
+import pytest
+
+from support.outside.logs import KINDS, MODES, record_log
+from support.outside.recording import Fault
+
+# `make torture` sets SEGLOG_TORTURE: the full number of states; otherwise a few of each.
+FULL = bool(os.environ.get("SEGLOG_TORTURE"))
+SEEDS = range(4 if FULL else 1)
+STATES = 150 if FULL else 11
+
+
+@pytest.mark.parametrize("fsync", MODES)
+def test_what_was_promised_outlives_a_power_cut(in_memory, recorder, power_cuts, holds, fsync):
+    cases = [record_log(in_memory, recorder, kind, seed, fsync) for kind in KINDS for seed in SEEDS]
+    power_cuts.judge_all([(case, STATES, number) for number, case in enumerate(cases)], again=3 if FULL else 1)
+    holds(STATES * len(cases) // 2)
+
+
+@pytest.mark.parametrize("fsync", MODES)
+def test_threads_that_share_a_sync_outlive_a_power_cut(in_memory, recorder, power_cuts, holds, fsync):
+    cases = [record_log(in_memory, recorder, "appends", seed, fsync, threads=4, steps=100) for seed in SEEDS]
+    power_cuts.judge_all([(case, STATES * 2, number) for number, case in enumerate(cases)], again=3 if FULL else 1)
+    holds(STATES * len(cases))
+
+
+@pytest.mark.parametrize("fsync", MODES)
+def test_killed_then_recovered_then_the_power_is_cut(in_memory, recorder, power_cuts, holds, fsync):
+    """A process that was killed left its pages in memory; the next one must not take them for what is on the disk."""
+    cases = [
+        record_log(
+            in_memory, recorder, kind, seed, fsync, lives=2,
+            faults=[Fault("any", 150 * (number + 1) + seed * 31, "kill")],
+        )
+        for number, kind in enumerate(("appends", "cuts"))
+        for seed in SEEDS
+    ]  # fmt: skip
+    power_cuts.judge_all([(case, STATES, number) for number, case in enumerate(cases)])
+    holds(STATES * len(cases) // 2)
+
+
+@pytest.mark.xfail(strict=True, reason="truncate_to writes index entries in place, and closing takes them for synced")
+@pytest.mark.parametrize("fsync", MODES)
+def test_a_log_that_was_closed_cleanly_has_its_indexes(in_memory, recorder, power_cuts, holds, fsync):
+    """Cut, close, power cut: a clean log is not recovered, so what its indexes lack is never mended."""
+    for seed in range(20 if FULL else 2):
+        case = record_log(in_memory, recorder, "closings", seed, fsync)
+        power_cuts.judge_behind(case, "closed", range(30 if FULL else 4))
+    holds(20)

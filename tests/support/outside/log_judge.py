@@ -1,0 +1,133 @@
+"""Opens logs that a power cut left, and tells what is in them. A process of its own, as a user's next one is.
+
+    python -m support.outside.log_judge
+
+reads a JSON object a line from stdin, {"path", "name", "fsync", "backups": paths}, and answers each by the facts. What
+it finds and appends it also notes as log_worker does: it runs under the recorder itself, so the power may be cut again.
+"""
+import json
+import os
+import struct
+import sys
+import traceback
+
+import seglog
+from support.outside.log_worker import CONFIG, number_of, value_of
+from support.outside.notes import Notes
+
+
+def judge(path, note, fsync, number, backups=()):
+    """Open, look, append, close, look again, open once more."""
+    with seglog.open(path, config=CONFIG, fsync=fsync) as log:
+        facts = {
+            "start": log.log_start_offset, "end": log.log_end_offset, "durable_offset": log.durable_offset,
+            "records": [(r.offset, number_of(r.value)) for r in log.read()],
+            "lost": [str(lost) for lost in log.recovery.lost],
+        }  # fmt: skip
+        wrong = facts["wrong"] = []
+        note("has", facts["start"], facts["end"], [n for _, n in facts["records"]])
+        note("durable", log.durable_offset)
+        more = []
+        for n in (number, number + 1):
+            note("give", [n])
+            offset = log.append(value_of(n))
+            note("took", [n], offset)
+            more.append((offset, n))
+        if [offset for offset, _ in more] != [facts["end"], facts["end"] + 1]:
+            wrong.append(f"appended at {more}, and the end was {facts['end']}")
+        note("close")
+    note("closed")
+    expected = facts["records"] + more
+    with seglog.open_partition(path, config=CONFIG) as partition:
+        if [(r.offset, number_of(r.value)) for r in partition.read(facts["start"])] != expected:
+            wrong.append("a Partition reads something else than the log")
+    report = seglog.verify(path, config=CONFIG)
+    wrong += [f"verify: {finding}" for finding in report.findings]
+    wrong += index_faults(path)
+    with seglog.open(path, config=CONFIG, fsync=fsync) as log:
+        if [(r.offset, number_of(r.value)) for r in log.read()] != expected:
+            wrong.append("opened a second time it has other records")
+        if log.recovery.lost:
+            wrong.append(f"opened a second time it lost {log.recovery.lost}")
+    facts["backups"] = {}
+    for name in backups:
+        if os.path.exists(name):
+            with seglog.open(name, config=CONFIG, create=False) as log:
+                found = log.log_start_offset, [(r.offset, number_of(r.value)) for r in log.read()]
+            facts["backups"][os.path.basename(name)] = found
+    return facts
+
+
+def index_faults(path):
+    """Indexes that are not what the log makes, by a twin of the rule: docs/formats/offset_index.md, time_index.md.
+
+    An entry before each batch that comes more than index.interval.bytes behind the last one's; the time index has
+    one of the latest time so far, if that is later than the last one's, and one more at the end of a closed segment.
+    """
+    faults = []
+    for name in sorted(name for name in os.listdir(path) if name.endswith(".log")):
+        base = int(name.removesuffix(".log"))
+        offsets, times, minutes = [], [], []
+        since, latest, holder = 0, -1, 0
+
+        def note_time(times=times):
+            if latest > (times[-1][0] if times else -1):  # noqa: B023
+                times.append((latest, holder - base))  # noqa: B023
+
+        for position, last, timestamp, size in plain_batches(os.path.join(path, name)):
+            if timestamp > latest:
+                latest, holder = timestamp, last
+            if since > CONFIG["index.interval.bytes"]:
+                offsets.append((last - base, position))
+                note_time()
+                if latest // 60_000 > (minutes[-1][0] // 60_000 if minutes else -1):
+                    minutes.append((latest, holder - base))
+                since = 0
+            since += size
+        note_time()
+        files = (".index", ">II", offsets), (".timeindex", ">qI", times), (".time.index", ">qI", minutes)
+        for suffix, form, right in files:
+            found = _entries(os.path.join(path, name.removesuffix(".log") + suffix), form)
+            if found != right:
+                faults.append(f"{name.removesuffix('.log') + suffix} holds {found}, and the log makes {right}")
+    return faults
+
+
+def plain_batches(path):
+    """(position, last offset, largest timestamp, bytes) of each v2 batch: docs/formats/record_batch.md."""
+    with open(path, "rb") as file:
+        raw = file.read()
+    at = 0
+    while at < len(raw):
+        base, size = struct.unpack_from(">qi", raw, at)
+        last_delta, _, timestamp = struct.unpack_from(">iqq", raw, at + 23)
+        yield at, base + last_delta, timestamp, 12 + size
+        at += 12 + size
+
+
+def _entries(path, form):
+    """The entries of an index file; None if it is missing."""
+    try:
+        with open(path, "rb") as file:
+            return list(struct.iter_unpack(form, file.read()))
+    except FileNotFoundError:
+        return None
+
+
+def main():
+    note = Notes()
+    for count, line in enumerate(sys.stdin):
+        task = json.loads(line)
+        note("state", task["name"])
+        try:
+            facts = judge(task["path"], note, task["fsync"], 10**12 + count * 10, task.get("backups", ()))
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            facts = {"error": f"{type(error).__name__} at {where.name}: {error}"}
+            note("judged", facts["error"])
+        print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    main()
+    os._exit(0)

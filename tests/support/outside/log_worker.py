@@ -1,0 +1,211 @@
+"""A process that changes a log, and notes each call before and after it. Public doors of seglog only.
+
+    python -m support.outside.log_worker '{"path": "disk/data/orders-0", "kind": "appends", "seed": 1, ...}'
+
+Notes (notes.py; the witness is log_witness.py):
+
+    has START END NUMBERS   the log was opened (again), and this is in it
+    durable OFFSET          log.durable_offset says so
+    give NUMBERS            these are about to be appended; then
+    took NUMBERS FIRST      they were, from this offset on
+    cut OFFSET              truncate_to is about to be called; then
+    ends END                it returned
+    delete OFFSET, starts START         the same for delete_records
+    flush, flushed          flush() or roll() is about to be called, and returned
+    snapshot DST, snapped END           the same for snapshot()
+    failed WHAT             a call raised this. The log is closed then, and opened again, as the manual says
+    close, closed           close() returned
+    dead WHAT               the log could not be opened again: the end
+"""
+import json
+import os
+import random
+import sys
+import threading
+
+import seglog
+from seglog.errors import SeglogError
+from support.outside.notes import Notes
+
+CONFIG = {
+    "segment.bytes": 16_000, "index.interval.bytes": 500, "max.message.bytes": 6000, "flush.ms": 20,
+    "time.index.minute.enabled": True, "num.recovery.threads.per.data.dir": 1,
+}  # fmt: skip
+WEIGHTS = {
+    "appends": {"append": 90, "roll": 2, "flush": 3, "durable": 3, "reopen": 2},
+    "cuts": {"append": 75, "cut": 10, "delete": 6, "roll": 3, "flush": 2, "reopen": 4},
+    "closings": {"append": 60, "cut": 8, "cut and close": 12, "reopen": 8, "roll": 5},
+    "backups": {"append": 80, "snapshot": 5, "roll": 4, "cut": 4, "delete": 4, "reopen": 3},
+}
+FAILURES_MAX = 6
+
+
+def value_of(number):
+    """Short ones, which share a sector, and some that span several."""
+    size = number * 131 % 900 if number % 5 else number * 37 % 3500
+    return b"%d." % number + b"v" * size
+
+
+def number_of(value):
+    """The number of a value; None if it is none of ours."""
+    head = bytes(value[:20]).split(b".")[0]
+    return int(head) if head.isdigit() and bytes(value) == value_of(int(head)) else None
+
+
+class Worker:
+    def __init__(self, path, kind, seed, fsync, threads, steps, config=None, close=True):
+        self.path, self.fsync, self.threads, self.steps, self.close_at_end = path, fsync, threads, steps, close
+        self.config = CONFIG | (config or {})
+        self.weights = WEIGHTS[kind]
+        self.seed = seed
+        self.note = Notes()
+        self.next_number = seed * 1_000_000
+        self.lock = threading.Lock()
+        self.snapshots = 0
+        self.failures = 0
+        self.log = None
+
+    def open(self):
+        self.log = seglog.open(self.path, config=self.config, fsync=self.fsync)
+        log = self.log
+        self.note("has", log.log_start_offset, log.log_end_offset, [number_of(r.value) for r in log.read()])
+        self.note("durable", log.durable_offset)
+
+    def numbers(self, count):
+        with self.lock:
+            self.next_number += count
+            return list(range(self.next_number - count, self.next_number))
+
+    def append(self, chance):
+        numbers = self.numbers(chance.choice([1, 1, 1, 1, 2, 4]))
+        as_columns = chance.random() < 0.2
+        self.note("give", numbers)
+        values = [value_of(n) for n in numbers]
+        if as_columns:      # in as many batches as it takes
+            offsets = [0]
+            for value in values:
+                offsets.append(offsets[-1] + len(value))
+            from array import array
+            last = self.log.append_columns(values=(array("i", offsets), b"".join(values)))
+        elif len(numbers) == 1:
+            last = self.log.append(values[0])
+        else:
+            while sum(map(len, values)) > 5000:
+                numbers.pop(), values.pop()
+            last = self.log.append_many([(None, value) for value in values])
+        self.note("took", numbers, last - len(numbers) + 1)
+
+    def do(self, deed, chance):
+        log = self.log
+        match deed:
+            case "append":
+                self.append(chance)
+            case "roll" | "flush":
+                self.note("flush")
+                getattr(log, deed)()
+                self.note("flushed")
+            case "durable":
+                self.note("durable", log.durable_offset)
+            case "cut":
+                self.cut(chance.choice([1, 3, 12, 40]))
+            case "cut and close":
+                self.cut(chance.choice([1, 1, 3]))
+                self.do("reopen", chance)
+            case "delete":
+                offset = chance.randint(log.log_start_offset, log.log_end_offset)
+                self.note("delete", offset)
+                self.note("starts", log.delete_records(offset))
+            case "snapshot":
+                self.snapshots += 1
+                target = os.path.join(os.path.dirname(os.path.dirname(self.path)), "backups", f"b{self.snapshots}-0")
+                self.note("snapshot", os.path.basename(target))
+                self.note("snapped", log.snapshot(target))
+            case "reopen":
+                self.close()
+                self.open()
+
+    def cut(self, records):
+        offset = max(self.log.log_end_offset - records, self.log.log_start_offset)
+        self.note("cut", offset)
+        self.note("ends", self.log.truncate_to(offset))
+
+    def close(self):
+        self.note("close")
+        self.log.close()
+        self.note("closed")
+
+    def failed(self, error):
+        """After a failed call: close, open again, go on. Nothing else is asked of a user."""
+        self.note("failed", f"{type(error).__name__}: {error}"[:200])
+        self.failures += 1
+        while self.failures < FAILURES_MAX:
+            try:
+                if self.log is not None:
+                    self.log.close()
+                self.open()
+                return True
+            except SeglogError as again:
+                self.note("failed", f"{type(again).__name__}: {again}"[:200])
+                self.failures += 1
+        return False
+
+    def alone(self, chance):
+        deeds, weights = list(self.weights), list(self.weights.values())
+        for _ in range(self.steps):
+            try:
+                self.do(chance.choices(deeds, weights)[0], chance)
+            except SeglogError as error:
+                if not self.failed(error):
+                    self.note("dead", str(error)[:200])
+                    return
+
+    def together(self, chance):
+        """Appenders at once; this thread flushes and rolls. After a failure all end, and it goes on alone."""
+        def appender(chance):
+            try:
+                for _ in range(self.steps // self.threads):
+                    self.append(chance)
+            except SeglogError as error:
+                failures.append(error)
+
+        failures = []
+        appenders = [
+            threading.Thread(target=appender, args=(random.Random(f"{self.seed} {n}"),)) for n in range(self.threads)
+        ]
+        for thread in appenders:
+            thread.start()
+        while any(thread.is_alive() for thread in appenders):
+            appenders[0].join(0.004)
+            try:
+                self.do(chance.choice(["flush", "roll", "durable", "durable", "durable"]), chance)
+            except SeglogError as error:
+                failures.append(error)
+                break
+        for thread in appenders:
+            thread.join()
+        if failures and not self.failed(failures[0]):
+            self.note("dead", str(failures[0])[:200])
+            return
+        self.steps //= 4
+        self.alone(chance)
+
+    def run(self):
+        chance = random.Random(self.seed)
+        try:
+            self.open()
+        except SeglogError as error:
+            if not self.failed(error):
+                self.note("dead", str(error)[:200])
+                return
+        self.alone(chance) if self.threads == 1 else self.together(chance)
+        if self.log is not None and not self.log.closed and self.close_at_end:
+            try:
+                self.close()
+            except SeglogError as error:
+                self.note("failed", str(error)[:200])
+
+
+if __name__ == "__main__":
+    Worker(**json.loads(sys.argv[1])).run()
+    sys.stdout.flush()
+    os._exit(0)     # as a process that is killed: nothing is closed that was not closed

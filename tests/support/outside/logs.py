@@ -1,0 +1,54 @@
+"""Recordings of logs that are changed (log_worker.py), as cases for power cuts."""
+import json
+import shutil
+from collections import Counter
+
+from support.outside.cuts import Witnesses, case_of
+from support.outside.log_witness import LogWitness
+from support.outside.recording import Fault, Recording
+
+KINDS = ("appends", "cuts", "backups")
+MODES = ("batch", "interval", "never")
+SYNC_DELAY_US = 300         # where threads share syncs: as long as a quick drive takes
+
+
+def record_log(scratch, library, kind, seed, fsync, threads=1, steps=60, faults=(), lives=1):
+    """A log that one process after the other changes. All but the last one are killed by the last of `faults`."""
+    recording = Recording.begin(scratch / "recording", library)
+    for life in range(lives):
+        is_last = life == lives - 1
+        arguments = {
+            "path": str(recording.disk / "data" / "orders-0"), "kind": kind, "seed": seed * 10 + life, "fsync": fsync,
+            "threads": threads, "steps": steps,
+        }  # fmt: skip
+        recording.run(
+            "support.outside.log_worker", json.dumps(arguments), faults=faults if not is_last or lives == 1 else (),
+            sync_delay_us=SYNC_DELAY_US if threads > 1 else 0, check=is_last,
+        )  # fmt: skip
+    name = f"{kind}, {fsync}, {threads} threads, seed {seed}" + "".join(f", {fault}" for fault in faults)
+    witnesses = Witnesses(LogWitness, (fsync, any(fault.span == "on" for fault in faults)))
+    case = case_of(name, recording, witnesses, "support.outside.log_judge")
+    shutil.rmtree(recording.directory)
+    return case
+
+
+EVENTS_OF = {
+    "write": "W", "sync": "E", "create": "C", "rename": "R", "unlink": "U", "truncate": "T", "mkdir": "M", "link": "L",
+}  # fmt: skip
+
+
+def failing_calls(case, chance, each=1):
+    """Faults that hit `case` when it is recorded again: of each call some, at any moment of it."""
+    counts = Counter(event.op for event in case.events)
+    for call, op in EVENTS_OF.items():
+        for action, errno, span in FAILURES[call]:
+            for _ in range(each if counts[op] else 0):
+                yield Fault(call, chance.randint(1, counts[op]), action, errno, span)
+
+
+EIO, ENOSPC = 5, 28
+_REFUSED = (("fail", EIO, "once"), ("fail", ENOSPC, "on"))
+FAILURES = dict.fromkeys(EVENTS_OF, _REFUSED) | {
+    "write": (*_REFUSED, ("half", ENOSPC, "once"), ("short", EIO, "once")),
+    "sync": (("fail", EIO, "once"), ("fail", EIO, "on")),
+}

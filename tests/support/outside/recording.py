@@ -1,0 +1,164 @@
+"""Runs a process under the recorder, and reads what it recorded.
+
+recorder.c is compiled once a session with the C compiler that the build needs anyway. A Recording is a directory:
+
+    disk/       what the processes change; after them, as the page cache has it
+    record      every change, sync and note in order, by recorder.c
+"""
+import os
+import shlex
+import struct
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from support.outside.disk import write_tree
+
+SOURCE = Path(__file__).with_name("recorder.c")
+TESTS = Path(__file__).parents[2]
+_HEAD = struct.Struct("<IIiHHQqIBBxx")       # struct head of recorder.c
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One entry of the record. Paths are relative to the disk, "" for the disk itself.
+
+    op: W write, T length set, S sync begun, E sync ended, C file created, M directory made, R rename, L link,
+        U unlink or rmdir, F a call that was made to fail (data: which), X what disk.py does not know,
+        N note (data), P a process began
+    result: 0 or an errno. position: of a write; a length; the number of a sync; the flags of renameat2.
+    """
+
+    op: str
+    thread: int
+    result: int
+    path: str
+    other: str
+    inode: int
+    is_directory: bool
+    position: int
+    data: bytes
+
+    def __str__(self):
+        text = f"{self.op} {self.path}"
+        if self.other:
+            text += f" -> {self.other}"
+        if self.op == "N":
+            return text + self.data.decode().rstrip()
+        if self.op in "WTSE":
+            text += f" at {self.position}"
+        if self.data:
+            text += f" ({len(self.data)} bytes)" if self.op == "W" else f" {self.data.decode()}"
+        return text + (f" [{os.strerror(self.result)}]" if self.result else "")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """See recorder.c. `pattern` is a shell pattern for the path below the disk."""
+
+    call: str
+    nth: int
+    action: str = "fail"
+    errno: int = 5
+    span: str = "once"
+    pattern: str = "*"
+
+    def __str__(self):
+        return f"{self.call} {self.pattern} {self.nth} {self.action} {self.errno} {self.span}"
+
+
+def compile_recorder(directory):
+    """The shared library, made in `directory`."""
+    library = Path(directory) / "recorder.so"
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    subprocess.run([*compiler, "-shared", "-fPIC", "-O2", "-o", library, SOURCE], check=True)
+    return library
+
+
+@dataclass
+class Recording:
+    """`start`: the disk at first, as a tree (disk.py); `inodes`: of its paths. `events`: all that was done to it."""
+
+    directory: Path
+    library: Path
+    start: dict
+    inodes: dict
+    events: list = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, directory, library, start=None):
+        """A disk that holds `start`, a tree; by default nothing."""
+        directory = Path(directory)
+        directory.mkdir(parents=True)
+        write_tree(start or {}, directory / "disk")
+        return cls(directory, Path(library), dict(start or {}), _inodes(directory / "disk"))
+
+    @property
+    def disk(self):
+        return self.directory / "disk"
+
+    def run(self, module, *arguments, faults=(), sync_delay_us=0, timeout_s=120, check=True):
+        """Run `python -m module arguments` over the disk to its end; what it changed is recorded after what was."""
+        done = subprocess.run(
+            command_of(module, *arguments), env=self.environment(faults, sync_delay_us), cwd=self.directory,
+            capture_output=True, timeout=timeout_s,
+        )  # fmt: skip
+        if check and done.returncode != 0:
+            raise AssertionError(f"{module} {arguments} ended with {done.returncode}:\n{done.stderr.decode()}")
+        self.read()
+        return done
+
+    def read(self):
+        self.events = read_record(self.directory / "record", self.disk)
+
+    def environment(self, faults=(), sync_delay_us=0):
+        """For a process that is recorded."""
+        return os.environ | {
+            "LD_PRELOAD": " ".join(filter(None, [os.environ.get("LD_PRELOAD"), str(self.library)])),
+            "OUTSIDE_ROOT": str(self.disk), "OUTSIDE_RECORD": str(self.directory / "record"),
+            "OUTSIDE_NOTES": str(self.directory / "notes"), "OUTSIDE_SYNC_DELAY_US": str(sync_delay_us),
+            "OUTSIDE_FAULTS": ";".join(map(str, faults)),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])),
+        }  # fmt: skip
+
+def command_of(module, *arguments):
+    return [sys.executable, "-X", "faulthandler", "-m", module, *map(str, arguments)]
+
+
+def read_record(path, disk):
+    """All events of a record; paths below `disk` are made relative to it."""
+    raw = memoryview(Path(path).read_bytes())
+    above = os.fspath(disk)
+    events, at = [], 0
+    while at < len(raw):
+        size, thread, result, path_size, other_size, inode, position, data_size, op, is_directory = (
+            _HEAD.unpack_from(raw, at)
+        )
+        begin = at + _HEAD.size
+        paths = [bytes(raw[begin : begin + path_size]), bytes(raw[begin + path_size : begin + path_size + other_size])]
+        data = bytes(raw[begin + path_size + other_size : at + size])
+        assert len(data) == data_size
+        path, other = (os.path.normpath(os.fsdecode(p)) if p else "" for p in paths)
+        events.append(Event(
+            chr(op), thread, result, _below(path, above), _below(other, above), inode, bool(is_directory), position,
+            data,
+        ))  # fmt: skip
+        at += size
+    return events
+
+
+def _below(path, above):
+    path = path.removesuffix(" (deleted)")
+    return os.path.relpath(path, above) if path and path != above else ""
+
+
+def _inodes(disk):
+    """Relative path -> inode, of everything on the disk."""
+    found = {"": os.stat(disk).st_ino}
+    for directory, names, files in os.walk(disk):
+        for name in names + files:
+            path = os.path.join(directory, name)
+            found[os.path.relpath(path, disk)] = os.lstat(path).st_ino
+    return found
