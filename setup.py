@@ -5,6 +5,7 @@
     SEGLOG_SANITIZE=1   AddressSanitizer and UBSan (run Python with LD_PRELOAD=libasan.so)
 """
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -59,7 +60,28 @@ def kernel(source: Path) -> Extension:
     )
 
 
+def forget_stale() -> None:
+    """Remove the C of modules that cimport something newer, directly or not, and so have them made again.
+
+    Cython finds what a module depends on in the module's own folder only; a .pxd of another folder would change unseen.
+    """
+    cimports = re.compile(r"^from \.(\w+) cimport", re.MULTILINE)
+    declared = {path.stem: path for path in CEXT.glob("*/*.pxd")}
+
+    def needed(names: set[str]) -> set[str]:
+        more = {name for known in names for name in cimports.findall(declared[known].read_text())} & declared.keys()
+        return names if more <= names else needed(names | more)
+
+    for source in CEXT.glob("*/*.pyx"):
+        made = (Path() if TRACE else Path("build/cython")) / source.with_suffix(".c")
+        own = {source.stem, *cimports.findall(source.read_text())} & declared.keys()
+        newest = max([source.stat().st_mtime, *(declared[name].stat().st_mtime for name in needed(own))])
+        if made.exists() and made.stat().st_mtime < newest:
+            made.unlink()
+
+
 def main() -> None:
+    forget_stale()
     setup(
         options={"build_ext": {"parallel": os.cpu_count()}},
         # Found, not listed: a list forgets a new folder, and only the wheel would notice.
