@@ -14,7 +14,7 @@ cpdef enum Status:
     BAD_VALUE_SIZE = -8
     BAD_HEADER = -9
     BAD_CODEC = -10         # codec bits that name no codec, or one that this magic may not use
-    BAD_NESTING = -11       # a compressed message inside a wrapper, or another magic inside it
+    BAD_NESTING = -11       # a compressed message inside a wrapper; in an append, another magic inside it
     TRAILING_BYTES = -12    # bytes left over after the last record of a batch
     OFFSET_BACK = -13       # an offset at or below the one before it
     OFFSET_RANGE = -14      # a record's offset outside its batch, a delta beyond int32, the last int64

@@ -12,7 +12,7 @@ _WORDS = {
     BAD_VALUE_SIZE: "a value size that the record cannot hold",
     BAD_HEADER: "a header that the record cannot hold",
     BAD_CODEC: "a compression codec that this format version does not have",
-    BAD_NESTING: "a wrapper holds what it must not (another wrapper, or another format version)",
+    BAD_NESTING: "a wrapper holds what it must not (another wrapper; in an append, another format version)",
     TRAILING_BYTES: "bytes left over after the last record",
     OFFSET_BACK: "an offset at or below the one before it",
     OFFSET_RANGE: "an offset out of range",

@@ -27,14 +27,15 @@ from seglog.errors import InvalidArgumentError, InvalidRecordError, InvalidTimes
 
 from .append_result cimport Assigned, assigned_of, check_room, stamp, unfit_of
 from .batch_header cimport (
-    CODEC_LZ4, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, BatchHeader, codec_of,
+    CODEC_LZ4, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, MAGIC_POS, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, BatchHeader,
+    codec_of,
 )
 from .legacy_records cimport message_crc_matches, parse_inner_message, parse_message
 from .record_batch cimport check_count, check_record_headers, open_records, parse_record_v2
 from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
 from .span cimport Span
-from .status cimport BAD_CODEC, BAD_COUNT, BAD_CRC, OFFSET_RANGE, OK, TRAILING_BYTES, raise_status
+from .status cimport BAD_CODEC, BAD_COUNT, BAD_CRC, BAD_NESTING, OFFSET_RANGE, OK, TRAILING_BYTES, raise_status
 from .window cimport Window
 
 cdef enum:
@@ -139,6 +140,9 @@ cdef int check_wrapped_messages(
     while records.p != records.end:
         start = records.p
         status = parse_inner_message(&records, row, 0, &message)
+        # Readers accept another format in there, a broker that appends does not (LogValidator.validateRecord).
+        if status == OK and <int8_t>start[MAGIC_POS] != row.magic:
+            status = BAD_NESTING
         # The wrapper's CRC covers the compressed bytes only.
         if status == OK and not message_crc_matches(start, &message):
             status = BAD_CRC

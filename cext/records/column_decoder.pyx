@@ -6,8 +6,8 @@ batch's rows and bytes before it is taken; headers alone may ask for more on the
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 
 from .batch_header cimport (
-    CODEC_MASK, CONTROL_BIT, TIMESTAMP_TYPE_BIT, V0_HEADER_SIZE, V1_HEADER_SIZE, V2_HEADER_SIZE, BatchHeader,
-    crc_matches,
+    CODEC_MASK, CONTROL_BIT, MAGIC_POS, TIMESTAMP_TYPE_BIT, V0_HEADER_SIZE, V1_HEADER_SIZE, V2_HEADER_SIZE,
+    BatchHeader, crc_matches,
 )
 from .legacy_records cimport parse_inner_message, parse_message
 from .record_batch cimport parse_record_header, parse_record_v2
@@ -129,7 +129,7 @@ cdef int take_inner_messages(seg_columns* c, const uint8_t* p, const uint8_t* en
         status = parse_inner_message(&span, wrapper, base, &view)
         if status != OK:
             return status
-        body = p + (V1_HEADER_SIZE if wrapper.magic == 1 else V0_HEADER_SIZE)
+        body = p + (V1_HEADER_SIZE if p[MAGIC_POS] == 1 else V0_HEADER_SIZE)
         if not seg_take_message(c, body, span.p, end, view.offset, view.timestamp):
             status = append(c, &view)
             if status != OK:

@@ -6,9 +6,13 @@ What the reader of a wrapper must know (Kafka's AbstractLegacyRecordBatch.DeepRe
     inner offset      absolute                relative; the wrapper's own offset is the LAST message's,
                                               so base = wrapper offset - last inner offset. Holes after
                                               compaction are legal. Wrapper offset 0: base 0 (librdkafka).
-    inner timestamp   none: -1                its own, or the wrapper's where the wrapper has LogAppendTime
-    inner magic       0                       1
+    inner timestamp   its own                 its own, or the wrapper's where the wrapper has LogAppendTime
+    inner magic       0 or 1                  0 or 1
     inner codec       none                    none
+
+A message of v0 has timestamp -1 whatever is around it. That a message has another magic than its wrapper is
+what clients made that a broker of 0.9 did not look at (kafka-node: v1 in v0), and what brokers before 0.10.1
+made of a compacted topic whose format changed (KAFKA-4298). Kafka reads it, and refuses it in an append.
 
 Nothing here owns or keeps bytes.
 """
@@ -88,11 +92,11 @@ cdef inline int parse_inner_message(
     cdef int status = parse_message(s, out, &magic, &attributes)
     if status != OK:
         return status
-    if magic != wrapper.magic or attributes & CODEC_MASK:
+    if attributes & CODEC_MASK:
         s.p = start
         return BAD_NESTING
     out.offset = <int64_t>(<uint64_t>base + <uint64_t>out.offset)
-    if magic == 1 and wrapper.attributes & TIMESTAMP_TYPE_BIT:
+    if magic == 1 and wrapper.magic == 1 and wrapper.attributes & TIMESTAMP_TYPE_BIT:
         out.timestamp = wrapper.max_timestamp
     return OK
 

@@ -44,7 +44,7 @@ def wrapped_messages(batch, magic, codec):
     """The messages inside a wrapper as they stand, each checksum checked."""
     wrapper = plain.decode_message(batch, 0, len(batch))[0]
     inner = list(plain.split_batches(decompress(codec, magic, wrapper.value or b"")))
-    need(all(map(plain.crc_fits, inner)))
+    need(all(map(plain.crc_fits, inner)) and all(message[16] == magic for message in inner))
     return [plain.decode_message(message, 0, len(message))[0] for message in inner]
 
 

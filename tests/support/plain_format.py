@@ -196,8 +196,10 @@ def decode_message_batch(batch, decompress):
     at, inner = 0, []
     while at < len(data):
         record, inner_magic, inner_attributes, at = decode_message(data, at, len(data))
-        if inner_magic != magic or inner_attributes & 7:
+        if inner_attributes & 7:
             raise Malformed("nesting")
+        if inner_magic == 1 and magic == 1 and attributes & LOG_APPEND_TIME:
+            record = record._replace(timestamp=outer.timestamp)
         inner.append(record)
     if not inner:
         raise Malformed("an empty wrapper")
@@ -208,11 +210,7 @@ def decode_message_batch(batch, decompress):
         base = outer.offset - inner[-1].offset
         if base < 0:
             raise Malformed("wrapper offset")
-    is_append_time = attributes & LOG_APPEND_TIME
-    return [
-        r._replace(offset=signed64(base + r.offset), timestamp=outer.timestamp if is_append_time else r.timestamp)
-        for r in inner
-    ]
+    return [record._replace(offset=signed64(base + record.offset)) for record in inner]
 
 
 # --- sets of batches -------------------------------------------------------------------------------
