@@ -1,0 +1,74 @@
+"""Directories of real old brokers, 0.8.2.2 to 3.3.2, read as their own consumers read them, through each door."""
+import pytest
+
+import seglog
+from seglog._kernels.columns import Columns
+from support.old_directories import MODERN, as_known, client_cases, digest, directory_of, parse, partitions, root, seen
+
+LOGS = [p for p in partitions("logs") if not p.values[1].name.startswith("__")]
+TRANSACTIONAL = [p for p in LOGS if p.values[1].name == "transactions-0"]
+CLIENTS = client_cases()
+# Clients whose compressed messages the broker's own consumer does not read: v1 inside of v0.
+UNREAD = {"kafka-node-gzip", "kafka-node-snappy"}
+
+
+def of_columns(chunks):
+    """(offset, timestamp, key, value) of each row, as Read tells them."""
+    rows = []
+    for columns in chunks:
+        assert isinstance(columns, Columns)
+        keys, values = columns.key, columns.value
+        rows += [
+            (offset, str(timestamp), digest(keys[i]), digest(values[i]))
+            for i, (offset, timestamp) in enumerate(zip(columns.offset, columns.timestamp, strict=True))
+        ]
+    return rows
+
+
+@pytest.mark.parametrize(("version", "directory"), LOGS)
+def test_a_directory_reads_as_the_brokers_own_consumer_read_it(version, directory):
+    consumed = parse(root() / version / "consumed" / f"{directory.name}.txt")
+    assert consumed
+    with seglog.open_partition(directory) as partition:
+        records = seen(partition.read())
+        assert list(as_known(records, consumed)) == consumed
+
+
+@pytest.mark.parametrize(("version", "directory"), TRANSACTIONAL)
+def test_what_is_committed_reads_as_by_the_brokers_own_consumer(version, directory):
+    consumed = parse(root() / version / "committed" / f"{directory.name}.txt")
+    with seglog.open_partition(directory) as partition:
+        records = seen(partition.read(isolation="read_committed"))
+        assert records == consumed
+        assert 0 < len(records) < len(list(partition.read()))
+
+
+@pytest.mark.parametrize("case", CLIENTS)
+def test_what_a_client_sent_through_an_old_broker_reads_as_by_consumers_of_then_and_now(case):
+    with seglog.open_partition(directory_of(case)) as partition:
+        records = seen(partition.read())
+    assert records == parse(case / f"consumed-{MODERN}.txt")
+    assert len(records) == 200
+    assert (case / "why.txt").exists() == (case.name in UNREAD)
+    if case.name not in UNREAD:
+        consumed = parse(case / "consumed.txt")
+        assert list(as_known(records, consumed)) == consumed
+
+
+@pytest.mark.parametrize(("version", "directory"), LOGS)
+def test_columns_single_reads_and_ranges_hold_the_same(version, directory):
+    holds_the_same(directory)
+
+
+@pytest.mark.parametrize("case", CLIENTS)
+def test_columns_single_reads_and_ranges_hold_the_same_of_a_clients_messages(case):
+    holds_the_same(directory_of(case))
+
+
+def holds_the_same(directory):
+    with seglog.open_partition(directory) as partition:
+        records = seen(partition.read())
+        assert of_columns(partition.columns()) == [(r.offset, r.timestamp, r.key, r.value) for r in records]
+        assert [seen([partition[r.offset]])[0] for r in records] == records
+        middle = records[len(records) // 2].offset
+        assert seen(partition.read(middle, middle + 7)) == [r for r in records if middle <= r.offset < middle + 7]
