@@ -399,6 +399,17 @@ def test_a_hole_that_never_arrived_is_cut_where_several_batches_were_not_synced(
     assert [(lost.position, lost.first_offset, lost.last_offset) for lost in loaded.lost] == [(at[2], 2, 4)]
 
 
+@pytest.mark.parametrize("head", range(1, 8))
+def test_a_hole_may_run_on_into_the_zeros_that_the_next_batch_begins_with(tmp_path, head):
+    """The sector that did not arrive ends `head` bytes into the batch behind the hole, whose offset is small."""
+    directory, at = written(tmp_path, [300, 584 - head, 300, 300])
+    assert at[2] == 1024 - head
+    overwrite(directory, 512, bytes(512))
+    loaded = opened(directory, clean=False, unordered=True)
+    assert loaded.next_offset == 1
+    assert [(lost.position, lost.last_offset) for lost in loaded.lost] == [(at[1], 3)]
+
+
 def test_a_hole_below_the_recovery_point_is_a_bad_middle_all_the_same(tmp_path):
     directory, at = written(tmp_path, [300] * 5)
     overwrite(directory, at[2], bytes(at[3] - at[2]))

@@ -24,6 +24,9 @@ def damaged(position, end, first_offset=5, changed=()):
         (1024, 1100, (1024, 1100)),     # all of a small batch
         (1050, 1100, (1050, 1100)),
         (0, 512, (0, 512)),
+        (1020, 1400, (1020, 1400)),     # all of a batch, with parts of two sectors that others have, too
+        (1015, 1400, (1024, 1400)),     # the second of them: it has the lower bytes of the size, magic and CRC
+        (1000, 1530, (1024, 1536)),     # one that runs on into the zeros with which the batch behind begins
     ],
 )
 def test_a_missing_sector_is_seen(position, end, missing):
@@ -39,6 +42,9 @@ def test_a_missing_sector_is_seen(position, end, missing):
         (1000, 2000, (512, 1000)),      # before it
         (1000, 2000, (2048, 2560)),     # behind it
         (1024, 1100, (1030, 1100)),
+        (1000, 1400, (1024, 1400)),     # (it begins behind the CRC)
+        (1020, 1400, (1030, 1400)),     # of a batch that begins in the sector before
+        (1000, 1530, (1024, 1535)),     # the last byte of the sector is there
     ],
 )
 def test_other_damage_is_told_from_it(position, end, zeros):

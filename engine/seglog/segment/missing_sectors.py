@@ -5,20 +5,31 @@ file holds zeros (docs/durability.md). A sync that returned is the truth: so whe
 covered it, nor anything that was written behind it, and nobody was told that it is on the disk. Bits that
 changed on the platter look otherwise.
 """
-from seglog.segment.recovery import LOG_OVERHEAD, Damage
+from seglog.segment.recovery import LOG_OVERHEAD, MAGIC_POS, SIZE_POS, Damage
 
 SECTOR_BYTES = 512
+_CRC_END = 21       # of v2
 _ZEROS = bytes(SECTOR_BYTES)
 
 
 def lacks_a_sector(log: memoryview, damage: Damage) -> bool:
-    """Whether a sector of the damaged bytes of a .log is missing, or the part of one in which the damage begins."""
-    begin = (damage.position // SECTOR_BYTES + 1) * SECTOR_BYTES
-    head = bytes(log[damage.position : min(begin, damage.end)])
-    # A batch may begin with zeros, the upper bytes of its offset. More than those are the missing part of one.
-    offset = damage.first_offset.to_bytes(8, "big")
-    if not any(head) and (len(head) >= LOG_OVERHEAD or any(offset[: len(head)])):
-        return True
-    return any(
-        log[at : at + SECTOR_BYTES] == _ZEROS for at in range(begin, damage.end - SECTOR_BYTES + 1, SECTOR_BYTES)
+    """Whether a sector of the damaged bytes of a .log is missing, or its part of one that holds the batch's header."""
+    position, end = damage.position, damage.end
+    begin = (position // SECTOR_BYTES + 1) * SECTOR_BYTES
+    for first, last in (position, min(begin, end)), (begin, min(begin + SECTOR_BYTES, end)):
+        if not any(log[first:last]) and _must_differ(damage.first_offset, first - position, last - position):
+            return True
+    # The last one may run on into the batch behind the damage, which begins with zeros and is whole without them.
+    return any(log[at : at + SECTOR_BYTES] == _ZEROS for at in range(begin, damage.end, SECTOR_BYTES))
+
+
+def _must_differ(offset: int, first: int, last: int) -> bool:
+    """Whether the bytes [first, last) of a batch that begins with this offset cannot all be zeros.
+
+    An offset begins with zeros, and a size may; but a size is not 0, nor are magic and CRC together.
+    """
+    return (
+        any(offset.to_bytes(SIZE_POS, "big")[first:last])
+        or (first <= SIZE_POS and last >= LOG_OVERHEAD)
+        or (first <= MAGIC_POS and last >= _CRC_END)
     )
