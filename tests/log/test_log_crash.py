@@ -13,6 +13,7 @@ import pytest
 
 import seglog
 from seglog.clock import ManualClock
+from seglog.config import LogConfig
 from seglog.format.batch import end_marker
 from seglog.segment.indexes import index_bytes
 from seglog.segment.segment import Segment
@@ -151,6 +152,20 @@ def truncations(run):
     run.close()
 
 
+def truncations_before_a_close(run):
+    """Nothing is appended in between, and the cut takes no index entry with it, or some."""
+    run.open()
+    for n in range(6):
+        run.do(run.log.append, value(n, 310))
+    run.do(run.log.truncate_to, 5)
+    run.close()
+    run.open()
+    run.do(run.log.append, value(6, 10))
+    run.do(run.log.append, value(7, 10))
+    run.do(run.log.truncate_to, 6)
+    run.close()
+
+
 def deletions(run):
     run.open()
     for n in range(12):
@@ -245,7 +260,9 @@ def many_batches(run):
 
 CASES = [
     (workload, fsync)
-    for workload in (appends, rolls, truncations, deletions, closings, producers, epochs, many_batches)
+    for workload in (
+        appends, rolls, truncations, truncations_before_a_close, deletions, closings, producers, epochs, many_batches,
+    )
     for fsync in ("batch", "never")
 ]
 
@@ -286,6 +303,22 @@ def test_a_crash_at_any_point_loses_nothing_and_invents_nothing(run):
                 raise
         seen += 1
     assert seen > STATES // 3
+
+
+def test_beside_the_mark_of_a_clean_stop_every_index_is_on_the_disk(run):
+    """Whoever finds the mark, a broker too, takes them as they are."""
+    seen = 0
+    for state in run.record.crash_states(limit=4 * STATES, seed=5, shuffled=True):
+        if ".kafka_cleanshutdown" not in state.files:
+            continue
+        seen += 1
+        with state.materialise() as disk:
+            for log in sorted((disk / "orders-0").glob("*.log")):
+                alone = Segment(log)
+                for suffix, raw in index_bytes(alone, LogConfig.of(run.config)).files(LogConfig.of(run.config)):
+                    assert log.with_suffix(suffix).read_bytes() == raw, f"{log.name} {suffix}\n{state.story()}"
+                alone.close()
+    assert seen > 0
 
 
 def check_indexes(log):

@@ -337,6 +337,31 @@ def test_indexes_that_are_not_right_at_their_end_are_made_anew(tmp_path, suffix,
             assert held.read() == changed
 
 
+def test_a_time_index_of_zeros_alone_is_made_anew(tmp_path):
+    """Its length came to the disk, its bytes did not: no entry of it says more than that nothing is later than 1970."""
+    appender = create(tmp_path, **{"time.index.minute.enabled": False})
+    for n in range(60):
+        append(appender, NOW + n * 8_000)
+    finish(appender)
+    path = appender.path.with_suffix(".timeindex")
+    right = path.read_bytes()
+    path.write_bytes(bytes(appender.end.offset_entries * 12))
+    again = reopen(appender, **{"time.index.minute.enabled": False})
+    finish(again)
+    assert path.read_bytes() == right
+
+
+def test_a_time_index_may_say_0_of_a_first_batch_that_does(tmp_path):
+    appender = create(tmp_path, **{"time.index.minute.enabled": False})
+    for _ in range(60):
+        append(appender, 0)
+    finish(appender)
+    assert appender.path.with_suffix(".timeindex").read_bytes() == bytes(12)
+    fs = FailingFs(OsFileSystem())
+    finish(reopen(appender, fs, **{"time.index.minute.enabled": False}))
+    assert {call.split()[0] for call in fs.calls} == {"open_write"}
+
+
 def test_a_minute_index_is_made_for_a_log_that_had_none(tmp_path):
     off = {"time.index.minute.enabled": False}
     appender = create(tmp_path, **off)

@@ -57,6 +57,7 @@ class LogCutter(LogAppender):
         position = cut.size_bytes if found is None else found.position
         # First what recovery starts from: it must not take the cut for damage below what was once checked.
         self._put_recovery_point(min(self._recovery_point, offset))
+        self._active.sync_indexes()     # they may stay as they are, and nobody else syncs them
         self._active.close()
         for segment in reversed(extent.segments[slot:]):
             segment.retire()

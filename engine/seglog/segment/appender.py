@@ -372,6 +372,20 @@ class SegmentAppender(QuietAppender):
             self._fail(error)
             raise
 
+    def sync_indexes(self) -> None:
+        """Sync the index files as far as they are written: for a caller that closes the segment without sealing it."""
+        self._check(self.end.next_offset)
+        try:
+            for file in self._files:
+                if file is not self._log and file.unsynced:
+                    file.sync()
+            if self._new_names:
+                self._fs.sync_directory(self.path.parent)
+                self._new_names = False
+        except BaseException as error:
+            self._fail(error)
+            raise
+
     def seal(self, *, mtime_ns: int | None = None) -> None:
         """Write the closing time entry and sync all files: before the log rolls, and before it is closed.
 

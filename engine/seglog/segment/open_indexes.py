@@ -85,6 +85,8 @@ def _resumed(path: Path, base_offset: int, config: LogConfig, window: Window) ->
     timestamp, relative_of_timestamp = times.last if times.count else (-1, -1)
     if relative_of_timestamp > relative_offset or times.count > offsets.count:
         raise times.wrong("has more than one entry that no entry of the offset index goes with")
+    if times.count and times.last == (0, 0) and next(_tables(window, 0, path))[0].max_timestamp != 0:
+        raise times.wrong("is zeros that never were written over")
     builder = IndexBuilder(base_offset, config.index_interval_bytes, max_index_bytes=config.segment_index_bytes)
     minutes = _minute_entries(path, times) if config.time_index_minute_enabled else 0
     builder.resume(
