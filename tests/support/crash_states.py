@@ -5,6 +5,8 @@ The model, the same as docs/durability.md:
 * A file's bytes and length are safe up to its last sync. Of a later write there may be all, nothing, or
   a part that ends (or begins) at a multiple of 512 or 4096 bytes of the file; the length may be there
   before the bytes, which are then zeros; a later write may be there without an earlier one.
+* A sync that failed may have dropped what it was to write: no later sync of the file makes that safe. Only the
+  same bytes, written again and synced, are.
 * A name is safe once its directory was synced: syncing the file is not enough. Of the later changes of
   names (created, renamed, exchanged, linked, removed) any may be there without any other.
 * One change of names is there as a whole or not at all: a rename never leaves both names or none.
@@ -77,12 +79,13 @@ class Write:
 
 @dataclass(frozen=True)
 class Sync:
-    """A sync of a file or directory, covering what was recorded before number `covers`."""
+    """A sync of a file or directory, covering what was recorded before number `covers`; `failed`: it said so."""
 
     node: int
     covers: int
     data_only: bool
     text: str
+    failed: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,13 @@ class History:
                     self._meta.append(index)
 
         def synced(node, index, *, data_counts):
-            return next((at for at, s in syncs[node] if s.covers > index and (data_counts or not s.data_only)), NEVER)
+            counting = ((at, s) for at, s in syncs[node] if s.covers > index and (data_counts or not s.data_only))
+            return next((at for at, s in counting if not s.failed), NEVER)
+
+        def written(node, index):
+            """When a write became safe: by the first sync that covers it, unless that one failed and dropped it."""
+            at, sync = next(((at, s) for at, s in syncs[node] if s.covers > index), (NEVER, None))
+            return NEVER if sync is None or sync.failed else at
 
         self._safe_at = {}          # index of a step -> index of the sync that made it safe
         for index in self._meta:
@@ -154,7 +163,7 @@ class History:
                 self._safe_at[index] = max(synced(d, index, data_counts=True) for d in step.directories)
         for node, indexes in self._writes.items():
             for index in indexes:
-                self._safe_at[index] = synced(node, index, data_counts=True)
+                self._safe_at[index] = written(node, index)
         self.content.cache_clear()
         self.writes_at.cache_clear()
         self._digests = {}
@@ -168,49 +177,45 @@ class History:
 
     @functools.lru_cache(maxsize=64)  # noqa: B019 - one history lives as long as its test
     def writes_at(self, prefix):
-        """node -> (number of safe writes, number of writes) before a crash, for the files that were written to."""
+        """node -> (which of its writes are not safe, number of writes) before a crash, for the files written to."""
         counts = {}
         for node, indexes in self._writes.items():
             done = bisect.bisect_left(indexes, prefix)
-            # A sync covers all that came before it, so the safe ones come first.
-            counts[node] = (sum(self._safe_at[i] < prefix for i in indexes[:done]), done)
+            counts[node] = (tuple(n for n in range(done) if self._safe_at[indexes[n]] >= prefix), done)
         return counts
 
     # --- contents
 
     @functools.lru_cache(maxsize=256)  # noqa: B019 - one history lives as long as its test
-    def content(self, node, safe, done, variant):
-        """The bytes of a file of which `safe` writes are safe and those up to `done` are there as `variant` says."""
-        steps = [self.steps[i] for i in self._writes[node][:done]]
+    def content(self, node, pending, done, variant):
+        """The bytes of a file after `done` writes, of which those that are `pending` are there as `variant` says."""
         here = bytearray(self.files[node])
-        for step in steps[:safe]:
-            _apply(here, step)
-        pending = steps[safe:]
-        if variant is None or not pending:
-            return bytes(here)
-        full = max(len(here), *(step.end for step in pending))
-        for number, step in enumerate(pending):
-            if number < variant.whole or (variant.kind == "tail" and number > variant.whole):
+        steps = [self.steps[i] for i in self._writes[node][:done]]
+        order = {n: number for number, n in enumerate(pending)} if variant is not None else {}
+        for n, step in enumerate(steps):
+            number = order.get(n)
+            if number is None or number < variant.whole or (variant.kind == "tail" and number > variant.whole):
                 _apply(here, step)
             elif number == variant.whole and variant.kind in ("torn", "ahead") and step.data:
                 _apply(here, step, end=variant.cut)
             elif number == variant.whole and variant.kind == "tail" and step.data:
                 _apply(here, step, begin=variant.cut)
-        if variant.kind in ("ahead", "tail"):
-            here.extend(bytes(full - len(here)))
+        if order and variant.kind in ("ahead", "tail"):
+            here.extend(bytes(max(0, max(steps[n].end for n in pending) - len(here))))
         return bytes(here)
 
-    def digest(self, node, safe, done, variant):
-        key = (node, safe, done, variant)
+    def digest(self, node, pending, done, variant):
+        key = (node, pending, done, variant)
         if key not in self._digests:
             self._digests[key] = hashlib.blake2b(self.content(*key), digest_size=16).digest()
         return self._digests[key]
 
     # --- enumeration
 
-    def crash_states(self, limit, seed, grains, shuffled):
+    def crash_states(self, limit, seed, grains, shuffled, after=0):
         self._seal()
         prefixes = [0, *(i + 1 for i, step in enumerate(self.steps) if not isinstance(step, Mark))]
+        prefixes = [prefix for prefix in prefixes if prefix >= after]
         # A mark stands for what came before it: a crash right after it is the one that may break the promise.
         prefixes = [self._with_marks(prefix) for prefix in prefixes]
         chooser = random.Random(seed)
@@ -245,7 +250,7 @@ class History:
     def _choices(self, prefix, chooser, grains, shuffled):
         """(what survives, whether it was drawn at random) for a crash after `prefix` steps, the corners first."""
         meta = [index for index in self.meta_at(prefix) if not self.is_safe(index, prefix)]
-        writes = {node: counts for node, counts in self.writes_at(prefix).items() if counts[0] < counts[1]}
+        writes = {node: pending for node, (pending, _) in self.writes_at(prefix).items() if pending}
         corners = self._corners(meta, writes, grains)
         if shuffled:
             corners = list(corners)
@@ -258,14 +263,14 @@ class History:
             else:
                 names = frozenset(i for i in meta if chooser.random() < 0.5)
             data = {
-                node: self._random_variant(node, safe, done, chooser, grains) for node, (safe, done) in writes.items()
+                node: self._random_variant(node, pending, chooser, grains) for node, pending in writes.items()
             }
             yield Survivors(names, data), True
 
     def _corners(self, meta, writes, grains):
         """What survives in the cases that are told by themselves, the plain ones first."""
         every, none = frozenset(meta), frozenset()
-        all_data = {node: Variant("kept", done - safe) for node, (safe, done) in writes.items()}
+        all_data = {node: Variant("kept", len(pending)) for node, pending in writes.items()}
         no_data = {node: Variant("kept", 0) for node in writes}
         long_zeros = {node: Variant("ahead", 0) for node in writes}
 
@@ -280,13 +285,13 @@ class History:
             yield Survivors(frozenset({one}), no_data)
             yield Survivors(frozenset(meta[:number]), all_data)
             yield Survivors(frozenset(meta[:number]), no_data)
-        for node, variant in _in_turn([self._variants(node, *writes[node], grains) for node in writes]):
+        for node, variant in _in_turn([self._variants(node, writes[node], grains) for node in writes]):
             yield Survivors(every, all_data | {node: variant})
             yield Survivors(every, no_data | {node: variant})
             yield Survivors(none, no_data | {node: variant})
 
-    def _variants(self, node, safe, done, grains):
-        pending = [self.steps[i] for i in self._writes[node][safe:done]]
+    def _variants(self, node, pending, grains):
+        pending = [self.steps[self._writes[node][n]] for n in pending]
         for whole in reversed(range(len(pending))):     # the last writes first: there most workloads are tender
             step = pending[whole]
             yield node, Variant("kept", whole)
@@ -296,8 +301,8 @@ class History:
                 for kind in ("torn", "ahead", "tail"):
                     yield node, Variant(kind, whole, cut)
 
-    def _random_variant(self, node, safe, done, chooser, grains):
-        pending = [self.steps[i] for i in self._writes[node][safe:done]]
+    def _random_variant(self, node, pending, chooser, grains):
+        pending = [self.steps[self._writes[node][n]] for n in pending]
         whole = chooser.randint(0, len(pending))
         if whole == len(pending) or chooser.random() < 0.25:
             return Variant("kept", whole)
@@ -402,7 +407,7 @@ class CrashState:
         return found
 
     def _content_key(self, node):
-        return (node, *self._history.writes_at(self.prefix).get(node, (0, 0)), self._survivors.data.get(node))
+        return (node, *self._history.writes_at(self.prefix).get(node, ((), 0)), self._survivors.data.get(node))
 
     def identity(self, identities):
         """Equal for states that no test can tell apart. `identities` numbers what is in them."""

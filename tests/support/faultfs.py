@@ -93,13 +93,19 @@ class RecordingFs(FileSystem):
         with self._lock:
             self._history.steps.append(Mark(value))
 
-    def crash_states(self, limit=1000, seed=0, grains=GRAINS, *, shuffled=False):
+    def crash_states(self, limit=1000, seed=0, grains=GRAINS, *, shuffled=False, after=0):
         """Up to `limit` different states; the same ones for the same arguments and record.
 
         `grains` are the sizes that writes tear at; add 1 to tear inside a sector, too. Of each crash the plain cases
-        come first; `shuffled`, for a long record and a small limit: any of its corners.
+        come first; `shuffled`, for a long record and a small limit: any of its corners. `after`: only of crashes that
+        come when so many steps were made (`record.steps`).
         """
-        return self._history.crash_states(limit, seed, grains, shuffled)
+        return self._history.crash_states(limit, seed, grains, shuffled, after)
+
+    @property
+    def steps(self):
+        """How many steps were recorded so far, marks and syncs too."""
+        return len(self._history.steps)
 
     # --- names
 
@@ -205,15 +211,23 @@ class RecordingFs(FileSystem):
         self._sync(node, text, lambda: self._inner.sync_file(path))
 
     def sync_directory(self, path):
+        if Path(os.path.abspath(path)) in self.root.parents:
+            return      # it changes nothing here: the root's own name is safe
         node, text = self._node(path)
         self._sync(node, text, lambda: self._inner.sync_directory(path), word="sync directory")
 
     def _sync(self, node, text, sync, *, data_only=False, word="sync"):
         with self._lock:
             covers = len(self._history.steps)
-        sync()      # without the lock: appenders go on beside a slow sync, and are not covered by it
+        text = f"{word}{' data' if data_only else ''} {text}"
+        try:
+            sync()      # without the lock: appenders go on beside a slow sync, and are not covered by it
+        except StorageError:
+            with self._lock:
+                self._history.steps.append(Sync(node, covers, data_only, f"{text} (failed)", failed=True))
+            raise
         with self._lock:
-            self._history.steps.append(Sync(node, covers, data_only, f"{word}{' data' if data_only else ''} {text}"))
+            self._history.steps.append(Sync(node, covers, data_only, text))
 
 
 class RecordingFile(WritableFile):
@@ -282,6 +296,10 @@ class FailingFs(FileSystem):
     def failed(self):
         """Whether the error was given at least once: a workload may be over before."""
         return self._fail_at is not None and len(self.calls) > self._fail_at
+
+    def heal(self):
+        """From here on nothing fails: the disk is well again, or it is another process's turn."""
+        self._fail_at = None
 
     def _fails(self, text):
         with self._lock:

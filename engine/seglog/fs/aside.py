@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from seglog.errors import StorageError
 from seglog.fs.files import AnyPath, FileSystem, WritableFile
 from seglog.fs.mapping import Mapping
+from seglog.fs.refusals import refusals
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -65,6 +66,20 @@ def copy_file(fs: FileSystem, source: AnyPath, target: AnyPath, size_bytes: int 
         file.sync()
 
 
+def write_again(fs: FileSystem, path: AnyPath, position: int = 0) -> None:
+    """Have the bytes of `path` from `position` on written to the disk, durably, also where a sync of them failed.
+
+    After a failed sync the system may hold pages that it takes for written: reading finds them, and no later sync
+    writes them. The same bytes, written over themselves, are written for certain. A crash on the way changes no sector
+    that was on the disk already.
+    """
+    with Mapping(path) as whole, fs.open_write(path) as file:
+        raw = memoryview(whole)
+        for at in range(position, len(raw), _COPY_BYTES):
+            file.write_at(at, bytes(raw[at : at + _COPY_BYTES]))
+        file.sync()
+
+
 def unshare(fs: FileSystem, path: AnyPath) -> None:
     """Before a file is written to in place: where it has other names (in a hot backup), `path` gets its own copy."""
     if os.stat(path).st_nlink > 1:
@@ -73,15 +88,35 @@ def unshare(fs: FileSystem, path: AnyPath) -> None:
 
 
 def make_directories(fs: FileSystem, path: AnyPath) -> None:
-    """Make a directory and those above it that are missing, durably. One that is there is left alone."""
+    """Make a directory and those above it that are missing, durably.
+
+    One that is there is left alone. But if it is empty, whoever made it may have been killed before its name was
+    synced: so its name is synced before anything stands in it.
+    """
     path = os.path.abspath(path)
     missing = []
     while not os.path.isdir(path):
         missing.append(path)
         path = os.path.dirname(path)
+    if _is_empty(path):
+        _sync_name(fs, path)
     for directory in reversed(missing):
         fs.mkdir(directory)
         fs.sync_directory(os.path.dirname(directory))
+
+
+def _is_empty(directory: str) -> bool:
+    with refusals("list", directory), os.scandir(directory) as entries:
+        return next(entries, None) is None
+
+
+def _sync_name(fs: FileSystem, directory: str) -> None:
+    try:
+        fs.sync_directory(os.path.dirname(directory))
+    except StorageError as error:
+        # A directory that we may not read is none that we made something in.
+        if error.errno not in (errno.EACCES, errno.EPERM):
+            raise
 
 
 @contextlib.contextmanager

@@ -7,6 +7,8 @@ log that cannot be opened is left as it was, and a dry run tells what a real one
     closed cleanly                      index files are looked at, the log is not read (seglog.log.index_trust)
     not closed cleanly                  every batch from the recovery point on is checked, segments in parallel, and
                                         the indexes of what was checked are written anew where they differ
+    left unclosed by a writer of ours   what lies behind the recovery point is also written to the disk again: a sync of
+                                        it may have failed, and no later sync would report that
     a torn tail                         damage that no whole batch follows, up to the end of the log: cut. So is a hole
                                         of bytes that never were on the disk (seglog.segment.recovery), where
                                         the crash came while several batches were not synced
@@ -27,7 +29,7 @@ from pathlib import Path
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError
 from seglog.format import names
-from seglog.fs.aside import shorten, write_atomically
+from seglog.fs.aside import shorten, write_again, write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import Mapping, read_file
 from seglog.log import replay
@@ -35,6 +37,7 @@ from seglog.log.index_trust import indexes_are_sound, sound_end
 from seglog.segment.answers import LostRange
 from seglog.segment.missing_sectors import lacks_a_sector
 from seglog.segment.recovery import MAGIC_POS, Damage, Run, SegmentCheck, check_segment, check_segments
+from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.leftovers import Leftovers, SegmentFiles, survey
 from seglog.state.producer_snapshots import ProducerSnapshots
@@ -85,18 +88,21 @@ class Loaded:
 
 def load(
     fs: FileSystem, directory: Path, config: LogConfig, *,
-    clean: bool, recovery_point: int = 0, log_start_offset: int = 0, unordered: bool = False, now_ms: int,
+    clean: bool, recovery_point: int = 0, log_start_offset: int = 0, unordered: bool = False,
+    unsynced_from: int | None = None, now_ms: int,
 ) -> Loaded:
     """Put the partition directory right and say what is in it. The caller holds the partition's lock.
 
     `clean`: it was closed cleanly. `recovery_point`, `log_start_offset`: of the checkpoint files, 0 where they say
-    nothing. `unordered`: its writer left several batches unsynced at a time. `now_ms`: by which producers expire.
+    nothing. `unordered`: its writer left several batches unsynced at a time. `unsynced_from`: what is read from this
+    offset on may be in the page cache alone, even if a sync succeeds (docs/durability.md). `now_ms`: by which producers
+    expire.
 
     Raises CorruptRecordError for a bad middle with recovery.mode=fail, and then has changed nothing; StorageError.
     """
     plan = plan_load(
         directory, config, clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset,
-        unordered=unordered,
+        unordered=unordered, unsynced_from=unsynced_from,
     )
     return plan.apply(fs, now_ms)
 
@@ -144,6 +150,7 @@ class LoadPlan:
     clean: bool
     leftovers: Leftovers
     log_start_offset: int
+    unsynced_from: int | None = None
     next_offset: int = 0
     segments: list[PlannedSegment] = field(default_factory=list)
     removed: list[SegmentFiles] = field(default_factory=list)
@@ -174,9 +181,12 @@ class LoadPlan:
         begins_anew = not self.segments
         if begins_anew:
             self._begin_anew(fs)
-        written = [_put_indexes(fs, segment, self.config) for segment in self.segments if segment.check is not None]
-        if any(written):
-            fs.sync_directory(self.directory)
+        for segment in self.segments:
+            if segment.check is not None:
+                _put_indexes(fs, segment, self.config, rewrites=self.unsynced_from is not None)
+                self._sync_log(fs, segment)
+        if not self.clean or any(segment.check is not None for segment in self.segments):
+            fs.sync_directory(self.directory)       # also names that a killed process made
         segments = [
             replay.ReplaySegment(s.path, s.base_offset, s.check if s.is_recovered else None) for s in self.segments
         ]
@@ -188,13 +198,22 @@ class LoadPlan:
         producer_state = replay.put_producers(
             fs, snapshots, segments, clean=self.clean and not any(s.is_recovered for s in self.segments),
             log_start_offset=self.log_start_offset, next_offset=self.next_offset, now_ms=now_ms,
-            expiration_ms=self.config.producer_id_expiration_ms,
+            expiration_ms=self.config.producer_id_expiration_ms, rewrites=self.unsynced_from is not None,
         )
         return Loaded(
             tuple(LoadedSegment(s.path, s.base_offset, s.size_bytes) for s in self.segments),
             self.next_offset, self.log_start_offset, self.next_offset, epochs, producer_state,
             snapshots, tuple(self.lost), tuple(self.repairs),
         )
+
+    def _sync_log(self, fs: FileSystem, segment: PlannedSegment) -> None:
+        """What was recovered of a .log is on the disk before anybody reads it, or appends behind it."""
+        if segment.is_changed or not segment.is_recovered:
+            return
+        if self.unsynced_from is None:
+            fs.sync_file(segment.path)
+        else:
+            write_again(fs, segment.path, _position_of(segment, self.unsynced_from))
 
     def _keep_damaged_bytes(self, fs: FileSystem) -> None:
         for files, damage in self.quarantined:
@@ -226,11 +245,11 @@ class LoadPlan:
 
 def plan_load(
     directory: Path, config: LogConfig, *, clean: bool, recovery_point: int = 0, log_start_offset: int = 0,
-    unordered: bool = False,
+    unordered: bool = False, unsynced_from: int | None = None,
 ) -> LoadPlan:
     """What `load` would do; reads only. Raises as it does."""
     leftovers = survey(directory)
-    plan = LoadPlan(directory, config, clean, leftovers, log_start_offset)
+    plan = LoadPlan(directory, config, clean, leftovers, log_start_offset, unsynced_from)
     for name in (*leftovers.removed, *leftovers.cleaned, *leftovers.replaced):
         plan.repairs.append(Repair(str(directory / name), "left by an interrupted change: removed"))
     for name, _ in leftovers.swapped:
@@ -430,10 +449,22 @@ def _pieces(raw: memoryview, runs: tuple[Run, ...], foreign_magics: tuple[int, .
         yield raw[position : run.end]
 
 
-def _put_indexes(fs: FileSystem, segment: PlannedSegment, config: LogConfig) -> bool:
-    """Let the index files be what the .log asks for. What was read is synced, too, before readers see it.
+def _position_of(segment: PlannedSegment, offset: int) -> int:
+    """Where in a .log, whose indexes are right, the batch with `offset` begins; its end where there is none."""
+    if offset <= segment.base_offset:
+        return 0
+    log = Segment(segment.path)
+    try:
+        found = log.find_offset(offset)
+        return log.size_bytes if found is None else found.position
+    finally:
+        log.close()
 
-    True: files were written, whose names the caller syncs.
+
+def _put_indexes(fs: FileSystem, segment: PlannedSegment, config: LogConfig, *, rewrites: bool) -> None:
+    """Let the index files be what the .log asks for; the caller syncs the directory.
+
+    Those of a recovered segment are on the disk then. `rewrites`: they are written though they read well.
     """
     check = _checked(segment)
     if segment.is_changed:
@@ -442,24 +473,22 @@ def _put_indexes(fs: FileSystem, segment: PlannedSegment, config: LogConfig) -> 
         if names.MINUTE_INDEX_SUFFIX in segment.files.indexes and not config.time_index_minute_enabled:
             # Of a log that is no more.
             fs.unlink(segment.path.with_suffix(names.MINUTE_INDEX_SUFFIX))
-    elif segment.is_recovered:
-        fs.sync_file(segment.path)
     right = {names.OFFSET_INDEX_SUFFIX: check.offset_index, names.TIME_INDEX_SUFFIX: check.time_index}
     if config.time_index_minute_enabled:
         right[names.MINUTE_INDEX_SUFFIX] = check.minute_index
-    written = [_put(fs, segment.path.with_suffix(suffix), raw or b"") for suffix, raw in right.items()]
-    return any(written)
+    for suffix, raw in right.items():
+        path = segment.path.with_suffix(suffix)
+        if (rewrites and segment.is_recovered) or not _holds(path, raw or b""):
+            write_atomically(fs, path, raw or b"", sync_names=False)
+        elif segment.is_recovered:
+            fs.sync_file(path)
 
 
-def _put(fs: FileSystem, path: Path, raw: bytes) -> bool:
-    """Let the file hold `raw`; False where it does."""
+def _holds(path: Path, raw: bytes) -> bool:
     try:
-        is_right = os.path.getsize(path) == len(raw) and read_file(path) == raw
+        return os.path.getsize(path) == len(raw) and read_file(path) == raw
     except FileNotFoundError:
-        is_right = False
-    if not is_right:
-        write_atomically(fs, path, raw, sync_names=False)
-    return not is_right
+        return False
 
 
 def _checked(segment: PlannedSegment) -> SegmentCheck:

@@ -10,6 +10,7 @@ Opening locks the partition and recovers it as Kafka's loader does (log.loader).
 searched: log.lookup; read: log.reader; where it grows: log.tail; appended to: log.append; cut: log.cutting. This file
 opens it, keeps its house, backs it up and closes it.
 """
+import contextlib
 import os
 import threading
 import warnings
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from seglog.clock import Clock, SystemClock
 from seglog.config import Fsync, LogConfig
-from seglog.errors import ForkedHandleError, LogClosedError
+from seglog.errors import ForkedHandleError, LogClosedError, StorageError
 from seglog.format import names
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.log.arguments import checked_config, checked_path
@@ -80,11 +81,18 @@ class Log(LogCutter):
         hold = self._hold
         plan = plan_load(
             self.path, self.config, clean=hold.clean, recovery_point=hold.recovery_point or 0,
-            log_start_offset=hold.log_start_offset or 0, unordered=hold.unordered,
+            log_start_offset=hold.log_start_offset or 0, unordered=hold.unordered, unsynced_from=hold.unsynced_from,
         )
         if hold.clean and plan.changes_logs:
             hold.before_first_write()       # Kafka's mark is not there while files do not fit each other
-        loaded = plan.apply(self.fs, now_ms)
+        try:
+            loaded = plan.apply(self.fs, now_ms)
+        except StorageError:
+            # A sync may have failed: our mark makes the next opening write again what this one read.
+            if not hold.clean:
+                with contextlib.suppress(StorageError):
+                    hold.before_first_write()
+            raise
         self.recovery = loaded
         self._epoch_cache = LeaderEpochFileCache(
             self.fs, self.path / names.LEADER_EPOCH_CHECKPOINT, loaded.leader_epochs

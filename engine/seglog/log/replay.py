@@ -141,12 +141,13 @@ def producers_in(snapshot: bytes | None) -> tuple[ProducerEntry, ...]:
 
 def put_producers(
     fs: FileSystem, snapshots: ProducerSnapshots, segments: Sequence[ReplaySegment], *, clean: bool,
-    log_start_offset: int, next_offset: int, now_ms: int, expiration_ms: int,
+    log_start_offset: int, next_offset: int, now_ms: int, expiration_ms: int, rewrites: bool = False,
 ) -> ProducerState:
     """The producers as of the end of the log; `snapshots` and the .txnindex of recovered segments are made to agree.
 
     `clean`: nothing was recovered. Else the replay begins at the newest snapshot at or below the first segment that
-    was: what lies behind is taken anew (LogLoader.recoverSegment).
+    was: what lies behind is taken anew (LogLoader.recoverSegment). `rewrites`: a .txnindex that reads well is written
+    all the same, for it may not be on the disk.
     """
     bases = [s.base_offset for s in segments]
     snapshots.remove_strays(bases)
@@ -169,7 +170,7 @@ def put_producers(
             for table in segment.tables(offset):
                 aborted += state.add_table(table)
         if segment.check is not None:
-            _put_transaction_index(fs, segment.path, aborted)
+            _put_transaction_index(fs, segment.path, aborted, rewrites=rewrites)
     taken += [snapshots.take(state, end, sync_names=False) for end in due]
     if any(taken):
         fs.sync_directory(segments[0].path.parent)
@@ -184,7 +185,9 @@ def _tables_from(segments: Sequence[ReplaySegment], offset: int) -> Iterator[Bat
             yield from segment.tables(offset)
 
 
-def _put_transaction_index(fs: FileSystem, log: Path, aborted: Iterable[AbortedTransaction]) -> None:
+def _put_transaction_index(
+    fs: FileSystem, log: Path, aborted: Iterable[AbortedTransaction], *, rewrites: bool
+) -> None:
     """Let the .txnindex hold these lines; without any there is no file."""
     path, raw = log.with_suffix(names.TRANSACTION_INDEX_SUFFIX), transaction_index.encode(aborted)
     if not path.exists():
@@ -194,5 +197,7 @@ def _put_transaction_index(fs: FileSystem, log: Path, aborted: Iterable[AbortedT
         if not raw:
             fs.unlink(path)
             fs.sync_directory(path.parent)
-    if raw and raw != before:
+    if raw and (rewrites or raw != before):
         write_atomically(fs, path, raw)
+    elif raw:
+        fs.sync_file(path)

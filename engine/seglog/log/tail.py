@@ -15,7 +15,7 @@ from pathlib import Path
 from seglog._kernels.batch_encode import EncodedBatch
 from seglog.clock import Clock
 from seglog.config import Fsync, LogConfig
-from seglog.errors import InvalidArgumentError, LogFailedError, SeglogError
+from seglog.errors import InvalidArgumentError, LogFailedError, SeglogError, StorageError
 from seglog.format.compression import decompressor
 from seglog.format.validate import Assigned
 from seglog.fs.files import FileSystem
@@ -23,7 +23,7 @@ from seglog.log.extent import Extent
 from seglog.log.reader import LogReader
 from seglog.segment.appender import SegmentAppender
 from seglog.segment.group_commit import GroupCommit
-from seglog.segment.published import PublishedEnd
+from seglog.segment.published import End, PublishedEnd
 from seglog.segment.roll import RELATIVE_OFFSET_MAX, new_base_offset, segment_jitter_ms
 from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import LeaderEpochFileCache, LeaderEpochs
@@ -33,6 +33,10 @@ from seglog.state.producer_state import Origin, ProducerState, Update
 
 _LOG = logging.getLogger(__name__)
 
+# The recovery point moves each time that so many more bytes are on the disk. What lies behind it is checked when a
+# writer died, and written to the disk again: that shall take a fraction of a second, however large segments are.
+_RECOVERY_POINT_BYTES = 64 << 20
+
 
 class LogTail(LogReader):
     """The end of a `Log`. What each field is for stands beside it; `Log` opens and closes them."""
@@ -40,7 +44,7 @@ class LogTail(LogReader):
     # What each append touches. In a dictionary of more than thirty fields CPython finds each of them the slow way.
     __slots__ = (
         "_active", "_durable_offset", "_end", "_is_epoch_due", "_is_unordered", "_lock", "_next_offset", "_now_ms",
-        "_number", "_published", "_publishes_synced", "_refusal", "fsync", "leader_epoch",
+        "_number", "_published", "_publishes_synced", "_recovery_position", "_refusal", "fsync", "leader_epoch",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +73,7 @@ class LogTail(LogReader):
         self._snapshots: ProducerSnapshots
         self._hold: PartitionHold
         self._recovery_point = 0
+        self._recovery_position = 0             # in the active segment: where it was last moved, or tried to
         self._is_changed = False                # since opening
         self._is_unordered = False              # several batches were unsynced at a time, since opening
         self._is_epoch_due = True               # `leader_epoch` has not begun yet, or nothing was written since opening
@@ -103,7 +108,10 @@ class LogTail(LogReader):
 
     @property
     def recovery_point(self) -> int:
-        """From where on the next opening checks the log, should this process die: the last roll, or opening."""
+        """All before it is on the disk for certain: what lies behind, the next opening mends, should this process die.
+
+        It moves at each roll, cut and opening, and with every 64 MiB that are synced.
+        """
         return self._recovery_point
 
     @property
@@ -308,6 +316,7 @@ class LogTail(LogReader):
     def _grow(self, active: SegmentAppender) -> Segment:
         """Append to `active` from now on. Returns it as readers see it; the caller shows it to them."""
         self._active = active
+        self._recovery_position = active.end.position
         self._end = active.seen = PublishedEnd(active.end)
         self._published = PublishedEnd(active.end) if self._publishes_synced else self._end
         return Segment(
@@ -345,7 +354,17 @@ class LogTail(LogReader):
             self._published.at = end
             self._producers.on_high_watermark_updated(end.next_offset)
         self._durable_offset = end.next_offset
+        if end.position - self._recovery_position >= _RECOVERY_POINT_BYTES:
+            self._advance_recovery_point(end)
         return number
+
+    def _advance_recovery_point(self, end: End) -> None:
+        """Alone with the files. Where it cannot be moved, the next opening has more to do, and nothing is wrong."""
+        self._recovery_position = end.position
+        try:
+            self._put_recovery_point(end.next_offset)
+        except StorageError as error:
+            _LOG.warning("%s: the recovery point stays at offset %d: %s", self.path, self._recovery_point, error)
 
     def _sync_all(self) -> None:
         """Alone with the files: all that was written is on the disk, and readers see it."""

@@ -118,6 +118,13 @@ class LogDirState:
         except (FileNotFoundError, CorruptCheckpointError):
             return False
 
+    def was_left(self, directory: Path) -> bool:
+        """Whether a writer of ours left an unclean partition without closing it: it died, or met an error.
+
+        Of whatever period the mark is, and readable or not.
+        """
+        return (directory / PARTITION_MARK).exists()
+
     def make_dirty(self, directory: Path, state: PartitionState = PartitionState.DIRTY) -> None:
         """Before the first change of a partition: its mark is set, then Kafka's is taken away, durably.
 

@@ -29,6 +29,8 @@ class PartitionHold:
     created           the directory was made here
     clean             as of opening: what is on disk can be trusted; else recover before writing
     unordered         as of opening: a crash may have left a later batch on the disk without an earlier one
+    unsynced_from     as of opening: what is read from this offset on may be in the page cache alone, since a writer of
+                      ours did not close the log; None if the log is clean, or if only a broker wrote it
     dirty             our mark stands in the partition: before_first_write() was called
     recovery_point, log_start_offset, high_watermark    what the log dir's checkpoint files say; None where they do not
     """
@@ -58,6 +60,8 @@ class PartitionHold:
                 self.clean = self._log_dir.is_clean(self.path)
                 self.unordered = not self.clean and self._log_dir.is_unordered(self.path)
                 self.recovery_point = self._log_dir.offset(names.RECOVERY_POINT_CHECKPOINT, self._where)
+                is_left = not self.clean and self._log_dir.was_left(self.path)
+                self.unsynced_from = (self.recovery_point or 0) if is_left else None
                 self.log_start_offset = self._log_dir.offset(names.LOG_START_OFFSET_CHECKPOINT, self._where)
                 self.high_watermark = self._log_dir.offset(names.REPLICATION_CHECKPOINT, self._where)
             except BaseException:
