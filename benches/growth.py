@@ -10,6 +10,7 @@ from pathlib import Path
 
 import seglog
 from benches.runner import Bench
+from seglog.format.batch import end_marker
 from seglog.ledger.entry import build_entry, pulsar_pb
 from seglog.ledger.position import Position
 
@@ -20,6 +21,7 @@ def run(bench: Bench, directory: Path, records: int) -> None:
     """`records` scales the sizes: at the default of a million they are those that the bounds were set for."""
     scale = min(records / 1_000_000, 1)
     half_acknowledged_batches(bench, directory / "half-acknowledged", scale)
+    aborted_transactions(bench, directory / "aborted", scale)
 
 
 def growth(
@@ -67,3 +69,26 @@ def half_acknowledged_batches(bench: Bench, directory: Path, scale: float) -> No
 
     sizes = tuple(max(int(n * scale), 1) for n in (1_000, 10_000, 30_000))
     growth(bench, "mark-delete", sizes, "half-acknowledged batches", unit_us, 60)
+
+
+def aborted_transactions(bench: Bench, directory: Path, scale: float) -> None:
+    """A read of committed records at the end of a log, behind aborted transactions: what a consumer that polls does."""
+    polls = max(int(1000 * scale), 10)
+
+    def unit_us(size: int) -> float:
+        with seglog.open(directory / f"aborted{size}-0", fsync="never") as log:
+            for n in range(size):
+                producer = {"producer_id": n, "producer_epoch": 0, "transactional": True}
+                log.append_batch(seglog.build_batch([(None, b"gone")], base_sequence=0, timestamp=1, **producer))
+                log.append_batch(seglog.build_batch([end_marker(False, 0)], control=True, timestamp=1, **producer))
+            last = log.append(b"kept")
+
+            def work() -> None:
+                for _ in range(polls):
+                    for _ in log.read(start=last, isolation="read_committed"):
+                        pass
+
+            return best_us(work, polls)
+
+    sizes = tuple(max(int(n * scale), 1) for n in (1_000, 10_000, 100_000))
+    growth(bench, "a poll of committed records", sizes, "aborted transactions", unit_us, 50)

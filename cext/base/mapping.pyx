@@ -37,12 +37,12 @@ cdef extern from "<unistd.h>" nogil:
 cdef const uint8_t* NOTHING = b""   # where an empty map points: mmap of no bytes is an error
 
 
-cdef Py_ssize_t _fill(int fd, uint8_t* buffer, Py_ssize_t size) noexcept nogil:
-    """Read up to `size` bytes from the start of the file. The count read, fewer where it ends, or -1."""
+cdef Py_ssize_t _fill(int fd, uint8_t* buffer, Py_ssize_t size, Py_ssize_t start) noexcept nogil:
+    """Read up to `size` bytes of the file from the byte `start` on. The count read, fewer where it ends, or -1."""
     cdef Py_ssize_t done = 0
     cdef Py_ssize_t n
     while done < size:
-        n = pread(fd, buffer + done, <size_t>(size - done), done)
+        n = pread(fd, buffer + done, <size_t>(size - done), start + done)
         if n < 0:
             if errno == EINTR:
                 continue
@@ -57,11 +57,11 @@ cdef class FileMap:
     """FileMap(fd, size, copy=False, reserve=0): the first `size` bytes of an open file, as a read-only buffer.
 
     `size` must not be beyond the end of the file. With `copy` the bytes are read into memory of our
-    own instead; a file that turns out shorter gives a shorter map. With `reserve` the map has room for so
-    many bytes: what the file grows by is shown after `grow_to`, without a new map. Raises OSError.
+    own instead, from the byte `start` on; a file that turns out shorter gives a shorter map. With `reserve` the map
+    has room for so many bytes: what the file grows by is shown after `grow_to`, without a new map. Raises OSError.
     """
 
-    def __cinit__(self, int fd, Py_ssize_t size, *, bint copy=False, Py_ssize_t reserve=0):
+    def __cinit__(self, int fd, Py_ssize_t size, *, bint copy=False, Py_ssize_t reserve=0, Py_ssize_t start=0):
         cdef void* pages
         cdef Py_ssize_t count
         cdef Py_ssize_t room = max(size, 0 if copy else reserve)
@@ -70,6 +70,8 @@ cdef class FileMap:
         self.base = NOTHING
         if size < 0:
             raise ValueError(f"a map of {size} bytes")
+        if start < 0 or (start and not copy):
+            raise ValueError(f"a map from the byte {start} on")
         if room == 0:
             return
         with nogil:
@@ -81,7 +83,7 @@ cdef class FileMap:
         self._pages_size = <size_t>room
         if copy:
             with nogil:
-                count = _fill(fd, <uint8_t*>pages, size)
+                count = _fill(fd, <uint8_t*>pages, size, start)
             if count < 0:
                 PyErr_SetFromErrno(OSError)
             size = count

@@ -10,10 +10,10 @@ from seglog.segment.transaction_index import (
     ENTRY_SIZE,
     AbortedTransaction,
     TransactionIndex,
-    aborted_transactions,
     encode,
 )
 from support.golden import golden_cases
+from support.producers import aborted_transactions
 
 SEGMENTS = [
     pytest.param(case / f"{case.name}-0" / row["segment"], row, id=f"{case.name}/{row['base_offset']}")

@@ -15,11 +15,11 @@ from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.errors import InvalidProducerEpochError, InvalidTxnStateError, OutOfOrderSequenceError
 from seglog.fs.files import OsFileSystem
-from seglog.segment.transaction_index import TransactionIndex, aborted_transactions, encode
+from seglog.segment.transaction_index import TransactionIndex, encode
 from seglog.state.producer_snapshot import ProducerSnapshot
 from seglog.state.producer_snapshots import ProducerSnapshots, rebuild
 from seglog.state.producer_state import Duplicate, Origin
-from support.producers import ABORT, COMMIT, batch
+from support.producers import ABORT, COMMIT, aborted_transactions, batch
 
 BEGINNING_MS = 1_700_000_000_000
 DAY_MS = 86_400_000

@@ -21,3 +21,20 @@ def batch(offset, producer_id=7, epoch=0, sequence=0, records=2, timestamp=1000,
         for i in range(records):
             builder.append(offset + i, timestamp + i, None, b"v")
     return scan(Window(builder.finish()))[0]
+
+
+def aborted_transactions(indexes, from_offset, to_offset):
+    """Those that reach into [from_offset, to_offset), in the order of their markers.
+
+    `indexes` are those of the segment that holds `from_offset` and of all after it, None where one has none; no more
+    of them are taken than needed (LocalLog.collectAbortedTransactions).
+    """
+    found = []
+    for index in indexes:
+        if index is None:
+            continue
+        some, complete = index.aborted_between(from_offset, to_offset)
+        found += some
+        if complete:
+            break
+    return found

@@ -40,7 +40,8 @@ class Advice(enum.IntEnum):
 class Mapping(FileMap):
     """Mapping(path, copy=False, reserve=0): the file's bytes as they are now, read-only.
 
-    `copy` reads them into memory instead of mapping: for small files that another process may cut.
+    `copy` reads them into memory instead of mapping, from the byte `start` on: for small files that another process
+    may cut.
     `reserve`: bytes of address space, so that a file that grows to that size needs no other map (`grow_to`).
     Raises StorageError where the file cannot be opened, is no regular file, or cannot be mapped.
     """
@@ -49,7 +50,7 @@ class Mapping(FileMap):
 
     path: str
 
-    def __new__(cls, path: str | os.PathLike[str], *, copy: bool = False, reserve: int = 0) -> Self:
+    def __new__(cls, path: str | os.PathLike[str], *, copy: bool = False, reserve: int = 0, start: int = 0) -> Self:
         with refusals("read", path):
             # O_NONBLOCK: opening a FIFO that somebody named like a segment must not wait for a writer.
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -65,7 +66,8 @@ class Mapping(FileMap):
                         "cannot read: this is no regular file (a pipe, socket or device)",
                         file=path, hint="check the path; remove it if it does not belong there",
                     )
-                self = super().__new__(cls, fd, status.st_size, copy=copy, reserve=reserve)
+                size = max(status.st_size - start, 0)
+                self = super().__new__(cls, fd, size, copy=copy, reserve=reserve, start=start)
             finally:
                 os.close(fd)
         self.path = os.fspath(path)
@@ -87,14 +89,14 @@ class Mapping(FileMap):
         return f"<Mapping {self.path} {len(self)} bytes{' closed' if self.closed else ''}>"
 
 
-def read_file(path: str | os.PathLike[str]) -> bytes:
-    """A small file whole.
+def read_file(path: str | os.PathLike[str], start: int = 0) -> bytes:
+    """A small file whole, or from the byte `start` on.
 
     Raises FileNotFoundError where there is none, StorageError for any other refusal, also of what is no regular
     file: `Path.read_bytes` waits for ever for somebody who writes into a FIFO.
     """
     try:
-        return bytes(Mapping(path, copy=True))
+        return bytes(Mapping(path, copy=True, start=start))
     except StorageError as error:
         if error.errno == errno.ENOENT:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path)) from error

@@ -18,7 +18,7 @@ from seglog.log.damage import OnCorrupt, OnLost, columns_of, lost_sink, survivin
 from seglog.log.extent import OFFSET_LIMIT, Extent
 from seglog.log.lookup import LogLookup, out_of_range
 from seglog.log.times import Time, to_timestamp_ms
-from seglog.segment.aborted_transactions import AbortedTransactions
+from seglog.segment.aborted_transactions import IndexedAborts
 from seglog.segment.answers import LostRange
 from seglog.segment.batches import first_offset_of, within_int64
 from seglog.segment.segment import Segment
@@ -213,14 +213,14 @@ class LogReader(LogLookup):
 
     def _bounds(
         self, extent: Extent, start: int | None, stop: int | None, isolation: Isolation
-    ) -> tuple[int, int | None, AbortedTransactions | None]:
+    ) -> tuple[int, int | None, IndexedAborts | None]:
         """Where a read begins and ends, and what it leaves out in between."""
         first = extent.log_start_offset if start is None else start
         aborted = None
         if isolation == "read_committed":
             stable = self.last_stable_offset
             stop = stable if stop is None else min(stop, stable)
-            aborted = AbortedTransactions.of(extent.segments[extent.slot_of(first):], first, stop)
+            aborted = IndexedAborts(extent.segments[extent.slot_of(first):], first, stop)
         elif isolation != "read_uncommitted":
             raise InvalidArgumentError(f'isolation is "read_uncommitted" or "read_committed", not {isolation!r}')
         return first, extent.end_now(stop), aborted
@@ -292,7 +292,7 @@ def _index(offset: SupportsIndex | None) -> int | None:
 
 
 def _cut(
-    tables: Iterable[tuple[Segment, BatchTable]], start: int, stop: int | None, aborted: AbortedTransactions | None
+    tables: Iterable[tuple[Segment, BatchTable]], start: int, stop: int | None, aborted: IndexedAborts | None
 ) -> Iterator[tuple[Segment, BatchTable, int, int]]:
     start = within_int64(start)
     for segment, whole in tables:

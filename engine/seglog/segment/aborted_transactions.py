@@ -8,12 +8,11 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import accumulate
-from typing import Self
 
 from seglog._kernels.segment_scan import BatchTable
 from seglog.segment.batches import first_offset_of
 from seglog.segment.segment import Segment
-from seglog.segment.transaction_index import AbortedTransaction, aborted_transactions
+from seglog.segment.transaction_index import AbortedTransaction, TransactionIndex
 
 
 class AbortedTransactions:
@@ -25,14 +24,6 @@ class AbortedTransactions:
         # The smallest first offset from each on: where it lies behind a table, no later one concerns the table.
         firsts = [t.first_offset for t in reversed(self._transactions)]
         self._first_from = list(accumulate(firsts, min))[::-1]
-
-    @classmethod
-    def of(cls, segments: Iterable[Segment], start: int, stop: int) -> Self:
-        """Those that have data in [start, stop); `segments` are the ones from that of `start` on.
-
-        Raises CorruptIndexError, and StorageError where a file cannot be read.
-        """
-        return cls(aborted_transactions((segment.transaction_index for segment in segments), start, stop))
 
     def __len__(self) -> int:
         return len(self._transactions)
@@ -46,4 +37,32 @@ class AbortedTransactions:
             transaction = self._transactions[slot]
             fields.extend((transaction.producer_id, transaction.first_offset, transaction.last_offset))
             slot += 1
+        return table.without(fields) if fields else table
+
+
+class IndexedAborts:
+    """The same of the .txnindex files of segments, searched by a kernel for each table."""
+
+    def __init__(self, segments: Iterable[Segment], start: int, stop: int) -> None:
+        """`segments` are the ones from that of `start` on: those that have data in [start, stop) concern the reader.
+
+        All files are looked at here, as they are now. Raises CorruptIndexError, and StorageError where a file cannot
+        be read.
+        """
+        self._indexes: list[TransactionIndex] = []
+        for segment in segments:
+            index = segment.transaction_index
+            if index is not None and len(index):
+                self._indexes.append(index)
+                if index.decides(stop):
+                    break
+        self._markers = [index[-1].last_offset for index in self._indexes]
+
+    def left_out_of(self, table: BatchTable) -> BatchTable:
+        """The table without the data of aborted transactions; itself where none concerns it."""
+        first, stop = first_offset_of(table[0]), table[-1].last_offset + 1
+        fields = array("q")
+        for slot in range(bisect_left(self._markers, first), len(self._indexes)):
+            if self._indexes[slot].put_between(first, stop, fields):
+                break
         return table.without(fields) if fields else table

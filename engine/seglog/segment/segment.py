@@ -24,14 +24,13 @@ from seglog.errors import (
 )
 from seglog.format import names
 from seglog.format.compression import Decompress, decompressor
-from seglog.fs.mapping import read_file
 from seglog.segment.answers import BatchPosition, LostRange, TimestampOffset
 from seglog.segment.batches import SCAN_BATCHES, SCAN_BYTES, UNREADABLE, first_offset_of, within_int64
 from seglog.segment.index_file import OffsetIndex, TimeIndex
 from seglog.segment.open_files import OPEN_SEGMENTS, SegmentFiles, replaced
 from seglog.segment.published import PublishedEnd
 from seglog.segment.time_search import TimeSearch
-from seglog.segment.transaction_index import TransactionIndex
+from seglog.segment.transaction_index import HeldTransactionIndex, TransactionIndex
 
 # What a PointReader answers where it takes more than the short way.
 ASK_THE_LOG = -2
@@ -75,6 +74,7 @@ class Segment:
         self._closed = False
         self._retired = False
         self._next_offset: int | None = None
+        self._transactions = HeldTransactionIndex(path.with_suffix(names.TRANSACTION_INDEX_SUFFIX))
         # What was learned of the headers: for the long way to a time, and for the short way, beside the indexes.
         # Both outlive the open files.
         self._time_search = TimeSearch()
@@ -144,13 +144,9 @@ class Segment:
     @property
     def transaction_index(self) -> TransactionIndex | None:
         """The .txnindex beside the log; None where no transaction was aborted. Raises CorruptIndexError."""
-        path = self.path.with_suffix(names.TRANSACTION_INDEX_SUFFIX)
-        try:
-            raw = read_file(path)
-        except FileNotFoundError:
-            raw = None
+        index = self._transactions.now()
         self._refuse_if_gone()      # without its lines aborted records would pass for committed ones
-        return None if raw is None else TransactionIndex(raw, path=path)
+        return index
 
     def close(self) -> None:
         """Let go of the files for good. Twice is fine; what was taken from the segment stays readable."""

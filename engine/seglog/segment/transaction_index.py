@@ -1,15 +1,22 @@
 """The transaction index of one segment (.txnindex): docs/formats/transaction_index.md.
 
 One entry an aborted transaction whose marker lies in the segment; Kafka makes the file only where
-there is one. Small: read whole. (Kafka's AbortedTxn, TransactionIndex.)
+there is one. (Kafka's AbortedTxn, TransactionIndex.)
 """
+import os
 import struct
-from bisect import bisect_left
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from seglog._kernels.transaction_search import TransactionSearch
 from seglog.errors import CorruptIndexError, UnsupportedVersionError
+from seglog.fs.mapping import read_file
+
+if TYPE_CHECKING:
+    from array import array
 
 VERSION = 0
 _ENTRY = struct.Struct(">hqqqq")
@@ -40,36 +47,45 @@ class TransactionIndex:
     """
 
     def __init__(self, raw: bytes, *, path: str | Path | None = None) -> None:
-        if len(raw) % ENTRY_SIZE:
-            raise CorruptIndexError(
-                f"{len(raw)} bytes are no multiple of the {ENTRY_SIZE}-byte entry", file=path,
-                position=len(raw) - len(raw) % ENTRY_SIZE,
-            )
         self.path = path
-        self._entries: list[AbortedTransaction] = []
-        marker = -1
-        for slot, (version, producer_id, first, last, stable) in enumerate(_ENTRY.iter_unpack(raw)):
-            position = slot * ENTRY_SIZE
-            if version > VERSION:
-                raise UnsupportedVersionError(
-                    f"entry {slot} has version {version}, this release reads {VERSION}", file=path, position=position
-                )
-            if not 0 <= first <= last or last <= marker:
-                raise CorruptIndexError(
-                    f"entry {slot} aborts offsets {first} to {last} after a marker at {marker}",
-                    file=path, position=position,
-                )
-            marker = last
-            self._entries.append(AbortedTransaction(producer_id, first, last, stable, version))
+        self._search = TransactionSearch()
+        self.extend(raw)
+
+    def extend(self, raw: bytes) -> None:
+        """Take the entries that were appended to the file. Raises what making the index raises."""
+        before = len(self._search)
+        taken = self._search.extend(raw)
+        if (taken + 1) * ENTRY_SIZE <= len(raw):
+            raise self._refusal(before + taken, raw[taken * ENTRY_SIZE :])
+        if len(raw) % ENTRY_SIZE:
+            size_bytes = before * ENTRY_SIZE + len(raw)
+            raise CorruptIndexError(
+                f"{size_bytes} bytes are no multiple of the {ENTRY_SIZE}-byte entry", file=self.path,
+                position=size_bytes - size_bytes % ENTRY_SIZE,
+            )
+
+    def _refusal(self, slot: int, raw: bytes) -> CorruptIndexError | UnsupportedVersionError:
+        """What is wrong with the entry that `raw` begins with."""
+        version, _, first, last, _ = _ENTRY.unpack_from(raw)
+        position = slot * ENTRY_SIZE
+        if version > VERSION:
+            return UnsupportedVersionError(
+                f"entry {slot} has version {version}, this release reads {VERSION}", file=self.path, position=position
+            )
+        marker = self[slot - 1].last_offset if slot else -1
+        return CorruptIndexError(
+            f"entry {slot} aborts offsets {first} to {last} after a marker at {marker}",
+            file=self.path, position=position,
+        )
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._search)
 
     def __getitem__(self, slot: int) -> AbortedTransaction:
-        return self._entries[slot]
+        return AbortedTransaction(*self._search.entry(slot + len(self) if slot < 0 else slot))
 
     def __iter__(self) -> Iterator[AbortedTransaction]:
-        return iter(self._entries)
+        return (self[slot] for slot in range(len(self)))
 
     def aborted_between(self, from_offset: int, to_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """Those that reach into [from_offset, to_offset), and whether later segments can add none.
@@ -77,37 +93,59 @@ class TransactionIndex:
         An entry's last stable offset at or above `to_offset` says that all before it was decided when its marker was
         written. (TransactionIndex.collectAbortedTxns)
         """
-        found = []
-        for entry in self._entries:
-            if entry.last_offset >= from_offset and entry.first_offset < to_offset:
-                found.append(entry)
-            if entry.last_stable_offset >= to_offset:
-                return found, True
-        return found, False
+        slots, is_complete = self._search.between(from_offset, to_offset)
+        return [self[slot] for slot in slots], is_complete
+
+    def put_between(self, from_offset: int, to_offset: int, fields: "array[int]") -> bool:
+        """The same for `BatchTable.without`: producer id, first offset and marker of each into an array of int64."""
+        return self._search.put_between(from_offset, to_offset, fields)
+
+    def decides(self, to_offset: int) -> bool:
+        """Whether all before `to_offset` was decided when the last marker was written: later segments add none."""
+        return len(self) > 0 and self[-1].last_stable_offset >= to_offset
 
     def size_up_to(self, end_offset: int) -> int:
         """Bytes of the entries to keep where the log is cut at `end_offset`: those whose marker stays (truncateTo)."""
-        kept = bisect_left(self._entries, end_offset, key=lambda e: e.last_offset)
-        return kept * ENTRY_SIZE
+        return self._search.slot_of(end_offset) * ENTRY_SIZE
 
 
-def aborted_transactions(
-    indexes: Iterable[TransactionIndex | None], from_offset: int, to_offset: int
-) -> list[AbortedTransaction]:
-    """Those that reach into [from_offset, to_offset), in the order of their markers.
+class HeldTransactionIndex:
+    """That of a file that may grow, kept between reads: what was appended since is read alone."""
 
-    `indexes` are those of the segment that holds `from_offset` and of all after it, None where one has none; no more
-    of them are taken than needed. (LocalLog.collectAbortedTransactions)
-    """
-    found: list[AbortedTransaction] = []
-    for index in indexes:
-        if index is None:
-            continue
-        some, complete = index.aborted_between(from_offset, to_offset)
-        found += some
-        if complete:
-            break
-    return found
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._key: tuple[int, int, int] | None = None       # inode, size, time of the file as it was read
+        self._index: TransactionIndex | None = None
+        self._lock = threading.Lock()       # guards the two: one thread extends at a time
+
+    def now(self) -> TransactionIndex | None:
+        """As the file is now; None where there is none. Raises what TransactionIndex raises, and StorageError."""
+        try:
+            status = os.stat(self._path)
+        except FileNotFoundError:
+            return None
+        except OSError:
+            return TransactionIndex(read_file(self._path), path=self._path)     # which says what is wrong
+        key = (status.st_ino, status.st_size, status.st_mtime_ns)
+        with self._lock:
+            if key != self._key:
+                self._index, self._key = self._read(status.st_ino), key
+            return self._index
+
+    def _read(self, inode: int) -> TransactionIndex | None:
+        index = self._index
+        try:
+            if index is not None and self._key is not None and self._key[0] == inode and len(index):
+                # From the last entry that is known on: a file that was cut and grew again has another one there.
+                last = index[-1].to_bytes()
+                tail = read_file(self._path, (len(index) - 1) * ENTRY_SIZE)
+                if tail.startswith(last):
+                    self._key = None        # until this went well
+                    index.extend(tail[ENTRY_SIZE:])
+                    return index
+            return TransactionIndex(read_file(self._path), path=self._path)
+        except FileNotFoundError:
+            return None
 
 
 def encode(entries: Iterable[AbortedTransaction]) -> bytes:
