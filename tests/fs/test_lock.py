@@ -334,7 +334,7 @@ def test_a_file_system_without_locks_is_said_to_be_one(tmp_path, monkeypatch):
         raise OSError(37, "No locks available")
 
     monkeypatch.setattr(fcntl, "lockf", no_locks)
-    with pytest.raises(StorageError, match="no record lock is to be had"):
+    with pytest.raises(StorageError, match=r"gives no record lock \(ENOLCK\)"):
         lock_log_dir(FS, tmp_path)
     monkeypatch.undo()
     lock_log_dir(FS, tmp_path).release()
@@ -359,9 +359,9 @@ def test_a_lock_file_that_was_replaced_meanwhile_is_locked_anew(tmp_path, other,
 
 def test_a_lock_file_that_another_process_makes_first_is_used(tmp_path):
     class Late(OsFileSystem):
-        def create(self, path):
+        def create(self, path, within=None):
             Path(path).touch()
-            return super().create(path)
+            return super().create(path, within)
 
     lock_log_dir(Late(), tmp_path).release()
 

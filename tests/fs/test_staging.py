@@ -1,4 +1,5 @@
 """A directory that becomes its target as a whole or not at all, and the places where it may stand meanwhile."""
+import dis
 import errno
 import os
 import re
@@ -150,7 +151,7 @@ def test_a_target_that_came_meanwhile_is_left_alone(target, tmp_path, kind):
 
 def test_a_log_dir_that_is_missing_is_named(tmp_path):
     with pytest.raises(StorageError, match="no such file or directory"):
-        Staging.of_partition(FS, tmp_path / "gone" / "orders-0")
+        Staging.of_partition(FS, tmp_path / "gone" / "orders-0").__enter__()
 
 
 # --- what is synced, and when ------------------------------------------------------------
@@ -244,7 +245,7 @@ KILLED = """
 import os, signal, sys
 from seglog.fs.files import OsFileSystem
 from seglog.fs.staging import Staging
-staging = Staging.of_partition(OsFileSystem(), sys.argv[1])
+staging = Staging.of_partition(OsFileSystem(), sys.argv[1]).__enter__()
 staging.create("00000000000000000000.log").append(b"half")
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -308,3 +309,52 @@ def test_a_copy_of_anything_is_built_beside_it(tmp_path):
     assert tree(tmp_path) == ["snapshot", "snapshot/x"]
     with pytest.raises(InvalidArgumentError, match="exists already"):
         Staging.beside(FS, tmp_path / "snapshot")
+
+
+# --- an interrupt at any moment ------------------------------------------------------------
+
+
+UNINTERRUPTED = (dis.opmap["NOP"], dis.opmap["RETURN_VALUE"])
+
+
+@pytest.mark.parametrize("kind", ["of a partition", "beside"])
+def test_an_interrupt_while_it_is_made_leaves_nothing_wherever_it_comes(log_dir, target, kind):
+    """At each bytecode that the interpreter runs from `with` to the first line of the block, but for two kinds at which
+    it looks for no signals."""
+    entered, count, stop_at = False, 0, None
+
+    def make():
+        nonlocal entered
+        entered = False
+        with Staging.of_partition(FS, target) if kind == "of a partition" else Staging.beside(FS, target):
+            entered = True
+            raise KeyboardInterrupt
+
+    def trace(frame, event, argument):
+        nonlocal count
+        if not frame.f_code.co_filename.endswith(("/fs/staging.py", "/test_staging.py")):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and not entered and frame.f_code.co_code[frame.f_lasti] not in UNINTERRUPTED:
+            count += 1
+            if count == stop_at:
+                raise KeyboardInterrupt
+        return trace
+
+    def run(at):
+        nonlocal count, stop_at
+        count, stop_at = 0, at
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                make()
+        finally:
+            sys.settrace(before)
+        return count
+
+    bytecodes = run(None)
+    assert bytecodes > 50
+    for at in range(1, bytecodes + 1, 1 if os.environ.get("SEGLOG_TORTURE") else 7):
+        run(at)
+        assert (leftovers(log_dir), os.listdir(log_dir)) == ([], []), at

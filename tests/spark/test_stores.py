@@ -86,23 +86,23 @@ def test_what_is_there_is_told_from_what_only_begins_alike(place, directory):
 def test_a_segment_comes_here_with_its_transaction_index_and_goes_away(place, directory):
     store, workplace = place
     put(store, workplace, directory, {LOG: b"batches", INDEX: b"aborted"})
-    with store.local(directory, LOG) as path:
+    with store.local(directory, LOG, len(b"batches")) as path:
         assert path.read_bytes() == b"batches"
         assert path.with_name(INDEX).read_bytes() == b"aborted"
     if not isinstance(store, LocalStore):
         assert not path.exists()
     store.remove_file(f"{directory}/{INDEX}")
-    with store.local(directory, LOG) as path:
+    with store.local(directory, LOG, len(b"batches")) as path:
         assert not path.with_name(INDEX).exists()
 
 
 def test_an_error_names_the_file_in_the_store(place, directory):
     store, workplace = place
     put(store, workplace, directory, {LOG: b"batches"})
-    with pytest.raises(StorageError) as caught, store.local(directory, LOG) as path:
+    with pytest.raises(StorageError) as caught, store.local(directory, LOG, len(b"batches")) as path:
         raise StorageError("cannot be", file=path)
     assert caught.value.file == f"{directory}/{LOG}"
-    with pytest.raises((StorageError, FileNotFoundError)), store.local(directory, "none.log") as path:
+    with pytest.raises((StorageError, FileNotFoundError)), store.local(directory, "none.log", 1) as path:
         path.read_bytes()
 
 
@@ -137,7 +137,7 @@ def test_a_large_file_goes_and_comes_as_it_is(place, directory):
     data = secrets.token_bytes(1 << 20) * 25 + b"odd"
     put(store, workplace, directory, {LOG: data})
     assert store.file(f"{directory}/{LOG}").size_bytes == len(data)
-    with store.local(directory, LOG) as path:
+    with store.local(directory, LOG, len(data)) as path:
         assert hashlib.sha256(path.read_bytes()).digest() == hashlib.sha256(data).digest()
 
 

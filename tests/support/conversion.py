@@ -26,8 +26,8 @@ def source_of(case):
 class UnsyncedFs(OsFileSystem):
     """The file system of this machine without waiting for its disk: for many conversions that nobody has to keep."""
 
-    def create(self, path):
-        file = super().create(path)
+    def create(self, path, within=None):
+        file = super().create(path, within)
         file.__class__ = UnsyncedFile
         return file
 

@@ -10,7 +10,9 @@ from typing import Any
 from seglog._kernels.batch_survey import first_of_later_epoch, first_with_producer
 from seglog._kernels.segment_scan import BatchTable
 from seglog.conversion.proof import RecordsDigest, SegmentProof
+from seglog.errors import CorruptCheckpointError
 from seglog.format.checked_json import format_json, parse_json
+from seglog.format.foreign_names import Shape, judged
 from seglog.segment.transaction_index import AbortedTransaction
 from seglog.state.leader_epochs import EpochStart
 from seglog.state.producer_state import EndMarker, ProducerBatch
@@ -135,6 +137,7 @@ def _part_of(body: dict[str, Any]) -> ConvertedPart:
         ProducerBatch._make([*fields, None if marker is None else EndMarker._make(marker)])
         for *fields, marker in body.pop("producers")
     )
+    judged(body["file"], Shape.FILE, None, CorruptCheckpointError)
     return ConvertedPart(epochs=epochs, producers=producers, **body)
 
 

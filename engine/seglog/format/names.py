@@ -175,14 +175,20 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 
 def validate_topic(topic: str) -> str:
     """The topic, if Kafka would take it (Topic.validate). Raises InvalidArgumentError that names the rule."""
-    if not topic:
-        why = "it is empty"
-    elif topic in (".", ".."):
-        why = f"{topic!r} is a directory's own name"
-    elif len(topic) > MAX_TOPIC_LENGTH:
-        why = f"it has {len(topic)} characters, and {MAX_TOPIC_LENGTH} are allowed"
-    elif not _TOPIC.fullmatch(topic):
-        why = "it may hold ASCII letters, digits, '.', '_' and '-' only"
-    else:
+    why = topic_fault(topic)
+    if why is None:
         return topic
     raise InvalidArgumentError(f"no topic name: {topic!r}: {why}", hint="choose a name that Kafka takes")
+
+
+def topic_fault(topic: str) -> str | None:
+    """Why Kafka would not take it; None where it would."""
+    if not topic:
+        return "it is empty"
+    if topic in (".", ".."):
+        return f"{topic!r} is a directory's own name"
+    if len(topic) > MAX_TOPIC_LENGTH:
+        return f"it has {len(topic)} characters, and {MAX_TOPIC_LENGTH} are allowed"
+    if not _TOPIC.fullmatch(topic):
+        return "it may hold ASCII letters, digits, '.', '_' and '-' only"
+    return None

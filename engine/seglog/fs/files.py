@@ -199,12 +199,19 @@ class FileSystem(ABC):
     """
 
     @abstractmethod
-    def create(self, path: AnyPath) -> WritableFile:
-        """A new, empty file. Refused (EEXIST) where there is one."""
+    def create(self, path: AnyPath, within: int | None = None) -> WritableFile:
+        """A new, empty file. Refused (EEXIST) if there is anything of that name, a symbolic link too.
+
+        `within`: the descriptor of the directory of `path`. The name is then looked up in that directory, whatever the
+        path has come to mean since it was opened.
+        """
 
     @abstractmethod
     def open_write(self, path: AnyPath, position: int | None = None) -> WritableFile:
-        """A file that exists, its bytes kept; appends begin at `position`, else at its end."""
+        """A file that exists, its bytes kept; appends begin at `position`, else at its end.
+
+        Refused (ELOOP) if the name is a symbolic link: we would write into a file that lies elsewhere.
+        """
 
     @abstractmethod
     def sync_file(self, path: AnyPath) -> None:
@@ -323,13 +330,17 @@ class OsFile(WritableFile):
 class OsFileSystem(FileSystem):
     """The file system of this machine."""
 
-    def create(self, path: AnyPath) -> OsFile:
+    def create(self, path: AnyPath, within: int | None = None) -> OsFile:
         with refusals("create", path):
-            return OsFile(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), 0)
+            # O_EXCL follows no symbolic link either.
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            if within is None:
+                return OsFile(path, os.open(path, flags, 0o666), 0)
+            return OsFile(path, os.open(os.path.basename(path), flags, 0o666, dir_fd=within), 0)
 
     def open_write(self, path: AnyPath, position: int | None = None) -> OsFile:
         with refusals("open for writing", path):
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
             return OsFile(path, fd, os.fstat(fd).st_size if position is None else position)
 
     def sync_file(self, path: AnyPath) -> None:

@@ -18,6 +18,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -41,21 +42,25 @@ _LOG_DIR_MARKS = ("meta.properties", "recovery-point-offset-checkpoint", "replic
 
 
 class Staging:
-    """A directory that becomes `target` as a whole or not at all. Made by `of_partition` or `beside`.
+    """A directory that becomes `target` as a whole or not at all. Made by `of_partition` or `beside`, used by `with`.
 
+    The directory is made on entering: so no interrupt, whenever it comes, leaves one that nobody removes.
     Whoever makes one holds the lock that guards the target's directory (fs.lock): it keeps away the
     writer that would take the name meanwhile, and the sweep of `remove_leftovers`.
     """
 
-    def __init__(self, fs: FileSystem, path: Path, target: Path, *, replace: bool = False) -> None:
-        self.path = path
+    def __init__(self, fs: FileSystem, target: Path, *places: Path, replace: bool = False) -> None:
+        """`places`: where the directory is made, then where it is moved to, if it can be."""
+        self.path = places[0]
         self.target = target
+        self._places = places
         self._fs = fs
         self._replace = replace
         self._files: dict[str, WritableFile] = {}
         self._synced: set[str] = set()
         self._published = False
         self._discarded = False
+        self._descriptor = -1           # of the directory, once a file was made in it
 
     @classmethod
     def of_partition(cls, fs: FileSystem, target: AnyPath, *, replace: bool = False) -> Self:
@@ -74,16 +79,8 @@ class Staging:
         inside = target.parent / _inside_name(target.name, token)
         # First in the log dir, under a name that a broker knows, then out of it: the rename itself shows
         # whether the way back will be open. (Equal st_dev does not: bind mounts refuse renames, too.)
-        fs.mkdir(inside)
         beside = _place_beside(target, token)
-        if beside is not None:
-            try:
-                fs.rename(inside, beside)
-            except StorageError:
-                pass        # another file system, or not ours to write: inside is good, too
-            else:
-                return cls(fs, beside, target, replace=replace)
-        return cls(fs, inside, target, replace=replace)
+        return cls(fs, target, inside, *([] if beside is None else [beside]), replace=replace)
 
     @classmethod
     def beside(cls, fs: FileSystem, target: AnyPath) -> Self:
@@ -92,13 +89,21 @@ class Staging:
         Raises InvalidArgumentError where the target exists.
         """
         target = _free(target)
-        path = _beside_name(target)
-        fs.mkdir(path)
-        return cls(fs, path, target)
+        return cls(fs, target, _beside_name(target))
 
     def create(self, name: str) -> WritableFile:
-        """A new file. Sync it before closing: the descriptor that wrote is the one that surely learns of an error."""
-        file = self._fs.create(self.path / name)
+        """A new file. Sync it before closing: the descriptor that wrote is the one that surely learns of an error.
+
+        `name` is one component of a path, else ValueError: names that somebody else wrote are judged before they come
+        here (format.foreign_names).
+        """
+        if not name or name in (".", "..") or "/" in name:
+            raise ValueError(f"{name!r} is no name of a file")
+        if self._descriptor < 0:
+            with refusals("open", self.path):
+                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+                self._descriptor = os.open(self.path, flags)
+        file = self._fs.create(self.path / name, within=self._descriptor)
         self._files[file.path] = file
         return file
 
@@ -120,6 +125,12 @@ class Staging:
         copy_file(self._fs, source, path, size_bytes)
         self._synced.add(os.fspath(path))
 
+    def close(self) -> None:
+        """Give the descriptor of the directory back. May be called twice."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
     def publish(self) -> None:
         """Sync whatever is not yet, then give the directory its name, durably.
 
@@ -128,6 +139,7 @@ class Staging:
         gone again after a crash; the StorageError says which.
         """
         self._sync_all()
+        self.close()
         replaced = self._replace and self.target.is_dir()
         if replaced:
             self._fs.exchange(self.path, self.target)
@@ -143,6 +155,7 @@ class Staging:
 
     def discard(self) -> None:
         """Remove what was built. Nothing after publish(). May be called twice."""
+        self.close()
         if self._published or self._discarded or not os.path.lexists(self.path):
             return
         for file in self._files.values():
@@ -151,7 +164,24 @@ class Staging:
         self._discarded = True
 
     def __enter__(self) -> Self:
-        return self
+        """Make the directory. Raises StorageError."""
+        try:
+            self._fs.mkdir(self.path)
+            for place in self._places[1:]:
+                try:
+                    self._fs.rename(self.path, place)
+                except StorageError:
+                    pass        # another file system, or not ours to write: inside is good, too
+                else:
+                    self.path = place
+            return self
+        except BaseException:
+            # An interrupt: the caller will not come to leave what it did not enter.
+            for place in self._places:
+                if place.is_dir():
+                    with suppress(StorageError):
+                        self._fs.rmdir(place)
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

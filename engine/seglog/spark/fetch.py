@@ -5,8 +5,9 @@ from pathlib import Path
 
 from seglog.conversion.log_dir import choose_partitions, is_topics_name
 from seglog.conversion.proof import PROOF_FILE
-from seglog.errors import InvalidArgumentError, ProofMismatchError
+from seglog.errors import InvalidArgumentError
 from seglog.format import names
+from seglog.format.foreign_names import Shape, has_shape, judged
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import lock_log_dir
 from seglog.fs.staging import Staging, remove_leftovers
@@ -72,7 +73,10 @@ def _places(store: RemoteStore, path: str) -> dict[str, str]:
     manifest = Manifest.read(store, path)
     if manifest.partitions:
         return {name: f"{path}/{prefix}/{name}" for name, prefix in manifest.partitions.items()}
-    return {name: f"{path}/{name}" for name in store.directories(path) if is_topics_name(name)}
+    return {
+        name: f"{path}/{name}" for name in store.directories(path)
+        if is_topics_name(name) and has_shape(name, Shape.PARTITION)
+    }
 
 
 def _offsets(store: RemoteStore, home: str) -> LogDirOffsets:
@@ -85,7 +89,10 @@ def _fetch(
 ) -> Fetched:
     partition = place.rpartition("/")[2]
     target = log_dir / partition
-    files = read_files(store, place) if version else {file.name: file.size_bytes for file in store.files(place)}
+    if version:
+        files = read_files(store, place)
+    else:
+        files = {judged(file.name, Shape.FILE, place): file.size_bytes for file in store.files(place)}
     fetched = Fetched(partition, version, len(files), sum(files.values()), is_new=not target.exists())
     if not fetched.is_new:
         _check_same(store, place, target, files)
@@ -110,13 +117,7 @@ def _fetch(
 
 def _copy(store: RemoteStore, path: str, staging: Staging, name: str, size_bytes: int) -> int:
     with staging.create(name) as file:
-        for piece in store.pieces(path):
-            file.append(piece)
-        if file.position != size_bytes:
-            raise ProofMismatchError(
-                f"{file.position} bytes came where {size_bytes} were written", file=path,
-                hint="convert again, or go back to the version of before",
-            )
+        store.copy_to(path, size_bytes, file)
         file.sync()
     return size_bytes
 

@@ -22,6 +22,7 @@ from seglog.errors import InvalidArgumentError, NotALogError, SeglogError
 from seglog.format import names
 from seglog.format.compression import Codec
 from seglog.format.conversion_profile import Aborted
+from seglog.format.foreign_names import Shape, has_shape
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.spark.cluster import Cluster, Progress
 from seglog.spark.journal import CONVERTING, PUBLISHING, Journal
@@ -198,7 +199,9 @@ class _Job:
     def _partitions(self) -> list[str]:
         """The partition directories of the source whose topics are asked for."""
         store, path = self.workplace.source_store, self.workplace.source
-        named = list(filter(is_topics_name, store.directories(path)))
+        named = [
+            name for name in store.directories(path) if is_topics_name(name) and has_shape(name, Shape.PARTITION)
+        ]
 
         def has_log(name: str) -> bool:
             return any(names.is_log_file(file.name) for file in store.files(f"{path}/{name}"))

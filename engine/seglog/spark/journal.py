@@ -3,8 +3,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from seglog._version import __version__
-from seglog.errors import InvalidArgumentError, LogLockedError
+from seglog.errors import CorruptCheckpointError, InvalidArgumentError, LogLockedError
 from seglog.format.checked_json import format_json, parse_json
+from seglog.format.foreign_names import Shape, judged
 from seglog.spark.options import ConversionOptions
 from seglog.spark.workplace import VERSION, members
 from seglog.stores.store import WORKPLACE_SUFFIX, Store
@@ -16,6 +17,7 @@ _KIND = "seglog-spark-journal"
 CONVERTING, PUBLISHING, COMMITTED, ROLLING_BACK, FINALIZING = (
     "converting", "publishing", "committed", "rolling back", "finalizing"
 )
+_STATES = (CONVERTING, PUBLISHING, COMMITTED, ROLLING_BACK, FINALIZING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,25 @@ class Journal:
             return None
 
         def make(body: dict[str, Any]) -> "Journal":
-            return cls(**members(body) | {"published": tuple(body["published"])})
+            published = tuple(
+                judged(name, Shape.PARTITION, path, CorruptCheckpointError) for name in body["published"]
+            )
+            journal = cls(**members(body) | {"published": published})
+            ConversionOptions.of_dict(journal.options)      # or it raises what is wrong
+            if journal.state not in _STATES:
+                raise ValueError(f"unknown state {journal.state!r}")
+            if journal.prefix:
+                judged(journal.prefix, Shape.VERSION, path, CorruptCheckpointError)
+            return journal
 
-        return parse_json(raw, _KIND, VERSION, path, make)
+        journal = parse_json(raw, _KIND, VERSION, path, make)
+        # What is taken back or removed is found by this path.
+        if journal.target != target:
+            raise CorruptCheckpointError(
+                f"the journal is of a conversion into {journal.target}", file=path,
+                hint="name the target as the conversion was given it",
+            )
+        return journal
 
     def to_bytes(self) -> bytes:
         return format_json(

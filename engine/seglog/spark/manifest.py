@@ -7,7 +7,6 @@
 
 Putting the manifest is the one step in which a conversion comes to be seen. docs/formats/topics_manifest.md.
 """
-import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,12 +14,12 @@ from typing import Any
 
 from seglog.errors import CorruptCheckpointError, NotALogError
 from seglog.format.checked_json import format_json, parse_json
+from seglog.format.foreign_names import VERSION_PREFIX, Shape, has_shape, judged, judged_size
 from seglog.stores.store import Store, in_workplace
 
 MANIFEST_FILE = "seglog-manifest.json"
 VERSION = 1
 _MANIFEST, _FILES = "seglog-topics-manifest", "seglog-partition-files"
-_PREFIX = re.compile(r"v(\d+)-[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +42,9 @@ class Manifest:
     def parse(cls, raw: bytes, file: str) -> "Manifest":
         def make(body: dict[str, Any]) -> "Manifest":
             partitions = dict(body["partitions"])
-            if not all(_PREFIX.fullmatch(prefix) for prefix in partitions.values()):
-                raise ValueError("a prefix that is none")
+            for name, prefix in partitions.items():
+                judged(name, Shape.PARTITION, file, CorruptCheckpointError)
+                judged(prefix, Shape.VERSION, file, CorruptCheckpointError)
             return cls(int(body["serial"]), partitions)
 
         return parse_json(raw, _MANIFEST, VERSION, file, make)
@@ -59,13 +59,14 @@ class Manifest:
 
     def next_prefix(self, directories: list[str]) -> str:
         """A prefix that no version has: neither here, nor among what stands in the log dir, nor that had one before."""
-        taken = [match for name in (*self.partitions.values(), *directories) if (match := _PREFIX.fullmatch(name))]
-        return f"v{max((int(match[1]) for match in taken), default=0) + 1}-{secrets.token_hex(4)}"
+        found = map(VERSION_PREFIX.fullmatch, (*self.partitions.values(), *directories))
+        last = max((int(match[1]) for match in found if match), default=0)
+        return f"v{last + 1}-{secrets.token_hex(4)}"
 
 
 def is_prefix(name: str) -> bool:
     """Whether a directory of a log dir is one of a version."""
-    return _PREFIX.fullmatch(name) is not None
+    return has_shape(name, Shape.VERSION)
 
 
 def removable(path: str) -> str:
@@ -95,11 +96,12 @@ def read_files(store: Store, directory: str) -> dict[str, int]:
     raw = store.read(path)
     if raw is None:
         raise NotALogError("the manifest names a partition that is not there", file=directory)
-    return parse_json(raw, _FILES, VERSION, path, _parsed_files, CorruptCheckpointError)
+    return parse_json(raw, _FILES, VERSION, path, lambda body: judged_files(body["files"], path))
 
 
-def _parsed_files(body: dict[str, Any]) -> dict[str, int]:
-    files = {str(name): int(size_bytes) for name, size_bytes in body["files"].items()}
-    if any("/" in name or name in ("", ".", "..") for name in files):
-        raise ValueError("a name that is none")
-    return files
+def judged_files(files: dict[str, Any], file: str) -> dict[str, int]:
+    """{name: bytes} of the files of a partition, as `file` tells them. Raises CorruptCheckpointError."""
+    return {
+        judged(name, Shape.FILE, file, CorruptCheckpointError): judged_size(size_bytes, file, CorruptCheckpointError)
+        for name, size_bytes in files.items()
+    }

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from seglog._kernels.crc import crc32c
-from seglog.errors import NotALogError, UnfinishedChangeError
+from seglog.errors import CorruptCheckpointError, NotALogError, UnfinishedChangeError
 from seglog.format import names
 from seglog.format.checked_json import format_json, parse_json
+from seglog.format.foreign_names import Shape, judged
 from seglog.stores.store import StoredFile
 
 TASK_BYTES = 64 << 20
@@ -109,7 +110,7 @@ class Shard:
                 raise ValueError("the checksum of the segments does not match")
             rows = [line.split() for line in lines.decode().splitlines()]
             return cls(
-                head["partition"],
+                judged(head["partition"], Shape.PARTITION, file, CorruptCheckpointError),
                 tuple(
                     SourceSegment(int(base), int(size), stamp, int(end), last == "last")
                     for base, size, stamp, end, last in rows
@@ -160,7 +161,11 @@ class Task:
     @classmethod
     def parse(cls, line: bytes, file: str) -> "Task":
         def make(body: dict[str, Any]) -> Task:
-            return cls(body["bytes"], body["segments"], [(name, first, stop) for name, first, stop in body["ranges"]])
+            ranges = [
+                (judged(name, Shape.PARTITION, file, CorruptCheckpointError), int(first), int(stop))
+                for name, first, stop in body["ranges"]
+            ]
+            return cls(body["bytes"], body["segments"], ranges)
 
         return parse_json(line, TASK, VERSION, file, make)
 

@@ -167,7 +167,9 @@ def verify_segment(workplace: Workplace, partition: str, marker: Marker) -> None
     with ExitStack() as closer:
         staged = []
         for part in marker.segment.parts:
-            path = closer.enter_context(workplace.store.local(workplace.staged(partition), part.file))
+            path = closer.enter_context(
+                workplace.store.local(workplace.staged(partition), part.file, part.size_bytes)
+            )
             staged.append(closer.enter_context(closing(Segment(path, is_last=False, decompress=decompress))))
         found = digest(staged, ArenaPool())
         if (found.records, found.sha256) != (proven.records, proven.sha256):

@@ -27,6 +27,7 @@ from seglog.conversion.losses import Losses
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError
 from seglog.format.checked_json import format_json, parse_json
 from seglog.segment.transaction_index import AbortedTransaction
+from seglog.spark.manifest import judged_files
 from seglog.spark.options import ConversionOptions
 from seglog.spark.plan import Shard, SourceSegment, Task, read_task
 from seglog.stores.store import WORKPLACE_SUFFIX, RenamingStore, Store, StoredFile
@@ -67,7 +68,8 @@ class Marker:
     @classmethod
     def parse(cls, raw: bytes, file: str) -> "Marker":
         def make(body: dict[str, Any]) -> "Marker":
-            return cls(**members(body) | {"segment": ConvertedSegment.of_json(body["segment"])})
+            segment = ConvertedSegment.of_json(body["segment"])
+            return cls(**members(body) | {"segment": segment, "files": judged_files(body["files"], file)})
 
         return parse_json(raw, MARKER, VERSION, file, make)
 
@@ -116,7 +118,10 @@ class Outcome:
 
     @classmethod
     def parse(cls, raw: bytes, file: str) -> "Outcome":
-        return parse_json(raw, OUTCOME, VERSION, file, lambda body: cls(**members(body)))
+        def make(body: dict[str, Any]) -> "Outcome":
+            return cls(**members(body) | {"logs": judged_files(body["logs"], file)})
+
+        return parse_json(raw, OUTCOME, VERSION, file, make)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +234,7 @@ class Workplace:
     @contextmanager
     def local_source(self, partition: str, segment: SourceSegment) -> Iterator[Path]:
         """The segment's .log on this machine, its .txnindex beside it where there is one."""
-        with self.source_store.local(self.source_of(partition), segment.file) as path:
+        with self.source_store.local(self.source_of(partition), segment.file, segment.size_bytes) as path:
             yield path
 
     def _there(self, path: str) -> bytes:

@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 
 from seglog.errors import InvalidArgumentError, StorageError
 from seglog.fs.aside import SCRATCH_SUFFIX
-from seglog.stores.remote_store import PIECE_BYTES, RemoteStore
+from seglog.stores.remote_store import PIECE_BYTES, RemoteStore, warn_of_plain_http
 from seglog.stores.store import WORKPLACE_SUFFIX, RenamingStore, StoredFile, in_workplace
 from seglog.stores.webhdfs import HdfsFile, WebHdfs
 
 SCHEMES = ("hdfs", "webhdfs", "swebhdfs")
-OPTIONS = ("user", "delegation", "http_port", "scratch")
+OPTIONS = ("user", "delegation", "http_port", "tls_ca_file_path", "scratch")
 _HTTP_PORT, _HTTPS_PORT = 9870, 9871
 
 
@@ -51,7 +51,12 @@ class HdfsStore(RemoteStore, RenamingStore):
         if port is None:
             port = int(options.get("http_port") or (_HTTPS_PORT if tls else _HTTP_PORT))
         user = options.get("user") or parts.username or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
-        client = WebHdfs(parts.hostname, port, user=user, delegation=options.get("delegation"), tls=tls)
+        if not tls:
+            warn_of_plain_http(parts.hostname, "swebhdfs://HOST:PORT/PATH")
+        client = WebHdfs(
+            parts.hostname, port, user=user, delegation=options.get("delegation"), tls=tls,
+            tls_ca_file=options.get("tls_ca_file_path"),
+        )
         return cls(client, options.get("scratch")), f"{client.url}{parts.path.rstrip('/')}"
 
     def check(self, path: str) -> None:
@@ -75,7 +80,7 @@ class HdfsStore(RemoteStore, RenamingStore):
     def read(self, path: str) -> bytes | None:
         if not self.exists(path):
             return None
-        return b"".join(self.pieces(path))
+        return self._whole(path)
 
     def pieces(self, path: str) -> Iterator[bytes]:
         return self._client.pieces(self._in(path), PIECE_BYTES)

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from seglog.errors import InvalidArgumentError, StorageError
-from seglog.stores.remote_store import PIECE_BYTES, RemoteStore
+from seglog.errors import InvalidArgumentError, SeglogError, StorageError
+from seglog.format.foreign_names import Shape, judged, judged_size
+from seglog.stores.remote_store import PIECE_BYTES, RemoteStore, warn_of_plain_http
 from seglog.stores.store import StoredFile, in_workplace
 
 SCHEMES = ("s3", "gs", "gcs")
@@ -74,7 +75,12 @@ class ObjectStore(RemoteStore):
             raise InvalidArgumentError(
                 "a key may not have ? or # in it here", file=url, hint="give options of the store by --store-option"
             )
+        if options.get("scheme") == "http":
+            endpoint = options.get("endpoint_override", "")
+            host = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname
+            warn_of_plain_http(host or "the store", "scheme=https")
         return cls(url, options, removable), f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+        return cls(url, options), f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_opened": None}      # a client is of one process
@@ -106,7 +112,7 @@ class ObjectStore(RemoteStore):
 
     def read(self, path: str) -> bytes | None:
         try:
-            return b"".join(self.pieces(path))
+            return self._whole(path)
         except StorageError as error:
             if error.errno == errno.ENOENT:
                 return None
@@ -140,8 +146,10 @@ class ObjectStore(RemoteStore):
         """Nothing: a prefix is there with its first object."""
 
     def remove_file(self, path: str) -> None:
+        place = self._in(self._removable(path))
         with refusals("remove", path), suppress(FileNotFoundError):
-            self._fs.delete_file(self._in(self._removable(path)))
+            self._fs.delete_file(place)
+            self._fs.delete_file(place)
 
     def remove_tree(self, path: str) -> None:
         # Object by object: pyarrow's delete_dir asks first for an object of the prefix's name, which not every store
@@ -193,7 +201,12 @@ class ObjectStore(RemoteStore):
 
         with refusals("list", path):
             # What is not there is empty: a prefix is no more than what begins with it.
-            return list(self._fs.get_file_info(FileSelector(self._in(path), allow_not_found=True, recursive=recursive)))
+            found = self._fs.get_file_info(FileSelector(self._in(path), allow_not_found=True, recursive=recursive))
+            for info in found:
+                judged(info.base_name, Shape.COMPONENT, path)
+                if not info.path.startswith(f"{self._in(path)}/"):
+                    raise StorageError(f"the listing names {ascii(info.path)[:200]}, which is not in it", file=path)
+            return list(found)
 
 
 @contextmanager
@@ -201,25 +214,28 @@ def refusals(doing: str, path: str) -> Iterator[None]:
     """Within it, what pyarrow raises becomes the StorageError that says what was tried, where, and what to do."""
     try:
         yield
-    except StorageError:
+    except SeglogError:
         raise
-    except OSError as error:
+    # ArrowInvalid is a ValueError: an answer of the server that does not parse. A time that is none is a TypeError.
+    except (OSError, ValueError, TypeError, OverflowError) as error:
         raise _refusal(error, doing, path) from error
 
 
-def _refusal(error: OSError, doing: str, path: str) -> StorageError:
+def _refusal(error: Exception, doing: str, path: str) -> StorageError:
     if isinstance(error, FileNotFoundError):
         return StorageError(f"cannot {doing}: no such object", file=path, hint="check the URL", errno=errno.ENOENT)
     text = str(error)
     # "When listing objects under key 'a/' in bucket 'b': AWS Error ACCESS_DENIED during ...": the first half is ours.
     words = re.sub(r"^When [^:]*: ", "", text.splitlines()[0] if text else type(error).__name__)
     hint = next((hint for marks, hint in _HINTS if any(mark in text for mark in marks)), "see the message of the store")
-    return StorageError(f"cannot {doing}: {words}", file=path, hint=hint)
+    return StorageError(f"cannot {doing}: {words[:500]}", file=path, hint=hint)
 
 
 def _stored(info: Any) -> StoredFile:
     # A listing tells the time in parts of a second, a look at one object in whole ones.
-    return StoredFile(info.base_name, info.size, str(info.mtime_ns // 10**9))
+    with refusals("look at", info.path):
+        size_bytes = judged_size(info.size, info.path, StorageError)
+        return StoredFile(info.base_name, size_bytes, str(info.mtime_ns // 10**9))
 
 
 def _tag(stream: Any) -> bytes | None:

@@ -3,6 +3,8 @@
 A task copies a segment into a directory of its own, converts it there, and sends the result on: what it needs here is
 room for one segment twice, and memory for a piece of it.
 """
+import ipaddress
+import logging
 import os
 from abc import abstractmethod
 from collections import deque
@@ -11,13 +13,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from seglog.errors import SeglogError
+from seglog.errors import ProofMismatchError, SeglogError, StorageError
 from seglog.format import names
-from seglog.fs.files import OsFileSystem
+from seglog.format.foreign_names import Shape, judged
+from seglog.fs.files import OsFileSystem, WritableFile
 from seglog.fs.scratch import scratch_directory
 from seglog.stores.store import Item, Result, Store
 
+_LOG = logging.getLogger(__name__)
+
 PIECE_BYTES = 8 << 20
+# A file that is read whole: the plan of a partition of a million segments has about 80 MB.
+READ_BYTES_MAX = 512 << 20
+_OTHER_SIZE = "run again when it is at rest; else convert again, or go back to the version of before"
 # A request takes tens of milliseconds, most of them spent waiting.
 _AT_A_TIME = 16
 
@@ -40,18 +48,29 @@ class RemoteStore(Store):
     def check(self, path: str) -> None:
         """Raises StorageError where the store cannot be reached, or does not let us in."""
 
-    def download(self, path: str, file: Path) -> int:
-        """Copy the file at `path` to this machine, where no file of that name is; its size. Not synced."""
-        with OsFileSystem().create(file) as copy:
-            for piece in self.pieces(path):
-                copy.append(piece)
-            return copy.position
+    def copy_to(self, path: str, size_bytes: int, copy: WritableFile) -> None:
+        """Append the file at `path`, which has `size_bytes`, to one on this machine. Not synced.
+
+        No byte is written behind that size: whoever sends more would fill the disk. Raises ProofMismatchError for any
+        other number of bytes, StorageError.
+        """
+        came = 0
+        for piece in self.pieces(path):
+            came += len(piece)
+            if came > size_bytes:
+                raise ProofMismatchError(
+                    f"more than the {size_bytes} bytes come that it is said to have", file=path, hint=_OTHER_SIZE
+                )
+            copy.append(piece)
+        if came != size_bytes:
+            raise ProofMismatchError(f"{came} bytes came where {size_bytes} were written", file=path, hint=_OTHER_SIZE)
 
     @contextmanager
-    def local(self, directory: str, name: str) -> Iterator[Path]:
+    def local(self, directory: str, name: str, size_bytes: int) -> Iterator[Path]:
         with self._here() as scratch:
-            path = scratch / name
-            self.download(f"{directory}/{name}", path)
+            path = scratch / judged(name, Shape.FILE, directory)
+            with OsFileSystem().create(path) as copy:
+                self.copy_to(f"{directory}/{name}", size_bytes, copy)
             beside = path.with_suffix(names.TRANSACTION_INDEX_SUFFIX).name
             index = self.read(f"{directory}/{beside}")
             if index is not None:
@@ -84,6 +103,19 @@ class RemoteStore(Store):
     def sync(self, path: str) -> None:
         """Nothing: what the server has answered for stays."""
 
+    def _whole(self, path: str) -> bytes:
+        """A small file whole. Raises StorageError, with ENOENT where there is none."""
+        pieces, left = [], READ_BYTES_MAX
+        for piece in self.pieces(path):
+            left -= len(piece)
+            if left < 0:
+                raise StorageError(
+                    f"more than {READ_BYTES_MAX} bytes come, of a file that has to be read whole", file=path,
+                    hint="look at what lies there: no file of this name is so large",
+                )
+            pieces.append(piece)
+        return b"".join(pieces)
+
     def _here(self) -> AbstractContextManager[Path]:
         # Spark removes its own directories when the application ends, also after a worker that was killed.
         of_spark = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
@@ -99,3 +131,16 @@ def told_of(path: str, copy: Path) -> Iterator[None]:
         if error.file is not None and error.file.startswith(f"{copy}/"):
             error.file = path + error.file.removeprefix(str(copy))
         raise
+
+
+def warn_of_plain_http(host: str, instead: str) -> None:
+    """Unless the host is this machine: whoever is on the way reads all of it, and may answer in the server's place."""
+    if not _is_loopback(host):
+        _LOG.warning("plain HTTP to %s: whoever is on the way can read and change all of it; use %s", host, instead)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

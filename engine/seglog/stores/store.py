@@ -66,8 +66,11 @@ class Store(ABC):
 
     @abstractmethod
     @contextmanager
-    def local(self, directory: str, name: str) -> Iterator[Path]:
-        """A segment's .log on this machine, to be read in the block, its .txnindex beside it where there is one."""
+    def local(self, directory: str, name: str, size_bytes: int) -> Iterator[Path]:
+        """A segment's .log on this machine, to be read in the block, its .txnindex beside it where there is one.
+
+        `size_bytes`: what it had when it was listed. A store that copies it raises ProofMismatchError where it differs.
+        """
 
     @abstractmethod
     @contextmanager
@@ -161,7 +164,7 @@ class LocalStore(RenamingStore):
         return StoredFile(os.path.basename(path), status.st_size, str(status.st_mtime_ns))
 
     @contextmanager
-    def local(self, directory: str, name: str) -> Iterator[Path]:
+    def local(self, directory: str, name: str, size_bytes: int) -> Iterator[Path]:
         yield Path(directory, name)
 
     @contextmanager

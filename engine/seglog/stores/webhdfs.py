@@ -9,18 +9,22 @@ https://hadoop.apache.org/docs/stable/hadoop-project-dist/hadoop-hdfs/WebHDFS.ht
 import errno
 import json
 import os
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import IO, Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 
 from seglog.errors import StorageError
+from seglog.format.foreign_names import Shape, judged, judged_size
 
 _PREFIX = "/webhdfs/v1"
 _TIMEOUT_S = 120.0
 _PIECE_BYTES = 1 << 20
+# A listing of a million files has about 400 MB. What refuses has a stack trace of some KB.
+_ANSWER_BYTES_MAX, _REFUSAL_BYTES_MAX = 1 << 30, 1 << 16
 # A file is closed when its blocks are on the disks of all replicas (HDFS: CreateFlag.SYNC_BLOCK, hsync on close).
 _CREATE = "CREATE,OVERWRITE,SYNC_BLOCK"
 
@@ -55,19 +59,29 @@ class HdfsFile:
 class WebHdfs:
     """The WebHDFS of one namenode. Paths are absolute. Each method raises StorageError, with an errno where one fits.
 
-    `delegation`: a delegation token, of a cluster with Kerberos; without it `user` is who we say we are. Pickles.
+    `delegation`: a delegation token, of a cluster with Kerberos; without it `user` is who we say we are. `tls_ca_file`:
+    who signs the servers' certificates; by default those that the system trusts. Pickles.
+
+    No answer is trusted: whoever is on the way of plain HTTP may have written it. What does not look as the API says
+    is a StorageError, and a name in a listing is one component of a path (format.foreign_names).
     """
 
-    def __init__(self, host: str, port: int, *, user: str, delegation: str | None = None, tls: bool = False) -> None:
-        self._netloc = f"{host}:{port}"
+    def __init__(
+        self, host: str, port: int, *, user: str, delegation: str | None = None, tls: bool = False,
+        tls_ca_file: str | None = None,
+    ) -> None:
+        self._netloc = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._tls = tls
+        self._tls_ca_file = tls_ca_file
         self._identity = {"user.name": user} if delegation is None else {"delegation": delegation}
         self.url = f"{'swebhdfs' if tls else 'webhdfs'}://{self._netloc}"
 
     def status(self, path: str) -> HdfsFile | None:
         """None where there is nothing of this name."""
         try:
-            return _file(self._ask("GET", path, "GETFILESTATUS", "look at")["FileStatus"])
+            with self._sense("look at", path):
+                told = self._ask("GET", path, "GETFILESTATUS", "look at")["FileStatus"]
+                return self._file(told, path, path.rpartition("/")[2])
         except StorageError as error:
             if error.errno == errno.ENOENT:
                 return None
@@ -75,8 +89,18 @@ class WebHdfs:
 
     def list(self, path: str) -> list[HdfsFile]:
         """What is in a directory, by name."""
-        answer = self._ask("GET", path, "LISTSTATUS", "list")
-        return sorted(map(_file, answer["FileStatuses"]["FileStatus"]), key=lambda file: file.name)
+        with self._sense("list", path):
+            told = self._ask("GET", path, "LISTSTATUS", "list")["FileStatuses"]["FileStatus"]
+            if len(told) == 1 and told[0]["pathSuffix"] == "":
+                raise StorageError(
+                    "cannot list: a file stands where a directory is expected", file=self._url_of(path),
+                    hint="check the path; move the file away", errno=errno.ENOTDIR,
+                )
+            files = [
+                self._file(status, path, judged(status["pathSuffix"], Shape.COMPONENT, self._url_of(path)))
+                for status in told
+            ]
+        return sorted(files, key=lambda file: file.name)
 
     def make_directory(self, path: str) -> None:
         """It and those above it; one that is there is left alone."""
@@ -93,9 +117,8 @@ class WebHdfs:
 
     def create(self, path: str, body: "IO[bytes] | bytes", size_bytes: int) -> None:
         """A file of these bytes, on the disks of its datanodes when this returns. One that is there is replaced."""
-        where = self._ask("PUT", path, "CREATE", "write", overwrite="true", noredirect="true")["Location"]
         # The namenode quotes the commas of such a flag twice: it is set here, where it is read.
-        parts = urlsplit(where)
+        parts = self._datanode("PUT", path, "CREATE", "write", overwrite="true")
         query = [pair for pair in parse_qsl(parts.query) if pair[0] != "createflag"]
         query_text = f"{urlencode(query)}&createflag={_CREATE}"
         headers = {"Content-Length": str(size_bytes), "Content-Type": "application/octet-stream"}
@@ -103,8 +126,8 @@ class WebHdfs:
             answer.read()
 
     def pieces(self, path: str, piece_bytes: int) -> Iterator[bytes]:
-        """The bytes of a file, so many at a time."""
-        where = urlsplit(self._ask("GET", path, "OPEN", "read", noredirect="true")["Location"])
+        """The bytes of a file, so many at a time. How many come in all is the server's word: count them."""
+        where = self._datanode("GET", path, "OPEN", "read")
         with self._exchange("GET", where.netloc, f"{where.path}?{where.query}", path, "read") as answer:
             while piece := answer.read(piece_bytes):
                 yield piece
@@ -114,8 +137,49 @@ class WebHdfs:
     def _ask(self, method: str, path: str, operation: str, doing: str, **options: str) -> dict[str, Any]:
         query = urlencode({"op": operation, **self._identity, **options})
         with self._exchange(method, self._netloc, f"{_PREFIX}{quote(path)}?{query}", path, doing) as answer:
-            raw = answer.read()
-        return json.loads(raw) if raw else {}
+            raw = _read_at_most(answer, _ANSWER_BYTES_MAX)
+        with self._sense(doing, path):
+            told: dict[str, Any] = json.loads(raw) if raw else {}
+            if not isinstance(told, dict):
+                raise TypeError("no JSON object")
+            return told
+
+    def _datanode(self, method: str, path: str, operation: str, doing: str, **options: str) -> SplitResult:
+        """Where the bytes of a file are read or written."""
+        with self._sense(doing, path):
+            where = self._ask(method, path, operation, doing, noredirect="true", **options)["Location"]
+            if not isinstance(where, str):
+                raise TypeError("the location is no text")
+            parts = urlsplit(where)
+            if parts.scheme != ("https" if self._tls else "http") or not parts.hostname or parts.port == 0:
+                raise ValueError(f"the location is {ascii(where)[:200]}")
+            return parts
+
+    def _file(self, status: dict[str, Any], path: str, name: str) -> HdfsFile:
+        url = self._url_of(path)
+        if status["type"] not in ("FILE", "DIRECTORY", "SYMLINK"):
+            raise ValueError(f"the type {ascii(status['type'])[:80]}")
+        size_bytes = judged_size(status["length"], url, StorageError)
+        changed_ms, number = status["modificationTime"], status["fileId"]
+        if not (isinstance(changed_ms, int) and isinstance(number, int)):
+            raise TypeError("a time or a number of an inode that is no number")
+        return HdfsFile(name, status["type"] == "DIRECTORY", size_bytes, changed_ms, number)
+
+    def _url_of(self, path: str) -> str:
+        return f"{self.url}{path}"
+
+    @contextmanager
+    def _sense(self, doing: str, path: str) -> Iterator[None]:
+        """Within it, an answer that is not as the API says becomes a StorageError."""
+        try:
+            yield
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            what = f"no {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
+            raise StorageError(
+                f"cannot {doing}: the answer is not one of WebHDFS: {what[:200]}", file=self._url_of(path),
+                hint="check that this is the namenode's web address (dfs.namenode.http-address; 9870 by default), and"
+                " what stands between it and here",
+            ) from error
 
     @contextmanager
     def _exchange(
@@ -123,41 +187,56 @@ class WebHdfs:
         headers: dict[str, str] | None = None,
     ) -> Iterator[HTTPResponse]:
         """A request and its good answer. Whatever goes wrong until the end of the block is a StorageError."""
-        file = f"{self.url}{path}"
-        make = HTTPSConnection if self._tls else HTTPConnection
-        connection = make(netloc, timeout=_TIMEOUT_S, blocksize=_PIECE_BYTES)
+        file = self._url_of(path)
+        connection: HTTPConnection | None = None
         try:
+            connection = self._connection(netloc)
             connection.request(method, target, body, headers or {})
             answer = connection.getresponse()
             if answer.status >= 300:
-                raise _refusal(answer.status, answer.read(), doing, file)
+                raise _refusal(answer.status, answer.read(_REFUSAL_BYTES_MAX), doing, file)
             yield answer
         except StorageError:
             raise
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, ValueError) as error:       # ValueError: no host, no port, no text for a header
             words = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+            if isinstance(error, ssl.SSLCertVerificationError):
+                raise StorageError(
+                    f"cannot {doing}: {netloc}: the certificate is not trusted: {error.verify_message}", file=file,
+                    hint="give the file of who signed it: --store-option tls_ca_file_path=FILE",
+                ) from error
             raise StorageError(
-                f"cannot {doing}: {netloc}: {words}", file=file,
+                f"cannot {doing}: {netloc}: {words[:200]}", file=file,
                 hint="check host and port of the namenode's web address (dfs.namenode.http-address; 9870 by default),"
                 " and that the datanodes can be reached from here",
             ) from error
         finally:
-            connection.close()
+            if connection is not None:
+                connection.close()
+
+    def _connection(self, netloc: str) -> HTTPConnection:
+        if not self._tls:
+            return HTTPConnection(netloc, timeout=_TIMEOUT_S, blocksize=_PIECE_BYTES)
+        context = ssl.create_default_context(cafile=self._tls_ca_file)
+        return HTTPSConnection(netloc, timeout=_TIMEOUT_S, blocksize=_PIECE_BYTES, context=context)
 
 
-def _file(status: dict[str, Any]) -> HdfsFile:
-    return HdfsFile(
-        status["pathSuffix"], status["type"] == "DIRECTORY", status["length"], status["modificationTime"],
-        status["fileId"],
-    )
+def _read_at_most(answer: HTTPResponse, size_bytes: int) -> bytes:
+    pieces, left = [], size_bytes
+    while piece := answer.read(_PIECE_BYTES):
+        left -= len(piece)
+        if left < 0:
+            raise HTTPException(f"an answer of more than {size_bytes} bytes")
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 def _refusal(status: int, body: bytes, doing: str, file: str) -> StorageError:
     """What the server said, in the words of an operator."""
     try:
         told = json.loads(body)["RemoteException"]
-        name, message = told["exception"], told["message"].splitlines()[0]
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        name, message = str(told["exception"]), told["message"].splitlines()[0][:500]
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         name, message = "", f"HTTP status {status}"
     number, hint = _REFUSALS.get(name, (None, "see the log of the namenode, and of the datanode that it chose"))
     if number == errno.ENOENT:
