@@ -41,7 +41,7 @@ COMMANDS = {
 
 EPILOG = (
     "Exit status: 0 clean, 1 findings, 2 usage, 3 I/O, 4 not a Kafka log, 5 locked, 6 codec not installed, "
-    "7 partial, 130 interrupted."
+    "7 partial, 130 interrupted, 143 terminated."
 )
 
 
@@ -55,8 +55,8 @@ class Command(click.Command):
             sys.stdout.flush()
         except (click.ClickException, click.exceptions.Exit):
             raise
-        except KeyboardInterrupt:
-            status = report.show_interrupt()
+        except KeyboardInterrupt as e:
+            status = report.show_interrupt(e)
         except BrokenPipeError:
             _die_of_sigpipe()
         except Exception as e:
@@ -119,8 +119,8 @@ class LazyGroup(click.Group):
             error = SeglogError(words.rstrip("."), hint=f"{path} --help")
             error.code, error.exit_status = "usage", 2
             status = report.show_error(error, path, as_json="--json" in given)
-        except (click.Abort, KeyboardInterrupt):
-            status = report.show_interrupt()
+        except (click.Abort, KeyboardInterrupt) as e:       # click makes an Abort of an interrupt
+            status = report.show_interrupt(e.__cause__ or e)
         except Exception as e:      # a command that cannot be loaded: a broken installation
             if os.environ.get("SEGLOG_DEBUG"):
                 raise
@@ -138,6 +138,26 @@ def _die_of_sigpipe() -> NoReturn:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGPIPE)
     raise AssertionError("unreachable")
+
+
+def _end_in_order(number: int, _: object) -> NoReturn:
+    # Another one must not stop the cleaning up; SIGKILL still does.
+    for each in _ENDING:
+        signal.signal(each, signal.SIG_IGN)
+    raise report.Terminated(number)
+
+
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+def _catch_signals() -> None:
+    """Let SIGTERM and SIGHUP end a command as ^C does: by an exception, so that what is half made is removed.
+
+    One that whoever started us wants ignored (nohup) stays so.
+    """
+    for number in _ENDING:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _end_in_order)
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -163,4 +183,5 @@ def main() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
+    _catch_signals()
     cli(prog_name="seglog")

@@ -114,14 +114,15 @@ def rows_text(rows: Sequence[PartitionRow], to: int, *, with_steps: bool = False
         if row.losses and row.losses.undecided_records:
             lost.append(row.losses.undecided_words)
         if lost:
-            yield f"no place in v{to}: {row.partition}: {'; '.join(lost)}"
+            yield f"no place in v{to}: {report.printable(row.partition)}: {'; '.join(lost)}"
     for row in rows:
         for warning in row.warnings:
-            yield f"{report.paint('warning:', 'yellow')} {row.partition}: {warning}"
+            yield f"{report.paint('warning:', 'yellow')} {report.printable(f'{row.partition}: {warning}')}"
     for row in rows_of(rows, "failed"):
-        yield f"{report.paint('failed:', 'bold', 'red')} {row.partition}: {row.what} [{row.error}]"
+        words = report.printable(f"{row.partition}: {row.what}")
+        yield f"{report.paint('failed:', 'bold', 'red')} {words} [{row.error}]"
     for fix in dict.fromkeys(row.fix for row in rows_of(rows, "failed")):
-        yield f"  try: {fix}"
+        yield f"  try: {report.printable(fix or '')}"
 
 
 def plan_text(plan: Plan, src: Path) -> Iterable[str]:
@@ -211,7 +212,7 @@ def _options_text(plan: Plan) -> str:
 
 def _remarks(plan: Plan, warnings: Iterable[str], notes: Iterable[str]) -> Iterable[str]:
     for warning in warnings:
-        yield f"{report.paint('warning:', 'yellow')} {warning}"
+        yield f"{report.paint('warning:', 'yellow')} {report.printable(warning)}"
     if plan.tail is not None:
         yield (
             f"not carried over: {report.size(plan.tail.size_bytes)} behind the last batch of {plan.tail.file}, "
@@ -220,7 +221,7 @@ def _remarks(plan: Plan, warnings: Iterable[str], notes: Iterable[str]) -> Itera
     if plan.left_behind:
         yield f"not carried over: {', '.join(map(report.printable, plan.left_behind))}"
     for note in notes:
-        yield f"note: {note}"
+        yield f"note: {report.printable(note)}"
 
 
 _AS_KAFKA = {False: "batch for batch, as Kafka 4 does it", True: "batch for batch, as Kafka gave it to old consumers"}

@@ -209,9 +209,19 @@ def show_error(error: SeglogError, command_path: str, *, as_json: bool) -> int:
     return error.exit_status
 
 
-def show_interrupt() -> int:
-    sys.stderr.write("interrupted\n")
-    return INTERRUPTED
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP came: as ^C, what is half made is removed on the way out."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def show_interrupt(error: BaseException) -> int:
+    """Say that a signal ended the command. Returns the exit status: 128 and the number of the signal."""
+    with suppress(OSError):     # after SIGHUP nobody may listen
+        sys.stderr.write("terminated\n" if isinstance(error, Terminated) else "interrupted\n")
+    return 128 + error.number if isinstance(error, Terminated) else INTERRUPTED
 
 
 def note(text: str) -> None:

@@ -10,7 +10,7 @@ Memory holds one slice of a segment and the columns of the proof, whatever the s
 """
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +34,8 @@ from seglog.format import names
 from seglog.format.compression import Codec
 from seglog.format.conversion_profile import Aborted, Profile
 from seglog.fs.files import FileSystem, OsFileSystem
-from seglog.fs.lock import LOG_DIR_LOCK, SHARED, holder, lock_log_dir
+from seglog.fs.lock import LOG_DIR_LOCK, SHARED, lock_log_dir
+from seglog.fs.partition_locks import holder_of, names_of
 from seglog.fs.staging import Staging, remove_leftovers
 from seglog.log.arguments import checked_path
 from seglog.log.partition import Partition
@@ -174,17 +175,13 @@ def _checked_target(source: Path, target: Path, *, replace: bool) -> Path:
     return target
 
 
-def _log_dir_of(source: Path) -> Path:
-    """The log dir in which the source lies, also where it was given by a link."""
-    return Path(os.path.realpath(source)).parent
-
-
 def refuse_locked(source: Path) -> None:
     """Raises LogLockedError where a broker or another writer holds the log dir of `source`."""
-    who = holder(_log_dir_of(source))
-    if who is not None:
+    found = holder_of(source)
+    if found is not None:
+        who, log_dir = found
         raise LogLockedError(
-            f"locked by {who}: a source that changes cannot be converted", file=_log_dir_of(source) / LOG_DIR_LOCK
+            f"locked by {who}: a source that changes cannot be converted", file=log_dir / LOG_DIR_LOCK
         )
 
 
@@ -192,13 +189,12 @@ def refuse_locked(source: Path) -> None:
 def _locked(fs: FileSystem, source: Path, target_log_dir: Path) -> Iterator[None]:
     """No broker and no other writer in the log dir of the target, none that begins in that of the source."""
     refuse_locked(source)
-    source_log_dir = _log_dir_of(source)
-    with lock_log_dir(fs, target_log_dir):
-        if source_log_dir == Path(os.path.realpath(target_log_dir)) or not _lockable(source_log_dir):
-            yield
-            return
-        with lock_log_dir(fs, source_log_dir, SHARED):
-            yield
+    with ExitStack() as locks:
+        locks.enter_context(lock_log_dir(fs, target_log_dir))
+        for log_dir in {name.parent for name in names_of(source)} - {Path(os.path.realpath(target_log_dir))}:
+            if _lockable(log_dir):
+                locks.enter_context(lock_log_dir(fs, log_dir, SHARED))
+        yield
 
 
 def _lockable(log_dir: Path) -> bool:

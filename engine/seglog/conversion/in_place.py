@@ -19,6 +19,7 @@ from seglog.format import names
 from seglog.fs.aside import SCRATCH_SUFFIX, make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import lock_log_dir
+from seglog.fs.partition_locks import lock_alone, names_of
 from seglog.fs.staging import Staging, can_exchange, remove_beside_leftovers, remove_directory, remove_leftovers
 from seglog.log.partition import Partition
 from seglog.state.carried_offsets import lower_offsets
@@ -42,7 +43,7 @@ def plan_in_place(
     """
     place = _Place(src, backup, fs or OsFileSystem())
     profile = options.profile()
-    refuse_locked(place.partition)
+    refuse_locked(place.given)
     with place.locked():
         place.settle()
         place.check()
@@ -99,7 +100,8 @@ def _run(place: "_Place", plan: Plan, progress: Progress | None) -> Result:
             result = build(plan, source, staging, progress)
             place.exchange(staging)
     if plan.target_end_offset < plan.log_end_offset:
-        lower_offsets(place.fs, place.partition.parent, place.partition.name, plan.target_end_offset)
+        for name in names_of(place.given):
+            lower_offsets(place.fs, name.parent, name.name, plan.target_end_offset)
     return result
 
 
@@ -107,7 +109,8 @@ class _Place:
     """A partition, and where its backup and its journal lie."""
 
     def __init__(self, src: AnyPath, backup: AnyPath, fs: FileSystem) -> None:
-        # The name that changes is that of the directory, not of a link to it.
+        # The name that changes is that of the directory, not of a link to it; all of its names are locked.
+        self.given = Path(os.path.abspath(src))
         self.partition = Path(os.path.realpath(src))
         self._backups = Path(os.path.realpath(backup))
         self.backup = self._backups / self.partition.name
@@ -153,7 +156,7 @@ class _Place:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """No broker and no other writer in the log dir, no other conversion with these backups."""
-        with lock_log_dir(self.fs, self.partition.parent):
+        with lock_alone(self.fs, self.given):
             make_directories(self.fs, self._backups)
             with lock_log_dir(self.fs, self._backups):
                 yield
@@ -203,7 +206,17 @@ class _Place:
         self._forget()
 
     def settle(self) -> None:
-        """Complete or undo what a run left that was killed. Raises UnfinishedChangeError where neither can be."""
+        """Complete or undo what a run left that was killed. Raises UnfinishedChangeError where neither can be.
+
+        A link is no backup: exchanged with the partition, it would bring a directory that lies anywhere into the log
+        dir. Raises InvalidArgumentError for one.
+        """
+        for path in (self.backup, self.journal):
+            if path.is_symlink():
+                raise InvalidArgumentError(
+                    "a symbolic link stands where this conversion keeps its own", file=path,
+                    hint="find out who put it there, and remove it; a backup is a directory of its own",
+                )
         remove_beside_leftovers(self.fs, self.backup)
         scratch = self.journal.with_name(self.journal.name + SCRATCH_SUFFIX)
         if scratch.exists():

@@ -17,7 +17,8 @@ its handles say so (ForkedHandleError).
 
 Lock files are never removed. Between the open and the lock of one process another could remove the
 file, and a third make and lock a new one: two holders. Our side could look again after locking; a broker
-does not. So a `.lock` stays behind, empty, as Kafka leaves its own.
+does not. So a `.lock` stays behind, empty, as Kafka leaves its own. A holder whose lock file somebody else removed
+notices by its inode (`Lock.check_file`). A lock file that is a symbolic link is refused: a note would go elsewhere.
 
 Only writers make a lock file. `holder` and `is_locked` neither make one nor need to write to it.
 """
@@ -97,6 +98,19 @@ class Lock:
             raise ForkedHandleError(f"the lock belongs to process {self._pid}, which forked this one", file=self.path)
         if self._entry is None:
             raise StorageError("the lock was released", file=self.path, hint="open the log again")
+
+    def check_file(self) -> None:
+        """As check(), and the lock file is still the one that was locked: for before what costs a sync anyway.
+
+        If somebody removed it, another writer can make and lock a new one. Raises StorageError then.
+        """
+        self.check()
+        entry = self._entry
+        if entry is not None and _identity(self.path) != entry.identity:
+            raise StorageError(
+                "the lock file was removed or replaced while we held it: another writer may be at work", file=self.path,
+                hint="close this log, find out who removes lock files, and open it again, which recovers",
+            )
 
     def release(self) -> None:
         """Let go. May be called twice, and in a child process, where there is nothing to let go."""
@@ -315,7 +329,8 @@ class _Registry:
             if identity in self._entries:
                 return Holder(os.getpid(), "this process")
             with refusals("open", path):
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                # O_NONBLOCK: what is named like a lock file may be a pipe.
+                fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
                 try:
                     return _holder_of(fd, path)
                 finally:
@@ -334,9 +349,10 @@ class _Registry:
         file = _open_or_create(fs, path)
         try:
             _lock(file.fileno(), path, mode)
-            if note:
-                file.write_at(0, note.encode().ljust(_NOTE_BYTES))
             status = os.fstat(file.fileno())
+            # Another name of it may be that of a file that somebody needs.
+            if note and status.st_nlink <= 1:
+                file.write_at(0, note.encode().ljust(_NOTE_BYTES))
         except BaseException:
             file.close()
             raise
@@ -361,7 +377,8 @@ _REGISTRY = _Registry()
 def _identity(path: str) -> tuple[int, int] | None:
     """Device and inode of a file, without opening it; None where there is none."""
     try:
-        status = os.stat(path)
+        # Not of what a link leads to: opening one is refused.
+        status = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
         return None
     except OSError as error:

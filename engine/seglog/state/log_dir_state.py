@@ -71,7 +71,7 @@ class LogDirState:
 
     def check(self) -> None:
         """Raises ForkedHandleError in a child process, StorageError once closed."""
-        self._share.check()
+        self._share.check_file()
 
     def __enter__(self) -> Self:
         return self
@@ -94,7 +94,7 @@ class LogDirState:
     def put_offsets(self, where: TopicPartition, offsets: Mapping[str, int | None]) -> None:
         """The same of several checkpoint files. A crash leaves some of them, each whole."""
         with self._turns:
-            self._share.check()
+            self._share.check_file()
             changed = [
                 merge_offset(self._fs, self.path / checkpoint, where, offset) for checkpoint, offset in offsets.items()
             ]
@@ -132,7 +132,7 @@ class LogDirState:
         before a second batch is written while another is not synced.
         """
         with self._turns:
-            self._share.check()
+            self._share.check_file()
             content = self._kafkas_mark()
             taken = None if content is not None else self._taken_mark()
             if taken is None:
@@ -149,7 +149,7 @@ class LogDirState:
         Where all other partitions are clean too, Kafka's mark comes back.
         """
         with self._turns:
-            self._share.check()
+            self._share.check_file()
             if self._kafkas_mark() is not None:
                 return
             taken = self._taken_mark()

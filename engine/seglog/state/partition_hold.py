@@ -17,6 +17,7 @@ from seglog.format import names
 from seglog.fs import lock
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem
+from seglog.fs.partition_locks import lock_beside
 from seglog.state.checkpoints import TopicPartition
 from seglog.state.clean_marks import PartitionState
 from seglog.state.log_dir_state import LogDirState
@@ -46,7 +47,14 @@ class PartitionHold:
         if self.created and not create:
             raise NotALogError("no such partition directory", file=self.path)
         make_directories(fs, self.path.parent)
-        self._log_dir = LogDirState(fs, self.path.parent)
+        beside = lock_beside(fs, self.path)
+        try:
+            self._log_dir = LogDirState(fs, self.path.parent)
+        except BaseException:
+            for one in beside:
+                one.release()
+            raise
+        self._beside = beside
         try:
             if self.created:
                 # Of one that was deleted, or never came to be: a broker does not heed them for a new log either.
@@ -68,7 +76,7 @@ class PartitionHold:
                 self._lock.release()
                 raise
         except BaseException:
-            self._log_dir.close()
+            self._let_go()
             raise
         self.dirty = False
 
@@ -79,13 +87,13 @@ class PartitionHold:
     def before_first_write(self) -> None:
         """Before anything in the partition changes: it is dirty from here on, durably. Costs next to nothing again."""
         if not self.dirty:
-            self._lock.check()
+            self._lock.check_file()
             self._log_dir.make_dirty(self.path)
             self.dirty = True
 
     def before_unordered_writes(self) -> None:
         """Before a second batch is written while another is not synced: whoever recovers knows of it, durably."""
-        self._lock.check()
+        self._lock.check_file()
         self._log_dir.make_dirty(self.path, PartitionState.UNORDERED)
 
     def put(
@@ -101,7 +109,7 @@ class PartitionHold:
         The log start offset has a line only where it lies above the first segment's base offset
         (LogManager.checkpointLogStartOffsetsInDir). Before a truncation, put the recovery point back.
         """
-        self._lock.check()
+        self._lock.check_file()
         lines: dict[str, int | None] = {}
         if recovery_point is not None:
             lines[names.RECOVERY_POINT_CHECKPOINT] = self.recovery_point = recovery_point
@@ -124,7 +132,12 @@ class PartitionHold:
                 self.dirty, self.clean = False, True
         finally:
             self._lock.release()
-            self._log_dir.close()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._log_dir.close()
+        for one in self._beside:
+            one.release()
 
 
 def named_partition(directory: Path) -> TopicPartition:

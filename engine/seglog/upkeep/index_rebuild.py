@@ -29,8 +29,8 @@ from seglog.errors import (
 from seglog.format import names
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem, OsFileSystem
-from seglog.fs.lock import lock_log_dir
 from seglog.fs.mapping import read_file
+from seglog.fs.partition_locks import lock_alone
 from seglog.log.partition import Partition
 from seglog.log.replay import producers_before
 from seglog.segment import transaction_index
@@ -82,7 +82,7 @@ def rebuild_indexes(
     """
     fs = OsFileSystem() if fs is None else fs
     path = Path(path)
-    with lock_log_dir(fs, path.resolve().parent), Partition(path, config=config) as partition:
+    with lock_alone(fs, path), Partition(path, config=config) as partition:
         wanted = [s for s in partition.segments if not only or s.path.name in only]
         total, done = sum(s.size_bytes for s in wanted), 0
         for segment in wanted:

@@ -6,6 +6,7 @@ locked as by a log that is open, and Kafka's clean mark is away until all files 
 """
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from seglog.format import names
 from seglog.fs.aside import copy_file
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import lock_log_dir, lock_partition
+from seglog.fs.partition_locks import lock_beside
 from seglog.fs.staging import Staging, remove_leftovers
 from seglog.log.arguments import checked_path
 from seglog.log.loader import LoadPlan, Repair, plan_load
@@ -86,7 +88,11 @@ def recover(
         raise NotALogError("no segment file (<20 digits>.log) in the directory", file=source)
     settings = LogConfig.of({**(config or {}), "recovery.mode": mode})
     if in_place:
-        with LogDirState(fs, os.path.realpath(source.parent)) as log_dir, lock_partition(fs, source):
+        with ExitStack() as locks:
+            for lock in lock_beside(fs, source):
+                locks.enter_context(lock)
+            log_dir = locks.enter_context(LogDirState(fs, os.path.realpath(source.parent)))
+            locks.enter_context(lock_partition(fs, source))
             plan = _plan(source, source, settings)
             backups = _back_up(fs, plan) if backup else ()
             directory = log_dir.path / source.name

@@ -1,0 +1,81 @@
+"""Locking a partition directory that may have several names: the one way in which every door that writes does it.
+
+    /data/kafka/orders-0 -> /mnt/big/orders-0       a link in a log dir, to a directory elsewhere
+
+A broker over /data/kafka, and a writer that was given the link, hold `/data/kafka/.lock`; whoever was given the other
+name holds `/mnt/big/.lock`. So a partition stands in as many log dirs as it has names on the way from the link to the
+directory, and who changes it locks all of them.
+"""
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from seglog.errors import StorageError
+from seglog.fs.files import AnyPath, FileSystem
+from seglog.fs.lock import PARTITION_LOCK, SHARED, Holder, Lock, holder, lock_log_dir, lock_partition
+
+_LINKS_MAX = 40         # MAXSYMLINKS of Linux
+_NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def names_of(partition: AnyPath) -> list[Path]:
+    """The names of a partition directory, each in a log dir: the one given, then those that its links lead to.
+
+    The log dirs are real directories; the last name is that of the directory itself.
+    """
+    found: list[Path] = []
+    path = os.path.abspath(partition)
+    for _ in range(_LINKS_MAX):
+        log_dir, name = os.path.split(path)
+        place = Path(os.path.realpath(log_dir), name)
+        if place not in found:
+            found.append(place)
+        if not place.is_symlink():
+            break
+        path = os.path.normpath(os.path.join(place.parent, os.readlink(place)))
+    return found
+
+
+def holder_of(partition: AnyPath) -> tuple[Holder, Path] | None:
+    """Who holds a log dir in which the partition has a name, and that log dir; None where nobody does."""
+    for name in names_of(partition):
+        who = holder(name.parent)
+        if who is not None:
+            return who, name.parent
+    return None
+
+
+@contextmanager
+def lock_alone(fs: FileSystem, partition: AnyPath) -> Iterator[None]:
+    """Nobody else is in the partition, by whatever name: no broker, no writer. Raises LogLockedError, StorageError."""
+    with ExitStack() as locks:
+        places = names_of(partition)
+        for place in places:
+            locks.enter_context(lock_log_dir(fs, place.parent))
+        # Who came by yet another link holds this one. It is made for a link only: else the log dir's keeps all away.
+        if len(places) > 1 or (places[-1] / PARTITION_LOCK).exists():
+            locks.enter_context(lock_partition(fs, partition))
+        yield
+
+
+def lock_beside(fs: FileSystem, partition: AnyPath) -> list[Lock]:
+    """For a writer that shares the log dir of the name it was given: the same of the other names' log dirs.
+
+    Without links there are none. A log dir that we may not write to, and in which there is no lock file, is no
+    broker's. Raises LogLockedError, StorageError.
+    """
+    locks: list[Lock] = []
+    try:
+        for place in names_of(partition)[1:]:
+            try:
+                locks.append(lock_log_dir(fs, place.parent, SHARED))
+            except StorageError as error:
+                if error.errno not in _NOT_OURS:
+                    raise
+    except BaseException:
+        for lock in locks:
+            lock.release()
+        raise
+    return locks

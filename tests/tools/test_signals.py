@@ -1,0 +1,91 @@
+"""A command that a signal ends: what is half made goes away, as with ^C, and the status says which signal it was."""
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from seglog.fs.staging import leftovers
+from support.conversion import copied, source_of
+from support.golden import golden_cases
+
+CASES = {case.name: case for case in golden_cases()}
+
+
+@pytest.fixture
+def log_dir(tmp_path):
+    for partition in range(3):
+        copied(source_of(CASES["v1-none-ct-k391"]), tmp_path / f"old/orders-{partition}")
+    return tmp_path / "old"
+
+
+def started(*arguments, **more):
+    """`seglog ARGUMENTS`, so slow that it is in the middle of its work."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "seglog.tools", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, **more,
+    )
+
+
+def wait_for(condition, process):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("number", "status", "words"), [
+    (signal.SIGTERM, 143, "terminated"), (signal.SIGHUP, 129, "terminated"), (signal.SIGINT, 130, "interrupted"),
+])
+def test_a_signal_leaves_no_staging_behind(log_dir, tmp_path, number, status, words):
+    target = tmp_path / "new"
+    process = started("convert", log_dir, target, "--throttle", "2k")
+    wait_for(lambda: target.is_dir() and leftovers(target), process)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (status, f"{words}\n"), out
+    assert leftovers(target) == []
+    assert not [path for path in tmp_path.rglob("*") if "seglog-staging" in path.name or path.name.endswith("-delete")]
+    # The next run finds nothing in its way.
+    done = subprocess.run(
+        [sys.executable, "-m", "seglog.tools", "convert", log_dir, target, "--resume"], capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in target.glob("orders-*")) == ["orders-0", "orders-1", "orders-2"]
+
+
+def test_a_second_signal_does_not_stop_the_cleaning_up(log_dir, tmp_path):
+    target = tmp_path / "new"
+    process = started("convert", log_dir, target, "--throttle", "2k")
+    wait_for(lambda: target.is_dir() and leftovers(target), process)
+    for _ in range(50):
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert leftovers(target) == []
+
+
+def test_a_signal_that_whoever_started_us_ignores_is_ignored(log_dir, tmp_path):
+    """nohup."""
+    target = tmp_path / "new"
+    target.mkdir()
+    process = started(
+        "convert", log_dir / "orders-0", target / "orders-0", "--throttle", "100k",
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )
+    wait_for(lambda: leftovers(target), process)
+    process.send_signal(signal.SIGHUP)
+    process.communicate(timeout=120)
+    assert process.returncode == 0
+
+
+def test_a_signal_while_the_program_loads_ends_it_without_a_traceback(tmp_path):
+    process = started("convert", tmp_path)
+    time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode in (-signal.SIGTERM, 143, 2, 4), err
+    assert "Traceback" not in err
