@@ -25,6 +25,8 @@ cpdef enum Status:
     LIMIT = -19             # the caller's limit was reached; no error
     BAD_COMPRESSED = -20    # the codec refused the payload
     BAD_FIELD = -21         # a protobuf field that cannot be, or a required one that is missing
+    OFFSET_AHEAD = -22      # an offset above those that follow it
+    NO_MESSAGES = -23       # a compressed message whose value is null: there is nothing to decompress
 
 from libc.stdint cimport int64_t
 

@@ -15,12 +15,14 @@ _WORDS = {
     BAD_NESTING: "a wrapper holds what it must not (another wrapper; in an append, another format version)",
     TRAILING_BYTES: "bytes left over after the last record",
     OFFSET_BACK: "an offset at or below the one before it",
+    OFFSET_AHEAD: "an offset at or above the ones that follow it",
     OFFSET_RANGE: "an offset out of range",
     NOT_SORTED: "entries are not sorted",
     NO_SPACE: "the output buffer is full",
     ZEROS: "zero bytes where a batch should begin",
     LIMIT: "the limit was reached",
     BAD_COMPRESSED: "the codec refused the payload",
+    NO_MESSAGES: "a compressed message whose value is null, where its messages should be",
     BAD_FIELD: "a protobuf field that cannot be, or a required one that is missing",
 }
 

@@ -14,7 +14,7 @@ from .batch_header cimport (
     TRANSACTIONAL_BIT, V0_HEADER_SIZE, BatchHeader, codec_of, compute_crc,
 )
 from .output cimport Output, ensure_room
-from .record_batch cimport iterate
+from .record_batch cimport RecordIterator, iterate
 from .segment_scan cimport BatchTable
 from .span cimport Span, store_u16, store_u32, store_u64
 from .status cimport OK
@@ -177,10 +177,13 @@ cdef class Unfit:
     def records(self):
         """All records, one by one, without another decompression."""
         cdef _Opened opened = _Opened.__new__(_Opened)
+        cdef RecordIterator records
         opened.records = self.opened
-        return iterate(
+        records = iterate(
             self, self.table.window, opened, self.table.rows, self.table.rows + self.table.n,
             INT64_MIN, INT64_MAX, True)
+        records.in_order = False        # they get others
+        return records
 
     def payload(self):
         """Of a v2 batch: its records, not compressed. They do not depend on the offset of the batch."""

@@ -6,7 +6,7 @@ segment that grows is walked on from where the walk had come to. No checksum is 
 batch checks it.
 """
 cimport cython
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t
 
 from .batch_header cimport BatchHeader, parse_header
 from .index_search cimport OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, Entries, absolute_offset, key_at, value_at
@@ -21,7 +21,7 @@ cdef class HeaderWalk:
     def __cinit__(self, int64_t base_offset):
         self.base_offset = base_offset
         self.walked.largest = -1
-        self.walked.last_offset = -1
+        self.walked.last_offset = base_offset - 1 if base_offset > 0 else -1
 
     @property
     def position(self):
@@ -45,12 +45,13 @@ cdef class HeaderWalk:
 
     @property
     def damaged(self):
-        """The walk met what is no header, and goes no further."""
+        """The walk met what is no header, or offsets that do not increase, and goes no further."""
         return self.walked.damaged
 
-    def advance(self, Window window not None, Window offsets, Window times):
+    def advance(self, Window window not None, Window offsets, Window times, int64_t end_offset=INT64_MAX):
         """Walk on to the end of `window`; `offsets` and `times`: entries of the indexes, None where there is no index.
 
+        end_offset: every batch ends below.
         Windows may be longer each time, and hold what they held before.
         """
         cdef Walked walked = self.walked
@@ -60,7 +61,7 @@ cdef class HeaderWalk:
         if walked.damaged or walked.position >= window.size:     # or another thread has walked on
             return
         with nogil:
-            walk(&walked, self.base_offset, window.base, window.size, &of_offsets, &of_times)
+            walk(&walked, self.base_offset, end_offset, window.base, window.size, &of_offsets, &of_times)
         if walked.position > self.walked.position or walked.damaged:
             self.walked = walked
 
@@ -76,12 +77,16 @@ cdef int hold(Entries* entries, Window window, int entry_size) except -1:
 
 
 cdef void walk(
-    Walked* w, int64_t base_offset, const uint8_t* bytes, int64_t size, const Entries* offsets, const Entries* times
+    Walked* w, int64_t base_offset, int64_t end_offset, const uint8_t* bytes, int64_t size,
+    const Entries* offsets, const Entries* times
 ) noexcept nogil:
     cdef BatchHeader row
     cdef int64_t slot
     while w.position < size:
-        if parse_header(bytes, size, w.position, &row) != OK:
+        if (
+            parse_header(bytes, size, w.position, &row) != OK
+            or not w.last_offset < row.base_offset <= row.last_offset or row.last_offset >= end_offset
+        ):
             w.damaged = True
             return
         while not w.offsets_end and w.offset_entries < offsets.n:

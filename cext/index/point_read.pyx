@@ -7,7 +7,7 @@ A batch's checksum is checked before anything in it is believed, once as long as
 (CheckedBatches). Bytes that rot in the page cache behind that are not found.
 """
 cimport cython
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from .batch_header cimport (
     CODEC_MASK, CODEC_NONE, CONTROL_BIT, TIMESTAMP_TYPE_BIT, V2_HEADER_SIZE, BatchHeader, parse_header,
@@ -28,6 +28,7 @@ from seglog.errors import InvalidArgumentError
 
 cdef extern from "<stdint.h>" nogil:
     const int64_t INT64_MIN
+    const int64_t INT64_MAX
 
 
 cdef enum:
@@ -63,10 +64,11 @@ cdef class LastOpened:
 
 @cython.final
 cdef class PointReader:
-    """PointReader(window, base_offset, offsets, checked, last_opened, decompress): reads records of one segment.
+    """PointReader(window, base_offset, offsets, checked, last_opened, decompress, end_offset): reads records of one segment.
 
     window: the .log, up to the published end where it grows.
     offsets: entries of the offset index and nothing behind them; None: it is searched from the start.
+    end_offset: every batch ends below.
     checked: of the map that the window looks at; as large as that may become.
     """
     cdef Window window
@@ -75,11 +77,12 @@ cdef class PointReader:
     cdef LastOpened last_opened
     cdef object decompress
     cdef int64_t base_offset
+    cdef int64_t end_offset
     cdef Entries offsets
 
     def __cinit__(
         self, Window window not None, int64_t base_offset, Window offsets, CheckedBatches checked not None,
-        LastOpened last_opened not None, decompress,
+        LastOpened last_opened not None, decompress, int64_t end_offset=INT64_MAX,
     ):
         if checked.size < window.size:
             raise InvalidArgumentError(f"notes for {checked.size} bytes of {window.size}")
@@ -89,6 +92,7 @@ cdef class PointReader:
         self.last_opened = last_opened
         self.decompress = decompress
         self.base_offset = base_offset
+        self.end_offset = end_offset
         self.offsets.timed = False
         self.offsets.first = NULL
         self.offsets.n = 0
@@ -166,6 +170,7 @@ cdef class PointReader:
         """The first batch that ends at or behind `offset`: OK, LIMIT where there is none, NOT_CHECKED or UNSURE."""
         cdef int64_t slot = floor_slot(&self.offsets, relative_offset(offset, self.base_offset))
         cdef int64_t position = 0
+        cdef int64_t before = self.base_offset - 1
         cdef int status
         self.expect_next(&self.offsets, slot)
         if slot >= 0 and value_at(&self.offsets, slot) != 0:
@@ -176,13 +181,40 @@ cdef class PointReader:
                 return UNSURE if status == LIMIT else status
             if row.base_offset > absolute_offset(<int32_t>key_at(&self.offsets, slot), self.base_offset):
                 return UNSURE
-            if row.base_offset < self.base_offset:
+            if row.base_offset < self.base_offset or (row.last_offset >= offset and not self.is_in_place(slot, row)):
                 return UNSURE
+            before = row.base_offset - 1
         while True:
             status = self.header_at(position, row, may_check)
-            if status != OK or row.last_offset >= offset:
+            if status != OK:
                 return status
+            if not before < row.base_offset <= row.last_offset:
+                return UNSURE
+            if row.last_offset >= offset:
+                return OK
+            before = row.last_offset
             position += row.size_bytes
+
+    cdef bint is_in_place(self, int64_t slot, const BatchHeader* row) noexcept nogil:
+        """Does the batch that the entry in `slot` leads to have the offset that it had when the entry was made?
+
+        No checksum covers it. Kafka's entries name the first or the last offset of their batch; if this one names the
+        last of an append of several, the headers from the entry before it on tell.
+        """
+        cdef BatchHeader passed
+        cdef int64_t entry = absolute_offset(<int32_t>key_at(&self.offsets, slot), self.base_offset)
+        cdef int64_t position = value_at(&self.offsets, slot - 1) if slot > 0 else 0
+        cdef int64_t before = self.base_offset - 1
+        if entry == row.base_offset or entry == row.last_offset:
+            return True
+        while position < row.position:
+            if position < 0 or parse_header(self.window.base, self.window.size, position, &passed) != OK:
+                return False
+            if not before < passed.base_offset <= passed.last_offset:
+                return False
+            before = passed.last_offset
+            position += passed.size_bytes
+        return position == row.position and before < row.base_offset
 
     cdef inline void expect_next(self, const Entries* offsets, int64_t slot) noexcept nogil:
         """The entry in `slot` leads to where a search begins; where it ends is as a rule where the next one leads.
@@ -204,9 +236,25 @@ cdef class PointReader:
         if not self.checked.holds(position):
             if not may_check:
                 return NOT_CHECKED
-            if not self.checked.check(self.window.base, row):
+            if not self.is_followed(row) or not self.checked.check(self.window.base, row):
                 return UNSURE
         return OK
+
+    cdef bint is_followed(self, const BatchHeader* row) noexcept nogil:
+        """Does the next batch begin behind this one, and is each record of this one at its place, as far as plain?"""
+        cdef BatchHeader following
+        cdef Span records
+        cdef int64_t end = row.position + row.size_bytes
+        if row.last_offset >= self.end_offset:
+            return False
+        if parse_header(self.window.base, self.window.size, end, &following) == OK:
+            if following.base_offset <= row.last_offset:
+                return False
+        if row.magic < 2 or row.attributes & CODEC_MASK != CODEC_NONE:
+            return True
+        records.p = self.window.base + row.position + V2_HEADER_SIZE
+        records.end = self.window.base + end
+        return offsets_increase(records, row)
 
     cdef int64_t position_before(
         self, int64_t timestamp, int64_t start_offset, HeaderWalk walk, Window times
@@ -260,14 +308,56 @@ cdef class PointReader:
         if row.magic == 2:
             if check_count(row, &batch.records) != OK:
                 return None
-        elif compressed and find_inner_base(&batch.records, row, &batch.inner_base, &batch.count) != OK:
-            return None
+            if compressed and not offsets_increase(batch.records, row):
+                return None
+        elif compressed:
+            if find_inner_base(&batch.records, row, &batch.inner_base, &batch.count) != OK:
+                return None
+            if not messages_increase(batch, row):
+                return None
         if compressed:
             self.last_opened.batch = batch
         return batch
 
 
 # --- in a batch ------------------------------------------------------------------------------
+
+cdef bint offsets_increase(Span records, const BatchHeader* row) noexcept nogil:
+    """Do the records of a v2 batch have offsets that increase, all of them within the batch?"""
+    cdef Span record
+    cdef int64_t timestamp_delta
+    cdef int64_t next_delta = 0
+    cdef int64_t last_delta = <int32_t>(<uint32_t>row.last_offset - <uint32_t>row.base_offset)
+    cdef int32_t length
+    cdef int32_t offset_delta = 0
+    cdef int32_t _
+    for _ in range(row.count):
+        if span_varint(&records, &length) != OK or length < 1 or length > records.end - records.p:
+            return False
+        record.p = records.p + 1        # past the attributes
+        record.end = records.p + length
+        if span_varlong(&record, &timestamp_delta) != OK or span_varint(&record, &offset_delta) != OK:
+            return False
+        if not next_delta <= offset_delta <= last_delta:
+            return False
+        next_delta = <int64_t>offset_delta + 1
+        records.p = record.end
+    return True
+
+
+cdef bint messages_increase(OpenedBatch batch, const BatchHeader* wrapper) noexcept:
+    """The same for a wrapper, whose offset is its last message's. (v1, 0: that is not known; see legacy_records.pxd.)"""
+    cdef Span s = batch.records
+    cdef RecordView message
+    cdef int64_t last = -1
+    cdef int64_t _
+    for _ in range(batch.count):
+        if parse_inner_message(&s, wrapper, batch.inner_base, &message) != OK or message.offset <= last:
+            return False
+        last = message.offset
+    return last == wrapper.last_offset or (wrapper.magic == 1 and wrapper.last_offset == 0)
+
+
 
 cdef int find_record(
     OpenedBatch batch, const BatchHeader* row, int64_t offset, int64_t timestamp, RecordView* out

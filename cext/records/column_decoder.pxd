@@ -45,6 +45,7 @@ cdef enum:
 cdef struct Run:
     seg_columns* c
     const BatchHeader* rows         # of the table
+    const BatchHeader* begin        # the rows from here on came before this one
     const uint8_t* bytes            # of its window
     int64_t size
     int64_t batch                   # the next one
@@ -64,3 +65,9 @@ cdef int take_records(seg_columns* c, const uint8_t* p, const uint8_t* end, cons
                       const BatchHeader* row) noexcept nogil
 cdef int take_inner_messages(seg_columns* c, const uint8_t* p, const uint8_t* end, int64_t count, int64_t base,
                              const BatchHeader* wrapper) noexcept nogil
+
+# Do the offsets of the rows from `first` on, those of one batch, increase, and lie in the batch? A wrapper's behind the
+# batch before it, too, if one came since `begin`. OK, OFFSET_BACK or OFFSET_RANGE.
+cdef int check_offsets(
+    const seg_columns* c, int64_t first, const BatchHeader* row, const BatchHeader* begin
+) noexcept nogil

@@ -17,9 +17,9 @@ cdef class Columns:
     cdef int64_t _content_bytes     # of the batch bodies decoded so far: bounds every int32 in c
     cdef int64_t _next_batch        # the first batch not decoded yet
 
-    cdef int _fill(self, BatchTable table, int64_t first, int64_t last, int64_t stop_bytes,
+    cdef int _fill(self, BatchTable table, int64_t begin, int64_t first, int64_t last, int64_t stop_bytes,
                    bint check_crc, bint include_control) except -1
-    cdef bint _fill_compressed(self, BatchTable table, const BatchHeader* row) except -1
+    cdef bint _fill_compressed(self, BatchTable table, const BatchHeader* row, const BatchHeader* begin) except -1
     cdef int _reserve_for(self, BatchTable table, int64_t first, int64_t last, int64_t stop_bytes) except -1
     cdef int _reserve(self, int64_t rows, int64_t content_bytes) except -1
     cdef int _reserve_headers(self) except -1

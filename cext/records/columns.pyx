@@ -17,8 +17,8 @@ from .arena cimport Arena, ArenaPool, lend, seg_forbid
 from .arrow_c cimport export_array, export_schema
 from .batch_header cimport CODEC_MASK, BatchHeader
 from .column_decoder cimport (
-    MAX_CONTENT_BYTES, NEEDS_DECOMPRESSION, NEEDS_HEADER_SPACE, SEG_SLACK, Run, decode_run, seg_binary, seg_columns,
-    seg_columns_cut, seg_mark_none, take_inner_messages, take_records,
+    MAX_CONTENT_BYTES, NEEDS_DECOMPRESSION, NEEDS_HEADER_SPACE, SEG_SLACK, Run, check_offsets, decode_run, seg_binary,
+    seg_columns, seg_columns_cut, seg_mark_none, take_inner_messages, take_records,
 )
 from .legacy_records cimport find_inner_base
 from .record_batch cimport check_count, open_records, raise_batch
@@ -232,10 +232,11 @@ cdef class Columns:
 
     # --- filling ---
 
-    cdef int _fill(self, BatchTable table, int64_t first, int64_t last, int64_t stop_bytes,
+    cdef int _fill(self, BatchTable table, int64_t begin, int64_t first, int64_t last, int64_t stop_bytes,
                    bint check_crc, bint include_control) except -1:
         """Decode batches from `first` until `last`, or until the content reaches `stop_bytes`.
 
+        Those from `begin` on came before: a wrapper begins behind them.
         self._next_batch says how far it came. When it raises, what came before the bad batch
         stands, and only that.
         """
@@ -248,6 +249,7 @@ cdef class Columns:
         self._reserve_for(table, first, last, stop_bytes)
         run.c = &self.c
         run.rows = table.rows
+        run.begin = &table.rows[begin]
         run.bytes = table.window.base
         run.size = table.window.size
         run.last = last
@@ -270,7 +272,7 @@ cdef class Columns:
                 elif status == NEEDS_HEADER_SPACE:
                     self._reserve_headers()
                 elif status == NEEDS_DECOMPRESSION:
-                    if not self._fill_compressed(table, row):
+                    if not self._fill_compressed(table, row, run.begin):
                         break
                     self._next_batch += 1
                 elif status == LIMIT:
@@ -283,7 +285,7 @@ cdef class Columns:
             self._seal()
         return 0
 
-    cdef bint _fill_compressed(self, BatchTable table, const BatchHeader* row) except -1:
+    cdef bint _fill_compressed(self, BatchTable table, const BatchHeader* row, const BatchHeader* begin) except -1:
         """Decode one compressed batch. False, and nothing done, where it does not fit in here any more."""
         cdef Span records
         cdef Window opened = open_records(table.window, row, table.decompress, &records)
@@ -310,6 +312,8 @@ cdef class Columns:
                     status = take_records(&self.c, records.p, records.end, opened.base + opened.size, row)
                 else:
                     status = take_inner_messages(&self.c, records.p, records.end, count, base, row)
+                if status == OK:
+                    status = check_offsets(&self.c, rows_before, row, begin)
                 if status != OK:
                     seg_columns_cut(&self.c, rows_before)
             if status == OK:
@@ -489,7 +493,7 @@ def decode(BatchTable table not None, int64_t first, int64_t last, ArenaPool poo
     """
     check_range(table, first, last)
     cdef Columns columns = new_columns(pool)
-    columns._fill(table, first, last, MAX_CONTENT_BYTES, check_crc, include_control)
+    columns._fill(table, first, first, last, MAX_CONTENT_BYTES, check_crc, include_control)
     if columns._next_batch < last:
         raise_too_large(table, &table.rows[columns._next_batch])
     return columns
@@ -513,7 +517,7 @@ def chunks(BatchTable table not None, ArenaPool pool not None, int64_t chunk_byt
     it._table = table
     it._pool = pool
     it._chunk_bytes = chunk_bytes
-    it.next_batch = first
+    it.next_batch = it._begin = first
     it._last = last
     it._check_crc = check_crc
     it._include_control = include_control
@@ -530,6 +534,7 @@ cdef class ColumnChunks:
     cdef BatchTable _table
     cdef ArenaPool _pool
     cdef int64_t _chunk_bytes
+    cdef int64_t _begin
     cdef int64_t _last
     cdef bint _check_crc
     cdef bint _include_control
@@ -548,11 +553,12 @@ cdef class ColumnChunks:
         while self.next_batch < self._last:
             columns = new_columns(self._pool)
             try:
-                columns._fill(self._table, self.next_batch, self._last, self._chunk_bytes,
+                columns._fill(self._table, self._begin, self.next_batch, self._last, self._chunk_bytes,
                               self._check_crc, self._include_control)
             except Exception:
                 self.next_batch = columns._next_batch
                 if columns.c.rows == 0:
+                    self._begin = self.next_batch + 1
                     raise
                 # The chunk first; the next call meets the same error with nothing before it.
                 return columns

@@ -181,6 +181,7 @@ cdef class RecordIterator:
     cdef Window window              # of the batches
     cdef object decompress
     cdef const BatchHeader* batch   # the row being read
+    cdef const BatchHeader* first_row
     cdef const BatchHeader* next_row
     cdef const BatchHeader* rows_end
     cdef Window opened              # of its records
@@ -188,9 +189,12 @@ cdef class RecordIterator:
     cdef int64_t count              # of its records,
     cdef int64_t left               # and how many are still to come
     cdef int64_t inner_base         # a wrapper's: see find_inner_base
+    cdef int64_t min_offset         # of the batch's next record: offsets increase,
+    cdef int64_t max_offset         # and none lies behind the batch's last
     cdef int64_t first_offset       # records below are passed over,
     cdef int64_t last_offset        # and the first one above ends the iteration
     cdef bint with_control
+    cdef bint in_order              # offsets must be those of a log; off for what a producer sends
     cdef Record given_last          # the record given last, and the one before it
     cdef Record given_before
 

@@ -15,7 +15,8 @@ from .batch_header cimport (
     TRANSACTIONAL_BIT, V2_HEADER_SIZE, crc_matches,
 )
 from .legacy_records cimport find_inner_base, message_crc_matches, parse_inner_message, parse_message
-from .status cimport BAD_CODEC, BAD_COUNT, TRAILING_BYTES, raise_status
+from .span cimport load_i32
+from .status cimport BAD_CODEC, BAD_COUNT, NO_MESSAGES, OFFSET_BACK, OFFSET_RANGE, TRAILING_BYTES, raise_status
 
 from seglog.errors import InvalidArgumentError, SeglogError
 
@@ -26,6 +27,7 @@ cdef str NOT_SCANNED = "made by __new__, not by a scan: it has no bytes"
 cdef enum:
     NO_TIMESTAMP_TYPE = -1      # v0 has none
     NO_SEQUENCE = -1
+    VALUE_SIZE_BYTES = 4        # of the field before a message's value
     HELD_HERE = 2               # references of RecordIterator.__next__: its attribute and its variable
 
 
@@ -74,6 +76,8 @@ cdef Window open_records(Window window, const BatchHeader* batch, object decompr
     if codec > CODEC_ZSTD or (codec == CODEC_ZSTD and batch.magic < 2):
         raise_batch(BAD_CODEC, window, batch)
     status = find_payload(window.base, batch, records)
+    if status == OK and batch.magic < 2 and load_i32(records.p - VALUE_SIZE_BYTES) < 0:
+        status = NO_MESSAGES
     if status != OK:
         raise_batch(status, window, batch)
     if decompress is None:
@@ -429,12 +433,14 @@ cdef RecordIterator iterate(
     it.window = window
     it.decompress = decompress
     it.batch = NULL
+    it.first_row = row
     it.next_row = row
     it.rows_end = row if window is None else rows_end
     it.left = 0
     it.first_offset = first_offset
     it.last_offset = last_offset
     it.with_control = with_control
+    it.in_order = True
     return it
 
 
@@ -462,7 +468,11 @@ cdef class RecordIterator:
             if view.offset >= self.first_offset:
                 break
         if view.offset > self.last_offset:
-            self.left = 0
+            # What is left of the batch may not lie below: who asks for a range is told of damage as who reads it all.
+            while self.left != 0:
+                status = self.parse_next(&view)
+                if status != OK:
+                    self.fail(status)
             self.next_row = self.rows_end
             raise StopIteration
         # The record before the one that the loop still holds is written anew where nobody has kept it
@@ -490,6 +500,15 @@ cdef class RecordIterator:
             status = parse_message(&self.records, out, &magic, &attributes)
         if status == OK and self.left == 0 and self.records.p != self.records.end:
             status = TRAILING_BYTES
+        if status == OK and self.in_order:
+            if out.offset < self.min_offset:
+                return OFFSET_BACK
+            if out.offset > self.max_offset:
+                return OFFSET_RANGE
+            self.min_offset = out.offset + 1
+            # A wrapper has the offset of its last message; a v2 batch may have lost its last record to a cleaner.
+            if self.left == 0 and self.batch.magic < 2 and out.offset < self.max_offset and self.max_offset != INT64_MAX:
+                return OFFSET_RANGE
         return status
 
     cdef int fail(self, int status) except -1:
@@ -510,6 +529,8 @@ cdef class RecordIterator:
         cdef int status = OK
         self.batch = batch
         self.next_row += 1
+        self.min_offset = batch.base_offset
+        self.max_offset = batch.last_offset
         if batch.magic == 2 and batch.base_offset > self.last_offset:
             self.next_row = self.rows_end
             return False
@@ -527,6 +548,9 @@ cdef class RecordIterator:
                 self.left = batch.count
             elif batch.attributes & CODEC_MASK:
                 status = find_inner_base(&self.records, batch, &self.inner_base, &self.left)
+                self.min_offset = 0 if batch == self.first_row else (batch - 1).last_offset + 1
+                if batch.magic == 1 and batch.last_offset == 0:
+                    self.max_offset = INT64_MAX     # nothing is known: see legacy_records.pxd
             else:
                 self.left = 1
             if status == BAD_COUNT:

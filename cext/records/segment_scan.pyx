@@ -3,7 +3,7 @@
 Reads headers only, unless asked to check CRCs; never decompresses. Runs without the GIL.
 """
 cimport cython
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, realloc
 
 from .batch_header cimport (
@@ -14,9 +14,10 @@ from .batch_header cimport (
 from .legacy_records cimport parse_message
 from .record_batch cimport batch_of, iterate
 from .record_view cimport RecordView
-from .span cimport Span, load_i16, load_i32
+from .span cimport Span, load_i16, load_i32, load_i64
 from .status cimport (
-    BAD_COUNT, BAD_CRC, BAD_MAGIC, BAD_SIZE, LIMIT, NO_MEMORY, OFFSET_RANGE, OK, SHORT, ZEROS, raise_status,
+    BAD_COUNT, BAD_CRC, BAD_MAGIC, BAD_SIZE, LIMIT, NO_MEMORY, OFFSET_AHEAD, OFFSET_BACK, OFFSET_RANGE, OK, SHORT,
+    ZEROS, raise_status,
 )
 
 from seglog._kernels.status import Status
@@ -38,6 +39,14 @@ cdef enum:
     SEARCH_CRC_BYTES = 64 << 20
     SEARCH_CRC_PASSES = 8
     ABORTED_FIELDS = 3          # producer id, first offset, offset of the marker
+
+
+# Which offsets a batch may have at its place in the log. No checksum covers a base offset (a message's offset).
+cdef struct Order:
+    bint is_checked
+    int64_t next_offset         # no batch begins below
+    int64_t before_last         # what that was before the last batch was taken
+    int64_t end_offset          # every batch ends below
 
 
 # --- table -----------------------------------------------------------------------------------
@@ -193,7 +202,8 @@ cdef inline bint is_aborted(const BatchHeader* row, const int64_t* transactions,
 
 def scan(
     Window window not None, int64_t position=0, int64_t limit=-1, *,
-    bint check_crc=False, Py_ssize_t max_batches=-1, int64_t max_bytes=-1, decompress=None,
+    bint check_crc=False, Py_ssize_t max_batches=-1, int64_t max_bytes=-1, min_offset=None,
+    int64_t end_offset=INT64_MAX, decompress=None,
 ):
     """The batches from `position`, the start of one, to the end of the bytes or the first that is wrong.
 
@@ -201,12 +211,20 @@ def scan(
     check_crc: stop with BAD_CRC before the first batch whose checksum does not fit.
     max_batches, max_bytes: stop with LIMIT after so many batches, or the batch that makes it so many bytes;
         go on from the table's `end`. -1: no limit.
+    min_offset, end_offset: offsets must lie in [min_offset, end_offset) and increase; stop before the first batch that
+        cannot be where it is with OFFSET_BACK, OFFSET_AHEAD (it is above those that follow), or OFFSET_RANGE (it ends
+        below its beginning). A wrapper is judged by its last offset. min_offset None: offsets are not looked at.
     decompress: for the records of compressed batches, Callable[[codec, magic, memoryview], bytes-like].
 
     Damage is not raised: see the table's `end` and `stop`. InvalidArgumentError: a position outside.
     """
     cdef int64_t size = window.size
     cdef BatchTable table
+    cdef Order order
+    order.is_checked = min_offset is not None
+    order.next_offset = min_offset if order.is_checked else INT64_MIN
+    order.before_last = order.next_offset
+    order.end_offset = end_offset
     if 0 <= limit < size:
         size = limit
     if not 0 <= position <= size:
@@ -218,21 +236,21 @@ def scan(
     table.size = size
     with nogil:
         table.stop_ = fill(
-            table, size, check_crc, max_batches, position + min(max_bytes, size) if max_bytes >= 0 else -1)
+            table, size, check_crc, max_batches, position + min(max_bytes, size) if max_bytes >= 0 else -1, &order)
     if table.stop_ == NO_MEMORY:
         raise_status(NO_MEMORY, -1, -1)
     return table
 
 
 cdef int fill(
-    BatchTable table, int64_t size, bint check_crc, Py_ssize_t max_batches, int64_t enough
+    BatchTable table, int64_t size, bint check_crc, Py_ssize_t max_batches, int64_t enough, Order* order
 ) noexcept nogil:
     cdef const uint8_t* bytes = table.window.base
     cdef BatchHeader* row
     cdef int status
     while table.end != size:
         if table.n == max_batches or (enough >= 0 and table.end >= enough):
-            return LIMIT
+            return look_ahead(table, size, order) if order.is_checked and table.n > 0 else <int>LIMIT
         # Parsed where it stays: to copy what was just stored in pieces stalls for as long as the parse takes.
         row = table.next_row()
         if row == NULL:
@@ -245,9 +263,54 @@ cdef int fill(
             prefetch(bytes + row.position + row.size_bytes)
             if not crc_matches(bytes, row):
                 return BAD_CRC
+        if order.is_checked:
+            if row.last_offset < row.base_offset:
+                return OFFSET_RANGE
+            if row.base_offset < order.next_offset:
+                return take_back(table, size, order, row)
+            if row.last_offset >= order.end_offset:
+                return OFFSET_AHEAD
+            order.before_last = order.next_offset
+            order.next_offset = row.last_offset + 1
         table.n += 1
         table.end += row.size_bytes
     return OK
+
+
+cdef int look_ahead(BatchTable table, int64_t size, Order* order) noexcept nogil:
+    """LIMIT, or what is wrong with the last batch taken, by the header of the one that follows."""
+    cdef BatchHeader row
+    if parse_header(table.window.base, size, table.end, &row) != OK or row.base_offset >= order.next_offset:
+        return LIMIT
+    return LIMIT if take_back(table, size, order, &row) == OFFSET_BACK else <int>OFFSET_AHEAD
+
+
+cdef int take_back(BatchTable table, int64_t size, const Order* order, const BatchHeader* row) noexcept nogil:
+    """Which of two is wrong if `row` begins below the end of the last batch taken? If that one, it is taken back.
+
+    It is that one if without it the order is right: `row` follows the batch before it without a gap, or what comes
+    next lies between `row` and it. Of wrappers, which do not tell where they begin, it is that one, too: what is given
+    is right, and who goes on reads `row` as well.
+    """
+    cdef BatchHeader following
+    cdef const BatchHeader* last
+    cdef bint is_ahead
+    if table.n == 0 or row.base_offset < order.before_last:
+        return OFFSET_BACK
+    last = &table.rows[table.n - 1]
+    # Unsigned: offsets may be anything. (A table's batches end at or behind their beginning.)
+    is_ahead = (
+        <uint64_t>row.base_offset - <uint64_t>order.before_last
+        == <uint64_t>last.last_offset - <uint64_t>last.base_offset + 1
+    )
+    is_ahead |= last.magic < 2 and last.attributes & CODEC_MASK != 0
+    if not is_ahead and parse_header(table.window.base, size, row.position + row.size_bytes, &following) == OK:
+        is_ahead = row.last_offset < following.base_offset <= last.last_offset
+    if not is_ahead:
+        return OFFSET_BACK
+    table.n -= 1
+    table.end = last.position
+    return OFFSET_AHEAD
 
 
 cdef object describe(const uint8_t* p, int64_t rest, int status):
@@ -268,8 +331,12 @@ cdef object describe(const uint8_t* p, int64_t rest, int status):
         most = (load_i32(p + 8) + LOG_OVERHEAD - V2_HEADER_SIZE) // MIN_V2_RECORD_SIZE
         most = f" to {most}" if load_i16(p + 21) & CODEC_MASK == 0 else " or more"
         return f"{load_i32(p + 57)} records", f"0{most}"
+    if status == OFFSET_RANGE and parse_header(p, rest, 0, &row) == OK:
+        return f"last offset {row.last_offset}", f"at least {row.base_offset}, where the batch begins"
     if status == OFFSET_RANGE:
         return f"last offset {INT64_MAX}", f"at most {INT64_MAX - 1}"
+    if status == OFFSET_BACK or status == OFFSET_AHEAD:
+        return f"offset {load_i64(p)}", "offsets that increase"
     if status == BAD_CRC and parse_header(p, rest, 0, &row) == OK:
         return f"checksum {row.crc:#010x}", f"{compute_crc(p, &row):#010x}"
     raise RuntimeError(f"no header check gives status {status}")
@@ -309,11 +376,18 @@ cdef class BatchFinder:
         return found
 
     def behind(self, BatchTable table not None, int64_t min_offset=-1):
-        """The same behind what ended the table's scan; a checksum that did not fit has cost its batch's bytes."""
+        """The same behind what ended the table's scan; a checksum that did not fit has cost its batch's bytes.
+
+        A batch whose offset alone is wrong is passed over as a whole: its records may hold batches of another log.
+        """
         cdef BatchHeader row
-        if table.stop_ == BAD_CRC and parse_header(self.window.base, self.window.size, table.end, &row) == OK:
-            self.budget -= row.size_bytes
-        return self.find(table.end + 1, min_offset)
+        cdef int64_t passed = 1
+        if parse_header(self.window.base, self.window.size, table.end, &row) == OK:
+            if table.stop_ == BAD_CRC:
+                self.budget -= row.size_bytes
+            elif table.stop_ == OFFSET_BACK or table.stop_ == OFFSET_AHEAD:
+                passed = row.size_bytes
+        return self.find(table.end + passed, min_offset)
 
     cdef int64_t search(self, int64_t position, int64_t min_offset) noexcept nogil:
         cdef const uint8_t* bytes = self.window.base

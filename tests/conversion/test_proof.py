@@ -58,7 +58,7 @@ def test_batch_boundaries_and_segments_are_not_in_it(tmp_path):
 
 @pytest.mark.parametrize("other", [
     pytest.param([RECORDS[0], RECORDS[2]], id="a record less"),
-    pytest.param([(4, *RECORDS[0][1:]), *RECORDS[1:]], id="offset"),
+    pytest.param([*RECORDS[:2], (RECORDS[2][0] + 1, *RECORDS[2][1:])], id="offset"),
     pytest.param([(5, 1001, *RECORDS[0][2:]), *RECORDS[1:]], id="timestamp"),
     pytest.param([(5, 1000, None, b"v", ()), *RECORDS[1:]], id="no key"),
     pytest.param([(5, 1000, b"kv", b"", ()), *RECORDS[1:]], id="key and value shifted"),

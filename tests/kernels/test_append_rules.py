@@ -68,7 +68,7 @@ def plain_assign(case):
         need(producer >= -1 and (producer == -1 or epoch >= 0))
         need(producer >= 0 or not attributes & plain.TRANSACTIONAL)
         need(case.is_coordinator or producer == -1 or sequence >= 0)
-    records = [record for batch in batches for record in plain.decode_batch(batch, decompress)]
+    records = [record for batch in batches for record in plain.decode_batch(batch, decompress, in_order=False)]
     is_sequential = True
     if magic == 2:
         base, = struct.unpack_from(">q", case.raw)

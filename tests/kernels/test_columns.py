@@ -49,7 +49,7 @@ def table_of(data):
 
 def test_v2_adds_deltas_to_the_batch():
     records = record_v2(0, 0, b"k", b"v") + record_v2(3, -7, b"key", b"value")
-    data = batch_v2(records, count=2, base_offset=100, base_timestamp=5000)
+    data = batch_v2(records, count=2, base_offset=100, last_offset_delta=3, base_timestamp=5000)
     assert rows_of(columns_of(data)) == [(100, 5000, b"k", b"v", ()), (103, 4993, b"key", b"value", ())]
 
 
@@ -167,7 +167,7 @@ def test_a_compressed_batch_may_hold_far_more_than_was_reserved():
 
 def test_rows_may_be_far_more_than_was_reserved():
     body = b"".join(message(i, b"%d" % i) for i in range(50_000))
-    data = batch_v2(record_v2(key=b"first")) + wrapper(body, offset=49_999)
+    data = batch_v2(record_v2(key=b"first")) + wrapper(body, offset=50_000)
     columns = columns_of(data, ArenaPool(chunk_bytes=1 << 12), decompress=gunzip)
     assert len(columns) == 50_001
     assert [columns.key[i] for i in (0, 1, 25_000, 50_000)] == [b"first", b"0", b"24999", b"49999"]

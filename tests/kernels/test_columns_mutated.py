@@ -73,7 +73,13 @@ def hold_against_iteration(data, decompress, pool):
         try:
             rows += rows_of(next(it, []))
         except SeglogError:
-            assert isinstance(expected[it.next_batch], type)
+            if not isinstance(expected[it.next_batch], type):
+                # Whole by itself, and a wrapper that begins before the batch ahead of it ends.
+                batch = table[it.next_batch]
+                assert batch.magic < 2, batch
+                assert batch.codec, batch
+                assert expected[it.next_batch][0][0] <= table[it.next_batch - 1].last_offset
+                expected[it.next_batch] = CorruptRecordError
             it.next_batch += 1
     assert rows == [row for batch in expected if not isinstance(batch, type) for row in batch]
 

@@ -213,9 +213,18 @@ def test_a_wrapper_whose_value_does_not_parse_is_refused():
         _ = only_batch(data).base_offset
 
 
-@pytest.mark.parametrize("value", [None, b""])
-def test_a_wrapper_of_nothing_is_refused(value):
-    refused(plain.message(0, None, value, attributes=plain.GZIP), "a count .*: 0 records")
+def test_a_wrapper_of_nothing_is_refused():
+    refused(plain.message(0, None, b"", attributes=plain.GZIP), "a count .*: 0 records")
+    refused(plain.message(0, None, None, attributes=plain.GZIP), "a compressed message whose value is null")
+
+
+@pytest.mark.parametrize(
+    ("magic", "offsets", "outer"), [(0, (5, 5), 5), (0, (5, 6), 7), (0, (6, 5), 5), (1, (1, 0), 9)]
+)
+def test_offsets_that_do_not_increase_up_to_the_wrappers_are_refused(magic, offsets, outer):
+    refused(
+        wrapper(*inner(*offsets, magic=magic), offset=outer, magic=magic),
+        "an offset (out of range|at or below the one before it)")
 
 
 def test_a_wrapper_inside_a_wrapper_is_refused():
@@ -298,7 +307,7 @@ def test_the_kernel_reads_and_refuses_what_plain_python_does(data, changes):
         if batch.magic == 2:
             continue
         try:
-            expected = plain.decode_message_batch(bytes(data), stored)
+            expected = plain.decode_batch(bytes(data), stored)
         except plain.Malformed:
             expected = None
         try:

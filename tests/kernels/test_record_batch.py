@@ -104,14 +104,24 @@ def test_sequences_count_by_offset_and_wrap():
     assert [r.sequence for r in batch] == [2**31 - 2, 2**31 - 1, 1]
 
 
-def test_deltas_that_overflow_wrap_as_in_java():
-    payload = plain.record_v2(2**31 - 1, 2**63 - 1) + plain.record_v2(-(2**31), -(2**63))
+def test_timestamp_deltas_that_overflow_wrap_as_in_java():
+    payload = plain.record_v2(0, 2**63 - 1) + plain.record_v2(2**31 - 2, -(2**63))
     for behind in b"", PADDING:
         batch = only_batch(plain.batch_v2(
-            payload + behind, count=3 if behind else 2, base_offset=2**63 - 1, base_timestamp=2**63 - 1))  # fmt: skip
-        first, second = list(batch)[:2]
-        assert (first.offset, first.timestamp) == (plain.signed64(2**63 - 1 + 2**31 - 1), -2)
-        assert (second.offset, second.timestamp) == (2**63 - 1 - 2**31, -1)
+            payload + behind, count=3 if behind else 2, last_offset_delta=2**31 - 1, base_timestamp=2**63 - 1))
+        records = iter(batch)
+        first, second = next(records), next(records)
+        assert (first.offset, first.timestamp) == (0, -2)
+        assert (second.offset, second.timestamp) == (2**31 - 2, -1)
+
+
+@pytest.mark.parametrize("deltas", [(0, 0), (1, 0), (-1, 0), (0, 2), (2**31 - 1, -(2**31))])
+def test_offsets_that_do_not_increase_within_the_batch_are_refused(deltas):
+    for behind in b"", PADDING:
+        payload = b"".join(map(plain.record_v2, deltas))
+        batch = only_batch(plain.batch_v2(payload + behind, count=3 if behind else 2, last_offset_delta=1))
+        with pytest.raises(CorruptRecordError, match=r"an offset (out of range|at or below the one before it)"):
+            list(batch)
 
 
 def test_header_names_that_are_not_utf8_survive():
@@ -357,7 +367,7 @@ def test_the_kernel_reads_and_refuses_what_plain_python_does(records, attributes
         if 61 + position < len(data):
             data[61 + position] = byte
     try:
-        expected = plain.decode_batch_v2(bytes(data), stored)
+        expected = plain.decode_batch(bytes(data), stored)
     except plain.Malformed:
         expected = None
     try:

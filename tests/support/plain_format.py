@@ -6,6 +6,7 @@ Nothing here uses the kernels.
 """
 import struct
 import zlib
+from itertools import pairwise
 from typing import NamedTuple
 
 import crc32c
@@ -251,6 +252,28 @@ def crc_fits(batch):
     return struct.unpack_from(">I", batch, crc_position(batch))[0] == computed_crc(batch)
 
 
-def decode_batch(batch, decompress=None):
-    """The records of one whole batch of any version."""
-    return decode_batch_v2(batch, decompress) if batch[16] == 2 else decode_message_batch(batch, decompress)
+def decode_batch(batch, decompress=None, *, in_order=True):
+    """The records of one whole batch of any version. `in_order`: their offsets must be those of a log."""
+    records = decode_batch_v2(batch, decompress) if batch[16] == 2 else decode_message_batch(batch, decompress)
+    if in_order:
+        check_offsets(batch, [r.offset for r in records])
+    return records
+
+
+def last_offset(batch):
+    """As its header has it."""
+    delta, = struct.unpack_from(">i", batch, 23) if batch[16] == 2 else (0,)
+    return signed64(struct.unpack_from(">q", batch)[0] + delta)
+
+
+def check_offsets(batch, offsets):
+    """They increase, within the batch; a wrapper has its last message's."""
+    outer, = struct.unpack_from(">q", batch)
+    if any(a >= b for a, b in pairwise(offsets)):
+        raise Malformed("offsets do not increase")
+    if batch[16] == 2:
+        if offsets and not outer <= offsets[0] <= offsets[-1] <= last_offset(batch):
+            raise Malformed("an offset outside of its batch")
+    elif batch[17] & 7 and (offsets[0] < 0 or (offsets[-1] != outer and not (batch[16] == 1 and outer == 0))):
+        # (Of v1, 0 says nothing.)
+        raise Malformed("a wrapper with another offset than its last message's")

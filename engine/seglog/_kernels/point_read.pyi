@@ -25,6 +25,7 @@ class PointReader:
         checked: CheckedBatches,
         last_opened: LastOpened,
         decompress: Callable[[int, int, memoryview], Buffer] | None,
+        end_offset: int = ...,
     ) -> PointReader: ...
     def get(self, offset: int) -> Record | None: ...
     def find_timestamp(

@@ -37,6 +37,8 @@ def scan(
     check_crc: bool = False,
     max_batches: int = -1,
     max_bytes: int = -1,
+    min_offset: int | None = None,
+    end_offset: int = ...,
     decompress: Callable[[int, int, memoryview], Buffer] | None = None,
 ) -> BatchTable: ...
 def find_batch(window: Window, position: int, min_offset: int = -1) -> int: ...

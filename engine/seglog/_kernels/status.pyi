@@ -23,5 +23,7 @@ class Status(IntEnum):
     LIMIT = -19
     BAD_COMPRESSED = -20
     BAD_FIELD = -21
+    OFFSET_AHEAD = -22
+    NO_MESSAGES = -23
 
 def words(status: int) -> str: ...

@@ -5,6 +5,7 @@ from typing import Literal
 from seglog._kernels.columns import ArenaPool, Columns, chunks
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.segment_scan import BatchTable
+from seglog._kernels.status import Status, words
 from seglog.errors import CorruptRecordError, InvalidArgumentError
 from seglog.segment.answers import LostRange
 from seglog.segment.batches import checked_records
@@ -17,6 +18,7 @@ OnLost = Callable[[LostRange], None]
 def surviving_records(
     tables: Iterable[tuple[Segment, BatchTable, int, int]], start: int, stop: int, control: bool, on_lost: OnLost
 ) -> Iterator[Record]:
+    before = -1
     for segment, table, first, last in tables:
         for slot in range(first, last):
             batch = table[slot]
@@ -24,14 +26,22 @@ def surviving_records(
                 continue
             try:
                 records = checked_records(batch)
+                _check_begin(batch, records, before)
             except CorruptRecordError as e:
                 on_lost(_lost_batch(segment, batch, e))
                 continue
+            before = batch.last_offset
             for record in records:
                 if record.offset >= stop:
                     return
                 if record.offset >= start:
                     yield record
+
+
+def _check_begin(batch: RecordBatch, records: Iterable[Record], before: int) -> None:
+    """A wrapper tells only inside where it begins. Raises CorruptRecordError."""
+    if batch.magic < 2 and batch.codec and next(iter(records)).offset <= before:
+        raise CorruptRecordError(words(Status.OFFSET_BACK))
 
 
 def columns_of(

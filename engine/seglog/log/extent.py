@@ -1,8 +1,9 @@
 """Which segments a log has, and where it begins, at one moment."""
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from itertools import pairwise
 
-from seglog.segment.segment import Segment
+from seglog.segment.segment import NO_END, Segment
 
 # No offset and no timestamp is as large: they are int64.
 OFFSET_LIMIT = 2**63
@@ -23,6 +24,14 @@ class Extent:
         self.base_offsets = tuple(segment.base_offset for segment in self.segments)
         # Of each segment but the last: the largest timestamp in it and in those before. As many as were asked for.
         self._largest: list[int] = []
+        self._bound()
+
+    def _bound(self) -> None:
+        """Tell each segment where the next one begins: no batch of it ends behind."""
+        for segment, following in pairwise(self.segments):
+            segment.end_offset = following.base_offset
+        for segment in self.segments[-1:]:
+            segment.end_offset = NO_END
 
     def followed_by(self, segment: Segment) -> "Extent":
         """The same after a roll: what was learned of the segments before stays known."""
@@ -30,6 +39,7 @@ class Extent:
         later.segments = (*self.segments, segment)
         later.base_offsets = (*self.base_offsets, segment.base_offset)
         later._largest = self._largest
+        self.segments[-1].end_offset = segment.base_offset
         return later
 
     @property

@@ -107,12 +107,14 @@ class LogReader(LogLookup):
         except TypeError:
             raise InvalidArgumentError(f"not an offset: {offset!r}", hint="for a range, read(start, stop)") from None
         extent = self._current()
-        if not extent.log_start_offset <= offset < extent.log_end_offset:
+        if offset < extent.log_start_offset:
             raise out_of_range(extent, offset, self.path)
-        record = next(self._records(extent, offset, offset + 1, "read_uncommitted", False, None), None)
-        if record is None:
-            raise NoRecordError(f"no record has offset {offset}", file=self.path, offset=offset)
-        return record
+        # All of it, one record at most: the rest of the batch is looked at, too.
+        for record in list(self._records(extent, offset, offset + 1, "read_uncommitted", False, None)):
+            return record
+        if offset >= extent.log_end_offset:
+            raise out_of_range(extent, offset, self.path)
+        raise NoRecordError(f"no record has offset {offset}", file=self.path, offset=offset)
 
     def batches(
         self,
@@ -190,6 +192,8 @@ class LogReader(LogLookup):
                         return
                     if len(table) and table[-1].last_offset >= first:
                         yield segment, table
+                    if stop is not None and len(table) and table[-1].last_offset >= stop - 1:
+                        return      # what follows, damage too, is behind what was asked for
             except OffsetOutOfRangeError as gone:
                 raise out_of_range(self._current(), max(first, segment.base_offset), self.path) from gone
 

@@ -82,13 +82,17 @@ class SegmentFiles:
         later._show(end)
         return later
 
-    def open_reader(self, last_opened: LastOpened, decompress: Decompress) -> PointReader:
-        """`reader`, and `offset_entries` and `time_entries` for it: None where an index is missing or no good."""
+    def open_reader(self, last_opened: LastOpened, decompress: Decompress, end_offset: int) -> PointReader:
+        """`reader`, and `offset_entries` and `time_entries` for it: None where an index is missing or no good.
+
+        `end_offset`: every batch of the segment ends below.
+        """
         if self.reader is None:
             self.offset_entries = _entries(lambda: self.offset_index)
             self.time_entries = self._time_entries()
             self.reader = PointReader(
-                self.window, self._base_offset, self.offset_entries, self.checked, last_opened, decompress
+                self.window, self._base_offset, self.offset_entries, self.checked, last_opened, decompress,
+                end_offset if self.end is None else self.end.next_offset,
             )
         return self.reader
 

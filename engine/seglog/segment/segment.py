@@ -25,7 +25,14 @@ from seglog.errors import (
 from seglog.format import names
 from seglog.format.compression import Decompress, decompressor
 from seglog.segment.answers import BatchPosition, LostRange, TimestampOffset
-from seglog.segment.batches import SCAN_BATCHES, SCAN_BYTES, UNREADABLE, first_offset_of, within_int64
+from seglog.segment.batches import (
+    SCAN_BATCHES,
+    SCAN_BYTES,
+    UNREADABLE,
+    checked_records,
+    first_offset_of,
+    within_int64,
+)
 from seglog.segment.index_file import OffsetIndex, TimeIndex
 from seglog.segment.open_files import OPEN_SEGMENTS, SegmentFiles, replaced
 from seglog.segment.published import PublishedEnd
@@ -34,6 +41,8 @@ from seglog.segment.transaction_index import HeldTransactionIndex, TransactionIn
 
 # What a PointReader answers where it takes more than the short way.
 ASK_THE_LOG = -2
+# `end_offset` of the last segment: no batch ends at the last int64.
+NO_END = 2**63 - 1
 
 
 class Segment:
@@ -75,6 +84,8 @@ class Segment:
         self._retired = False
         self._next_offset: int | None = None
         self._transactions = HeldTransactionIndex(path.with_suffix(names.TRANSACTION_INDEX_SUFFIX))
+        # Every batch ends below: where the next segment of the log begins (Extent).
+        self.end_offset = NO_END
         # What was learned of the headers: for the long way to a time, and for the short way, beside the indexes.
         # Both outlive the open files.
         self._time_search = TimeSearch()
@@ -176,35 +187,53 @@ class Segment:
     ) -> Iterator[BatchTable]:
         """Batch headers from `position` (the start of a batch) to the end of the data, some thousand at a time.
 
-        With `check_crc` each batch's checksum was found good before it is given. A damaged batch
-        raises CorruptRecordError, or, where `on_lost` is given, is reported to it and skipped up to the
-        next whole batch with a good checksum and a later offset.
+        Offsets increase from the segment's base on and stay below `end_offset`: no checksum covers them. With
+        `check_crc` each batch's checksum was found good before it is given. A damaged batch, or one at a wrong
+        offset, raises CorruptRecordError; if `on_lost` is given, it is reported there and skipped up to the next whole
+        batch with a good checksum and a later offset.
         """
-        window = self.files().window
+        files = self.files()
+        window = files.window
         size = len(window)
+        end_offset = self.end_offset if files.end is None else files.end.next_offset
         finder = BatchFinder(window)
-        last_offset = self.base_offset - 1
+        next_offset = self.base_offset
+        lost: LostRange | None = None
         while position < size:
             table = scan(
                 window, position, check_crc=check_crc, max_batches=max_batches,
-                max_bytes=SCAN_BYTES if check_crc else -1, decompress=self.decompress,
+                max_bytes=SCAN_BYTES if check_crc else -1, min_offset=next_offset, end_offset=end_offset,
+                decompress=self.decompress,
             )
             if len(table):
-                last_offset = table[-1].last_offset
+                if lost is not None and on_lost is not None:
+                    on_lost(lost)
+                    lost = None
+                next_offset = table[-1].last_offset + 1
                 yield table
             position = table.end
             if table.stop in (Status.OK, Status.LIMIT):
                 continue
-            resume = finder.behind(table, last_offset + 1)
+            if table.stop == Status.OFFSET_AHEAD and _begins_at(
+                window, position, next_offset, self.decompress
+            ):
+                table = scan(window, position, check_crc=check_crc, max_batches=1, decompress=self.decompress)
+                yield table     # a wrapper that is right: the one behind it is not
+                next_offset, position = table[0].last_offset + 1, table.end
+                continue
+            resume = finder.behind(table, next_offset)
             if resume < 0 and self.is_last and table.stop in (Status.SHORT, Status.ZEROS):
-                return      # the write that did not finish
+                break       # the write that did not finish
+            reason = _what(table, next_offset, end_offset)
             if on_lost is None:
-                raise CorruptRecordError(
-                    words(table.stop), file=self.path, position=position, offset=last_offset + 1
-                )
-            end = size if resume < 0 else resume
-            on_lost(self._lost(window, position, end, last_offset, words(table.stop)))
-            position = end
+                raise CorruptRecordError(reason, file=self.path, position=position, offset=next_offset)
+            start = position
+            if lost is not None:        # one range with what was lost just before
+                start, reason = lost.position, lost.reason
+            position = size if resume < 0 else resume
+            lost = self._lost(window, start, position, next_offset, reason)
+        if lost is not None and on_lost is not None:
+            on_lost(lost)
 
     def batches(
         self,
@@ -217,13 +246,13 @@ class Segment:
         for table in self.tables(position, check_crc=check_crc, on_lost=on_lost):
             yield from table
 
-    def _lost(self, window: Window, position: int, end: int, last_offset: int, reason: str) -> LostRange:
+    def _lost(self, window: Window, position: int, end: int, first_offset: int, reason: str) -> LostRange:
         following = next(iter(scan(window, end, max_batches=1, decompress=self.decompress)), None)
         return LostRange(
             file=str(self.path),
             position=position,
             size_bytes=end - position,
-            first_offset=last_offset + 1,
+            first_offset=first_offset,
             last_offset=-1 if following is None else first_offset_of(following) - 1,
             reason=reason,
         )
@@ -239,9 +268,10 @@ class Segment:
         if self.published is not None:
             return self.published.at.next_offset
         if self._next_offset is None:
-            self._next_offset = self.base_offset
+            next_offset = self.base_offset
             for table in self.tables(self.position_near(2**63 - 1), check_crc=False):
-                self._next_offset = table[-1].last_offset + 1
+                next_offset = table[-1].last_offset + 1
+            self._next_offset = next_offset
         return self._next_offset
 
     # --- one record --------------------------------------------------------------------------
@@ -253,7 +283,7 @@ class Segment:
         if files is None or (self.published is not None and files.end is not self.published.at):
             files = self._open(files)
         self.recently_used = True
-        return (files.reader or files.open_reader(self._last_opened, self.decompress)).get(offset)
+        return (files.reader or files.open_reader(self._last_opened, self.decompress, self.end_offset)).get(offset)
 
     # --- search by offset --------------------------------------------------------------------
 
@@ -277,25 +307,36 @@ class Segment:
             if index is None:
                 return 0
             offset, position = index.lookup(target)
+            before = index.lookup(offset - 1)[1] if position else 0
         except CorruptIndexError:
             return 0
-        return position if self._leads_to(offset, position) else 0
+        return position if self._leads_to(offset, position, before) else 0
 
-    def _leads_to(self, offset: int, position: int) -> bool:
+    def _leads_to(self, offset: int, position: int, before: int) -> bool:
         """Does the index entry (offset, position) lead to a whole batch that begins at or before the offset?
 
         The entry's offset may be the first or the last of its batch, or the last of an append of
-        several batches (Kafka <= 1.1, >= 2.0, 2.8's appends): in each case the batch begins no later.
+        several batches (Kafka <= 1.1, >= 2.0, 2.8's appends): in each case the batch begins no later. No checksum
+        covers where it begins: if the entry does not say just that, the headers from `before` on must lead there.
         """
         if position == 0:
             return True
         if not 0 < position < self.size_bytes:
             return False
-        table = scan(self.window, position, max_batches=1, check_crc=True, decompress=self.decompress)
+        table = scan(
+            self.window, position, max_batches=1, check_crc=True, min_offset=self.base_offset,
+            decompress=self.decompress,
+        )
         try:
-            return len(table) == 1 and self.base_offset <= table[0].base_offset <= offset
+            if len(table) != 1 or not self.base_offset <= table[0].base_offset <= offset:
+                return False
+            first, last = table[0].base_offset, table[0].last_offset
         except UNREADABLE:      # a wrapper that does not open
             return False
+        if offset in (first, last):
+            return True
+        way = scan(self.window, before, table.end, min_offset=self.base_offset)
+        return way.end == table.end and len(way) > 1 and way[-1].position == position
 
     # --- search by time ----------------------------------------------------------------------
 
@@ -315,7 +356,7 @@ class Segment:
         if files is None or (self.published is not None and files.end is not self.published.at):
             files = self._open(files)
         self.recently_used = True
-        reader = files.reader or files.open_reader(self._last_opened, self.decompress)
+        reader = files.reader or files.open_reader(self._last_opened, self.decompress, self.end_offset)
         if not files.is_walked:
             self._walk_on(files)
         found = reader.find_timestamp(target, start_offset, self._walk, files.time_entries)
@@ -332,7 +373,7 @@ class Segment:
         if files is None or (self.published is not None and files.end is not self.published.at):
             files = self._open(files)
         self.recently_used = True
-        reader = files.reader or files.open_reader(self._last_opened, self.decompress)
+        reader = files.reader or files.open_reader(self._last_opened, self.decompress, self.end_offset)
         if not files.is_walked:
             self._walk_on(files)
         offset = reader.find_offset_at(target, start_offset, self._walk, files.time_entries)
@@ -344,13 +385,13 @@ class Segment:
         whole = self._walked_whole if self.published is None else self._walk.position == self.published.at.position
         if not whole:
             files = self.files()
-            files.open_reader(self._last_opened, self.decompress)
+            files.open_reader(self._last_opened, self.decompress, self.end_offset)
             self._walk_on(files)
         return None if self._walk.damaged else self._walk.largest_timestamp
 
     def _walk_on(self, files: SegmentFiles) -> None:
         if self._walk.position < len(files.window):
-            self._walk.advance(files.window, files.offset_entries, files.time_entries)
+            self._walk.advance(files.window, files.offset_entries, files.time_entries, self.end_offset)
         files.is_walked = True
         self._walked_whole = self.published is None
 
@@ -362,3 +403,29 @@ class Segment:
         none carry -1, which is then the largest, as for Kafka (LogSegment.readMaxTimestampSoFar).
         """
         return self._time_search.largest(self)
+
+
+def _begins_at(window: Window, position: int, offset: int, decompress: Decompress) -> bool:
+    """Is it a wrapper that stands there, and is the offset its first message's?
+
+    A wrapper's header does not tell where it begins, so that of two, the scan cannot say which one is wrong.
+    """
+    for batch in scan(window, position, max_batches=1, decompress=decompress):
+        if batch.magic < 2 and batch.codec:
+            try:
+                return next(iter(checked_records(batch))).offset == offset
+            except UNREADABLE:
+                return False
+    return False
+
+
+def _what(table: BatchTable, next_offset: int, end_offset: int) -> str:
+    """What is wrong where the table's scan ended."""
+    if table.stop not in (Status.OFFSET_BACK, Status.OFFSET_AHEAD):
+        return words(table.stop)
+    found, expected = table.stop_details() or ("", "")
+    if table.stop == Status.OFFSET_BACK:
+        expected = f"expected {next_offset} or above"
+    elif end_offset != NO_END:
+        expected = f"the next segment begins at {end_offset}"
+    return f"{words(table.stop)}: {found}, {expected}"

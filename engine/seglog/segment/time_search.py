@@ -12,7 +12,7 @@ from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError
 from seglog.format.compression import Decompress
 from seglog.segment.answers import LostRange, TimestampOffset
-from seglog.segment.batches import SCAN_BATCHES, SCAN_BYTES, WALK_BATCHES, known_epoch, within_int64
+from seglog.segment.batches import SCAN_BATCHES, SCAN_BYTES, WALK_BATCHES, checked_records, known_epoch, within_int64
 from seglog.segment.index_file import TimeIndex
 
 
@@ -58,7 +58,7 @@ class TimeSearch:
             while found >= 0:
                 batch = table[found]
                 if batch.last_offset >= start_offset:
-                    for record in batch:
+                    for record in checked_records(batch):
                         if record.timestamp >= target and record.offset >= start_offset:
                             return TimestampOffset(record.timestamp, record.offset, known_epoch(batch))
                 found = table.find_timestamp(target, found + 1)
