@@ -3,14 +3,23 @@
 An operation takes the extent of the log once, when it is called, and works on that.
 """
 import abc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from seglog._kernels.point_read import LastOpened
 from seglog.clock import SystemClock
-from seglog.errors import CorruptCheckpointError, InvalidArgumentError, LogClosedError, OffsetOutOfRangeError
+from seglog.errors import (
+    CorruptCheckpointError,
+    InvalidArgumentError,
+    LogClosedError,
+    OffsetOutOfRangeError,
+    SeglogError,
+    StorageError,
+)
 from seglog.log.extent import OFFSET_LIMIT, Extent
 from seglog.log.times import Time, to_timestamp_ms
 from seglog.segment.answers import BatchPosition, TimestampOffset
@@ -82,17 +91,38 @@ class LogLookup(abc.ABC):
     @property
     def log_end_offset(self) -> int:
         """One past the last offset."""
-        return self._current().log_end_offset
+        extent = self._current()
+        with self._gone_is_out_of_range(extent.base_offsets[-1]):
+            return extent.log_end_offset
+
+    # --- segments that are gone --------------------------------------------------------------
+
+    @staticmethod
+    def _segments_from(extent: Extent, offset: int) -> Iterator[Segment]:
+        """The segment that holds the offset, and those behind it."""
+        return islice(extent.segments, extent.slot_of(offset), None)
+
+    @contextmanager
+    def _gone_is_out_of_range(self, offset: int) -> Iterator[None]:
+        """Say OffsetOutOfRangeError, with the valid range, if a segment is gone when a read at `offset` needs it."""
+        try:
+            yield
+        except (OffsetOutOfRangeError, StorageError) as error:
+            raise self._if_gone(offset, error) from error
+
+    def _if_gone(self, offset: int, error: OffsetOutOfRangeError | StorageError) -> SeglogError:
+        """What to raise for `error`: itself if it does not say that a segment is gone."""
+        return out_of_range(self._current(), offset, self.path) if isinstance(error, OffsetOutOfRangeError) else error
 
     # --- searching ---------------------------------------------------------------------------
 
     def find_offset(self, offset: int) -> tuple[Segment, BatchPosition] | None:
         """The first batch whose last offset is at or above `offset`, and its segment; None past the end."""
-        extent = self._current()
-        for slot in range(extent.slot_of(offset), len(extent.segments)):
-            found = extent.segments[slot].find_offset(offset)
+        for segment in self._segments_from(self._current(), offset):
+            with self._gone_is_out_of_range(max(offset, segment.base_offset)):
+                found = segment.find_offset(offset)
             if found is not None:
-                return extent.segments[slot], found
+                return segment, found
         return None
 
     def offset_at(self, when: Time) -> int | None:
@@ -106,8 +136,8 @@ class LogLookup(abc.ABC):
             if extent is not None and len(extent.segments) == 1:
                 try:
                     offset = extent.segments[0].seek_offset(when, extent.log_start_offset)
-                except OffsetOutOfRangeError as gone:
-                    raise out_of_range(self._current(), extent.log_start_offset, self.path) from gone
+                except (OffsetOutOfRangeError, StorageError) as error:
+                    raise self._if_gone(extent.log_start_offset, error) from error
             else:
                 offset = self._seek(self._current(), when)[1]
             return None if offset < 0 else offset
@@ -130,7 +160,8 @@ class LogLookup(abc.ABC):
             epochs = self._epochs()
             return TimestampOffset(-1, extent.log_end_offset, epochs.latest if epochs else None)
         if target == MAX_TIMESTAMP:
-            found = [t for segment in extent.segments if (t := segment.largest_timestamp) is not None]
+            with self._gone_is_out_of_range(extent.log_start_offset):
+                found = [t for segment in extent.segments if (t := segment.largest_timestamp) is not None]
             return max(found, key=lambda t: t.timestamp, default=None)
         if target < 0:
             raise InvalidArgumentError(
@@ -142,7 +173,7 @@ class LogLookup(abc.ABC):
     def _seek(self, extent: Extent, timestamp: int) -> tuple[int, int, int]:
         """The first record with timestamp >= `timestamp`, an int64 >= 0, as Segment.seek tells it."""
         start = extent.log_start_offset
-        try:
+        with self._gone_is_out_of_range(start):
             slot = extent.slot_at(timestamp)
             if extent.base_offsets[slot] < start:
                 slot = max(slot, extent.slot_of(start))
@@ -151,8 +182,6 @@ class LogLookup(abc.ABC):
                 slot += 1
                 found = extent.segments[slot].seek(timestamp, start)
             return found
-        except OffsetOutOfRangeError as gone:
-            raise out_of_range(self._current(), start, self.path) from gone
 
     def _epochs(self) -> LeaderEpochs | None:
         try:

@@ -4,11 +4,19 @@ Reads the segments in order of their base offsets, from the log start offset tha
 checkpoint gives (else the first segment) to the end of the data as it was at opening. Takes no lock
 and writes nothing, so a live broker may hold the directory.
 """
+import errno
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from seglog.config import LogConfig
-from seglog.errors import CorruptCheckpointError, CorruptSnapshotError, NotALogError
+from seglog.errors import (
+    CorruptCheckpointError,
+    CorruptSnapshotError,
+    NotALogError,
+    OffsetOutOfRangeError,
+    SeglogError,
+    StorageError,
+)
 from seglog.format import names
 from seglog.format.compression import decompressor
 from seglog.fs.refusals import refusals
@@ -93,6 +101,22 @@ class Partition(LogReader):
             still_open = [e.current_txn_first_offset for e in state.entries() if e.current_txn_first_offset >= 0]
             self._last_stable_offset = min(still_open, default=self.log_end_offset)
         return self._last_stable_offset
+
+    def _if_gone(self, offset: int, error: OffsetOutOfRangeError | StorageError) -> SeglogError:
+        """As LogLookup has it; nobody tells of a broker that removes segments but the missing file."""
+        if not isinstance(error, StorageError) or error.errno != errno.ENOENT:
+            return error
+        try:
+            with Partition(self.path, config=self.config) as now:
+                if error.file is None or Path(error.file) in (segment.path for segment in now.segments):
+                    return error
+                start, end = now.log_start_offset, now._current().log_end_offset
+        except SeglogError:
+            return error        # the directory is gone, or nothing is left in it
+        return OffsetOutOfRangeError(
+            f"the segment of offset {offset} was removed since the partition was opened; it holds [{start}, {end}) now",
+            file=self.path, offset=offset, hint="open the partition again",
+        )
 
     def _last_snapshot(self) -> tuple[Iterable[ProducerEntry], int]:
         """The producers of the last whole snapshot within the log, and the offset it was taken at."""

@@ -13,7 +13,13 @@ from typing import Literal, SupportsIndex
 from seglog._kernels.columns import ArenaPool, Columns
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.segment_scan import BatchTable
-from seglog.errors import CorruptRecordError, InvalidArgumentError, NoRecordError, OffsetOutOfRangeError
+from seglog.errors import (
+    CorruptRecordError,
+    InvalidArgumentError,
+    NoRecordError,
+    OffsetOutOfRangeError,
+    StorageError,
+)
 from seglog.log.damage import OnCorrupt, OnLost, columns_of, lost_sink, surviving_records
 from seglog.log.extent import OFFSET_LIMIT, Extent
 from seglog.log.lookup import LogLookup, out_of_range
@@ -95,8 +101,8 @@ class LogReader(LogLookup):
         if extent is not None and type(offset) is int and extent.log_start_offset <= offset < OFFSET_LIMIT:
             try:
                 record = extent.segments[bisect_right(extent.base_offsets, offset) - 1].get(offset)
-            except OffsetOutOfRangeError as gone:
-                raise out_of_range(self._current(), offset, self.path) from gone
+            except (OffsetOutOfRangeError, StorageError) as error:
+                raise self._if_gone(offset, error) from error
             if record is not None:
                 return record
         return self._get(offset)
@@ -180,11 +186,10 @@ class LogReader(LogLookup):
     def _walk(
         self, extent: Extent, first: int, stop: int | None, check_crc: bool, on_lost: OnLost | None
     ) -> Iterator[tuple[Segment, BatchTable]]:
-        for slot in range(extent.slot_of(first), len(extent.segments)):
-            segment = extent.segments[slot]
+        for segment in self._segments_from(extent, first):
             if stop is not None and segment.base_offset >= stop:
                 return
-            try:
+            with self._gone_is_out_of_range(max(first, segment.base_offset)):
                 found = segment.find_offset(first) if on_lost is None and first > segment.base_offset else None
                 position = found.position if found else 0
                 for table in segment.tables(position, check_crc=check_crc, on_lost=on_lost):
@@ -194,8 +199,6 @@ class LogReader(LogLookup):
                         yield segment, table
                     if stop is not None and len(table) and table[-1].last_offset >= stop - 1:
                         return      # what follows, damage too, is behind what was asked for
-            except OffsetOutOfRangeError as gone:
-                raise out_of_range(self._current(), max(first, segment.base_offset), self.path) from gone
 
     def _start_in_range(
         self, extent: Extent, start: int | None, isolation: Isolation, on_out_of_range: OnOutOfRange | None,
@@ -205,8 +208,9 @@ class LogReader(LogLookup):
         if on_out_of_range not in (None, "earliest", "latest"):
             raise InvalidArgumentError(f'on_out_of_range is "earliest" or "latest", not {on_out_of_range!r}')
         start = _index(start)
-        if start is None or _holds(extent, start, on_corrupt):
-            return start
+        with self._gone_is_out_of_range(extent.log_start_offset if start is None else start):
+            if start is None or _holds(extent, start, on_corrupt):
+                return start
         match on_out_of_range:
             case None:
                 raise out_of_range(extent, start, self.path)
@@ -224,7 +228,8 @@ class LogReader(LogLookup):
         if isolation == "read_committed":
             stable = self.last_stable_offset
             stop = stable if stop is None else min(stop, stable)
-            aborted = IndexedAborts(extent.segments[extent.slot_of(first):], first, stop)
+            with self._gone_is_out_of_range(first):
+                aborted = IndexedAborts(self._segments_from(extent, first), first, stop)
         elif isolation != "read_uncommitted":
             raise InvalidArgumentError(f'isolation is "read_uncommitted" or "read_committed", not {isolation!r}')
         return first, extent.end_now(stop), aborted
