@@ -7,7 +7,6 @@ import sys
 import threading
 import warnings
 
-import numpy as np
 import pytest
 
 import seglog
@@ -522,6 +521,7 @@ def test_threads_append_read_and_roll_at_once(path, fsync):
 
 
 def test_times_may_be_numpys(path, clock):
+    np = pytest.importorskip("numpy", reason="numpy is not installed: it is no dependency")
     with seglog.open(path, clock=clock) as log:
         log.append(b"x", timestamp=np.int64(NOW - 5))
         assert (log[0].timestamp, log.offset_at(np.int64(NOW - 5)), log.offset_at(np.int64(NOW))) == (NOW - 5, 0, None)

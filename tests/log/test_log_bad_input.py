@@ -3,7 +3,6 @@ import datetime as dt
 import os
 from array import array
 
-import numpy as np
 import pytest
 
 import seglog
@@ -232,6 +231,7 @@ def test_an_offset_outside_of_the_log_is_answered_with_the_valid_range(log, offs
 
 
 def test_an_offset_may_be_of_any_librarys_int(log):
+    np = pytest.importorskip("numpy", reason="numpy is not installed: it is no dependency")
     zero, one = np.int64(0), np.int32(1)
     assert log[zero].offset == 0
     assert [len(list(read(zero, one))) for read in (log.read, log.batches, log.columns)] == [1] * 3

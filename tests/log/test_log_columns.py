@@ -3,12 +3,13 @@ import datetime as dt
 import sys
 from array import array
 
-import pyarrow as pa
 import pytest
 
 import seglog
 from seglog.clock import ManualClock
 from seglog.errors import InvalidArgumentError, InvalidTimestampError, RecordTooLargeError
+
+pa = pytest.importorskip("pyarrow", reason="the extra [arrow] is not installed")
 
 NOW = 1_700_000_000_000
 ROWS = [(b"k1", b"v1", NOW - 2), (None, b"a longer value than a view holds in place", NOW), (b"k3", None, NOW - 1)]
