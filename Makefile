@@ -20,7 +20,10 @@ ifneq ($(shell test -x $(PY) && cat .make/where 2>/dev/null),$(CURDIR))
 $(shell rm -rf .make)
 endif
 
-.PHONY: help build demo test spark spark-matrix lint ruff cython-lint mypy stubtest torture oracle sanitize coverage bench dist clean
+# Tests that no word of $(TESTS) names a room of need neither PySpark nor Java: those are of tests/spark alone.
+NEEDS_SPARK := $(or $(filter tests tests/ tests/spark%,$(TESTS)),$(if $(filter tests/%,$(TESTS)),,all))
+
+.PHONY: help build dev demo test spark spark-matrix lint ruff cython-lint mypy stubtest torture oracle sanitize coverage bench dist clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -31,7 +34,11 @@ build: .make/kernels  ## the virtual environment and the kernels
 demo: build .make/java  ## show, verify and convert the sample directory of a real broker, here and on Spark
 	@$(VENV)/bin/seglog demo
 
-test: build .make/test .make/java  ## every test that needs no cluster and no real Kafka
+dev: build .make/unit  ## lint, and the tests without Spark: no PySpark, no JDK
+	$(MAKE) ruff cython-lint mypy MYPY='--disable-error-code=import-not-found --no-warn-unused-ignores'
+	$(PY) -m pytest $(or $(TESTS),tests --ignore=tests/spark)
+
+test: build $(if $(NEEDS_SPARK),.make/test .make/java,.make/unit)  ## every test that needs no cluster and no real Kafka
 	$(PY) -m pytest $(TESTS)
 
 lint: ruff cython-lint mypy stubtest  ## ruff, cython-lint, mypy --strict, stubtest; all of them with make -k lint
@@ -74,8 +81,9 @@ ruff: build .make/lint
 cython-lint: build .make/lint
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cython-lint cext
 
-mypy: build .make/test .make/lint
-	$(PY) -m mypy
+# The types of PySpark's own are checked where it is installed: `make lint` has it, `make dev` passes them over.
+mypy: build $(if $(MYPY),.make/unit,.make/test) .make/lint
+	$(PY) -m mypy $(MYPY)
 
 stubtest: build .make/test .make/lint
 	MYPYPATH=engine $(PY) -m mypy.stubtest seglog --concise --mypy-config-file pyproject.toml \
@@ -116,6 +124,6 @@ stubtest: build .make/test .make/lint
 	elif cargo install --quiet --root build/s3s s3s-fs --version 0.14.1 --features binary; then touch $@; \
 	else echo "s3s-fs was not built: the tests of object stores are skipped"; fi
 
-.make/test .make/lint .make/dist .make/connect: .make/installed pyproject.toml
+.make/unit .make/test .make/lint .make/dist .make/connect: .make/installed pyproject.toml
 	$(PIP) --group $(notdir $@)
 	@touch $@

@@ -1,0 +1,26 @@
+"""CONTRIBUTING.md: the files that its recipes name are there, and so are the targets of make."""
+import re
+from pathlib import Path
+
+TOP = Path(__file__).parents[2]
+TEXT = (TOP / "CONTRIBUTING.md").read_text()
+FOLDERS = ("engine/seglog", "engine/seglog/verification", "engine/seglog/log", "engine/seglog/stores", "tools", "tests")
+
+
+def test_every_file_that_a_recipe_names_is_there():
+    named = set(re.findall(r"`([\w/.-]+(?:/|\.(?:py|md|toml|pyi|pyx)))`", TEXT))
+    assert len(named) > 40
+    missing = {name for name in named if not any((TOP / folder / name).exists() for folder in (".", *FOLDERS))}
+    assert not missing
+
+
+def test_there_are_ten_recipes_of_five_lines():
+    recipes = re.split(r"^An? \*\*", TEXT, flags=re.MULTILINE)[1:]
+    assert [len(re.findall(r"^\d\. ", recipe, re.MULTILINE)) for recipe in recipes] == [5] * 10
+
+
+def test_every_target_that_is_named_is_one_of_make():
+    made = set(re.findall(r"^([a-z-]+):", (TOP / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"^    make ([a-z-]+) ", TEXT, re.MULTILINE))
+    assert named
+    assert named <= made
