@@ -16,7 +16,7 @@ from seglog.verification.snapshot_check import StoredIndex, stored_indexes
 
 from . import report
 from .cli import Command
-from .options import PATH, TimeType, json_option
+from .options import PATH, TimeType, json_option, limit_option
 
 HOUR_MS = 3_600_000
 # `count` without times: what is due until then.
@@ -192,9 +192,7 @@ def count(path: Path, subscription: str | None, first_ms: int, end_ms: int, as_j
 @subscription_option
 @first_option
 @end_option
-@click.option(
-    "--limit", type=click.IntRange(1), metavar="N", default=1000, show_default=True, help="No more than so many."
-)
+@limit_option("Stop after so many messages.", default=1000)
 @json_option
 def list_messages(
     path: Path, subscription: str | None, first_ms: int, end_ms: int, limit: int, as_json: bool

@@ -3,10 +3,11 @@
 Reads batch by batch and keeps none: memory does not grow with the log.
 """
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -20,21 +21,37 @@ from seglog.segment.segment import Segment
 from . import records as lines
 from . import report, small_files
 from .cli import Command
-from .options import SizeType, TimeType, config_option, json_option, on_corrupt_option, paths_argument
-from .targets import Place, resolve
+from .each_place import EachPlace
+from .options import (
+    SizeType,
+    TimeType,
+    config_option,
+    json_option,
+    limit_option,
+    on_corrupt_option,
+    paths_argument,
+)
+from .targets import Place
+
+What = Literal["batches", "control"] | None     # None: records
+OnLost = Callable[[LostRange], None] | None
 
 _FOREVER = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which records: offsets of [start, stop), timestamps of [since, until), batches of about `max_bytes`."""
+    """Which records: offsets of [start, stop), timestamps of [since, until), of each partition no more than
+
+    batches of about `max_bytes`, and `limit` records (or batches, where batches are shown).
+    """
 
     start: int | None
     stop: int | None
     since: int | None
     until: int | None
     max_bytes: int | None
+    limit: int | None
 
     @property
     def is_by_time(self) -> bool:
@@ -50,18 +67,20 @@ class Selection:
 @click.option("--since", type=TimeType(), help="Timestamps at or after: ISO 8601, milliseconds, or -2h.")
 @click.option("--until", type=TimeType(), help="Timestamps before.")
 @click.option("--max-bytes", type=SizeType(), help="Stop when batches of so many bytes were read, of each partition.")
+@limit_option("Stop after so many records (with --batches: batches), of each partition.")
 @click.option("--max-value-bytes", type=SizeType(), help="Longer values: only their size and SHA-256.")
 @on_corrupt_option
 @config_option
 @json_option
 def command(
     paths: Sequence[Path],
-    what: str | None,
+    what: What,
     start: int | None,
     stop: int | None,
     since: int | None,
     until: int | None,
     max_bytes: int | None,
+    limit: int | None,
     max_value_bytes: int | None,
     on_corrupt: str,
     settings: Sequence[tuple[str, str]],
@@ -72,27 +91,27 @@ def command(
     PATH is a partition directory, a .log file, or a log dir; or one of the small files: .index, .timeindex,
     .txnindex, .snapshot, leader-epoch-checkpoint, partition.metadata, a checkpoint of the log dir.
     Records begin at the log start offset unless --from-offset asks for less. Several conditions must all hold.
+    Of a log dir, a partition that cannot be read is reported, and the others are dumped; the status is 7 then.
     """
-    selection = Selection(start, stop, since, until, max_bytes)
+    selection = Selection(start, stop, since, until, max_bytes, limit)
     lost: list[LostRange] = []
+    on_lost = None if on_corrupt == "raise" else _lost_sink(lost, as_json)
+    small = {path for path in paths if small_files.is_one(path)}
+    places = EachPlace((path for path in paths if path not in small), as_json=as_json)
     for path in paths:
-        if small_files.is_one(path):
+        if path in small:
             small_files.dump(path, as_json=as_json)
             continue
-        for place in resolve([path]):
-            with place.open(dict(settings)) as partition:
+        for place in places.under(path):
+            with places.reading(place), place.open(dict(settings)) as partition:
                 if as_json and place.in_log_dir:
                     report.print_json("partition", partition=place.name, path=place.path)
-                on_lost = None if on_corrupt == "raise" else _lost_sink(lost, as_json)
-                dump = _JSON[what] if as_json else _TEXT[what]
-                dump(place, partition, selection, on_lost, max_value_bytes)
+                renderer = (JsonLines if as_json else TextTable)(place, partition, what, max_value_bytes)
+                for item in select(partition, selection, what, on_lost):
+                    renderer.show(item)
     if lost:
         report.note(f"{report.count_of(len(lost), 'range')} of bytes skipped: `seglog verify` says what they were")
-        return report.PARTIAL
-    return 0
-
-
-OnLost = Callable[[LostRange], None] | None
+    return report.PARTIAL if lost else places.status(found=False)
 
 
 def _lost_sink(lost: list[LostRange], as_json: bool) -> Callable[[LostRange], None]:
@@ -130,6 +149,8 @@ def select_batches(
         start = max(found.offset, partition.log_start_offset if start is None else start)
     first = partition.log_start_offset if start is None else start
     bytes_left = _FOREVER if selection.max_bytes is None else selection.max_bytes
+    if bytes_left <= 0:
+        return
     for segment, table in partition.tables(start, stop, on_lost=on_lost):
         for batch in table:
             if batch.last_offset < first or (since is not None and batch.max_timestamp < since):
@@ -145,10 +166,30 @@ def select_batches(
                 return
 
 
-def select_records(
-    partition: Partition, selection: Selection, on_lost: OnLost
-) -> Iterator[tuple[Segment, RecordBatch, int, Iterator[tuple[int, Record]]]]:
-    """(segment, batch, base offset, (index in the batch, record) ...) of the batches with something selected."""
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A batch with what was chosen of its records, by their index in it; `records` None: the batch itself was."""
+
+    segment: Segment
+    batch: RecordBatch
+    base_offset: int
+    records: Iterator[tuple[int, Record]] | None
+
+
+def select(partition: Partition, selection: Selection, what: What, on_lost: OnLost) -> Iterator[Item]:
+    """What is to be shown, in log order, up to the limit. Take an item's records before the next item."""
+    items = _batches(partition, selection, on_lost) if what == "batches" else _records(partition, selection, on_lost)
+    if what == "control":
+        items = (item for item in items if item.batch.is_control)
+    return items if selection.limit is None else _up_to(items, selection.limit)
+
+
+def _batches(partition: Partition, selection: Selection, on_lost: OnLost) -> Iterator[Item]:
+    for segment, batch in select_batches(partition, selection, on_lost):
+        yield Item(segment, batch, batch.last_offset, None)
+
+
+def _records(partition: Partition, selection: Selection, on_lost: OnLost) -> Iterator[Item]:
     first = partition.log_start_offset if selection.start is None else selection.start
     last = _FOREVER if selection.stop is None else selection.stop
     since = -_FOREVER if selection.since is None else selection.since
@@ -173,57 +214,92 @@ def select_records(
             chosen = ((n, r) for n, r in chosen if since <= r.timestamp < until)
         one = next(chosen, None)
         if one is not None:
-            yield segment, batch, base, chain([one], chosen)
+            yield Item(segment, batch, base, chain([one], chosen))
+
+
+def _up_to(items: Iterator[Item], limit: int) -> Iterator[Item]:
+    """The first `limit` records, or batches, of the items."""
+    while limit > 0 and (item := next(items, None)) is not None:
+        if item.records is None:
+            limit -= 1
+            yield item
+        else:
+            records = list(islice(item.records, limit))
+            limit -= len(records)
+            yield replace(item, records=iter(records))
 
 
 # --- printing ----------------------------------------------------------------------------
 
-Dump = Callable[[Place, Partition, Selection, OnLost, int | None], None]
+
+class JsonLines:
+    """A line for each record or batch."""
+
+    def __init__(self, place: Place, partition: Partition, what: What, max_value_bytes: int | None) -> None:
+        self._what = what
+        self._max_value_bytes = max_value_bytes
+
+    def show(self, item: Item) -> None:
+        name, batch = item.segment.path.name, item.batch
+        if item.records is None:
+            sys.stdout.write(report.plain_json(lines.batch_fields(name, batch)) + "\n")
+        elif self._what == "control":
+            for _, record in item.records:
+                report.print_json("control_record", segment=name, **lines.control_fields(record, batch))
+        else:
+            shown = lines.record_lines(name, batch, item.records, item.base_offset, self._max_value_bytes)
+            sys.stdout.writelines(shown)
 
 
-def _records_as_json(
-    place: Place, partition: Partition, selection: Selection, on_lost: OnLost, max_value_bytes: int | None
-) -> None:
-    for segment, batch, base, chosen in select_records(partition, selection, on_lost):
-        sys.stdout.writelines(lines.record_lines(segment.path.name, batch, chosen, base, max_value_bytes))
+_BATCH_ROW = "{:>12} {:>10}  {:<2} {:<6} {:>12} {:>12} {:>6}  {:<15} {:<24} {:>5}  {}"
+_BATCH_COLUMNS = _BATCH_ROW.format(
+    "position", "bytes", "v", "codec", "base offset", "last offset", "count", "timestamp type", "max timestamp",
+    "epoch", "",
+).rstrip()
 
 
-def _batches_as_json(
-    place: Place, partition: Partition, selection: Selection, on_lost: OnLost, max_value_bytes: int | None
-) -> None:
-    for segment, batch in select_batches(partition, selection, on_lost):
-        sys.stdout.write(report.plain_json(lines.batch_fields(segment.path.name, batch)) + "\n")
+class TextTable:
+    """A row for each record or batch, under the name of its segment."""
 
+    def __init__(self, place: Place, partition: Partition, what: What, max_value_bytes: int | None) -> None:
+        self._heading = _Heading(place, _BATCH_COLUMNS if what == "batches" else "")
+        self._what = what
+        self._max_value_bytes = max_value_bytes
+        self._offset_width = len(str(_end_of(partition))) if what is None else 0
+        self._key_width = 6 if what is None else 0
 
-def _control_as_json(
-    place: Place, partition: Partition, selection: Selection, on_lost: OnLost, max_value_bytes: int | None
-) -> None:
-    for segment, batch, _, chosen in select_records(partition, selection, on_lost):
+    def show(self, item: Item) -> None:
+        self._heading(item.segment)
+        if item.records is None:
+            sys.stdout.write(_batch_row(item.batch))
+        else:
+            for _, record in item.records:
+                sys.stdout.write(self._control(record, item.batch) if self._what else self._record(record, item.batch))
+
+    def _control(self, record: Record, batch: RecordBatch) -> str:
+        return f"{record.offset}  {report.moment(record.timestamp)}  {lines.control_text(record, batch)}\n"
+
+    def _record(self, record: Record, batch: RecordBatch) -> str:
         if batch.is_control:
-            for _, record in chosen:
-                report.print_json("control_record", segment=segment.path.name, **lines.control_fields(record, batch))
+            key, rest = "", lines.control_text(record, batch)
+        else:
+            key, rest = lines.shown(record.key), lines.value_shown(record.value, self._max_value_bytes)
+        # The column grows with what it has seen: a table without a look ahead.
+        self._key_width = max(self._key_width, min(len(key), 24))
+        headers = f"  {lines.headers_shown(record.headers)}" if record.headers else ""
+        return (
+            f"{record.offset:>{self._offset_width}}  {report.moment(record.timestamp):<24}  "
+            f"{key:<{self._key_width}}  {rest}{headers}\n"
+        )
 
 
-def _records_as_text(
-    place: Place, partition: Partition, selection: Selection, on_lost: OnLost, max_value_bytes: int | None
-) -> None:
-    heading = _Heading(place)
-    offset_width = len(str(_end_of(partition)))
-    key_width = 6
-    for segment, batch, _, chosen in select_records(partition, selection, on_lost):
-        heading(segment)
-        for _, record in chosen:
-            if batch.is_control:
-                key, rest = "", lines.control_text(record, batch)
-            else:
-                key, rest = lines.shown(record.key), lines.value_shown(record.value, max_value_bytes)
-            # The column grows with what it has seen: a table without a look ahead.
-            key_width = max(key_width, min(len(key), 24))
-            headers = f"  {lines.headers_shown(record.headers)}" if record.headers else ""
-            sys.stdout.write(
-                f"{record.offset:>{offset_width}}  {report.moment(record.timestamp):<24}  {key:<{key_width}}  "
-                f"{rest}{headers}\n"
-            )
+def _batch_row(batch: RecordBatch) -> str:
+    return _BATCH_ROW.format(
+        batch.position, batch.size_bytes, f"v{batch.magic}", lines.codec_name(batch.codec), batch.base_offset,
+        batch.last_offset, "?" if batch.count < 0 else batch.count, lines.TIMESTAMP_TYPES[batch.timestamp_type],
+        report.moment(batch.max_timestamp), batch.leader_epoch if batch.leader_epoch >= 0 else "-",
+        lines.flags_of(batch),
+    ).rstrip() + "\n"
 
 
 def _end_of(partition: Partition) -> int:
@@ -232,38 +308,6 @@ def _end_of(partition: Partition) -> int:
         return partition.log_end_offset
     except CorruptRecordError:
         return partition.segments[-1].base_offset
-
-
-_BATCH_ROW = "{:>12} {:>10}  {:<2} {:<6} {:>12} {:>12} {:>6}  {:<15} {:<24} {:>5}  {}"
-
-
-def _batches_as_text(
-    place: Place, partition: Partition, selection: Selection, on_lost: OnLost, max_value_bytes: int | None
-) -> None:
-    heading = _Heading(place, _BATCH_ROW.format(
-        "position", "bytes", "v", "codec", "base offset", "last offset", "count", "timestamp type", "max timestamp",
-        "epoch", "",
-    ).rstrip())
-    for segment, batch in select_batches(partition, selection, on_lost):
-        heading(segment)
-        sys.stdout.write(_BATCH_ROW.format(
-            batch.position, batch.size_bytes, f"v{batch.magic}", lines.codec_name(batch.codec), batch.base_offset,
-            batch.last_offset, "?" if batch.count < 0 else batch.count, lines.TIMESTAMP_TYPES[batch.timestamp_type],
-            report.moment(batch.max_timestamp), batch.leader_epoch if batch.leader_epoch >= 0 else "-",
-            lines.flags_of(batch),
-        ).rstrip() + "\n")
-
-
-def _control_as_text(
-    place: Place, partition: Partition, selection: Selection, on_lost: OnLost, max_value_bytes: int | None
-) -> None:
-    heading = _Heading(place)
-    for segment, batch, _, chosen in select_records(partition, selection, on_lost):
-        if batch.is_control:
-            heading(segment)
-            for _, record in chosen:
-                said = lines.control_text(record, batch)
-                sys.stdout.write(f"{record.offset}  {report.moment(record.timestamp)}  {said}\n")
 
 
 class _Heading:
@@ -280,7 +324,3 @@ class _Heading:
             sys.stdout.write(report.paint(f"{self._directory}/{segment.path.name}", "bold") + "\n")
             if self._columns:
                 sys.stdout.write(self._columns + "\n")
-
-
-_JSON: Mapping[str | None, Dump] = {None: _records_as_json, "batches": _batches_as_json, "control": _control_as_json}
-_TEXT: Mapping[str | None, Dump] = {None: _records_as_text, "batches": _batches_as_text, "control": _control_as_text}

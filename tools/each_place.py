@@ -20,7 +20,8 @@ class EachPlace:
     """
 
     def __init__(self, paths: Iterable[Path], *, as_json: bool) -> None:
-        self._places: Sequence[Place] = resolve(paths, unreadable=True)
+        self._under: dict[Path, Sequence[Place]] = {path: resolve([path], unreadable=True) for path in paths}
+        self._places: Sequence[Place] = [place for places in self._under.values() for place in places]
         self._as_json = as_json
         self.unread = 0
 
@@ -29,6 +30,10 @@ class EachPlace:
 
     def __iter__(self) -> Iterator[Place]:
         return iter(self._places)
+
+    def under(self, path: Path) -> Sequence[Place]:
+        """Those of one path."""
+        return self._under[path]
 
     @contextmanager
     def reading(self, place: Place) -> Iterator[None]:

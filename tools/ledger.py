@@ -23,7 +23,7 @@ from seglog.verification.ledger_check import (
 from . import report
 from .cli import Command
 from .entry_lines import Placed, entries_of, fields_of, name_of, text_of
-from .options import PATH, TimeType, json_option, paths_argument
+from .options import PATH, TimeType, json_option, limit_option, paths_argument
 
 
 class PositionType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
@@ -122,7 +122,7 @@ def _ls_topic(path: Path, topic: ClosedManagedLedger, as_json: bool) -> None:
 @command.command(cls=Command)
 @paths_argument
 @click.option("--from", "first", type=PositionType(), help="Begin at this entry: 3:17, or 17 in a plain file.")
-@click.option("--limit", type=click.IntRange(0), help="Stop after so many entries.")
+@limit_option("Stop after so many entries, of each PATH.")
 @json_option
 def dump(paths: Sequence[Path], first: Position | None, limit: int | None, as_json: bool) -> int:
     """Every entry, with all that it says. With --json the fields of the project's golden entries.jsonl, a line each.

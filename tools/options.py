@@ -94,6 +94,14 @@ def config_option(function: F) -> F:
     )(function)
 
 
+def limit_option(help_text: str, default: int | None = None) -> Callable[[F], F]:
+    """`--limit N`: of each PATH, or each partition of a log dir, by itself; 0 shows none."""
+    return click.option(
+        "--limit", type=click.IntRange(0), metavar="N", default=default, show_default=default is not None,
+        help=help_text,
+    )
+
+
 def on_corrupt_option(function: F) -> F:
     return click.option(
         "--on-corrupt", type=click.Choice(["raise", "skip"]), default="raise", show_default=True,

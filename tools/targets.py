@@ -1,7 +1,7 @@
 """What a PATH on the command line is: a partition directory, one `.log` of it, or a log dir of many."""
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from seglog.errors import NotALogError
@@ -16,6 +16,8 @@ class Place:
     directory: Path
     only: Path | None = None
     in_log_dir: bool = False        # found under a log dir that was asked for
+    # Its .log files, if they were listed just now. Of a log dir they are listed when its turn has come.
+    logs: Sequence[Path] | None = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -30,7 +32,8 @@ class Place:
 
     def open(self, settings: Mapping[str, object] | None = None) -> Partition:
         """Opened to be read, narrowed to the one segment where one was asked for."""
-        return Partition(self.directory, config=settings, only=None if self.only is None else self.only.name)
+        only = None if self.only is None else self.only.name
+        return Partition(self.directory, config=settings, only=only, logs=self.logs)
 
 
 def resolve(paths: Iterable[Path], *, marked: bool = False, unreadable: bool = False) -> Sequence[Place]:
@@ -46,14 +49,15 @@ def resolve(paths: Iterable[Path], *, marked: bool = False, unreadable: bool = F
 def _resolve_one(path: Path, marked: bool, unreadable: bool) -> Sequence[Place]:
     path.stat()     # a path that is not there says so in the system's words
     if not path.is_dir():
-        if path.name in {log.name for log in names.log_files(path.parent)}:
-            return [Place(path.parent, only=path)]
+        logs = names.log_files(path.parent)
+        if path.name in {log.name for log in logs}:
+            return [Place(path.parent, only=path, logs=logs)]
         raise NotALogError(
             "not a segment: its name must be its base offset in 20 digits and .log", file=path,
             hint="give a .log file, its directory (orders-0), or the log dir above; `seglog dump` shows other files",
         )
-    if names.log_files(path):
-        return [Place(path)]
+    if logs := names.log_files(path):
+        return [Place(path, logs=logs)]
     places = _partitions_in(path, marked, unreadable)
     if not places:
         raise NotALogError("no segment (<20 digits>.log) in the directory, nor in one below it", file=path)

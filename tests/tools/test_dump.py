@@ -2,12 +2,15 @@
 import base64
 import gzip
 import json
+import os
 import shutil
 import subprocess
 import sys
 
 import pytest
 
+import seglog as engine
+from seglog.format import names
 from support.command import golden_lines, partition_of, seglog, seglog_json
 from support.golden import golden_cases
 
@@ -88,6 +91,29 @@ def test_max_bytes_ends_with_the_batch_that_reaches_it(golden_kafka):
     assert got == [r for r in golden_lines(case, "expected") if r["offset"] <= last]
 
 
+@pytest.mark.parametrize(("what", "name"), [((), "expected"), (("--batches",), "batches")])
+def test_a_limit_counts_what_is_shown_of_each_partition(golden_kafka, tmp_path, what, name):
+    cases = ("v2-lz4-ct-k391", "v0-none-ct-k391")
+    for case in cases:
+        shutil.copytree(partition_of(golden_kafka / "cases" / case), tmp_path / f"{case}-0")
+    for limit in (0, 1, 3, 7, 10**6):
+        got = [line for line in seglog_json("dump", tmp_path, *what, "--limit", limit) if "type" not in line]
+        assert got == [
+            line for case in sorted(cases) for line in golden_lines(golden_kafka / "cases" / case, name)[:limit]]
+    text = seglog("dump", partition_of(golden_kafka / "cases" / cases[0]), *what, "--limit", 2).stdout
+    assert len(text.splitlines()) == 3 + (name == "batches")
+
+
+def test_no_bytes_are_no_batch(golden_kafka):
+    assert seglog_json("dump", partition_of(golden_kafka / "cases/v2-lz4-ct-k391"), "--max-bytes", 0) == []
+
+
+def test_a_limit_of_control_records(golden_kafka):
+    path = partition_of(golden_kafka / "cases/txn-v2-k411")
+    everything = seglog_json("dump", "--control", path)
+    assert seglog_json("dump", "--control", path, "--limit", 2) == everything[:2]
+
+
 def test_batches_of_a_window_are_those_that_reach_into_it(golden_kafka):
     case = golden_kafka / "cases/v2-lz4-ct-k391"
     batches = golden_lines(case, "batches")
@@ -114,12 +140,12 @@ def test_a_segment_alone_in_a_directory_needs_no_index(golden_kafka, tmp_path):
 
 
 def test_a_log_dir_names_each_partition_before_its_records(golden_kafka, tmp_path):
-    names = ("v2-lz4-ct-k391", "v0-none-ct-k391")
-    for name in names:
+    cases = ("v2-lz4-ct-k391", "v0-none-ct-k391")
+    for name in cases:
         shutil.copytree(partition_of(golden_kafka / "cases" / name), tmp_path / f"{name}-0")
     got = seglog_json("dump", tmp_path)
     expected = []
-    for name in sorted(names):
+    for name in sorted(cases):
         expected.append({
             "type": "partition", "schema": 1, "partition": f"{name}-0", "path": str(tmp_path / f"{name}-0"),
         })
@@ -173,6 +199,23 @@ def test_damage_ends_a_dump_with_status_1_after_what_stands_before_it(damaged):
     assert error["code"] == "corrupt_record"
     assert error["position"] == batch["position"]
     assert len(result.stderr.splitlines()) == 3
+
+
+def test_a_damaged_partition_does_not_end_the_dump_of_a_log_dir(damaged):
+    path, case, _ = damaged
+    shutil.copytree(partition_of(case), path.with_name("later-0"))
+    shutil.copytree(partition_of(case), path.with_name("another-0"))
+    result = seglog("dump", path.parent, "--json", status=7)
+    got = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [line["partition"] for line in got if line.get("type") == "partition"] == [
+        "another-0", "damaged-0", "later-0"]
+    assert [line["code"] for line in got if line.get("type") == "error"] == ["corrupt_record"]
+    of_last = got[next(i for i, line in enumerate(got) if line.get("partition") == "later-0") + 1:]
+    assert of_last == golden_lines(case, "expected")
+    text = seglog("dump", path.parent, status=7)
+    assert "later-0/" in text.stdout
+    assert "corrupt_record" in text.stderr
+    assert seglog("dump", path, path.with_name("later-0"), status=7).stdout.count("later-0/") == 2
 
 
 def test_damage_can_be_skipped_and_is_told(damaged):
@@ -235,3 +278,31 @@ def test_text_skips_damage_in_the_last_segment_too(golden_kafka):
     path = golden_kafka / "corrupt/v2-lz4-ct-k391--size-tiny/v2-lz4-ct-k391--size-tiny-0"
     result = seglog("dump", "--on-corrupt", "skip", path, status=7)
     assert "skipped " in result.stderr
+
+
+# --- what it costs -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [(), ("--json",), ("--batches",)])
+def test_a_dump_of_three_records_lists_its_directory_once(tmp_path, options):
+    directory = tmp_path / "three-0"
+    with engine.open(directory, fsync="never") as log:
+        for value in (b"a", b"b", b"c"):
+            log.append(value)
+    seglog("dump", *options, directory)     # what is imported is imported
+    listed, returns = [], []
+
+    def count(frame, event, argument):
+        if event == "c_call" and argument in (os.scandir, os.listdir):
+            listed.append(frame.f_code.co_name)
+        if event == "return" and frame.f_code.co_filename == names.__file__:
+            returns.append(frame.f_code.co_name)
+
+    sys.setprofile(count)
+    try:
+        seglog("dump", *options, directory)
+    finally:
+        sys.setprofile(None)
+    assert listed == ["log_files"]
+    assert returns.count("log_files") == 1
+    assert len(returns) <= 10, returns

@@ -105,7 +105,7 @@ def log_files(directory: str | os.PathLike[str]) -> list[Path]:
     What is deleted, cleaned or to be swapped in is not among them.
     """
     with os.scandir(directory) as entries:
-        found = sorted(entry.name for entry in entries if is_log_file(entry.name))
+        found = sorted(name for entry in entries if (name := entry.name).endswith(LOG_SUFFIX) and is_log_file(name))
     return [Path(directory, name) for name in found]
 
 

@@ -5,7 +5,7 @@ checkpoint gives (else the first segment) to the end of the data as it was at op
 and writes nothing, so a live broker may hold the directory.
 """
 import errno
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from seglog.config import LogConfig
@@ -33,12 +33,13 @@ from seglog.state.producer_state import ProducerState
 class Partition(LogReader):
     """`seglog.open_partition(path)`. Use it as a context manager, or close it.
 
-    `only`: the name of a .log; nothing is read but that segment.
+    `only`: the name of a .log; nothing is read but that segment. `logs`: its .log files, if they were just listed.
     Threads may share it for reading. A fork is harmless: it holds maps, no locks.
     """
 
     def __init__(
-        self, path: str | Path, *, config: Mapping[str, object] | LogConfig | None = None, only: str | None = None
+        self, path: str | Path, *, config: Mapping[str, object] | LogConfig | None = None, only: str | None = None,
+        logs: Sequence[Path] | None = None,
     ) -> None:
         super().__init__()
         self.path = checked_path(path)
@@ -52,8 +53,9 @@ class Partition(LogReader):
         self.decompress = decompressor(self.config.max_decompressed_message_bytes)
         if self.path.is_file():
             raise NotALogError("a file, not a partition directory", file=self.path)
-        with refusals("list", self.path):
-            logs = names.log_files(self.path)
+        if logs is None:
+            with refusals("list", self.path):
+                logs = names.log_files(self.path)
         if only is not None and all(log.name != only for log in logs):
             raise NotALogError(f"no segment {only} in the directory", file=self.path)
         if not logs:
