@@ -48,7 +48,8 @@ def print_json(plan: Plan, result: Result | None) -> None:
     report.print_json(
         "summary", target=result.target, segments=len(result.segments), bytes=result.size_bytes,
         records=sum(proof.target.records for proof in result.proof.segments), left_out=result.proof.left_out,
-        log_end_offset=plan.target_end_offset, proven=result.proof.holds, proof_file=result.target / PROOF_FILE,
+        log_end_offset=plan.target_end_offset, proven=result.proof.holds,
+        proven_again=result.proven_again, proof_file=result.target / PROOF_FILE,
         warnings=result.warnings, notes=result.notes,
     )
 
@@ -171,6 +172,8 @@ def result_text(result: Result, src: Path, dst: Path) -> Iterable[str]:
         f"{fields.get(plan.to, 'offset, timestamp, key, value and headers')} are the same in "
         f"both, read again from the files ({os.path.join(result.target.name, PROOF_FILE)})"
     )
+    if result.proven_again:
+        yield f"{report.count_of(result.proven_again, 'segment')} proven a second time, by plain Python"
 
 
 def _losses_text(plan: Plan) -> Iterable[str]:

@@ -29,6 +29,9 @@ from .cli import Command
 from .conversion_report import plan_text, print_json, print_row, print_summary, result_text, rows_text
 from .options import PATH, SizeType, TimeType, config_option, json_option, progress_option
 
+# What --proof may say instead of a file; one of that name is ./independent.
+_INDEPENDENT = "independent"
+
 
 @click.command(cls=Command)
 @click.argument("src", metavar="SRC", type=PATH)
@@ -49,8 +52,11 @@ from .options import PATH, SizeType, TimeType, config_option, json_option, progr
               help="Read and convert at most so many bytes of the source a second, such as 50m.")
 @click.option("--report", "report_file", metavar="FILE", type=PATH,
               help="Write what became of each partition to FILE, as JSON.")
-@click.option("--proof", "proof_file", metavar="FILE", type=PATH,
-              help=f"Write the proof to FILE too. It always stands in DST/{PROOF_FILE}.")
+@click.option("--proof", "proofs", metavar="FILE|independent", multiple=True,
+              help=f"Write the proof to FILE too; it always stands in DST/{PROOF_FILE}. independent: prove it a second "
+              "time by plain Python, which shares no code with what converts; slow, some MB/s; needs seglog[witness].")
+@click.option("--proof-every", metavar="N", type=click.IntRange(min=1), default=1, show_default=True,
+              help="Prove only every Nth segment of a partition, and the last one, a second time.")
 @click.option("--topic", "topics", metavar="GLOB", multiple=True,
               help="Of a log dir, only the topics that match. Repeat for more.")
 @click.option("--resume", is_flag=True,
@@ -75,7 +81,8 @@ def command(
     delete_horizon_ms: int | None,
     throttle_bytes: int,
     report_file: Path | None,
-    proof_file: Path | None,
+    proofs: Sequence[str],
+    proof_every: int,
     topics: Sequence[str],
     resume: bool,
     in_place: bool,
@@ -97,7 +104,12 @@ def command(
     version = to.lower().removeprefix("v")
     if version not in ("0", "1", "2"):
         raise click.BadParameter(f"{to!r} is no format version", param_hint="--to")
-    options = Options(int(version), repack_bytes, codec, delete_horizon_ms, allow_lossy, aborted, dict(settings))
+    prove_again = proof_every if _INDEPENDENT in proofs else 0
+    proof_files = [Path(proof) for proof in proofs if proof != _INDEPENDENT]
+    proof_file = proof_files[-1] if proof_files else None
+    options = Options(
+        int(version), repack_bytes, codec, delete_horizon_ms, allow_lossy, aborted, dict(settings), prove_again
+    )
     if src.is_file():
         raise NotALogError(
             "neither a partition directory nor a log dir", file=src, hint="convert takes a whole one, such as orders-0"
@@ -115,6 +127,8 @@ def command(
         raise click.UsageError("DST is a new directory: not together with --in-place and --rollback")
     if proof_file is not None and ((dst is None and not in_place) or not is_partition):
         raise click.UsageError("--proof needs DST, and one partition: of many, each has its own beside it")
+    if prove_again and dst is None and not in_place:
+        raise click.UsageError("--proof independent needs DST: a dry run makes nothing to prove")
     if resume and dst is None and not in_place:
         raise click.UsageError("--resume needs DST: a dry run leaves nothing to go on with")
     if rollback and backup is not None:

@@ -29,11 +29,21 @@ _WORTH_TIMING_S = 1.0
     "--level", type=click.Choice(LEVELS), default="crc", show_default=True,
     help="headers: batch headers only; crc: every checksum, too; deep: every record, opened.",
 )
+@click.option(
+    "--witness", is_flag=True,
+    help="Read everything a second time by plain Python, which shares no code with the first reader, and compare. "
+    "Slow: some MB/s. Needs seglog[witness].",
+)
+@click.option(
+    "--witness-every", metavar="N", type=click.IntRange(min=1),
+    help="Of each partition only every Nth segment, and the last one, a second time.",
+)
 @config_option
 @progress_option
 @json_option
 def command(
-    paths: Sequence[Path], level: str, settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool
+    paths: Sequence[Path], level: str, witness: bool, witness_every: int | None, settings: Sequence[tuple[str, str]],
+    no_progress: bool, as_json: bool,
 ) -> int:
     """Check PATH against its checksums, its indexes, its checkpoints and itself. Changes nothing.
 
@@ -48,7 +58,10 @@ def command(
     report: Report | None = None
     for place in places:
         with places.reading(place):
-            report = check(place, level, dict(settings), show_progress=not no_progress)
+            report = check(
+                place, level, dict(settings), show_progress=not no_progress,
+                witness_every=witness_every or int(witness),
+            )
             _add(total, report)
             places.unread += has_unreadable(report.findings)
             if as_json:
@@ -62,8 +75,8 @@ def command(
         alone = report if len(places) == 1 else None
         say.print_json(
             "summary", level=level, partitions=len(places), **_sums(total), unread=places.unread,
-            log_start_offset=alone and alone.log_start_offset, log_end_offset=alone and alone.log_end_offset,
-            suggest=fixes(total.findings, paths),
+            witnessed=total.witnessed, log_start_offset=alone and alone.log_start_offset,
+            log_end_offset=alone and alone.log_end_offset, suggest=fixes(total.findings, paths),
         )
     else:
         print("\n".join(_verdict(total, paths, time.monotonic() - began, places.unread)))
@@ -72,6 +85,7 @@ def command(
 
 def _add(total: Report, report: Report) -> None:
     total.segments += report.segments
+    total.witnessed += report.witnessed
     total.size_bytes += report.size_bytes
     total.batches += report.batches
     total.records += report.records
@@ -83,14 +97,17 @@ def has_unreadable(findings: Iterable[Finding]) -> bool:
     return any(finding.code == "unreadable" for finding in findings)
 
 
-def check(place: Place, level: str, settings: dict[str, object], *, show_progress: bool) -> Report:
+def check(
+    place: Place, level: str, settings: dict[str, object], *, show_progress: bool, witness_every: int = 0
+) -> Report:
     """The report on a place; of one segment only what concerns its own files."""
     with (
         place.open(settings) as partition,
         say.Progress(f"verifying {place.name}", enabled=show_progress) as progress,
     ):
         report = verify_partition(
-            partition, level=cast(Level, level), progress=progress, interval_given=names_interval(settings)
+            partition, level=cast(Level, level), progress=progress, interval_given=names_interval(settings),
+            witness_every=witness_every,
         )
     if place.only is not None:
         base = place.only.stem
@@ -158,6 +175,8 @@ def _verdict(total: Report, paths: Iterable[Path], seconds: float, unread: int) 
     ]
     took = f" in {say.duration(1000 * seconds)} ({say.size(total.size_bytes / seconds)}/s)"
     timing = took if seconds > _WORTH_TIMING_S else ""
+    if total.witnessed:
+        timing += f"; {say.count_of(total.witnessed, 'segment')} read a second time by plain Python"
     if unread:
         counts.append(f"{say.count_of(unread, 'partition')} not read, or not all of it")
     if not counts:

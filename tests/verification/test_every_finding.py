@@ -13,6 +13,7 @@ from seglog.format.checked_json import format_json
 from seglog.ledger.entry import Entry
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.manifest import FILE_NAME
+from seglog.verification import witness_check
 from seglog.verification.findings import KINDS
 from seglog.verification.ledger_check import check_entries, check_managed_ledger
 from seglog.verification.verify import LEVELS, verify
@@ -314,8 +315,14 @@ def test_entries_that_are_damaged(tmp_path, code):
     assert {finding.code for finding in report.findings} == {code}
 
 
+def test_a_kernel_that_differs_from_the_witness(tmp_path, monkeypatch):
+    monkeypatch.setattr(witness_check.WitnessCheck, "_ours", lambda self, table: (0, "of a wrong kernel"))
+    report = verify(golden(tmp_path), config=SETTINGS, witness_every=1)
+    assert {finding.code for finding in report.findings} == {"witness_differs"}
+
+
 def test_every_code_is_provoked_here():
-    assert [*MAKERS, *sorted({*LEDGER_DAMAGES, *ENTRIES})] == [
-        *(code for code, kind in KINDS.items() if kind.found_in != "ledger_check.py"),
+    assert sorted([*MAKERS, *LEDGER_DAMAGES, *ENTRIES, "witness_differs"]) == sorted(KINDS)
+    assert sorted([*LEDGER_DAMAGES, *ENTRIES]) == [
         *sorted(code for code, kind in KINDS.items() if kind.found_in == "ledger_check.py"),
     ]

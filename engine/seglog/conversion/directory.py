@@ -17,6 +17,7 @@ from pathlib import Path
 from seglog._version import __version__
 from seglog.config import LogConfig
 from seglog.conversion.converted_segment import ConvertedSegment
+from seglog.conversion.independent_proof import prove_again
 from seglog.conversion.plan import (
     Plan,
     Progress,
@@ -46,7 +47,10 @@ AnyPath = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What may be said of a conversion; see `convert`. Decides, with the bytes of a source, the bytes of its target."""
+    """What may be said of a conversion; see `convert`. Decides, with the bytes of a source, the bytes of its target.
+
+    `prove_again` decides nothing but how often it is proven.
+    """
 
     to: int = 2
     repack_bytes: int = 0
@@ -55,6 +59,7 @@ class Options:
     allow_lossy: bool = False
     aborted: Aborted | None = None
     config: Mapping[str, object] | LogConfig | None = None
+    prove_again: int = 0
 
     def profile(self) -> Profile:
         """Raises InvalidArgumentError for what cannot be meant, UnsupportedCompressionTypeError."""
@@ -85,6 +90,7 @@ def convert(
     config: Mapping[str, object] | LogConfig | None = None,
     progress: Progress | None = None,
     fs: FileSystem | None = None,
+    prove_again: int = 0,
 ) -> Plan:
     """The plan to convert the partition directory `src` to record format `to` as `dst`; `plan.run()` carries it out.
 
@@ -98,12 +104,15 @@ def convert(
     (headers, control batches, producers; in v0 timestamps) is counted in `plan.losses` and needs `allow_lossy`;
     where records of aborted or open transactions are among it, `aborted` says whether to "drop" or to "keep" them.
 
+    `prove_again`: every so many-th segment, and the last one, is proven a second time by plain Python, which shares no
+    code with what converts and proves; slow (some MB/s), and needs the `witness` extra.
+
     Raises NotALogError; CorruptRecordError for a damaged source (run `seglog verify`; a torn end of the last segment is
     no damage); UnfinishedChangeError; InvalidArgumentError for a target that exists or cannot be meant; LogLockedError
     where a broker or another writer holds the log dir of either; StorageError; InvalidConfigError; codec errors;
     UnsupportedForMessageFormatError for losses without leave; UnsupportedCompressionTypeError for zstd below v2.
     """
-    options = Options(to, repack_bytes, codec, delete_horizon_ms, allow_lossy, aborted, config)
+    options = Options(to, repack_bytes, codec, delete_horizon_ms, allow_lossy, aborted, config, prove_again)
     return plan_conversion(src, dst, options, progress=progress, fs=fs)
 
 
@@ -126,7 +135,8 @@ def plan_conversion(
         refuse_locked(source_path)
     with Partition(source_path, config=options.log_config()) as source:
         return make_plan(
-            source, target, options.to, profile, fs or OsFileSystem(), run, progress, options.allow_lossy, replace
+            source, target, options.to, profile, fs or OsFileSystem(), run, progress, options.allow_lossy, replace,
+            options.prove_again,
         )
 
 
@@ -230,6 +240,12 @@ class _Conversion:
         if self._plan.made_from() != made_from:
             raise _changed(self._source.path)
         proof = self._proof(segments, made_from)
+        proven_again = 0
+        if self._plan.prove_again:
+            proven_again = prove_again(
+                proof, self._plan.source, self._staging.path,
+                drops_undecided=self._plan.profile.aborted == "drop", every=self._plan.prove_again,
+            )
         self._staging.write_file(PROOF_FILE, proof.to_json())
         warnings = [*self._plan.warnings]
         larger_batches = sum(segment.larger_batches for segment in segments)
@@ -246,6 +262,7 @@ class _Conversion:
             proof=proof,
             warnings=tuple(warnings),
             notes=tuple(self._state.notes),
+            proven_again=proven_again,
         )
 
     def _convert(self, segment: Segment, slot: int) -> ConvertedSegment:

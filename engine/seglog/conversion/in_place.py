@@ -50,7 +50,7 @@ def plan_in_place(
     with Partition(place.partition, config=options.log_config()) as source:
         return make_plan(
             source, place.partition, options.to, profile, place.fs, functools.partial(_run, place), progress,
-            options.allow_lossy,
+            options.allow_lossy, prove_again=options.prove_again,
         )
 
 

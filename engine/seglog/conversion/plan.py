@@ -86,7 +86,8 @@ class Plan:
     `left_behind` names what lies in the source and is not carried over; `warnings` say what to know before; `losses`
     is what format v0 or v1 has no place for. `target_end_offset` is the log end offset of the result: lower than the
     source's where nothing is carried over of what stands last. `dropped` are transactions that are left out.
-    `replace`: an older result of a conversion gives way.
+    `replace`: an older result of a conversion gives way. `prove_again`: every so many-th segment is proven a second
+    time, by plain Python; 0: none.
     """
 
     source: Path
@@ -104,6 +105,7 @@ class Plan:
     dropped: tuple[AbortedTransaction, ...] = field(repr=False, compare=False)
     fs: FileSystem = field(repr=False, compare=False)
     carry_out: "Callable[[Plan, Progress | None], Result]" = field(repr=False, compare=False)
+    prove_again: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -151,7 +153,10 @@ class TargetSegment:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A conversion that was carried out. `notes` say what of the source was cut, computed anew or left behind."""
+    """A conversion that was carried out. `notes` say what of the source was cut, computed anew or left behind.
+
+    `proven_again`: so many source segments were proven a second time, by plain Python.
+    """
 
     plan: Plan
     target: Path
@@ -159,6 +164,7 @@ class Result:
     proof: Proof
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
+    proven_again: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -176,6 +182,7 @@ def make_plan(
     progress: Progress | None,
     allow_lossy: bool = False,
     replace: bool = False,
+    prove_again: int = 0,
 ) -> Plan:
     """Read the source and say what `carry_out` would do. Raises as `seglog.convert`."""
     names_found = _names_in(source)
@@ -220,6 +227,7 @@ def make_plan(
         dropped=survey.dropped,
         fs=fs,
         carry_out=carry_out,
+        prove_again=prove_again,
     )
 
 

@@ -80,6 +80,11 @@ _OF_PARTITIONS = {
         "large_batch": Kind(_N, "a batch larger than max.message.bytes",
                             "nothing, unless it has to be appended again"),
     }),
+    **_found_in("witness_check.py", {
+        "witness_differs": Kind(
+            _E, "read by plain Python (--witness) a batch is another than read by the kernels: one of the two is wrong",
+            "report this, with the batch: `seglog` is at fault, not the log"),
+    }),
     **_found_in("index_check.py", {
         "index_missing": Kind(_W, "a segment without its .index", _REBUILD),
         "index_corrupt": Kind(_W, "an .index whose size or order cannot be", _REBUILD),
@@ -180,11 +185,15 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """What `verify` looked at and what it found. `records` counts legacy records only at level "deep"."""
+    """What `verify` looked at and what it found. `records` counts legacy records only at level "deep".
+
+    `witnessed`: of so many segments every batch was read a second time, by plain Python.
+    """
 
     path: str
     level: str
     segments: int = 0
+    witnessed: int = 0
     size_bytes: int = 0
     batches: int = 0
     records: int = 0
@@ -204,8 +213,8 @@ class Report:
         """The `summary` line of `seglog verify --json`."""
         return {
             "type": "summary", "schema": SCHEMA, "path": self.path, "level": self.level, "ok": self.ok,
-            "segments": self.segments, "size_bytes": self.size_bytes, "batches": self.batches,
-            "records": self.records, "log_start_offset": self.log_start_offset,
+            "segments": self.segments, "witnessed": self.witnessed, "size_bytes": self.size_bytes,
+            "batches": self.batches, "records": self.records, "log_start_offset": self.log_start_offset,
             "log_end_offset": self.log_end_offset,
             "errors": self.count(_E), "warnings": self.count(_W), "notes": self.count(_N),
         }

@@ -25,6 +25,7 @@ from seglog.verification.log_check import Level, LogWalk
 from seglog.verification.moving_files import LOOKS, MovingFiles, identity_of_segment, size_of
 from seglog.verification.other_files import find_in_other_files, wrote_no_time_indexes
 from seglog.verification.transaction_check import TransactionCheck
+from seglog.verification.witness_check import WitnessCheck
 
 LEVELS = ("headers", "crc", "deep")
 
@@ -40,19 +41,22 @@ def verify(
     level: Level = "crc",
     config: Mapping[str, object] | LogConfig | None = None,
     progress: Progress | None = None,
+    witness_every: int = 0,
 ) -> Report:
     """Look at a partition directory; `report.ok` says whether it is clean, `report.findings` what is not.
 
     level: "headers" reads batch headers only; "crc" every checksum, too; "deep" decodes every record.
     config: as the broker's (`segment.index.bytes`, `index.interval.bytes`, …); a directory does not tell it.
     progress: called with (bytes done, bytes in all).
+    witness_every: read every so many-th segment, and the last one, a second time by plain Python, which shares no code
+    with the kernels, and compare; 0: none. Slow (some MB/s), and needs the `witness` extra.
     Raises NotALogError, InvalidConfigError, StorageError if the directory cannot be listed; damage is a finding, never
     an exception, and so is a file that cannot be read.
     """
     with Partition(path, config=config) as partition:
         return verify_partition(
             partition, level=level, progress=progress,
-            interval_given=isinstance(config, LogConfig) or names_interval(config or {}),
+            interval_given=isinstance(config, LogConfig) or names_interval(config or {}), witness_every=witness_every,
         )
 
 
@@ -62,7 +66,8 @@ def names_interval(config: Mapping[str, object]) -> bool:
 
 
 def verify_partition(
-    partition: Partition, *, level: Level = "crc", progress: Progress | None = None, interval_given: bool = False
+    partition: Partition, *, level: Level = "crc", progress: Progress | None = None, interval_given: bool = False,
+    witness_every: int = 0,
 ) -> Report:
     """The same for an open partition, narrowed to the segments that it holds.
 
@@ -70,7 +75,7 @@ def verify_partition(
     """
     if level not in LEVELS:
         raise InvalidArgumentError(f"no level: {level!r}", hint=f"one of {', '.join(LEVELS)}")
-    check = _PartitionCheck(partition, level, progress, interval_given=interval_given)
+    check = _PartitionCheck(partition, level, progress, interval_given=interval_given, witness_every=witness_every)
     check.see([(segment.path, segment.is_last) for segment in partition.segments])
     for _ in range(LOOKS):
         logs = names.log_files(partition.path)
@@ -86,13 +91,15 @@ class _PartitionCheck:
     """One partition's check: the report, and what is carried from segment to segment."""
 
     def __init__(
-        self, partition: Partition, level: Level, progress: Progress | None, *, interval_given: bool
+        self, partition: Partition, level: Level, progress: Progress | None, *, interval_given: bool,
+        witness_every: int,
     ) -> None:
         self.report = Report(str(partition.path), level)
         self._partition = partition
         self._directory = partition.path
         self._progress = progress
         self._interval_given = interval_given
+        self._witness_every = witness_every
         self._moving = MovingFiles(partition.path, live=is_locked(partition.path.resolve().parent))
         self._first_base: int | None = None
         self._active = ""       # the name of the last segment, without its suffix
@@ -141,19 +148,28 @@ class _PartitionCheck:
             self._active = log.stem
         self._walk, self._transactions = walk, transactions
         self.report.findings += found
+        self.report.witnessed += self._is_witnessed(is_last)
         self.report.segments += 1
         self.report.size_bytes += size_bytes
         if self._first_base is None:
             self._first_base = segment.base_offset
+
+    def _is_witnessed(self, is_last: bool) -> bool:
+        """Is the segment at hand read a second time?"""
+        every = self._witness_every
+        return every > 0 and (is_last or self.report.segments % every == 0)
 
     def _walk_through(
         self, segment: Segment, walk: LogWalk, transactions: TransactionCheck, found: list[Finding], total: int
     ) -> None:
         indexes = IndexCheck(segment, self._partition.config, found, interval_given=self._interval_given)
         transactions.begin(segment)
+        witness = WitnessCheck(segment, found) if self._is_witnessed(segment.is_last) else None
         for table in walk.tables(segment):
             indexes.see(table)
             transactions.see(table)
+            if witness is not None:
+                witness.see(table)
             if self._progress is not None:
                 done = min(self.report.size_bytes + table.end, total)
                 self._progress(done, total)

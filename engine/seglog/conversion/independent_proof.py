@@ -1,0 +1,81 @@
+"""A conversion proven again by plain Python: no kernel reads, and none computes the digest (format.plain_records).
+
+The first proof (conversion.proof) reads both sides by the code that converted them. This one counts and hashes the same
+canonical bytes by another reader, of source and target, and has to come to the same numbers.
+"""
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from seglog.conversion.proof import Proof, RecordsDigest
+from seglog.errors import CorruptRecordError, ProofMismatchError
+from seglog.format.plain_codecs import Malformed
+from seglog.format.plain_records import ABORT, PlainBatch, PlainDigest, read_batches
+from seglog.fs.refusals import refusals
+
+
+def prove_again(
+    proof: Proof, source: Path, target: Path, *, drops_undecided: bool, every: int = 1,
+    on_bytes: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Read every `every`th source segment again, the last one always, and what came of it. Returns how many.
+
+    `drops_undecided`: records of aborted and open transactions were left out of the target. `on_bytes` is told how many
+    bytes were read since the last time. Raises ProofMismatchError for the first segment that differs,
+    MissingCodecError without the `witness` extra.
+    """
+    proven = 0
+    left_out = _undecided(source, proof) if drops_undecided else set()
+    for slot, segment in enumerate(proof.segments):
+        if slot % every and slot != len(proof.segments) - 1:
+            continue
+        proven += 1
+        before = _digest(source, segment.source, proof.to, left_out, on_bytes)
+        after = _digest(target, segment.target, proof.to, frozenset(), on_bytes)
+        for side, again, directory in ((segment.source, before, source), (segment.target, after, target)):
+            if (side.records, side.sha256) != (again.records, again.sha256):
+                raise ProofMismatchError(
+                    f"plain Python reads {again.records} records with digest {again.sha256[:16]}, and the kernels read"
+                    f" {side.records} with {side.sha256[:16]}: one of the two is wrong",
+                    file=directory / side.files[0],
+                )
+    return proven
+
+
+def _digest(
+    directory: Path, side: RecordsDigest, to: int, left_out: "frozenset[tuple[str, int]] | set[tuple[str, int]]",
+    on_bytes: Callable[[int], None],
+) -> PlainDigest:
+    """Of all the records in these files that the target's format has a place for."""
+    digest = PlainDigest(with_time=to > 0, with_headers=to == 2)
+    for name in side.files:
+        for batch in _batches(directory / name):
+            if (to == 2 or not batch.is_control) and (name, batch.position) not in left_out:
+                try:
+                    digest.add(batch.records())
+                except Malformed as e:
+                    raise CorruptRecordError(str(e), file=directory / name, position=batch.position) from e
+            on_bytes(len(batch.raw))
+    return digest
+
+
+def _batches(path: Path) -> Iterator[PlainBatch]:
+    with refusals("read", path), open(path, "rb") as file:
+        yield from read_batches(file)
+
+
+def _undecided(source: Path, proof: Proof) -> set[tuple[str, int]]:
+    """(file, position) of the batches whose transaction was aborted, or has no marker in the log."""
+    left_out: set[tuple[str, int]] = set()
+    open_transactions: dict[int, list[tuple[str, int]]] = {}
+    for segment in proof.segments:
+        for name in segment.source.files:
+            for batch in _batches(source / name):
+                if not batch.is_transactional:
+                    continue
+                if not batch.is_control:
+                    open_transactions.setdefault(batch.producer_id, []).append((name, batch.position))
+                    continue
+                decided = open_transactions.pop(batch.producer_id, [])
+                if batch.marker == ABORT:
+                    left_out.update(decided)
+    return left_out.union(*open_transactions.values())
