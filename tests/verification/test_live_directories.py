@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from seglog.tools.cli import cli
 
-SUPPORT = Path(__file__).parents[1] / "support"
+SUPPORT = Path(__file__).parents[1] / "support/crash"
 SETTINGS = ("--config", "index.interval.bytes=256")
 LOOK_SECONDS = 1.5
 

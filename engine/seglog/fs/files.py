@@ -2,7 +2,7 @@
 
 A room takes a `FileSystem` in its constructor and changes files through nothing else; reading goes
 past it (fs.mapping, os.listdir). `OsFileSystem` is the real one. The doubles in
-tests/support/faultfs.py record every change, lose what was not synced, and return errors.
+tests/support/crash/faultfs.py record every change, lose what was not synced, and return errors.
 
 What is not here is not done: no call cuts a file, since somebody may have it mapped (write a shorter
 one beside it and `replace`), and no call removes a tree but that of a staging (fs.staging).

@@ -143,7 +143,7 @@ def on_disk(directory, lines=None):
     return {"snapshots": snapshots, "indexes": {name: text for name, text in indexes.items() if text}}
 
 
-GOLDEN = Path(__file__).parent.parent / "golden/producers.json.gz"
+GOLDEN = Path(__file__).parents[2] / "golden/producers.json.gz"
 
 
 def write_golden(programs, told):

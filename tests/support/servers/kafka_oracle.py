@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-SCRIPTS = Path(__file__).parent.parent / "oracle/kafka"
+SCRIPTS = Path(__file__).parents[2] / "oracle/kafka"
 VERSIONS = ("3.9.1", "4.1.1")
 
 

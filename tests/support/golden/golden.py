@@ -3,7 +3,7 @@ import os
 import tarfile
 from pathlib import Path
 
-GOLDEN = Path(__file__).parent.parent / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 def unpack(name: str) -> Path:

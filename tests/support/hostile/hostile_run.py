@@ -11,7 +11,7 @@ from support.hostile_child import describe
 from support.hostile_readers import SHM
 
 PROCESSES = 2
-TESTS = Path(__file__).parent.parent
+TESTS = Path(__file__).parents[2]
 
 
 @dataclass(slots=True)

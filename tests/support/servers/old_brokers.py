@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-SCRIPTS = Path(__file__).parent.parent / "oracle/old_brokers"
+SCRIPTS = Path(__file__).parents[2] / "oracle/old_brokers"
 VERSIONS = ("0.8.2.2", "0.9.0.1", "0.10.0.1", "0.10.2.2", "0.11.0.3", "1.1.1", "2.4.1", "3.3.2")
 PATIENCE_S = 120
 SESSION_MS = 2500

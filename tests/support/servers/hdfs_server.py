@@ -9,7 +9,7 @@ from pathlib import Path
 
 from support import kafka_oracle
 
-SOURCES = Path(__file__).parent.parent / "oracle/hadoop"
+SOURCES = Path(__file__).parents[2] / "oracle/hadoop"
 CACHE = Path(os.environ.get("SEGLOG_ORACLE_CACHE", SOURCES.parents[2] / "build/oracle")) / "hadoop"
 
 

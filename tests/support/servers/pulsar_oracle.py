@@ -10,7 +10,7 @@ from pathlib import Path
 
 from support.kafka_oracle import OracleError
 
-SOURCES = Path(__file__).parent.parent / "oracle/pulsar"
+SOURCES = Path(__file__).parents[2] / "oracle/pulsar"
 CACHE = Path(os.environ.get("SEGLOG_ORACLE_CACHE", SOURCES.parents[2] / "build/oracle")) / "pulsar"
 JVM = [
     "java", "-Xmx1g", "-XX:MaxDirectMemorySize=1g", f"-Dlog4j2.configurationFile={SOURCES / 'log4j2.xml'}",
