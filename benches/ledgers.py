@@ -72,7 +72,7 @@ def protobuf_rows(stored: list[bytes]) -> list[tuple[object, ...]]:
             broker.broker_timestamp, broker.index, m.publish_time, m.sequence_id, m.deliver_at_time,
             m.uncompressed_size, m.num_messages_in_batch, m.compression, bool(m.encryption_keys), m.partition_key,
             list(m.compacted_batch_indexes),
-        ))  # fmt: skip
+        ))
     return rows
 
 
@@ -111,12 +111,12 @@ def run(bench: Bench, directory: Path, records: int) -> None:
             "parse and rebuild": lambda: [rebuild(data) for data in stored],
         },
         {("strip", "parse and rebuild"): Goal(20)},
-    )  # fmt: skip
+    )
     bench.compare(
         "entry metadata columns", len(stored) / 1e6, "M/s",
         {"columns": lambda: metadata_columns(stored), "protobuf": lambda: protobuf_rows(stored)},
         {("columns", "protobuf"): Goal(8)},
-    )  # fmt: skip
+    )
 
 
 def _adding(bench: Bench, entries: list[bytes]) -> None:
@@ -160,7 +160,7 @@ def _reading(bench: Bench, topic: seglog.ManagedLedger, log: seglog.Log, count: 
         "managed ledger read one", len(numbers) / 1e6, "M/s",
         {"seglog": lambda: [read(at) for at in positions], "log[offset]": lambda: [log[n] for n in numbers]},
         {("seglog", "log[offset]"): Goal(0.7)},
-    )  # fmt: skip
+    )
 
 
 def _seeking(bench: Bench, topic: seglog.ManagedLedger, count: int) -> None:
@@ -178,4 +178,4 @@ def _seeking(bench: Bench, topic: seglog.ManagedLedger, count: int) -> None:
             "through full parse": by_full_parse,
         },
         {("by broker time", "through full parse"): Goal(5)},
-    )  # fmt: skip
+    )

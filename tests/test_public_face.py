@@ -38,13 +38,13 @@ def test_what_is_no_path_is_refused_at_every_door(path, tmp_path):
     doors = [
         seglog.open, seglog.open_dir, seglog.open_partition, seglog.verify, seglog.convert,
         lambda src: seglog.recover(src, mode="truncate"),
-    ]  # fmt: skip
+    ]
     seglog.open(tmp_path / "orders-0").close()
     if path is not None:
         doors += [
             lambda dst: seglog.convert(tmp_path / "orders-0", dst),
             lambda out: seglog.recover(tmp_path / "orders-0", out, mode="truncate"),
-        ]  # fmt: skip
+        ]
     for door in doors:
         with pytest.raises(InvalidArgumentError):
             door(path)

@@ -25,14 +25,14 @@ CHANGING = {
     "tempfile": None,
     "fcntl": None,
     "mmap": {"mmap"},
-}  # fmt: skip
+}
 
 # Methods of pathlib.Path that change something, by the number of positional arguments that tells them from a method of
 # the same name that takes its path as an argument, as those of seglog.fs do, or from str.replace(old, new).
 PATH_METHODS = {
     "chmod": {1}, "hardlink_to": {1}, "mkdir": {0}, "rename": {1}, "replace": {1}, "rmdir": {0}, "symlink_to": {1},
     "touch": {0}, "unlink": {0}, "write_bytes": {1}, "write_text": {1},
-}  # fmt: skip
+}
 
 # file -> calls that it may make by itself, and why
 MAY = {

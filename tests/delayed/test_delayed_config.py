@@ -53,7 +53,7 @@ def test_the_items_make_the_configuration_again():
         ("isDelayedDeliveryDeliverAtTimeStrict", 1), ("delayedDeliveryMaxDelayedMessages", -2),
         ("delayedDeliveryMaxIndexesPerBucketSnapshotSegment", 0),
     ],
-)  # fmt: skip
+)
 def test_a_value_outside_its_limits_is_refused(key, value):
     with pytest.raises(InvalidConfigError, match=key):
         DelayedDeliveryConfig.of({key: value})

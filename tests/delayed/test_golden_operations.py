@@ -43,7 +43,7 @@ def config_of(op, **others):
         "delayedDeliveryMaxNumBuckets": op["max_num_buckets"],
         "delayedDeliveryTickTimeMillis": op["tick_ms"],
         "isDelayedDeliveryDeliverAtTimeStrict": op["strict"],
-    } | others)  # fmt: skip
+    } | others)
 
 
 class Replay:

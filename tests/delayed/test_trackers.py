@@ -77,7 +77,7 @@ def test_columns_are_added_as_single_messages_are(kind):
         (1, 0, NOW + 5), (1, 1, NOW + 6), (1, 3, NOW), (1, 5, NOW + 2), (1, 4, NOW + 9), (1, 1, NOW + 6),
         (2, 0, NOW + 1), (2, 2, NOW + 3), (9, 2, NOW + 3), (1, 0, NOW + 5), (1, 7, NOW + 5), (9, 3, -1),
         (9, 4, NOW + 8),
-    ]  # fmt: skip
+    ]
     answers = bytes(one.add_message(*row) for row in rows)
     assert other.add_messages(*(array("q", column) for column in zip(*rows, strict=True))) == answers
     assert other.list(0, 2**62) == one.list(0, 2**62)
@@ -142,7 +142,7 @@ def test_messages_are_listed_and_counted_by_time(kind):
     found = tracker.list(NOW + 2000, NOW + 3000)
     assert [(m.deliver_at - NOW, m.ledger_id, m.entry_id) for m in found] == [
         (2000, 1, 1), (2000, 2, 1), (2000, 5, 1), (2500, 4, 1),
-    ]  # fmt: skip
+    ]
     assert tracker.count(NOW + 2000, NOW + 3000) == 4
     assert tracker.histogram([NOW, NOW + 2000, NOW + 3000, NOW + 4000, NOW + 9000]) == [5, 4, 5, 5]
     assert tracker.count(-5, NOW) == 0

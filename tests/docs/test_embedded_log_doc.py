@@ -26,7 +26,7 @@ def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys):
 # For whoever reads the source.
 INNER = {
     "find_offset", "tables", "segments", "records", "high_watermark", "recovery_point", "keep_house", "write_lingering",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", sorted(name for name in {*dir(seglog.Log)} - INNER if not name.startswith("_")))

@@ -123,7 +123,7 @@ def test_the_fields_of_the_header_are_those_that_were_given():
     [batch] = read(built(
         2, "zstd", level=7, producer_id=9, producer_epoch=1, base_sequence=4, transactional=True, leader_epoch=6,
         delete_horizon_ms=NOW + 100,
-    ))  # fmt: skip
+    ))
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.leader_epoch) == (9, 1, 4, 6)
     assert (batch.is_transactional, batch.is_control, batch.delete_horizon_ms) == (True, False, NOW + 100)
 
@@ -148,7 +148,7 @@ def test_end_markers_are_those_that_kafka_wrote(golden_kafka):
                 [end_marker(commit, epoch)], control=True, transactional=True, base_offset=batch.base_offset,
                 producer_id=batch.producer_id, producer_epoch=batch.producer_epoch, timestamp=record.timestamp,
                 leader_epoch=batch.leader_epoch,
-            )  # fmt: skip
+            )
             assert again == batch.raw(), (log, batch.position)
             seen.add(commit)
     assert seen == {True, False}
@@ -235,7 +235,7 @@ def test_what_is_no_record_is_refused(magic, record):
         ("leader_epoch", 2**31), ("leader_epoch", None), ("base_offset", "0"), ("level", "fast"),
         ("delete_horizon_ms", "never"),
     ],
-)  # fmt: skip
+)
 def test_fields_that_a_header_cannot_hold_are_refused(field, value):
     options = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "codec": "gzip"} | {field: value}
     with pytest.raises(InvalidArgumentError):
@@ -302,7 +302,7 @@ def test_levels_come_from_the_configuration():
     st.none() | st.binary(), st.none() | st.binary(),
     st.lists(st.tuples(st.text(), st.none() | st.binary()), max_size=2), st.none() | st.integers(-1, NOW),
     st.booleans(),
-)  # fmt: skip
+)
 def test_one_record_is_the_batch_of_many_with_one(key, value, headers, timestamp, log_append_time):
     log = encoder(message_timestamp_type="LogAppendTime" if log_append_time else "CreateTime")
     one = log.one(BASE, NOW, key, value, headers, timestamp)

@@ -153,7 +153,7 @@ def test_we_write_kafkas_lz4_frames(golden_payloads):
 @pytest.mark.parametrize(
     "data", [b"", b"x", TEXT, NOISE, bytes(compression.PIECE_BYTES), bytes(compression.PIECE_BYTES + 1), TEXT * 40],
     ids=["empty", "byte", "text", "noise", "piece", "piece+1", "megabytes"],
-)  # fmt: skip
+)
 def test_what_was_compressed_comes_back(codec, magic, data):
     assert opened(codec, packed(codec, data, magic=magic), magic=magic, limit=4 * LIMIT) == data
 
@@ -344,7 +344,7 @@ def test_lz4_level_9_is_the_fast_compressor_and_every_other_the_slow_one():
         (Codec.GZIP, 0), (Codec.GZIP, 10), (Codec.GZIP, -2), (Codec.LZ4, 0), (Codec.LZ4, 18), (Codec.ZSTD, 23),
         (Codec.ZSTD, -131073), (Codec.SNAPPY, 1), (Codec.NONE, 1),
     ],
-)  # fmt: skip
+)
 def test_a_level_that_the_codec_does_not_have_is_refused(codec, level):
     with pytest.raises(InvalidConfigError, match=codec.label):
         compress(codec, 2, TEXT, level)
@@ -356,7 +356,7 @@ def test_a_level_that_the_codec_does_not_have_is_refused(codec, level):
 def test_codecs_have_kafkas_names_and_numbers():
     assert [(codec.label, int(codec)) for codec in Codec] == [
         ("none", 0), ("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4)
-    ]  # fmt: skip
+    ]
     for codec in Codec:
         assert Codec.of(codec.label) is Codec.of(int(codec)) is codec
 
@@ -561,7 +561,7 @@ def test_no_bomb_takes_more_memory_than_the_limit_and_a_little(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", BOMB_SQUAD], input="\n".join(lines), capture_output=True, text=True,
         env=os.environ | {"MALLOC_ARENA_MAX": "1"}, timeout=60, check=True,
-    )  # fmt: skip
+    )
     results = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(results) == len(lines)
     # Together, since each begins at the peak of those before it: the limit, and zstd's window of 8 MiB and some pieces.

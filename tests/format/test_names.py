@@ -48,7 +48,7 @@ def test_marked_directories_keep_topic_and_partition(mark, topic):
         "orders-delete", "orders-0-delete", f"orders.{HEX}-delete", f"-0.{HEX}-stray", f"orders-x.{HEX}-future",
         f"or ders-0.{HEX}-delete", "remote-log-index-cache", ".lock",
     ],
-)  # fmt: skip
+)
 def test_other_names_are_no_partition_directories(name):
     assert parse_partition_dir(name) is None
 
@@ -103,7 +103,7 @@ def test_segment_files_have_an_offset_a_suffix_and_a_state(name, parts):
         "0000000000000000000x.log", "-0000000000000000001.log", "\u0660000000000000000000.log",
         "00000000000000000000.log\n", "leader-epoch-checkpoint",
     ],
-)  # fmt: skip
+)
 def test_other_names_are_no_segment_files(name):
     assert parse_file_name(name) is None
     with pytest.raises(NotALogError, match="twenty digits"):
@@ -126,11 +126,11 @@ def test_log_files_are_given_in_order_and_without_those_on_their_way_out(tmp_pat
         "00000000000000000200.log", "00000000000000000000.log", "00000000000000000030.log",
         "00000000000000000030.index", "00000000000000000100.log.deleted",
         "00000000000000000200.log.swap", "2024.log", "leader-epoch-checkpoint",
-    ]:  # fmt: skip
+    ]:
         (tmp_path / name).touch()
     assert [path.name for path in names.log_files(tmp_path)] == [
         "00000000000000000000.log", "00000000000000000030.log", "00000000000000000200.log"
-    ]  # fmt: skip
+    ]
     assert names.log_files(str(tmp_path))[0] == tmp_path / "00000000000000000000.log"
 
 
@@ -153,7 +153,7 @@ def test_topics_that_kafka_takes(topic):
         ("", "empty"), (".", "directory"), ("..", "directory"), ("t" * 250, "250"), ("a b", "letters"),
         ("a/b", "letters"), ("ä", "letters"), ("a\n", "letters"),
     ],
-)  # fmt: skip
+)
 def test_topics_that_kafka_refuses(topic, why):
     with pytest.raises(InvalidArgumentError, match=why):
         names.validate_topic(topic)

@@ -57,7 +57,7 @@ def messages(n=3, *, magic=1, key=b"k", timestamps=None, offsets=None):
             timestamp=NOW + i if timestamps is None else timestamps[i],
         )
         for i in range(n)
-    )  # fmt: skip
+    )
 
 
 def wrapper(inner, *, magic=1, codec=plain.GZIP, offset=None, timestamp=NOW + 2, attributes=0, n=3):
@@ -83,12 +83,12 @@ def test_batches_become_what_kafka_391_makes_of_them(golden_kafka):
         settings = {
             "compression.type": meta["target_codec"], "message.timestamp.type": meta["timestamp_type"],
             "message.timestamp.after.max.ms": 2**63 - 1,
-        }  # fmt: skip
+        }
         raw, expected = (case / "input.log").read_bytes(), (case / "output.log").read_bytes()
         assigned = assign(
             raw, meta["first_offset"], AppendRules.of(LogConfig.of(settings)),
             now_ms=meta["log_append_time"], leader_epoch=meta["leader_epoch"],
-        )  # fmt: skip
+        )
         assert opened(assigned.raw) == opened(expected), case.name
         assert assigned.first_offset == meta["first_offset"]
         assert assigned.last_offset + 1 == meta["next_offset"]

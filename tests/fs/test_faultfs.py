@@ -500,7 +500,7 @@ def test_crash_states_of_a_run_that_met_an_error(record, disk):
         file.append(NEW)
     assert record.operations[1] == f"write {len(NEW) // 2} bytes at 0 of log (failed)"
     assert contents(record, "log") == {None, b"", NEW[:512], NEW[:600], NEW[:512] + bytes(88), bytes(600),
-                                       bytes(512) + NEW[512:600]}  # fmt: skip
+                                       bytes(512) + NEW[512:600]}
 
 
 def test_a_staging_that_meets_an_error_anywhere_leaves_nothing_or_says_what(tmp_path):

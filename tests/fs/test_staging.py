@@ -173,7 +173,7 @@ def test_everything_is_synced_before_the_rename_and_both_directories_after(targe
     assert fs.calls == [
         ("sync", "foreign"), ("sync", "quarantine"), ("sync", "forgotten"), ("sync", here),
         ("rename", "orders-0"), ("sync", "kafka"), ("sync", target.parent.parent.name),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_failing_sync_publishes_nothing(target, tmp_path, monkeypatch):

@@ -104,7 +104,7 @@ def check_one(case):
         assigned = assign(
             given, case.first_offset, AppendRules.of(LogConfig.of(case.settings)), now_ms=NOW,
             leader_epoch=case.leader_epoch, allow_control=case.is_coordinator,
-        )  # fmt: skip
+        )
     except SeglogError as e:
         refusal = e
     if refusal is not None:
@@ -220,7 +220,7 @@ def test_compressed_records_are_opened_once():
     check = AppendCheck(
         max_message_bytes=1 << 20, segment_bytes=1 << 20, is_compacted=False, is_log_append_time=False,
         before_max_ms=MAX_INT64, after_max_ms=MAX_INT64, codec=plain.NONE, decompress=counting,
-    )  # fmt: skip
+    )
     inner = plain.message(0, b"k", b"v", timestamp=NOW) + plain.message(1, b"k", b"v", timestamp=NOW)
     for raw, count in (
         (plain.message(1, None, compress(plain.GZIP, 1, inner), timestamp=NOW, attributes=plain.GZIP), 2),
@@ -238,7 +238,7 @@ def test_compressed_records_are_opened_once():
 def test_what_was_checked_stays_when_the_callers_buffer_changes():
     raw = plain.batch_v2(plain.record_v2(0, 0, b"k", b"v"))
     for take in (lambda given: assign(given, 0, AppendRules.of(LogConfig()), now_ms=NOW),
-                 lambda given: check_follower(given, 0, AppendRules.of(LogConfig()))):  # fmt: skip
+                 lambda given: check_follower(given, 0, AppendRules.of(LogConfig()))):
         given = bytearray(raw)
         taken = take(given)
         given[:] = bytes(len(given))

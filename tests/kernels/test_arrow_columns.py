@@ -138,7 +138,7 @@ def test_chunks_make_a_table_that_outlives_them():
     assert table["value"].to_pylist() == [b"%d" % i for i in range(100)]
     assert pyarrow.compute.filter(table, pyarrow.compute.greater(table["offset"], 97))["value"].to_pylist() == [
         b"98", b"99",
-    ]  # fmt: skip
+    ]
 
 
 def test_without_pyarrow_to_arrow_says_what_is_missing(monkeypatch):

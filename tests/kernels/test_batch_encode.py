@@ -70,7 +70,7 @@ def test_one_record_is_the_batch_that_the_plain_format_describes(timestamp, key,
     assert encode_one(BASE, timestamp, key, value) == plain.batch_v2(
         plain.record_v2(key=key, value=value), base_offset=BASE, base_timestamp=timestamp, max_timestamp=timestamp,
         leader_epoch=-1,
-    )  # fmt: skip
+    )
 
 
 @given(records, st.integers(0, 2**62))
@@ -83,7 +83,7 @@ def test_every_field_of_the_header_is_the_builders(rows):
     options = {
         "leader_epoch": 7, "producer_id": 2**40, "producer_epoch": 3, "base_sequence": 5,
         "is_transactional": True, "is_control": True,
-    }  # fmt: skip
+    }
     for kind in ({"log_append_time": NOW + 9}, {"delete_horizon_ms": NOW - 9}, {}):
         assert bytes(encode_records(rows, BASE, NOW, **options, **kind)) == by_builder(rows, BASE, **options, **kind)
 

@@ -156,14 +156,14 @@ def test_a_size_below_the_least_of_its_version_is_bad(batch, least):
     for size in (-(2**31), -1, 0, least - 1):
         assert stop_of(patched(batch, 8, ">i", size)) == (
             Status.BAD_SIZE, f"size field {size}", f"at least {least}"
-        )  # fmt: skip
+        )
 
 
 def test_a_size_beyond_the_bytes_is_short():
     status, found, expected = stop_of(patched(V2, 8, ">i", 2**31 - 1))
     assert (status, found, expected) == (
         Status.SHORT, f"{len(V2)} bytes", f"{2**31 - 1 + 12}, as the size field says"
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("magic", [-128, -1, 3, 7, 127])
@@ -259,7 +259,7 @@ def test_find_timestamp_is_the_first_batch_with_one_so_large():
 
 
 @given(st.lists(st.sampled_from([V0, V1, V2]), max_size=5), st.lists(
-    st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4), st.integers(0, 400))  # fmt: skip
+    st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4), st.integers(0, 400))
 def test_the_kernel_finds_the_batches_that_plain_python_finds(batches, changes, size):
     data = bytearray(b"".join(batches))
     for position, byte in changes:

@@ -69,7 +69,7 @@ def header(batch):
     return (
         batch.base_offset, batch.last_offset, batch.attributes & ~7, batch.base_timestamp, batch.max_timestamp,
         batch.leader_epoch, batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.count,
-    )  # fmt: skip
+    )
 
 
 # --- writing input --------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def test_a_v2_batch_keeps_its_bytes_when_it_has_no_null_value_or_a_horizon_alrea
 @pytest.mark.parametrize("codec", [*Codec])
 def test_a_forced_codec_changes_nothing_but_the_compression(codec):
     data = batch(rows_of(BASE, 5), LZ4, last_offset=BASE + 9, leader_epoch=3, producer_id=8, producer_epoch=0,
-                 base_sequence=4, is_transactional=True)  # fmt: skip
+                 base_sequence=4, is_transactional=True)
     data += batch(rows_of(BASE + 10, 5, size=900), log_append_time=777)
     made = pack(data, codec=codec)
     assert [header(b) for b in batches(made)] == [header(b) for b in batches(data)]
@@ -279,7 +279,7 @@ def test_no_batch_of_several_records_is_larger_than_asked():
 def test_a_run_of_messages_is_packed_however_large_a_batch_may_become():
     data = b"".join(message(BASE + i, 1000 - i, *fields) for i, fields in enumerate([
         (b"k", b"v" * 70), (None, None), (b"", b""), (b"k" * 100, None), (b"k", b"v" * 300_000), (b"k", b"v"),
-    ] * 20))  # fmt: skip
+    ] * 20))
     for repack_bytes in (300, 70_000, 2**31 - 1):
         assert records(pack(data, repack_bytes=repack_bytes)) == records(data)
     assert spans(data, repack_bytes=2**31 - 1) == [(BASE, BASE + 119)]
@@ -377,7 +377,7 @@ def test_batches_that_agree_are_packed_together(likeness):
     assert header(made)[:3] == (BASE, BASE + 9, first.attributes & ~7)
     assert (made.leader_epoch, made.base_sequence, made.last_sequence) == (
         first.leader_epoch, first.base_sequence, second.last_sequence,
-    )  # fmt: skip
+    )
     assert made.delete_horizon_ms == first.delete_horizon_ms
     assert records(pack(data, repack_bytes=10_000)) == records(data)
 

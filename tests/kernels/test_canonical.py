@@ -43,7 +43,7 @@ def test_one_record_in_hex():
         "00 00 00 00 00 00 01 02 00 00 00 00 00 00 00 02 "      # offset, timestamp
         "00 00 00 01 6b ff ff ff ff "                           # key, value
         "00 00 00 01 00 00 00 01 68 00 00 00 01 76"             # headers
-    )  # fmt: skip
+    )
 
 
 @given(records)

@@ -40,7 +40,7 @@ def arrow(rows, binary=None, headers=HEADERS, timestamp=None):
         "headers": pa.array(
             [[{"key": name.encode(), "value": field} for name, field in row[2]] for row in rows], headers),
         "timestamp": pa.array([row[3] for row in rows], pa.int64() if timestamp is None else timestamp),
-    })  # fmt: skip
+    })
 
 
 def buffers(column, offsets="i"):
@@ -308,7 +308,7 @@ def test_a_field_beyond_two_gib_is_refused():
             "value": pa.array([b"a"]), "headers": pa.array([[None]], HEADERS),
         }), "a header that is null"),
     ],
-)  # fmt: skip
+)
 def test_columns_that_do_not_fit_are_refused_by_name(columns, words):
     with pytest.raises(InvalidArgumentError, match=words):
         encoded(columns)
@@ -340,7 +340,7 @@ def test_columns_that_do_not_fit_are_refused_by_name(columns, words):
         }), "in this order"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
-)  # fmt: skip
+)
 def test_columns_of_another_type_are_a_type_error(columns, words):
     with pytest.raises(TypeError, match=words):
         encoded(columns)

@@ -39,7 +39,7 @@ def batches_v2(draw):
     return plain.batch_v2(
         body, count=len(records), attributes=attributes, base_offset=draw(any_long), base_timestamp=draw(any_long),
         max_timestamp=draw(any_long),
-    )  # fmt: skip
+    )
 
 
 @st.composite

@@ -34,7 +34,7 @@ def by_hand(entries, counts, base_offset, timestamp, index, puts_timestamp, puts
 @given(
     st.lists(st.tuples(st.sampled_from(GOLDEN), st.none() | st.integers(1, 2**31 - 1)), min_size=1, max_size=6),
     st.integers(0, 2**62), st.integers(0, 2**63 - 1), st.integers(-1, 2**60), st.booleans(), st.booleans(),
-)  # fmt: skip
+)
 def test_a_batch_holds_the_entries_with_the_brokers_part_in_front(
     pairs, base_offset, timestamp, index, puts_timestamp, puts_index
 ):
@@ -82,7 +82,7 @@ def test_what_is_checked_cannot_be_changed_afterwards():
         (message(1), "1", InvalidArgumentError), (message(1), True, InvalidArgumentError),
         (bytearray(message(1)), None, TypeError), (None, None, TypeError),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_entry_is_refused_by_its_number(entry, count, error):
     with pytest.raises(error) as caught:
         check_entries([message(0), entry], [None, count], 100)
@@ -108,7 +108,7 @@ def test_a_refused_call_changes_nothing():
         lambda: made.add_checked(checked, 0, 2, -1, 0, True, True),
         lambda: made.add_checked(checked, 0, 2, 0, -2, True, True),
         lambda: made.add_checked(checked, 0, 2, 0, 2**63 - 4, True, True),
-    ]  # fmt: skip
+    ]
     for refusal in refusals:
         with pytest.raises((TypeError, IndexError, InvalidArgumentError, OverflowError)):
             refusal()

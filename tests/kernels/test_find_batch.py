@@ -55,7 +55,7 @@ def test_the_search_starts_where_it_is_told():
     data = V0 + V1 + V2
     assert [found(data, p) for p in (-5, 0, 1, len(V0), len(V0) + 1, len(V0 + V1) + 1, len(data), 2**63 - 1)] == [
         0, 0, len(V0), len(V0), len(V0 + V1), -1, -1, -1,
-    ]  # fmt: skip
+    ]
 
 
 def test_batches_below_the_offset_are_passed_over():
@@ -73,7 +73,7 @@ def test_batches_below_the_offset_are_passed_over():
     (23, ">i", -1),                 # ends before it begins
     (23, ">i", 0),                  # more records than offsets
     (43, ">q", -2),                 # a negative producer id
-])  # fmt: skip
+])
 def test_a_header_that_no_broker_writes_is_no_batch_even_with_a_right_checksum(position, form, value):
     batch = bytearray(V2)
     struct.pack_into(form, batch, position, value)
@@ -81,7 +81,7 @@ def test_a_header_that_no_broker_writes_is_no_batch_even_with_a_right_checksum(p
         bytes(batch[61:]), count=2, base_offset=struct.unpack_from(">q", batch)[0],
         leader_epoch=struct.unpack_from(">i", batch, 12)[0], attributes=struct.unpack_from(">h", batch, 21)[0],
         last_offset_delta=struct.unpack_from(">i", batch, 23)[0], producer_id=struct.unpack_from(">q", batch, 43)[0],
-    )  # fmt: skip
+    )
     [seen] = scan(Window(whole))
     assert seen.crc_is_valid()
     assert found(whole) == -1
@@ -91,7 +91,7 @@ def test_a_header_that_no_broker_writes_is_no_batch_even_with_a_right_checksum(p
     plain.message(-1, b"k", b"v"),
     plain.message(0, b"k", b"v", attributes=plain.ZSTD),
     plain.message(0, b"k", b"v", attributes=0x10),
-], ids=["offset", "codec", "attributes"])  # fmt: skip
+], ids=["offset", "codec", "attributes"])
 def test_a_message_that_no_broker_writes_is_no_batch(message):
     assert found(message) == -1
 

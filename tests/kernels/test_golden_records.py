@@ -42,7 +42,7 @@ def batch_line(log, batch):
         "base_sequence": batch.base_sequence, "last_sequence": batch.last_sequence,
         "transactional": batch.is_transactional, "control": batch.is_control,
         "leader_epoch": batch.leader_epoch, "delete_horizon_ms": batch.delete_horizon_ms,
-    }  # fmt: skip
+    }
 
 
 def text(field):
@@ -60,7 +60,7 @@ def record_line(log, batch, index, record):
         "batch_position": batch.position, "batch_size": batch.size_bytes, "producer_id": batch.producer_id,
         "producer_epoch": batch.producer_epoch, "base_sequence": batch.base_sequence,
         "transactional": batch.is_transactional, "control": batch.is_control, "leader_epoch": batch.leader_epoch,
-    }  # fmt: skip
+    }
     if record.value is not None and len(record.value) > MAX_VALUE_BYTES:
         line["value_size"] = len(record.value)
         line["value_sha256"] = hashlib.sha256(record.value).hexdigest()
@@ -156,7 +156,7 @@ def error_of(batch):
 def test_damage_stops_the_scan_with_its_reason(golden_kafka, kind):
     reason = {
         "flip-earlier-seg": {Status.BAD_CRC}, "magic-7": {Status.BAD_MAGIC}, "tail-cut7": {Status.SHORT},
-    }[kind]  # fmt: skip
+    }[kind]
     directories = [d for d in (golden_kafka / "corrupt").iterdir() if d.name.endswith("--" + kind)]
     assert directories
     for directory in directories:

@@ -140,7 +140,7 @@ def test_metadata_that_contradicts_itself_is_refused(entry, words):
         serialised(range(3, 9000, 2))[:-1],
         serialised(range(100), optimise=True)[:-1],
     ],
-)  # fmt: skip
+)
 def test_a_broken_bitmap_is_refused(bitmap):
     with pytest.raises(CorruptDelayedIndexError, match="the bitmap of ledger 7 cannot be read"):
         united(metadata([(1, 5, [(7, bitmap)])]))

@@ -56,7 +56,7 @@ def test_a_record_gives_its_fields():
         plain.record_v2(0, 0, b"key", b"value")
         + plain.record_v2(7, -30, None, None, [(name.encode(), field) for name, field in headers]),
         count=2, base_offset=1000, last_offset_delta=7, base_timestamp=50, max_timestamp=50,
-    ))  # fmt: skip
+    ))
     assert fields(first) == (1000, 50, b"key", b"value", ())
     assert fields(second) == (1007, 20, None, None, headers)
     assert (first.timestamp_type, first.sequence) == (0, -1)
@@ -73,7 +73,7 @@ def test_a_size_below_minus_one_is_null_as_in_kafka():
     body = bytes([0]) + plain.varint(0) * 2 + plain.varint(-7) + plain.varint(-(2**31)) + plain.varint(0)
     for behind in b"", PADDING:
         record = next(iter(only_batch(
-            plain.batch_v2(plain.varint(len(body)) + body + behind, count=2 if behind else 1))))  # fmt: skip
+            plain.batch_v2(plain.varint(len(body)) + body + behind, count=2 if behind else 1))))
         assert (record.key, record.value) == (None, None)
 
 
@@ -87,13 +87,13 @@ def test_the_size_of_a_record_has_its_length_field():
 def test_log_append_time_is_the_largest_timestamp_for_all():
     payload = plain.record_v2(0, 5) + plain.record_v2(1, -9)
     batch = only_batch(plain.batch_v2(
-        payload, count=2, attributes=plain.LOG_APPEND_TIME, base_timestamp=100, max_timestamp=777))  # fmt: skip
+        payload, count=2, attributes=plain.LOG_APPEND_TIME, base_timestamp=100, max_timestamp=777))
     assert [(r.timestamp, r.timestamp_type) for r in batch] == [(777, 1), (777, 1)]
 
 
 def test_record_times_stand_on_the_delete_horizon_where_there_is_one():
     batch = only_batch(plain.batch_v2(
-        plain.record_v2(0, -400), attributes=plain.DELETE_HORIZON, base_timestamp=1000, max_timestamp=600))  # fmt: skip
+        plain.record_v2(0, -400), attributes=plain.DELETE_HORIZON, base_timestamp=1000, max_timestamp=600))
     assert batch.delete_horizon_ms == 1000
     assert [r.timestamp for r in batch] == [600]
 
@@ -265,7 +265,7 @@ def test_a_header_count_that_the_record_cannot_hold_is_refused(count):
     b"\x02a\x04ab\x00",             # a byte left over
     b"\x02a\xff",                   # a value size cut off
     b"\xff\xff\xff\xff\xff\xff",    # a key size that does not end
-])  # fmt: skip
+])
 def test_headers_that_do_not_fill_the_record_are_refused(headers):
     body = bytes(3) + plain.varint(-1) * 2 + plain.varint(1) + headers
     refused(plain.varint(len(body)) + body, words="a header that")
@@ -314,7 +314,7 @@ def three_batches():
         + plain.batch_v2(count=0, base_offset=3, last_offset_delta=1)
         + plain.batch_v2(plain.record_v2() + plain.record_v2(2), count=2, base_offset=5, last_offset_delta=2)
         + plain.message(9) + plain.message(11)
-    ))  # fmt: skip
+    ))
 
 
 def test_a_table_gives_the_records_of_all_its_batches():
@@ -336,7 +336,7 @@ def test_a_range_does_not_open_batches_outside_of_it():
         plain.batch_v2(b"?", attributes=plain.GZIP, base_offset=0)
         + plain.batch_v2(plain.record_v2(), base_offset=1)
         + plain.batch_v2(b"?", attributes=plain.GZIP, base_offset=2)
-    ))  # fmt: skip
+    ))
     assert [r.offset for r in table.records(1, 2)] == [1]
 
 
@@ -362,7 +362,7 @@ def test_the_kernel_reads_and_refuses_what_plain_python_does(records, attributes
     data = bytearray(plain.batch_v2(
         b"".join(plain.record_v2(*r) for r in records), count=len(records), attributes=attributes,
         base_offset=min(base_timestamp, 2**63 - 10), base_timestamp=base_timestamp, max_timestamp=3,
-    ))  # fmt: skip
+    ))
     for position, byte in changes:
         if 61 + position < len(data):
             data[61 + position] = byte
@@ -394,7 +394,7 @@ def test_an_object_made_behind_the_back_is_empty_and_harmless():
     for use in (
         lambda: record.key_view, lambda: record.value_view, batch.raw, batch.payload, table.stop_details,
         lambda: batch.base_offset,
-    ):  # fmt: skip
+    ):
         with contextlib.suppress(TypeError, SeglogError):
             use()
     repr([record, batch, table])

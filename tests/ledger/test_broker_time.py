@@ -51,7 +51,7 @@ def test_seek_by_time_lands_on_the_right_message_for_every_timestamp(tmp_path, f
     config = {
         "managedLedgerMaxEntriesPerLedger": 37, "brokerEntryMetadataInterceptors": begin,
         "defaultRetentionTimeInMinutes": -1,
-    }  # fmt: skip
+    }
     with ManagedLedger(tmp_path / "orders", config=config, clock=clock, fsync="never") as topic:
 
         def switch():
@@ -112,7 +112,7 @@ def test_without_broker_timestamps_seek_is_as_it_was(tmp_path, order):
     config = {
         "useBrokerTimestampsForMessageSeek": "false", "brokerEntryMetadataInterceptors": "timestamp",
         "managedLedgerMaxEntriesPerLedger": 30,
-    }  # fmt: skip
+    }
     with ManagedLedger(tmp_path / "orders", config=config, clock=ManualClock(5), fsync="never") as topic:
         topic.add_entries(message(n, time) for n, time in enumerate(times))
         there = [entry.position for entry in topic]
@@ -229,7 +229,7 @@ def test_by_publish_time_alone_the_broker_is_not_asked(tmp_path):
     clock = ManualClock(100_000)
     config = {
         "message.ttl": 10, "useBrokerTimestampsForMessageSeek": False, "brokerEntryMetadataInterceptors": "timestamp",
-    }  # fmt: skip
+    }
     with ManagedLedger(tmp_path / "orders", config=config, clock=clock) as topic:
         topic.add_entry(message(0, 50_000))
         cursor = topic.open_cursor("one", "earliest")

@@ -351,7 +351,7 @@ def test_a_damaged_cursor_file_is_refused_and_a_newer_one_too(path, topic, curso
         {"name": 1}, {"name": "two"}, {"mark_delete": [0]}, {"mark_delete": [-2, 0]}, {"mark_delete": [0, 2**63 - 1]},
         {"acknowledged": [[0, "?"]]}, {"acknowledged": [[0, 5]]}, {"acknowledged": [[0, "AAAA"]]}, {"acknowledged": 5},
         {"batches": [[0, 0, 0, ""]]}, {"properties": {"a": 5}},
-    ):  # fmt: skip
+    ):
         file.write_bytes(format_json(FORMAT, 1, **good | change))
         with pytest.raises(CorruptManifestError):
             ManagedLedger(path)

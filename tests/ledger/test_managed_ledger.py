@@ -71,7 +71,7 @@ def test_positions_are_ordered_and_the_next_one_may_be_in_another_ledger(path):
         steps = {
             EARLIEST: ("0:0", None), at("0:0"): ("0:1", None), at("0:2"): ("1:0", "0:1"), at("1:-1"): ("1:0", "0:2"),
             at("1:0"): ("1:1", "0:2"), at("1:99"): ("2:0", "1:2"), at("2:1"): (None, "2:0"), LATEST: (None, "2:1"),
-        }  # fmt: skip
+        }
         for position, (after, before) in steps.items():
             assert str(topic.next_valid(position)) == str(after), position
             assert str(topic.previous_valid(position)) == str(before), position
@@ -155,7 +155,7 @@ def test_interceptors_are_switched_at_any_time_and_old_and_new_entries_mix(path,
             topic.add_entry(message(n))
         assert [(e.broker_timestamp, e.index) for e in topic] == [
             (None, None), (None, 0), (50_000, None), (50_000, 1), (None, None), (None, 2),
-        ]  # fmt: skip
+        ]
         with pytest.raises(InvalidConfigError):
             topic.interceptors = "time"
         with pytest.raises(InvalidConfigError):
@@ -213,7 +213,7 @@ def test_a_refused_entry_uses_no_index_up(path):
             (message(1)[:12], 1, CorruptRecordError), ("text", 1, InvalidArgumentError),
             (message(1), 0, InvalidArgumentError), (message(1), True, InvalidArgumentError),
             (message(1), "1", InvalidArgumentError),
-        ]  # fmt: skip
+        ]
         for entry, count, error in refused:
             with pytest.raises(error):
                 topic.add_entry(entry, count)
@@ -399,7 +399,7 @@ def test_after_closing_everything_is_refused_and_what_was_read_stays(path):
         topic.flush, topic.keep_house, lambda: topic.update_properties({}), lambda: topic.open_cursor("one"),
         lambda: topic.delete_cursor("one"), cursor.read, lambda: cursor.mark_delete(at("0:0")), lambda: topic.ledgers,
         cursor.backlog, topic.new_ledger_id,
-    ]  # fmt: skip
+    ]
     for call in calls:
         with pytest.raises(LogClosedError):
             call()
@@ -534,7 +534,7 @@ def test_a_damaged_manifest_is_refused_and_a_newer_one_too(path):
     for change in (
         {"ledgers": {}}, {"ledgers": [[0]]}, {"ledgers": [0]}, {"ledgers": [[0, 0], [0, 0]]}, {"next_ledger_id": 0},
         {"last_index": -2}, {"last_timestamp": None}, {"properties": {"a": 1}}, {"ledgers": [[0, 0, -1, 0, 0, 0]]},
-    ):  # fmt: skip
+    ):
         with pytest.raises(CorruptManifestError):
             Manifest.parse(format_json(FORMAT, 1, **good | change))
 

@@ -277,7 +277,7 @@ def test_a_target_that_cannot_be_meant_is_refused(log, path, copy, in_memory):
         (copy, InvalidArgumentError), (in_memory / "no partition", InvalidArgumentError), (7, InvalidArgumentError),
         (path / "orders-1", InvalidArgumentError), (path / "more" / "orders-1", InvalidArgumentError),
         (path, InvalidArgumentError), (in_memory / "file" / "orders-0", NotALogError),
-    ):  # fmt: skip
+    ):
         with pytest.raises(error):
             log.snapshot(target)
     held = lock_log_dir(OsFileSystem(), copy.parent)

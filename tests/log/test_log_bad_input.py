@@ -61,7 +61,7 @@ def tell(error):
         ({"value": b"", "timestamp": True}, "not a time: True"),
         ({"value": b"", "timestamp": dt.datetime(2026, 11, 1)}, "without a time zone"),
     ],
-)  # fmt: skip
+)
 def test_a_record_of_wrong_types_is_refused_in_words(log, record, words):
     with pytest.raises(InvalidArgumentError, match=words) as refused:
         log.append(**record)
@@ -116,7 +116,7 @@ def test_a_time_too_far_from_the_clock_is_refused_by_the_name_of_its_limit(log, 
         lambda log, value: log.append_columns(values=(array("i", [0, len(value)]), value)),
         lambda log, value: log.append_batch(seglog.build_batch([(None, value)], timestamp=NOW)),
     ],
-)  # fmt: skip
+)
 def test_a_batch_above_max_message_bytes_is_refused(log, append):
     with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes = 1000"):
         append(log, b"x" * 1000)
@@ -209,7 +209,7 @@ def test_an_offset_is_an_int(log, offset):
         log.read, log.batches, log.columns, log.tables, log.truncate_to, log.delete_records, log.__getitem__,
         lambda offset: log.read(0, offset), lambda offset: log.batches(0, offset),
         lambda offset: log.columns(0, offset),
-    ):  # fmt: skip
+    ):
         with pytest.raises(InvalidArgumentError, match="offset") as refused:
             use(offset)
         tell(refused.value)
@@ -265,7 +265,7 @@ def test_an_unknown_isolation_is_refused(log):
         ({"segment.idle.roll": "perhaps"}, "segment.idle.roll is true or false"),
         ({"segment.bytes": 4096, "segment_bytes": 4096}, "given twice"),
     ],
-)  # fmt: skip
+)
 def test_a_configuration_is_refused_by_the_name_of_its_key(path, config, words):
     with pytest.raises(InvalidConfigError, match=words) as refused:
         seglog.open(path, config=config)
@@ -280,7 +280,7 @@ def test_a_file_where_a_directory_is_expected_is_named(in_memory):
     for path, culprit in (
         (in_memory / "file-0", "file-0"), (in_memory / "file" / "orders-0", "file"), (in_memory / "gone-0", "gone-0"),
         (in_memory / "file" / "data" / "orders-0", "file"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(NotALogError, match="where a directory is expected") as refused:
             seglog.open(path)
         assert refused.value.file == str(in_memory / culprit)

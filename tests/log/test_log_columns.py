@@ -62,7 +62,7 @@ def batch(**kinds):
     ],
     ids=["batch", "table", "chunks", "reader", "views", "a table of views", "dictionaries", "us", "ns", "no headers",
          "int64", "offsets"],
-)  # fmt: skip
+)
 def test_arrow_data_of_every_kind(log, columns):
     assert log.append_columns(columns) == 2
     assert rows_of(log) == ROWS
@@ -150,7 +150,7 @@ def test_a_refused_row_keeps_all_of_its_stream_out(log):
         ({"value": pa.array([b"x"]), "key": pa.array([b"x", b"y"])}, "rows beside columns of"),
         ({"values": pa.array([b"x"])}, "values"),
     ],
-)  # fmt: skip
+)
 def test_columns_that_are_none_are_refused_by_name(log, columns, words):
     with pytest.raises(InvalidArgumentError, match=words) as refused:
         log.append_columns(columns)

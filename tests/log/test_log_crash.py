@@ -26,7 +26,7 @@ NOW = 1_700_000_000_000
 CONFIG = {
     "segment.bytes": 3000, "index.interval.bytes": 300, "time.index.minute.enabled": True,
     "num.recovery.threads.per.data.dir": 1,
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

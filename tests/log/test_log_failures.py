@@ -254,7 +254,7 @@ def test_after_a_failed_sync_the_log_is_read_only_and_says_why(tmp_path):
     for change in (
         lambda: log.append(b"more"), lambda: log.append_many([(None, b"more")]), log.flush, log.roll,
         lambda: log.truncate_to(0), lambda: log.delete_records(1),
-    ):  # fmt: skip
+    ):
         with pytest.raises(LogFailedError, match="input/output"):
             change()
     assert [r.value for r in log.read()] == [b"good"]       # what was durable stays readable

@@ -26,7 +26,7 @@ def test_logs_are_made_by_topic_and_partition(tmp_path):
     assert (tmp_path / "a/data" / names.CLEAN_SHUTDOWN).exists()
     assert read_offset_checkpoint(tmp_path / "a/data" / names.RECOVERY_POINT_CHECKPOINT) == {
         ("orders", 0): 1, ("orders", 1): 1, ("pay.ments-eu", 0): 1,
-    }  # fmt: skip
+    }
 
 
 def test_a_log_is_the_same_object_while_it_is_open(tmp_path):
@@ -114,7 +114,7 @@ def test_a_crash_of_a_deletion_leaves_the_whole_partition_or_what_a_broker_remov
 @pytest.mark.parametrize(
     ("topic", "partition"), [("", 0), ("a b", 0), ("..", 0), ("t" * 250, 0), (b"orders", 0), ("orders", -1),
                              ("orders", 1 << 31), ("orders", "0"), ("orders", True)],
-)  # fmt: skip
+)
 def test_names_that_kafka_would_not_take_are_refused(tmp_path, topic, partition):
     with LogDir(tmp_path) as log_dir:
         with pytest.raises(InvalidArgumentError):
@@ -166,7 +166,7 @@ def run_writers(log_dir, *ends):
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )
         for partition, end in enumerate(ends)
-    ]  # fmt: skip
+    ]
     for writer in writers:
         assert writer.stdout.readline() == "open\n"
     for writer in writers:
@@ -205,7 +205,7 @@ def test_a_partition_is_no_log_dir(tmp_path):
     with seglog.open(tmp_path / "orders-0") as log:
         for call in (
             lambda: seglog.open_dir(tmp_path / "orders-0"), lambda: seglog.open(tmp_path / "orders-0/bills-0"),
-        ):  # fmt: skip
+        ):
             with pytest.raises(NotALogError, match="a partition directory stands"):
                 call()
         log.append(b"x")

@@ -76,7 +76,7 @@ class Served:
                 self.ours[name] = {
                     "records": held(log), "committed": held(log, "read_committed"), "times": found_at(log, times),
                     "begin": log.log_start_offset, "end": log.log_end_offset, "stable": log.last_stable_offset,
-                }  # fmt: skip
+                }
             self.kafkas[name] = {"asked": times}
         broker.start()
         for name, path in paths.items():
@@ -86,7 +86,7 @@ class Served:
                 "records": consumed(records.records), "committed": consumed(committed.records),
                 "times": broker.times(path.name, self.kafkas[name]["asked"]),
                 "begin": records.begin, "end": records.end, "stable": committed.end,
-            }  # fmt: skip
+            }
         broker.stop()
         self.after = {name: contents(path) for name, path in paths.items()}
 
@@ -135,7 +135,7 @@ ROUNDS = 4
 IN_TURNS = (
     "codec-none", "codec-lz4", "codec-zstd", "idempotent", "transactional", "log-append-time", "compacted",
     "minute-index", "roll-index-full", "truncated", "empty", "deleted-records",
-)  # fmt: skip
+)
 HALF_A_DAY_MS = 43_200_000
 
 

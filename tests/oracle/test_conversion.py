@@ -24,7 +24,7 @@ SERVED = [
     "v2-gzip-ct-k282", "txn-v2-k391", "txn-v2-k411", "bigoffset-v1-k391", "bigoffset-v2-k391", "ts-odd-v1-k391",
     "ts-odd-v2-k391", "big-v1-snappy-k282", "big-v0-lz4-k282", "big-v2-zstd-k411", "crash-v1-k391", "rollms-v1-k391",
     "idempotent-v2-k282", "conv-p1-t0-k282",
-]  # fmt: skip
+]
 PROFILES = {
     "default": {},
     "repacked": {"repack_bytes": 16384},

@@ -29,7 +29,7 @@ class Jvm:
         self.process = subprocess.Popen(
             ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", str(HOLD_LOCK)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        )
         assert self.process.stdout.readline() == "ready\n"
 
     def __call__(self, *command):

@@ -69,7 +69,7 @@ def meaning(directory, cut):
     return files | {
         "epochs": epochs.read_text() if epochs.exists() and epochs.stat().st_size else "0\n0\n",
         "snapshots": snapshots, "txnindex": disk["indexes"],
-    }  # fmt: skip
+    }
 
 
 def test_answers_segments_and_files_are_those_of_the_real_log(programs, kafkas):
@@ -159,7 +159,7 @@ def test_what_one_left_the_other_goes_on_with(programs, kafkas, tmp_path):
     turns = [
         Turns(program, left[program.directory.name][1], tmp_path)
         for program in programs if any(step.startswith("reopen ") for step in program.steps)
-    ]  # fmt: skip
+    ]
     assert len(turns) > PROGRAMS // 3
     for number in range(max(len(turn.parts) for turn in turns)):
         present = [turn for turn in turns if number < len(turn.parts)]

@@ -16,7 +16,7 @@ CASES = 3000
 STRICTER = (
     "relative offset", "LogAppendTime, which is the log's", "times begin at 0", "producer ",
     "that the record cannot hold",
-)  # fmt: skip
+)
 LAXER_OF_COORDINATORS = "Invalid negative sequence number used"
 LAXER_OF_BASE_OFFSETS = "key is skipped"
 
@@ -27,7 +27,7 @@ def question(case):
         config.compression_type, config.message_timestamp_type, str(config.is_compacted).lower(),
         config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms, config.max_message_bytes,
         "COORDINATOR" if case.is_coordinator else "CLIENT", NOW, case.first_offset, case.leader_epoch, case.raw,
-    )  # fmt: skip
+    )
 
 
 def ours(case):
@@ -35,7 +35,7 @@ def ours(case):
         return assign(
             case.raw, case.first_offset, AppendRules.of(LogConfig.of(case.settings)), now_ms=NOW,
             leader_epoch=case.leader_epoch, allow_control=case.is_coordinator,
-        )  # fmt: skip
+        )
     except SeglogError as e:
         return e
 

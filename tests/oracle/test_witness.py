@@ -13,7 +13,7 @@ pytestmark = pytest.mark.oracle
 CASES = [
     "v0-gzip-ct-k282", "v0-lz4-ct-k391", "v1-none-ct-k391", "v1-snappy-lat-k391", "v2-zstd-ct-k411", "v2-lz4-ct-k391",
     "txn-v2-k391", "compact-v1-gzip-pass2-k391", "crash-v1-k391", "mixed-formats-k391", "bigoffset-v1-k391",
-]  # fmt: skip
+]
 
 
 def directory(root, group, name):

@@ -159,7 +159,7 @@ def test_5_changes_of_names_come_in_any_order():
     story.create("two")
     assert {frozenset(state) for state in story.states()} == {
         frozenset(), frozenset({"one"}), frozenset({"two"}), frozenset({"one", "two"}),
-    }  # fmt: skip
+    }
 
 
 def test_7_writes_tear_at_sectors():
@@ -243,7 +243,7 @@ for n in range(3):
     done = subprocess.run(
         [sys.executable, "-c", program, recording.disk], env=recording.environment([fault]), check=True,
         capture_output=True, text=True,
-    )  # fmt: skip
+    )
     assert done.stdout.split() == ["done", message, "done"]
     events = read_record(recording.directory / "record", recording.disk)
     assert [event.result for event in events if event.result] == [int(message)]

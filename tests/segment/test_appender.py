@@ -44,7 +44,7 @@ def reopen(appender, fs=None, now=NOW, **config):
     return SegmentAppender.open(
         fs or OsFileSystem(), appender.path.parent, BASE, LogConfig.of(SMALL | config), appender.size_bytes,
         appender.next_offset, now,
-    )  # fmt: skip
+    )
 
 
 def append(appender, timestamp=NOW, value_size=30, hole=0):
@@ -68,7 +68,7 @@ def rebuilt(appender, **config):
     return {
         ".log": appender.path.read_bytes(), ".index": right.offset_index, ".timeindex": right.time_index,
         ".time.index": right.minute_index,
-    }  # fmt: skip
+    }
 
 
 # --- one segment ---------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def test_the_end_counts_what_is_in_the_files(tmp_path):
         assert appender.end == End(
             sizes[".log"], appender.next_offset, sizes[".index"] // 8, sizes[".timeindex"] // 12,
             sizes[".time.index"] // 12,
-        )  # fmt: skip
+        )
     finish(appender)
     assert appender.end.time_entries == len(files(appender)[".timeindex"]) // 12
 
@@ -324,7 +324,7 @@ def test_indexes_that_are_not_right_at_their_end_are_made_anew(tmp_path, suffix,
             "past the end": right[:-size] + struct.pack(shape, first + 10**6, second + 10**6),
             "two closing": right + struct.pack(shape, first + 1, second + 1),
             "other": right[:-size] + struct.pack(shape, first - 1, second),
-        }[damage])  # fmt: skip
+        }[damage])
     held = path.open("rb") if path.exists() else None
     changed = None if held is None else held.read()
     again = reopen(appender)

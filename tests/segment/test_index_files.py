@@ -116,7 +116,7 @@ def index_of(*entries):
     ("from_offset", "to_offset", "found"),
     [(0, 100, ABORTED), (10, 11, [ABORTED[0], ABORTED[2]]), (11, 15, [ABORTED[2]]), (21, 30, [ABORTED[2]]),
      (51, 60, []), (51, 61, [ABORTED[3]]), (0, 1, [ABORTED[0]])],
-)  # fmt: skip
+)
 def test_a_reader_gets_the_aborted_transactions_that_reach_into_what_it_reads(from_offset, to_offset, found):
     whole, split = [index_of(*ABORTED)], [index_of(*ABORTED[:2]), None, index_of(*ABORTED[2:])]
     assert aborted_transactions(whole, from_offset, to_offset) == found

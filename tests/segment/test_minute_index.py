@@ -62,7 +62,7 @@ rows = st.lists(
         st.integers(0, 200),
     ),
     max_size=40,
-)  # fmt: skip
+)
 
 
 @given(rows, st.sampled_from([0, 100, 300]))
@@ -97,14 +97,14 @@ def test_a_builder_that_goes_on_makes_what_one_makes_that_saw_all(rows, cut, int
             (">ii", whole.take_offset_entries()), (">qi", whole.take_time_entries()),
             (">qi", whole.take_minute_entries()),
         )
-    )  # fmt: skip
+    )
     resumed = IndexBuilder(BASE, interval)
     relative, position = offsets[-1] if offsets else (0, 0)
     timestamp, holder = times[-1] if times else (-1, -1 - BASE)
     resumed.resume(
         len(offsets), (BASE + relative, position), len(times), (timestamp, BASE + holder),
         len(minutes), minutes[-1][0] if minutes else -1,
-    )  # fmt: skip
+    )
     begin = next((slot for slot in range(len(table)) if table[slot].position == position), 0)
     resumed.add(table, begin, len(table), position)
     whole.add(table, cut, len(table), table[cut].position if cut < len(table) else 0)
@@ -113,7 +113,7 @@ def test_a_builder_that_goes_on_makes_what_one_makes_that_saw_all(rows, cut, int
     assert (
         (resumed.offset_entries, resumed.time_entries, resumed.minute_entries)
         == (whole.offset_entries, whole.time_entries, whole.minute_entries)
-    )  # fmt: skip
+    )
     assert resumed.max_timestamp == whole.max_timestamp
     assert resumed.take_offset_entries() == whole.take_offset_entries()
     assert resumed.take_time_entries() == whole.take_time_entries()

@@ -345,7 +345,7 @@ def test_only_the_own_line_changes(log_dir):
     held.put(recovery_point=10, high_watermark=9, log_start_offset=8)
     held.close(clean=True)
     for name, offset in ((names.RECOVERY_POINT_CHECKPOINT, 10), (names.REPLICATION_CHECKPOINT, 9),
-                         (names.LOG_START_OFFSET_CHECKPOINT, 8)):  # fmt: skip
+                         (names.LOG_START_OFFSET_CHECKPOINT, 8)):
         assert read_offset_checkpoint(log_dir / name) == OTHERS | {("orders", 0): offset}
     assert read_offset_checkpoint(log_dir / names.CLEANER_CHECKPOINT) == OTHERS
     again = hold(log_dir)

@@ -245,7 +245,7 @@ OF_LEDGERS = {("ledger", name) for name in ("ls", "dump", "verify", "seek", "rec
 # What takes a managed ledger, too: tests/tools/test_delayed.py.
 OF_TOPICS = {("delayed", name) for name in (
     "ls", "dump", "verify", "count", "list", "cancel", "clear-delayed-bucket-snapshots"
-)}  # fmt: skip
+)}
 # These do not take a partition directory, a log dir and a .log alike.
 OF_ONE = {("convert",), ("recover",), ("plan-upgrade",)}
 

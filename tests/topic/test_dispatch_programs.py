@@ -67,7 +67,7 @@ class Program:
     def run(self, steps):
         acts = [self.publish] * 4 + [self.consume] * 8 + [self.step_clock] * 4 + [
             self.rewind, self.restart, self.crash, self.cancel, self.reschedule, self.redeliver
-        ]  # fmt: skip
+        ]
         for _ in range(steps):
             self.chance.choice(acts)()
         self.drain()

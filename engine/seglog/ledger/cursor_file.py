@@ -43,7 +43,7 @@ class CursorState:
             acknowledged=[[ledger_id, _text_of(ids)] for ledger_id, ids in acknowledged.entries.items()],
             batches=[[*at, part.size, _text_of(part.indexes)] for at, part in acknowledged.batches.items()],
             properties=dict(self.properties),
-        )  # fmt: skip
+        )
 
     def write(self, fs: FileSystem, directory: Path) -> None:
         """Durably, in one step, into the managed ledger's directory. Raises StorageError."""

@@ -52,7 +52,7 @@ class LedgerMetadata:
                 "entries": end.entries, "length_bytes": end.length_bytes, "max_timestamp": end.max_timestamp,
                 "sealed_ms": end.sealed_ms,
             },
-        )  # fmt: skip
+        )
 
     def write(self, fs: FileSystem, directory: Path) -> None:
         """Durably, in one step. Raises StorageError."""
@@ -90,7 +90,7 @@ def _metadata(body: dict[str, object]) -> LedgerMetadata:
     return LedgerMetadata(
         number(body["ledger_id"]), number(body["created_ms"], low=-MAX_ID), cast("Fsync", fsync),
         texts(body["properties"]), parsed,
-    )  # fmt: skip
+    )
 
 
 def number(value: object, *, low: int = 0) -> int:

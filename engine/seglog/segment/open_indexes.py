@@ -93,7 +93,7 @@ def _resumed(path: Path, base_offset: int, config: LogConfig, window: Window) ->
         offsets.count, (base_offset + relative_offset, position),
         times.count, (timestamp, base_offset + relative_of_timestamp if times.count else -1),
         minutes, timestamp,
-    )  # fmt: skip
+    )
     next_offset = base_offset
     try:
         for table in _tables(window, position, path):

@@ -23,7 +23,7 @@ class RollRule:
     __slots__ = (
         "base_offset", "created_ms", "first_timestamp", "index_interval_bytes", "offset_entries_max", "segment_bytes",
         "segment_ms", "time_entries_max",
-    )  # fmt: skip
+    )
 
     def __init__(self, base_offset: int, config: LogConfig, created_ms: int, jitter_ms: int = 0) -> None:
         self.base_offset = base_offset

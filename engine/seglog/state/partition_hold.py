@@ -60,7 +60,7 @@ class PartitionHold:
                 # Of one that was deleted, or never came to be: a broker does not heed them for a new log either.
                 for checkpoint in (
                     names.RECOVERY_POINT_CHECKPOINT, names.REPLICATION_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT
-                ):  # fmt: skip
+                ):
                     self._log_dir.put_offset(checkpoint, self._where, None)
             make_directories(fs, self.path)
             self._lock = lock.lock_partition(fs, self.path)

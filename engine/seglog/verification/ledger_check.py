@@ -128,7 +128,7 @@ def _check_ledger(
         found.append(Finding(
             "ledger_tail" if is_tail else "ledger_damaged", os.fspath(log), damage.position, damage.first_offset,
             damage.end - damage.position, found=damage.reason,
-        ))  # fmt: skip
+        ))
     for batch in Segment(log, is_last=True).batches(on_lost=lambda _: None):
         try:
             for record in batch:

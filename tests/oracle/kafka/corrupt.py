@@ -142,9 +142,9 @@ KINDS = {
     "timeindex-odd-size": lambda p: p.append(0, ".timeindex", b"\1\2\3\4\5"),
     "snapshot-corrupt": damage_snapshots,
     "epoch-missing": remove_epochs,
-}  # fmt: skip
+}
 FEW = ("tail-cut7", "tail-cut-17", "flip-active", "flip-earlier-seg", "garbage-tail", "zero-tail", "size-tiny",
-       "index-empty", "index-zero-tail")  # fmt: skip
+       "index-empty", "index-zero-tail")
 
 
 def main(cases, out, seed, *names):

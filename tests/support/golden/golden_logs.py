@@ -10,7 +10,7 @@ from support.written_logs import CODECS, Producer, Writer
 KEYS = (
     "segment.bytes", "segment.index.bytes", "index.interval.bytes", "max.message.bytes", "message.timestamp.type",
     "cleanup.policy", "segment.ms",
-)  # fmt: skip
+)
 
 
 def config_of(case):

@@ -86,7 +86,7 @@ class Program:
             "merge.fan.in": chance.choice([2, 4]),
             "delayedDeliveryTickTimeMillis": 1000,
             "isDelayedDeliveryDeliverAtTimeStrict": self.strict,
-        })  # fmt: skip
+        })
         return BucketDelayedDeliveryTracker(self.storage, config, clock=self.clock, worker=InlineWorker())
 
     @property
@@ -104,7 +104,7 @@ class Program:
         acts = [self.publish] * 6 + [self.poll] * 5 + [self.step_clock] * 3 + [
             self.cancel, self.reschedule, self.deliver_now, self.trim, self.restart, self.ask, self.look,
             self.read_again,
-        ]  # fmt: skip
+        ]
         for _ in range(steps):
             self.storage.fail_once_in = self.chance.choice([0, 0, 0, 6])
             self.storage.crash_in = self.chance.choice([0, 0, 0, 0, 1, 2, 3, 5])

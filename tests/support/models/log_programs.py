@@ -140,7 +140,7 @@ class Author:
         kinds = {
             self.plain: 12, self.data: 6, self.marker: 4, self.repeat: 2, self.follow: 3, self.tick: 3, self.look: 3,
             self.roll: 1, self.truncate: 1, self.start: 1, self.reopen: 1,
-        }  # fmt: skip
+        }
         for _ in range(count):
             (kind,) = self.random.choices(list(kinds), list(kinds.values()))
             step = kind(run.log)

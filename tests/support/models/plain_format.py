@@ -78,14 +78,14 @@ def record_v2(offset_delta=0, timestamp_delta=0, key=None, value=None, headers=(
 def batch_v2(
     payload=b"", *, count=1, base_offset=0, last_offset_delta=None, attributes=0, base_timestamp=0, max_timestamp=0,
     producer_id=-1, producer_epoch=-1, base_sequence=-1, leader_epoch=0, magic=2,
-):  # fmt: skip
+):
     """A batch with a right size and CRC around `payload`, its records as stored."""
     if last_offset_delta is None:
         last_offset_delta = max(count - 1, 0)
     rest = struct.pack(
         ">hiqqqhii", attributes, last_offset_delta, base_timestamp, max_timestamp,
         producer_id, producer_epoch, base_sequence, count,
-    ) + payload  # fmt: skip
+    ) + payload
     return struct.pack(">qiibI", base_offset, 9 + len(rest), leader_epoch, magic, crc32c.crc32c(rest)) + rest
 
 

@@ -83,7 +83,7 @@ class TopicProgram:
             made.append(Added(
                 self.made, count, publish_time, self.last_time if "timestamp" in self.on else None,
                 self.last_index if "index" in self.on else None,
-            ))  # fmt: skip
+            ))
             entries.append((batch(self.made, count, publish_time), count))
             self.made += 1
         positions = self.topic.add_entries(entries)
@@ -243,7 +243,7 @@ def run(program, seed):
         step = chooser.choice(["add"] * 4 + [
             "roll", "reopen", "subscribe", "unsubscribe", "acknowledge", "acknowledge_part", "mark_delete",
             "mark_delete", "seek", "pass_time", "switch", "properties",
-        ])  # fmt: skip
+        ])
         match step:
             case "add":
                 program.add([chooser.randint(1, 5) for _ in some], [n * 30 for n in some])

@@ -74,7 +74,7 @@ class File:
                 missing = [
                     part for a, b in missing
                     for part in ((a, min(b, later.position)), (max(a, later.end), b)) if part[0] < part[1]
-                ]  # fmt: skip
+                ]
         return not missing
 
     @property
@@ -149,7 +149,7 @@ class _Chooser:
             sectors = sorted({
                 (begin // self.grain, n) for n, piece in enumerate(file.pieces)
                 if piece.data is not None and not piece.sure for begin, _ in piece.sectors(self.grain)
-            })  # fmt: skip
+            })
             self.one = chance.choice(sectors) if sectors else None
         self.versions = {}
 

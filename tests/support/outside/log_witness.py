@@ -93,7 +93,7 @@ class LogWitness:
         found = dict(enumerate(numbers, start))
         self.violations += self.check({
             "start": start, "end": end, "durable_offset": end, "records": sorted(found.items()),
-        })  # fmt: skip
+        })
         self.gone |= set(self.taken.values()) - set(numbers)
         self.taken = found
         self.durable &= set(found)
@@ -115,7 +115,7 @@ class LogWitness:
         lost = [
             offset for offset in sorted(self.durable)
             if facts["start"] <= offset < limit and found.get(offset) != self.taken[offset]
-        ]  # fmt: skip
+        ]
         if lost:
             wrong.append(f"lost although durable: offsets {lost}; the log ends at {facts['end']}")
         gone = set() if self.cut is not None else self.gone
@@ -123,7 +123,7 @@ class LogWitness:
             (offset, number) for offset, number in found.items()
             if number is None or number not in self.given or number in gone
             or (offset in self.taken and self.taken[offset] != number and self.cut is None)
-        ]  # fmt: skip
+        ]
         if invented:
             wrong.append(f"not what was appended there: {invented[:5]}")
         if len(set(found.values())) != len(found):
@@ -145,4 +145,4 @@ class LogWitness:
         return {
             "path": f"{path}/data/orders-0", "fsync": self.fsync,
             "backups": [f"{path}/backups/{name}" for name in self.backups],
-        }  # fmt: skip
+        }

@@ -104,7 +104,7 @@ class Recording:
         done = subprocess.run(
             command_of(module, *arguments), env=self.environment(faults, sync_delay_us), cwd=self.directory,
             capture_output=True, timeout=timeout_s,
-        )  # fmt: skip
+        )
         if check and done.returncode != 0:
             raise AssertionError(f"{module} {arguments} ended with {done.returncode}:\n{done.stderr.decode()}")
         self.read()
@@ -121,7 +121,7 @@ class Recording:
             "OUTSIDE_NOTES": str(self.directory / "notes"), "OUTSIDE_SYNC_DELAY_US": str(sync_delay_us),
             "OUTSIDE_FAULTS": ";".join(map(str, faults)),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])),
-        }  # fmt: skip
+        }
 
 def command_of(module, *arguments):
     return [sys.executable, "-X", "faulthandler", "-m", module, *map(str, arguments)]
@@ -144,7 +144,7 @@ def read_record(path, disk):
         events.append(Event(
             chr(op), thread, result, _below(path, above), _below(other, above), inode, bool(is_directory), position,
             data,
-        ))  # fmt: skip
+        ))
         at += size
     return events
 

@@ -213,7 +213,7 @@ class KafkaOracle:
                 self._command("Serve", str(work)),
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=messages, text=True,
             ) as jvm,
-        ):  # fmt: skip
+        ):
             yield Serving(work, jvm)
             jvm.stdin.close()
 

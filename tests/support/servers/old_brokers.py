@@ -134,7 +134,7 @@ class OldBroker:
             "offsets.topic.num.partitions": 1, "offsets.topic.replication.factor": 1,
             "offsets.topic.segment.bytes": 1048576,
             "message.max.bytes": 900000, "num.partitions": 1, "controlled.shutdown.enable": "false",
-        }  # fmt: skip
+        }
         if version < (0, 9):
             config |= {"host.name": "127.0.0.1", "port": port}
         else:
@@ -143,7 +143,7 @@ class OldBroker:
             config |= {
                 "transaction.state.log.num.partitions": 1, "transaction.state.log.replication.factor": 1,
                 "transaction.state.log.min.isr": 1, "group.initial.rebalance.delay.ms": 0,
-            }  # fmt: skip
+            }
         if version >= (3,):     # or message.format.version counts no more
             config["inter.broker.protocol.version"] = "2.8"
         return config
@@ -156,7 +156,7 @@ class OldBroker:
             ["kafka.admin.TopicCommand", *self._where(), "--create", "--topic", name, "--partitions", "1",
              "--replication-factor", "1", *(w for key, value in config.items() for w in ("--config", f"{key}={value}"))]
             for name, config in topics.items()
-        ])  # fmt: skip
+        ])
 
     def alter(self, topics: Iterable[str], config: str) -> None:
         """`config`: key=value. 0.8.2 has the older command."""
@@ -166,7 +166,7 @@ class OldBroker:
             [*old, "--topic", topic, "--config", config] if numbers(self.version) < (0, 9)
             else [*new, "--entity-name", topic, "--add-config", config]
             for topic in topics
-        ])  # fmt: skip
+        ])
 
     def produce(self, seed: int, jobs: Iterable[str], *, by: str = "Produce") -> None:
         """Run Produce.java or ScalaProduce.java, which say what a job is."""
@@ -216,7 +216,7 @@ class OldBroker:
             "java", *OPENED, f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", f"-Dlog4j.configuration=file:{self.work}/log4j.properties",
             f"-Djava.io.tmpdir={self.work}", "-cp", self._classpath, *map(str, words),
-        ]  # fmt: skip
+        ]
 
     def _launch(self, name: str, heap_mb: int, *words: object) -> subprocess.Popen[bytes]:
         with (self.work / f"{name}.out").open("ab") as out:

@@ -16,7 +16,7 @@ JVM = [
     "java", "-Xmx1g", "-XX:MaxDirectMemorySize=1g", f"-Dlog4j2.configurationFile={SOURCES / 'log4j2.xml'}",
     "--add-opens", "java.base/java.nio=ALL-UNNAMED", "--add-opens", "java.base/jdk.internal.misc=ALL-UNNAMED",
     "-Dio.netty.tryReflectionSetAccessible=true",
-]  # fmt: skip
+]
 LEDGER = 50_000     # messages of a ledger, in timings
 
 
