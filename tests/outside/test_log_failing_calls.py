@@ -26,7 +26,6 @@ def test_a_call_that_fails_costs_nothing_that_was_promised(in_memory, recorder, 
     holds(len(wanted) * STATES // 2)
 
 
-@pytest.mark.xfail(strict=True, reason="recovery believes the page cache, and appends behind what no sync covered")
 @pytest.mark.parametrize(
     ("kind", "fsync"),
     [(kind, fsync) for kind in KINDS for fsync in MODES] if FULL else [("appends", "batch"), ("cuts", "interval")],

@@ -45,7 +45,6 @@ def test_killed_then_recovered_then_the_power_is_cut(in_memory, recorder, power_
     holds(STATES * len(cases) // 2)
 
 
-@pytest.mark.xfail(strict=True, reason="truncate_to writes index entries in place, and closing takes them for synced")
 @pytest.mark.parametrize("fsync", MODES)
 def test_a_log_that_was_closed_cleanly_has_its_indexes(in_memory, recorder, power_cuts, holds, fsync):
     """Cut, close, power cut: a clean log is not recovered, so what its indexes lack is never mended."""
