@@ -15,7 +15,7 @@ from seglog._kernels.record_batch import Record, RecordBatch
 from seglog.errors import CorruptRecordError
 from seglog.log.partition import Partition
 from seglog.segment.answers import LostRange
-from seglog.segment.batches import checked_records
+from seglog.segment.batches import UNREADABLE, checked_records
 from seglog.segment.segment import Segment
 
 from . import records as lines
@@ -197,7 +197,7 @@ def _records(partition: Partition, selection: Selection, on_lost: OnLost) -> Ite
     for segment, batch in select_batches(partition, selection, on_lost):
         try:
             records = checked_records(batch)
-        except CorruptRecordError as e:
+        except UNREADABLE as e:
             if on_lost is None:
                 raise
             base = batch.last_offset if batch.magic < 2 else batch.base_offset

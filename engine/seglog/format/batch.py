@@ -124,6 +124,16 @@ def _compress(level: int | None, codec: int, payload: memoryview) -> "Buffer":
     return compress(codec, 2, payload, level)
 
 
+def _compress_within(level: int | None, max_bytes: int, codec: int, payload: memoryview) -> "Buffer":
+    if payload.nbytes > max_bytes:
+        raise RecordTooLargeError(
+            f"the records of a batch have {payload.nbytes} bytes before they are compressed, more than "
+            f"max.decompressed.message.bytes = {max_bytes}: nobody could read them under these settings",
+            hint="send smaller batches, or raise max.decompressed.message.bytes for all who read the log",
+        )
+    return compress(codec, 2, payload, level)
+
+
 def _check_producer(producer_id: int, epoch: int, sequence: int, transactional: bool, control: bool) -> None:
     """What MemoryRecordsBuilder.validateProducerState asks."""
     if transactional and producer_id == -1:
@@ -219,7 +229,9 @@ class BatchEncoder:
         self.leader_epoch = leader_epoch
         self.uses_log_append_time = config.message_timestamp_type == "LogAppendTime"
         self._attributes = LOG_APPEND_TIME_BIT if self.uses_log_append_time else 0
-        self._compress = partial(_compress, _level_of(config, self.codec))
+        # What is written must be readable under the same settings.
+        self._decompressed_bytes_max = config.max_decompressed_message_bytes
+        self._compress = partial(_compress_within, _level_of(config, self.codec), self._decompressed_bytes_max)
         # What a log asks of its batches, these and those of others.
         self.rules = AppendRules.of(config)
         self._batch_bytes_max = config.batch_bytes_max
@@ -251,9 +263,8 @@ class BatchEncoder:
 
         What the configuration refuses is for the caller to ask, of each record (`one`).
         """
-        if self.codec is not Codec.NONE:
-            max_bytes -= max_bytes // INCOMPRESSIBLE_SHARE
-        return GrowingBatch(max_bytes, self.codec, self._compress, self.uses_log_append_time)
+        most = self.uncompressed_bytes_max(max_bytes)
+        return GrowingBatch(most, self.codec, self._compress, self.uses_log_append_time)
 
     def columns(
         self, columns: object, now_ms: int, base_offset: int = 0, batch_bytes: int | None = None
@@ -264,8 +275,7 @@ class BatchEncoder:
         buffers: see cext/build/column_source.pyx and format.arrow_columns. A timestamp that is null is none.
         """
         most = self._batch_bytes_max if batch_bytes is None else min(batch_bytes, self._batch_bytes_max)
-        if self.codec is not Codec.NONE:
-            most -= most // INCOMPRESSIBLE_SHARE
+        most = self.uncompressed_bytes_max(most)
         made: list[EncodedBatch] = []
         for piece in plain_columns(columns):
             made += encode_columns(
@@ -278,6 +288,12 @@ class BatchEncoder:
         for batch in made:
             self._check(batch, now_ms)
         return made
+
+    def uncompressed_bytes_max(self, max_bytes: int) -> int:
+        """How large a batch may be before it is compressed, so that it has at most `max_bytes` after."""
+        if self.codec is Codec.NONE:
+            return max_bytes
+        return min(max_bytes - max_bytes // INCOMPRESSIBLE_SHARE, self._decompressed_bytes_max)
 
     def _check(self, made: EncodedBatch, now_ms: int) -> None:
         self.rules.check.check_encoded(len(made), made.min_timestamp, made.max_timestamp, made.has_null_key, now_ms)

@@ -80,6 +80,21 @@ def decompressor(limit_bytes: int = LogConfig().max_decompressed_message_bytes) 
     return partial(decompress, limit_bytes=limit_bytes)
 
 
+# The most that one byte of a payload can become: deflate's longest match takes two bits, LZ4's a byte, snappy's three.
+_RATIO_MAX = {Codec.GZIP: 1032, Codec.SNAPPY: 22, Codec.LZ4: 255}
+
+
+def may_exceed(codec: int, payload: memoryview, limit_bytes: int) -> bool:
+    """Whether a payload may decompress to more than `limit_bytes`, as far as its outside tells: nothing is opened."""
+    match Codec.of(codec):
+        case Codec.NONE:
+            return False
+        case Codec.ZSTD:
+            return not 0 <= output_bound(payload, 1 << _WIDE_WINDOW_LOG_MAX) <= limit_bytes
+        case Codec.GZIP | Codec.SNAPPY | Codec.LZ4 as known:
+            return len(payload) * _RATIO_MAX[known] > limit_bytes
+
+
 def compress(codec: int, magic: int, data: "Buffer", level: int | None = None) -> "Buffer":
     """`data` as one payload, framed as Kafka frames it for format version `magic`.
 

@@ -12,7 +12,7 @@ from seglog._kernels.append_result import Assigned, Unfit, trusted
 from seglog._kernels.append_rules import AppendCheck
 from seglog._kernels.batch_builder import MessageSetBuilder
 from seglog.config import LogConfig
-from seglog.format.compression import Codec, compress, decompressor
+from seglog.format.compression import Codec, compress, decompress, decompressor, may_exceed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,7 @@ class AppendRules:
 
     check: AppendCheck
     is_log_append_time: bool
+    decompressed_bytes_max: int
     levels: dict[int, int] = field(default_factory=dict)    # of the codecs that have them
 
     @classmethod
@@ -48,7 +49,8 @@ class AppendRules:
             Codec.LZ4: config.compression_lz4_level,
             Codec.ZSTD: config.compression_zstd_level,
         }
-        return cls(check, is_log_append_time, {int(codec): level for codec, level in levels.items()})
+        by_number = {int(codec): level for codec, level in levels.items()}
+        return cls(check, is_log_append_time, config.max_decompressed_message_bytes, by_number)
 
 
 def assign(
@@ -103,9 +105,14 @@ def check_follower(raw: "Buffer", next_offset: int, rules: AppendRules) -> Assig
     """The batches of `raw`, which keep their offsets, leader epochs and timestamps: a leader checked them.
 
     Each begins at or above `next_offset` and behind the one before it. Raises CorruptRecordError, InvalidRecordError,
-    RecordTooLargeError (of segment.bytes), UnsupportedCompressionTypeError.
+    RecordTooLargeError (of segment.bytes, or max.decompressed.message.bytes), UnsupportedCompressionTypeError.
     """
-    return rules.check.follow(raw, next_offset)
+    assigned = rules.check.follow(raw, next_offset)
+    for batch in assigned.table:
+        if batch.codec and may_exceed(batch.codec, batch.payload(), rules.decompressed_bytes_max):
+            # What nobody could read under these settings is refused.
+            decompress(batch.codec, batch.magic, batch.payload(), rules.decompressed_bytes_max)
+    return assigned
 
 
 def assign_trusted(raw: "Buffer") -> Assigned:

@@ -4,7 +4,7 @@
 
 What is refused here changes nothing.
 """
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,12 +12,13 @@ from seglog._kernels.batch_encode import EncodedBatch, encode_one
 from seglog._kernels.batch_survey import first_with_producer
 from seglog.clock import Clock
 from seglog.config import Fsync, LogConfig
-from seglog.errors import CorruptRecordError, InvalidArgumentError
+from seglog.errors import CorruptRecordError, InvalidArgumentError, RecordTooLargeError
 from seglog.format.batch import BatchEncoder
 from seglog.format.compression import Codec
 from seglog.format.validate import Assigned, assign, check_follower
 from seglog.fs.files import FileSystem
 from seglog.log.arguments import check_leader_epoch
+from seglog.log.batch_split import refusal, split
 from seglog.log.linger import Linger
 from seglog.log.tail import LogTail
 from seglog.log.times import to_timestamp_ms
@@ -112,18 +113,29 @@ class LogAppender(LogTail):
             self._acknowledge(number)
         return offset
 
-    def append_many(self, records: "Iterable[Record]") -> int:
+    def append_many(self, records: "Iterable[Record]", *, atomic: bool = True) -> int:
         """Append records, each (key, value[, headers[, timestamp]]), as one batch; returns the last one's offset.
 
-        All of them or none: one batch is one write and one checksum. Refused as a whole where it is larger than
-        max.message.bytes. Raises what `append` raises.
+        All of them or none: one batch is one write and one checksum. Refused as a whole is a batch larger than
+        max.message.bytes, and a compressed one whose records are larger than max.decompressed.message.bytes.
+        `atomic=False`: as many batches as these limits ask for, all checked before the first one is written; a crash
+        may leave the first ones alone. Raises what `append` raises.
         """
         now_ms = self._now_ms()
+        made: Sequence[EncodedBatch]
         try:
-            made = self._encoder.many(records, now_ms)      # outside of the lock: it may compress
+            listed = records if isinstance(records, list | tuple) else list(records)
+            # Outside of the lock: it may compress.
+            if atomic:
+                try:
+                    made = (self._encoder.many(listed, now_ms),)
+                except RecordTooLargeError as error:
+                    raise refusal(error, listed, self._encoder, self.config, now_ms) from None
+            else:
+                made = split(listed, self._encoder, self.config, now_ms)
         except TypeError as error:
             raise InvalidArgumentError(str(error), hint="a record is (key, value[, headers[, timestamp]])") from error
-        return self._append_made((made,), now_ms)
+        return self._append_made(made, now_ms)
 
     def append_columns(
         self,

@@ -6,9 +6,9 @@ from seglog._kernels.columns import ArenaPool, Columns, chunks
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.status import Status, words
-from seglog.errors import CorruptRecordError, InvalidArgumentError
+from seglog.errors import CorruptRecordError, InvalidArgumentError, SeglogError
 from seglog.segment.answers import LostRange
-from seglog.segment.batches import checked_records
+from seglog.segment.batches import UNREADABLE, checked_records
 from seglog.segment.segment import Segment
 
 OnCorrupt = Literal["raise", "skip"]
@@ -27,7 +27,7 @@ def surviving_records(
             try:
                 records = checked_records(batch)
                 _check_begin(batch, records, before)
-            except CorruptRecordError as e:
+            except UNREADABLE as e:
                 on_lost(_lost_batch(segment, batch, e))
                 continue
             before = batch.last_offset
@@ -60,14 +60,14 @@ def columns_of(
             try:
                 yield from walk
                 break
-            except CorruptRecordError as e:
+            except UNREADABLE as e:
                 if on_lost is None:
                     raise
                 on_lost(_lost_batch(segment, table[walk.next_batch], e))
                 walk.next_batch += 1
 
 
-def _lost_batch(segment: Segment, batch: RecordBatch, error: CorruptRecordError) -> LostRange:
+def _lost_batch(segment: Segment, batch: RecordBatch, error: SeglogError) -> LostRange:
     return LostRange(
         str(segment.path), batch.position, batch.size_bytes,
         batch.last_offset - max(batch.last_offset_delta, 0), batch.last_offset, error.what,

@@ -1,0 +1,89 @@
+"""How many records fit into one batch of a log, and records that are too many for one, in as many as they need.
+
+What limits a batch is max.message.bytes, and where it is compressed also max.decompressed.message.bytes: nobody could
+read it under the same settings. A compressed batch is kept so small that it fits however badly it compresses, as
+`append_columns` does.
+"""
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from seglog._kernels.batch_encode import EncodedBatch
+from seglog._kernels.growing_batch import GrowingBatch
+from seglog.config import LogConfig
+from seglog.errors import RecordTooLargeError
+from seglog.format.batch import BatchEncoder
+from seglog.format.compression import Codec
+from seglog.log.linger import Linger
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from seglog._kernels.batch_encode import Headers, Record
+
+
+def split(records: "Sequence[Record]", encoder: BatchEncoder, config: LogConfig, now_ms: int) -> list[EncodedBatch]:
+    """The records as batches, one after the other, each as large as the limits allow. Raises what `many` raises."""
+    if not records:
+        return [encoder.many(records, now_ms)]      # raises
+    batch = Linger(config, encoder)
+    made = []
+    for number, record in enumerate(records):
+        key, value, headers, timestamp = _fields(record, number)
+        if not batch.add(key, value, headers, timestamp, now_ms):
+            made.append(batch.take(now_ms, 0))
+            batch.add(key, value, headers, timestamp, now_ms)
+    made.append(batch.take(now_ms, 0))
+    return made
+
+
+def refusal(
+    error: RecordTooLargeError, records: "Sequence[Record]", encoder: BatchEncoder, config: LogConfig, now_ms: int
+) -> RecordTooLargeError:
+    """What `many` raised of the records, with how many of them fit into one batch."""
+    count = _fitting(records, encoder, config, now_ms)
+    if not 0 < count < len(records):
+        return error
+    return RecordTooLargeError(
+        f"{error.what}; the first {count} of {len(records)} records fit", file=error.file,
+        hint="append them in smaller pieces, or with atomic=False in as many batches as they need",
+    )
+
+
+def _fitting(records: "Sequence[Record]", encoder: BatchEncoder, config: LogConfig, now_ms: int) -> int:
+    """How many records, from the first on, fit into one batch. Of compressed ones there may be room for more: how far
+    records compress shows only when a batch is made of them."""
+    limits = [encoder.uncompressed_bytes_max(config.batch_bytes_max)]
+    if encoder.codec is not Codec.NONE:
+        limits.insert(0, config.max_decompressed_message_bytes)
+    for limit in limits:
+        count = _below(records, limit)
+        # A batch that grows counts the most that a record's lengths may take: one more may fit.
+        for candidate in (count + 1, count):
+            if _fits(records[:candidate], encoder, now_ms):
+                return candidate
+    return 0
+
+
+def _below(records: "Sequence[Record]", size_bytes: int) -> int:
+    """How many records, from the first on, a batch of so many bytes holds for certain, not compressed."""
+    batch = GrowingBatch(size_bytes, Codec.NONE, None, False)
+    for number, record in enumerate(records):
+        key, value, headers, _ = _fields(record, number)
+        if not batch.add(key, value, headers, 0):
+            break
+    return len(batch)
+
+
+def _fits(records: "Sequence[Record]", encoder: BatchEncoder, now_ms: int) -> bool:
+    try:
+        encoder.many(records, now_ms)
+    except RecordTooLargeError:
+        return False
+    return True
+
+
+def _fields(record: "Record", number: int) -> "tuple[Buffer | None, Buffer | None, Headers | None, int | None]":
+    if not isinstance(record, tuple | list) or not 2 <= len(record) <= 4:
+        raise TypeError(f"record {number} is (key, value[, headers[, timestamp]]), not {record!r:.60}")
+    key, value, headers, timestamp = (*record, None, None)[:4]
+    return key, value, headers, timestamp
