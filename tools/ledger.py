@@ -239,7 +239,8 @@ def seek(
 @click.option("--truncate", is_flag=True, help="Cut a ledger that was not sealed at damage in its middle, too.")
 @json_option
 def recover(path: Path, in_place: bool, truncate: bool, as_json: bool) -> int:
-    """Put a managed ledger right: seal the ledger whose writer died, and make a manifest that is gone or damaged anew.
+    """Put a managed ledger right: seal the ledger whose writer died, seal one that lost bytes again, and make a
+    manifest that is gone or damaged anew.
 
     Without --in-place a dry run. Opening a managed ledger does by itself what a crash asks for. Cursors are left
     as they are; properties that stood in a damaged manifest are lost. Status 0 where no byte of entries is lost, else
@@ -263,7 +264,7 @@ def recover(path: Path, in_place: bool, truncate: bool, as_json: bool) -> int:
             )
         report.print_json(
             "summary", path=path, done=in_place, makes_manifest=plan.makes_manifest, ledgers=plan.ledger_ids,
-            sealed=plan.open_ledgers, lost=len(plan.lost), bad_middles=plan.bad_middles,
+            sealed=plan.open_ledgers, resealed=plan.resealed_ledgers, lost=len(plan.lost), bad_middles=plan.bad_middles,
         )
     else:
         print("\n".join(_recover_text(path, plan, in_place)))
@@ -276,9 +277,11 @@ def _recover_text(path: Path, plan: RecoveryPlan, done: bool) -> Iterator[str]:
         yield f"manifest: {would}made anew from {report.count_of(len(plan.ledger_ids), 'ledger')}"
     for ledger_id in plan.open_ledgers:
         yield f"ledger-{ledger_id}: {would}sealed"
+    for ledger_id in plan.resealed_ledgers:
+        yield f"ledger-{ledger_id}: {would}sealed again with the entries that are left"
     for lost in plan.lost:
         yield f"  {would}cut at byte {lost.position}, {report.size(lost.size_bytes)}: {lost.reason}"
-    if not (plan.makes_manifest or plan.open_ledgers):
+    if not (plan.makes_manifest or plan.open_ledgers or plan.resealed_ledgers):
         yield f"{name_of(path)}: nothing to do"
 
 

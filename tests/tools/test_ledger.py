@@ -11,6 +11,7 @@ from seglog.ledger.entry import Entry
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.manifest import FILE_NAME
 from seglog.ledger.position import Position
+from seglog.segment.segment import Segment
 from support.command import seglog, seglog_json
 from support.entries import DAMAGED, golden_entries
 from support.golden import unpack
@@ -204,6 +205,38 @@ def test_recover_seals_what_a_dead_writer_left(dead):
     seglog("ledger", "recover", dead, "--in-place")
     assert "nothing to do" in seglog("ledger", "recover", dead).stdout
     assert seglog_json("ledger", "verify", dead)[0]["ok"]
+
+
+@pytest.mark.parametrize("cut_bytes", [1, 150])
+def test_recover_seals_again_what_a_sealed_ledger_has_left(topic, cut_bytes):
+    """It was sealed with more than it has: nothing of it could be read, and there was nothing to do."""
+    first = min(topic.glob("ledger-*"))
+    log = next(first.glob("*.log"))
+    log.write_bytes(log.read_bytes()[:-cut_bytes])
+    summary = seglog_json("ledger", "recover", topic, status=1)[-1]
+    assert (summary["resealed"], summary["sealed"], summary["lost"]) == ([0], [], 1)
+    assert "sealed again" in seglog("ledger", "recover", topic, "--in-place", status=1).stdout
+    assert "nothing to do" in seglog("ledger", "recover", topic).stdout
+    with ManagedLedger(topic, config=CONFIG) as opened:
+        found = numbers(opened)
+        assert found == sorted(found)
+        assert 0 < len(found) < 5
+        assert found[-1] == 4
+        assert numbers([opened.read(Position(0, 0))]) == [0]
+    codes = {line.get("code") for line in seglog_json("ledger", "verify", topic, status=1)}
+    assert codes == {"entry_index", None}       # the messages that are gone had numbers
+
+
+def test_recover_seals_again_a_sealed_ledger_whose_last_entries_are_gone_as_a_whole(topic):
+    log = next(min(topic.glob("ledger-*")).glob("*.log"))
+    batches = list(Segment(log).batches())
+    assert len(batches) > 1
+    log.write_bytes(log.read_bytes()[: batches[-1].position])
+    lost, summary = seglog_json("ledger", "recover", topic, "--in-place", status=1)
+    assert (lost["position"], lost["first_entry_id"], summary["done"]) == (
+        batches[-1].position, batches[-1].base_offset, True)
+    with ManagedLedger(topic, config=CONFIG) as opened:
+        assert opened.entry_count == 5 - batches[-1].count
 
 
 def test_recover_makes_a_manifest_from_the_ledgers(topic):

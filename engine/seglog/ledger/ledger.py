@@ -386,6 +386,16 @@ class Ledger:
         self.close()
 
 
+def reseal_ledger(path: Path, fs: FileSystem, now_ms: int, *, truncate: bool = False) -> LedgerEnd:
+    """Seal a sealed ledger that lost bytes once more, with the whole entries that are left; where it ends then.
+
+    The caller keeps other writers away. Raises CorruptRecordError for a bad middle, unless `truncate`; StorageError.
+    """
+    metadata, _ = _recover(fs, path, LedgerMetadata.read(path), now_ms, truncate=truncate)
+    assert metadata.end is not None
+    return metadata.end
+
+
 def delete_ledger(path: str | os.PathLike[str], fs: FileSystem | None = None) -> None:
     """Remove a ledger that nobody writes; when it returns it is gone for good. Raises NotALogError, StorageError.
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from seglog.errors import CorruptRecordError
 from seglog.format import names
-from seglog.fs.aside import shorten, write_atomically
+from seglog.fs.aside import shorten, write_again, write_atomically
 from seglog.fs.files import FileSystem
-from seglog.fs.mapping import read_file
 from seglog.ledger.entry_writer import SEGMENT
 from seglog.ledger.ledger_metadata import LedgerEnd
 from seglog.segment.indexes import index_bytes
@@ -30,6 +29,8 @@ class LedgerCheck:
     damages: tuple[Damage, ...]
     # Whether the first damage is the tail of a write that did not finish: no whole batch follows it.
     is_torn_tail: bool
+    # One past the last whole entry.
+    next_id: int
 
 
 def check_ledger(log: Path) -> LedgerCheck:
@@ -42,7 +43,7 @@ def check_ledger(log: Path) -> LedgerCheck:
         misplaced.append(Damage(gap[0], check.size_bytes, gap[1], -1, A_GAP, is_misplaced=True))
     damages = sorted([*check.damages, *misplaced], key=lambda damage: damage.position)
     is_torn_tail = bool(damages) and not damages[0].is_misplaced and not check.has_run_behind_damage
-    return LedgerCheck(log, check.size_bytes, tuple(damages), is_torn_tail)
+    return LedgerCheck(log, check.size_bytes, tuple(damages), is_torn_tail, check.next_offset)
 
 
 def _first_gap(log: Path) -> tuple[int, int] | None:
@@ -70,13 +71,11 @@ def recover_segment(fs: FileSystem, check: LedgerCheck, now_ms: int, *, truncate
             )
         shorten(fs, log, damage.position)
     else:
-        fs.sync_file(log)       # a crash of the process leaves bytes in the page cache alone
+        # What was read may be in the page cache alone, also after a sync of it (docs/durability.md).
+        write_again(fs, log)
     segment = Segment(log, is_last=False)
     for suffix, raw in index_bytes(segment, SEGMENT).files(SEGMENT):
-        index = log.with_suffix(suffix)
-        if not index.exists() or read_file(index) != raw:
-            write_atomically(fs, index, raw)
-        else:
-            fs.sync_file(index)
+        write_atomically(fs, log.with_suffix(suffix), raw, sync_names=False)
+    fs.sync_directory(log.parent)
     largest = segment.largest_passed
     return LedgerEnd(segment.next_offset, segment.size_bytes, -1 if largest is None else largest, now_ms)

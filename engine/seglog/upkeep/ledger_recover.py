@@ -4,21 +4,23 @@
     plan.apply()
 
 Opening does by itself what a crash asks for. This is for what no crash leaves: a manifest that is gone or damaged is
-made anew from the ledgers, and a bad middle of a ledger that was not sealed is cut, where that is wanted.
+made anew from the ledgers, and a bad middle of a ledger that was not sealed is cut, where that is wanted. A sealed
+ledger that has another length than it was sealed with cannot be read: it is sealed again with the entries it has left.
 """
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from seglog.clock import SystemClock
 from seglog.errors import CorruptManifestError, NotALogError, UnsupportedVersionError
 from seglog.fs import lock
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.ledger.broker_state import BrokerState, last_state
 from seglog.ledger.cursor_file import CursorState, cursor_files
-from seglog.ledger.ledger import LOG_NAME, Ledger
-from seglog.ledger.ledger_metadata import LedgerMetadata
+from seglog.ledger.ledger import LOG_NAME, Ledger, reseal_ledger
+from seglog.ledger.ledger_metadata import LedgerEnd, LedgerMetadata
 from seglog.ledger.ledger_recovery import LedgerCheck, check_ledger
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.manifest import LEDGER_PREFIX, LedgerInfo, Manifest, ledger_directory
@@ -33,6 +35,7 @@ class RecoveryPlan:
     ledger_ids: list[int] = field(default_factory=list)
     makes_manifest: bool = False
     open_ledgers: list[int] = field(default_factory=list)
+    resealed_ledgers: list[int] = field(default_factory=list)
     lost: list[LostRange] = field(default_factory=list)
     bad_middles: int = 0
 
@@ -43,8 +46,19 @@ class RecoveryPlan:
         with lock.lock_partition(fs, self.path):
             for ledger_id in self.open_ledgers:
                 Ledger.open(ledger_directory(self.path, ledger_id), fs=fs, held=True, truncate=truncate).close()
+            ends = {
+                ledger_id: reseal_ledger(
+                    ledger_directory(self.path, ledger_id), fs, SystemClock().now_ms(), truncate=truncate
+                )
+                for ledger_id in self.resealed_ledgers
+            }  # fmt: skip
             if self.makes_manifest:
                 self._make_manifest(fs)
+            elif ends:
+                manifest = Manifest.read(self.path)
+                infos = (replace(info, end=ends.get(info.ledger_id, info.end)) for info in manifest.ledgers)
+                left = tuple(info for info in infos if info.end is None or info.end.entries)
+                manifest.with_(ledgers=left).write(fs, self.path)
         ManagedLedger(self.path, fs=fs).close()
 
     def _make_manifest(self, fs: FileSystem) -> None:
@@ -81,10 +95,25 @@ def plan_recovery(path: str | os.PathLike[str]) -> RecoveryPlan:
         plan.ledger_ids = [n for n in found if (ledger_directory(plan.path, n) / "ledger.json").exists()]
     for ledger_id in plan.ledger_ids:
         directory = ledger_directory(plan.path, ledger_id)
-        if LedgerMetadata.read(directory).end is None:
+        end = LedgerMetadata.read(directory).end
+        if end is None:
             plan.open_ledgers.append(ledger_id)
             _plan_ledger(plan, check_ledger(directory / LOG_NAME))
+        elif os.path.getsize(directory / LOG_NAME) != end.length_bytes:
+            plan.resealed_ledgers.append(ledger_id)
+            _plan_resealed(plan, check_ledger(directory / LOG_NAME), end)
     return plan
+
+
+def _plan_resealed(plan: RecoveryPlan, check: LedgerCheck, end: LedgerEnd) -> None:
+    """What a sealed ledger would lose: damage, and what it does not have any more."""
+    _plan_ledger(plan, check)
+    missing_bytes = end.length_bytes - check.size_bytes
+    if missing_bytes > 0 and not check.damages:
+        plan.lost.append(LostRange(
+            os.fspath(check.path), check.size_bytes, missing_bytes, check.next_id, end.entries - 1,
+            f"the ledger was sealed with {end.length_bytes} bytes, and has {check.size_bytes}",
+        ))
 
 
 def _ids_of_cursors(path: Path) -> Iterator[int]:
