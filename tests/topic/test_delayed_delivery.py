@@ -8,8 +8,9 @@ from seglog.delayed.bucket import BUCKET_PROPERTY
 from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
 from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
 from seglog.delayed.worker import InlineWorker
-from seglog.errors import InvalidArgumentError
+from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.position import Position
 from seglog.topic import dispatcher as dispatcher_module
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.topic.delayed_index import BUILDING_CURSOR
@@ -403,3 +404,35 @@ def test_an_index_may_become_shared_when_all_that_was_passed_is_trimmed(tmp_path
     topic.clock.set(NOW + 1000)
     assert len(topic.consume("one")) == len(topic.consume("other")) == 1
     topic.close()
+
+
+@of_kind("bucket", "shared")
+def test_a_tracker_may_name_messages_of_a_ledger_that_a_power_cut_emptied(topic, tmp_path):
+    """What a tracker stores is synced, entries need not be: the last ledger may come to be empty."""
+    positions = list(topic.publish(*[60_000] * 6))
+    assert topic.consume("one") == []
+    assert topic.delayed.tracker(topic["one"].cursor).reschedule(*positions[-1], NOW + 30_000)
+    topic.delayed.close()
+    cut = tmp_path / "cut"
+    shutil.copytree(topic.path, cut)
+    last = max(cut.glob("ledger-*"))
+    (last / "00000000000000000000.log").write_bytes(b"")
+    metadata = last / "ledger.json"
+    assert b'"end": null' in metadata.read_bytes()
+    again = Topic(cut, topic.kind, topic.clock)
+    assert again.log.entry_count == 4
+    topic.clock.advance(61_000)
+    assert again.consume("one") == [0, 1, 2, 3]
+    again.publish(None)
+    assert again.consume("one") == [0]
+    again.close()
+
+
+@of_kind("bucket")
+def test_a_ledger_that_recovery_deleted_is_not_read(topic, tmp_path):
+    topic.publish(0)
+    cut = tmp_path / "cut"
+    shutil.copytree(topic.path, cut)
+    (cut / "ledger-0" / "00000000000000000000.log").write_bytes(b"")
+    with ManagedLedger(cut) as log, pytest.raises(OffsetOutOfRangeError):
+        log.read(Position(0, 0))

@@ -128,7 +128,10 @@ class ManagedLedger(ManagedAppender):
         ledger = Ledger.open(ledger_directory(self.path, info.ledger_id), fs=self.fs, clock=self.clock, held=True)
         self.lost = ledger.lost
         self._state = last_state(ledger.read, ledger.last_entry_id, self._state)
-        self._opened[info.ledger_id] = ledger
+        if ledger.entry_count:
+            self._opened[info.ledger_id] = ledger
+        else:
+            ledger.close()      # it goes: whoever has positions in it shall not come upon its files
         self._put_manifest(*self._manifest.ledgers[:-1], *sealed_info(ledger))
 
     def _remove_strays(self, names: list[str]) -> None:
