@@ -29,7 +29,9 @@ def command() -> None:
 
 # --- check -------------------------------------------------------------------------------
 
-_SUFFIXES = (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TRANSACTION_INDEX_SUFFIX)
+_SUFFIXES = (
+    names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.MINUTE_INDEX_SUFFIX, names.TRANSACTION_INDEX_SUFFIX
+)
 
 
 @command.command(cls=Command)
@@ -109,7 +111,7 @@ def _about(path: Path, findings: Iterable[Finding]) -> list[Finding]:
 def _indexes_of(segment: Segment) -> Iterable[tuple[Path, int | None, int]]:
     """(path, entries, size) of the index files of a segment; None entries where it does not parse."""
     for suffix, read in zip(
-        _SUFFIXES, ("offset_index", "time_index", "transaction_index"), strict=True
+        _SUFFIXES, ("offset_index", "time_index", "minute_index", "transaction_index"), strict=True
     ):
         path = segment.path.with_suffix(suffix)
         try:

@@ -81,6 +81,7 @@ def _print_json(place: Place, partition: Partition, survey: Survey, writer: Writ
         indexes={
             "segments": indexes.segments, "missing": indexes.missing, "damaged": indexes.damaged,
             "entries": indexes.entries, "time_entries": indexes.time_entries,
+            "minute_entries": indexes.minute_entries,
             "bytes_per_entry": round(indexes.log_bytes / indexes.entries) if indexes.entries else None,
             "largest_gap_bytes": indexes.largest_gap_bytes,
         },
@@ -217,6 +218,8 @@ def _indexes(survey: Survey) -> Iterable[str]:
         )
     else:
         yield f"no offset entries; {report.count_of(use.time_entries, 'time entry', 'time entries')}"
+    if use.minute_entries is not None:
+        yield f"{report.count_of(use.minute_entries, 'minute entry', 'minute entries')} of seglog's own .time.index"
     if use.missing:
         yield f"{report.count_of(use.missing, 'segment')} without an .index"
     if use.damaged:

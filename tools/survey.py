@@ -101,6 +101,7 @@ class IndexUse:
     damaged: int = 0
     entries: int = 0
     time_entries: int = 0
+    minute_entries: int | None = None       # None: no segment has a .time.index
     log_bytes: int = 0
     largest_gap_bytes: int = 0
 
@@ -111,6 +112,8 @@ class IndexUse:
             index, time_index = segment.offset_index, segment.time_index
             positions = [position for _, position in index] if index is not None else []
             self.time_entries += 0 if time_index is None else len(time_index)
+            if (minute_index := segment.minute_index) is not None:
+                self.minute_entries = (self.minute_entries or 0) + len(minute_index)
         except CorruptIndexError:
             self.damaged += 1
             return

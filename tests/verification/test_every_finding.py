@@ -218,6 +218,8 @@ MAKERS = {
     "timeindex_misleads": changed(f"{FIRST}.timeindex", time_entry_moved(-1), "v1-none-ct-k391"),
     "timeindex_behind": changed(f"{FIRST}.timeindex", cut(12)),
     "timeindex_loose": changed(f"{FIRST}.timeindex", time_entry_moved(1), "v1-none-ct-k391"),
+    "minuteindex_corrupt": changed(f"{FIRST}.time.index", added(b"\x7f" * 240)),
+    "minuteindex_misleads": changed(f"{FIRST}.time.index", added(struct.pack(">qi", T0, 3))),
     "index_empty": index_emptied,
     "index_undecided": index_emptied_of_an_unknown_interval,
     "txnindex_corrupt": changed(f"{FIRST}.txnindex", cut(-1), TXN),

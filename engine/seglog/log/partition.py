@@ -61,7 +61,9 @@ class Partition(LogReader):
         if not logs:
             raise NotALogError("no segment file (<20 digits>.log) in the directory", file=self.path)
         segments = [
-            Segment(log, is_last=log is logs[-1], decompress=self.decompress, last_opened=self.last_opened)
+            Segment(
+                log, is_last=log is logs[-1], decompress=self.decompress, by_minute=True, last_opened=self.last_opened
+            )
             for log in logs if only is None or log.name == only
         ]
         self._extent = Extent(segments, self._checkpointed_start(segments[0].base_offset))

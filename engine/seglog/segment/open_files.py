@@ -102,12 +102,14 @@ class SegmentFiles:
         Of a segment that grows it stays the same one: what a HeaderWalk has found out about its entries is counted.
         """
         if self._by_minute:
-            entries = _entries(self._minute_index)
+            entries = _entries(lambda: self.minute_index)
             if entries is not None or self.end is not None:
                 return entries
         return _entries(lambda: self.time_index)
 
-    def _minute_index(self) -> TimeIndex | None:
+    @property
+    def minute_index(self) -> TimeIndex | None:
+        """The .time.index; None where there is none. Raises CorruptIndexError."""
         return self._index(
             MinuteIndex, names.MINUTE_INDEX_SUFFIX, None if self.end is None else self.end.minute_entries
         )

@@ -153,6 +153,11 @@ class Segment:
         return self.files().time_index
 
     @property
+    def minute_index(self) -> TimeIndex | None:
+        """The .time.index beside the log; None where there is none. Raises CorruptIndexError."""
+        return self.files().minute_index
+
+    @property
     def transaction_index(self) -> TransactionIndex | None:
         """The .txnindex beside the log; None where no transaction was aborted. Raises CorruptIndexError."""
         index = self._transactions.now()

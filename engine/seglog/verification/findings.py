@@ -104,6 +104,13 @@ _OF_PARTITIONS = {
         "timeindex_loose": Kind(_N, "a time entry above every timestamp up to its offset, as after compaction",
                                 "nothing: searches read a little more"),
     }),
+    **_found_in("minute_index_check.py", {
+        "minuteindex_corrupt": Kind(_W, "a .time.index (ours, a broker leaves it alone) whose size or order cannot be",
+                                    _REBUILD),
+        "minuteindex_misleads": Kind(
+            _W, "an entry of a .time.index that does not name the largest timestamp so far and its batch: searches pass"
+            " over it and read more", _REBUILD),
+    }),
     **_found_in("empty_index.py", {
         "index_empty": Kind(_W, "an .index without an entry beside a log that wants some", _REBUILD),
         "index_undecided": Kind(

@@ -18,13 +18,14 @@ from seglog.segment.index_file import IndexFile, OffsetIndex, TimeIndex
 from seglog.segment.segment import Segment
 from seglog.verification.empty_index import EmptyIndex
 from seglog.verification.findings import Finding
+from seglog.verification.minute_index_check import MinuteIndexCheck
 
 Entries = IndexFile | tuple[()]
 Index = TypeVar("Index", OffsetIndex, TimeIndex)
 
 
 class IndexCheck:
-    """Both indexes of one segment, read when this is made: before the .log is mapped, which may be growing.
+    """The indexes of one segment, read when this is made: before the .log is mapped, which may be growing.
 
     `interval_given`: index.interval.bytes of `config` is the topic's, so that an empty index can be judged by it.
     """
@@ -37,6 +38,7 @@ class IndexCheck:
         self._findings = findings
         self._interval_given = interval_given
         self._missing: set[str] = set()
+        self._minutes = MinuteIndexCheck(segment, findings)
         offset_index = self._open(OffsetIndex, names.OFFSET_INDEX_SUFFIX, "index_corrupt")
         time_index = self._open(TimeIndex, names.TIME_INDEX_SUFFIX, "timeindex_corrupt")
         self._empty = EmptyIndex(segment.base_offset, config.index_interval_bytes)
@@ -82,6 +84,7 @@ class IndexCheck:
     def see(self, table: BatchTable) -> None:
         self._see_offsets(table)
         self._see_times(table)
+        self._minutes.see(table)
         if self._has_empty_index:
             self._empty.see(table)
         self._last_offset = table[-1].last_offset
@@ -136,6 +139,7 @@ class IndexCheck:
             self._tell("timeindex_misleads", names.TIME_INDEX_SUFFIX, self._hidden, self._times, TimeIndex.ENTRY_SIZE)
         if self._loose:
             self._tell("timeindex_loose", names.TIME_INDEX_SUFFIX, self._loose, self._times, TimeIndex.ENTRY_SIZE)
+        self._minutes.finish(is_damaged=bool(lost))
         self._find_missing()
 
     def _find_missing(self) -> None:

@@ -1,0 +1,67 @@
+"""Is a segment's minute index (docs/formats/minute_index.md) true of its log? Fed with the walk's batches, in order.
+
+Each of its entries must name a batch that holds the largest timestamp so far, in a later minute than the entry before.
+A search passes over one that does not, so that a wrong file costs time and never an answer.
+"""
+from seglog._kernels import batch_survey as survey
+from seglog._kernels.segment_scan import BatchTable
+from seglog.errors import CorruptIndexError, StorageError
+from seglog.format import names
+from seglog.fs.mapping import read_file
+from seglog.segment.index_file import MINUTE_MS, MinuteIndex
+from seglog.segment.segment import Segment
+from seglog.verification.findings import Finding
+
+
+class MinuteIndexCheck:
+    """Of one segment; the file, if there is one, is read when this is made."""
+
+    def __init__(self, segment: Segment, findings: list[Finding]) -> None:
+        self._path = segment.path.with_suffix(names.MINUTE_INDEX_SUFFIX)
+        self._findings = findings
+        self._entries: list[tuple[int, int]] = []
+        self._slot = 0
+        self._largest = -1
+        self._wrong: list[int] = []
+        try:
+            index = MinuteIndex(read_file(self._path), segment.base_offset, path=self._path)
+        except FileNotFoundError:
+            return
+        except StorageError as e:
+            self._find("unreadable", None, e.what)
+            return
+        except CorruptIndexError as e:
+            self._find("minuteindex_corrupt", e.position, e.what)
+            return
+        if index.preallocated_bytes:
+            self._find("minuteindex_corrupt", len(index) * index.ENTRY_SIZE, f"{index.preallocated_bytes} zero bytes")
+        self._entries = list(index)
+
+    def see(self, table: BatchTable) -> None:
+        """The next batches of the segment."""
+        seen = 0
+        while self._slot < len(self._entries):
+            timestamp, offset = self._entries[self._slot]
+            batch_slot = table.find_offset(offset, seen)
+            if batch_slot < 0:
+                break
+            self._largest = max(self._largest, survey.largest_timestamp(table, seen, batch_slot + 1))
+            batch = table[batch_slot]
+            is_later = self._slot == 0 or timestamp // MINUTE_MS > self._entries[self._slot - 1][0] // MINUTE_MS
+            if batch.last_offset != offset or not batch.max_timestamp == timestamp == self._largest or not is_later:
+                self._wrong.append(self._slot)
+            seen = batch_slot       # the next entry may name the same batch, wrongly
+            self._slot += 1
+        self._largest = max(self._largest, survey.largest_timestamp(table, seen, -1))
+
+    def finish(self, *, is_damaged: bool) -> None:
+        """Tell what was found. `is_damaged`: parts of the log are, so that entries into them tell nothing new."""
+        self._wrong += range(self._slot, len(self._entries))
+        if self._wrong and not is_damaged:
+            slot = self._wrong[0]
+            more = f", and {len(self._wrong) - 1} more" if len(self._wrong) > 1 else ""
+            found = f"entry {slot} {self._entries[slot]}{more}"
+            self._find("minuteindex_misleads", slot * MinuteIndex.ENTRY_SIZE, found)
+
+    def _find(self, code: str, position: int | None, found: str) -> None:
+        self._findings.append(Finding(code, str(self._path), position, found=found))
