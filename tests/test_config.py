@@ -37,7 +37,7 @@ def test_the_defaults_are_kafkas_but_for_flush_ms():
         "linger.ms": 0,
         "linger.bytes": 16384,
         "segment.idle.roll": False,
-        "time.index.minute.enabled": False,
+        "time.index.minute.enabled": None,
         "recovery.mode": "fail",
     }
 

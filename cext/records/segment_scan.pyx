@@ -247,10 +247,16 @@ cdef int fill(
 ) noexcept nogil:
     cdef const uint8_t* bytes = table.window.base
     cdef BatchHeader* row
+    # Here, and not in the table's Order: what is stored in each round is loaded in the next one.
+    cdef int64_t next_offset = order.next_offset
+    cdef int64_t before_last = order.before_last
+    cdef int64_t end_offset = order.end_offset
+    cdef bint in_order = order.is_checked
     cdef int status
     while table.end != size:
         if table.n == max_batches or (enough >= 0 and table.end >= enough):
-            return look_ahead(table, size, order) if order.is_checked and table.n > 0 else <int>LIMIT
+            order.next_offset, order.before_last = next_offset, before_last
+            return look_ahead(table, size, order) if in_order and table.n > 0 else <int>LIMIT
         # Parsed where it stays: to copy what was just stored in pieces stalls for as long as the parse takes.
         row = table.next_row()
         if row == NULL:
@@ -263,18 +269,22 @@ cdef int fill(
             prefetch(bytes + row.position + row.size_bytes)
             if not crc_matches(bytes, row):
                 return BAD_CRC
-        if order.is_checked:
-            if row.last_offset < row.base_offset:
-                return OFFSET_RANGE
-            if row.base_offset < order.next_offset:
-                return take_back(table, size, order, row)
-            if row.last_offset >= order.end_offset:
-                return OFFSET_AHEAD
-            order.before_last = order.next_offset
-            order.next_offset = row.last_offset + 1
+        if in_order:
+            if not next_offset <= row.base_offset <= row.last_offset < end_offset:
+                order.next_offset, order.before_last = next_offset, before_last
+                return misplaced(table, size, order, row)
+            before_last = next_offset
+            next_offset = row.last_offset + 1
         table.n += 1
         table.end += row.size_bytes
     return OK
+
+
+cdef int misplaced(BatchTable table, int64_t size, const Order* order, const BatchHeader* row) noexcept nogil:
+    """What is wrong with the offsets of the batch, which come behind those of the table."""
+    if row.last_offset < row.base_offset:
+        return OFFSET_RANGE
+    return take_back(table, size, order, row) if row.base_offset < order.next_offset else <int>OFFSET_AHEAD
 
 
 cdef int look_ahead(BatchTable table, int64_t size, Order* order) noexcept nogil:

@@ -5,7 +5,7 @@ rebuilds indexes says it. docs/config.md is made from the fields below.
 """
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, Self
 
@@ -73,6 +73,7 @@ class Key:
     high: int = MAX_INT
     besides: tuple[int, ...] = ()
     choices: tuple[str, ...] = ()
+    may_be_unset: bool = False      # None: whoever takes the configuration decides
 
     @property
     def limits(self) -> str:
@@ -85,6 +86,8 @@ class Key:
 
     def parse(self, value: object) -> Any:
         """The value, in the key's unit. Raises InvalidConfigError."""
+        if value is None and self.may_be_unset:
+            return None
         try:
             if self.choices:
                 if value in self.choices:
@@ -269,10 +272,12 @@ class LogConfig(Settings):
         "ours; the producer's batch.size",
         low=1,
     )  # fmt: skip
-    time_index_minute_enabled: bool = setting(
-        False, "time.index.minute.enabled", "boolean",
-        "whether segments also get a .time.index with one entry a minute at most",
+    time_index_minute_enabled: bool | None = setting(
+        None, "time.index.minute.enabled", "boolean",
+        "whether segments also get a .time.index with one entry a minute at most; unset: a new log gets them, and one "
+        "that has them keeps them up, also when it is converted",
         "KIP-33 as first proposed; a broker leaves the file alone",
+        may_be_unset=True,
     )  # fmt: skip
     producer_id_expiration_ms: int = setting(
         86_400_000, "producer.id.expiration.ms", "ms",
@@ -328,3 +333,10 @@ def _metadata(f: "Field[Any]") -> Key:
 def _suggestion(name: str, known: Iterable[str]) -> str:
     close = get_close_matches(name, known, n=3, cutoff=0.6)
     return f"; did you mean {', '.join(close)}?" if close else ""
+
+
+def with_minute_indexes(config: LogConfig, are_wanted: bool) -> LogConfig:
+    """The configuration with `time.index.minute.enabled` decided, if it is unset."""
+    if config.time_index_minute_enabled is not None:
+        return config
+    return replace(config, time_index_minute_enabled=are_wanted)

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from seglog.config import LogConfig
+from seglog.config import LogConfig, with_minute_indexes
 from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.errors import CorruptCheckpointError, UnsupportedVersionError
 from seglog.format import names
@@ -20,7 +20,11 @@ def made_from(source: Path, profile: Profile, config: LogConfig) -> str:
     Not of the bytes: a file that is changed without another size or time is not noticed. Raises StorageError.
     """
     with refusals("list", source), os.scandir(source) as entries:
-        found = [(entry.name, entry.stat()) for entry in entries if _decides(entry.name)]
+        there = list(entries)
+    with refusals("list", source):
+        found = [(entry.name, entry.stat()) for entry in there if _decides(entry.name)]
+    # As the plan decides it.
+    config = with_minute_indexes(config, any(entry.name.endswith(names.MINUTE_INDEX_SUFFIX) for entry in there))
     return inputs_digest(((name, stat.st_size, str(stat.st_mtime_ns)) for name, stat in found), profile, config)
 
 

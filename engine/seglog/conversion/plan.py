@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from seglog._kernels.batch_survey import tally
-from seglog.config import LogConfig
+from seglog.config import LogConfig, with_minute_indexes
 from seglog.conversion.forecast import Forecast
 from seglog.conversion.inputs import made_from
 from seglog.conversion.losses import Losses, LossSurvey
@@ -186,6 +186,7 @@ def make_plan(
 ) -> Plan:
     """Read the source and say what `carry_out` would do. Raises as `seglog.convert`."""
     names_found = _names_in(source)
+    config = with_minute_indexes(source.config, any(name.endswith(names.MINUTE_INDEX_SUFFIX) for name in names_found))
     survey = LossSurvey.of_partition(source, profile)
     forecast = Forecast(profile, source.config, source.decompress) if target is None else None
     total = sum(segment.size_bytes for segment in source.segments)
@@ -213,10 +214,10 @@ def make_plan(
         target=target,
         to=to,
         profile=profile,
-        config=source.config,
+        config=config,
         segments=segments,
         tail=Tail(last.path.name, segments[-1].size_bytes, tail_bytes) if tail_bytes else None,
-        left_behind=_left_behind(names_found, segments, to),
+        left_behind=_left_behind(names_found, segments, to, config),
         warnings=(
             *_warnings(source, target, profile, forecast),
             *_end_offset_warning(profile, segments[-1].next_offset, end_offset),
@@ -304,12 +305,14 @@ def _names_in(source: Partition) -> list[str]:
     return found
 
 
-def _left_behind(found: list[str], segments: tuple[SegmentPlan, ...], to: int) -> tuple[str, ...]:
+def _left_behind(found: list[str], segments: tuple[SegmentPlan, ...], to: int, config: LogConfig) -> tuple[str, ...]:
     """Names that are not carried over: what no segment owns, what is not Kafka's, what the format has no use for.
 
     Locks and marks of ours, which only mean something where they stand, are not worth a word.
     """
     suffixes = CARRIED if to == 2 else CARRIED_BELOW_V2
+    if config.time_index_minute_enabled:
+        suffixes = (*suffixes, names.MINUTE_INDEX_SUFFIX)
     carried = {
         names.PARTITION_METADATA,
         *(names.file_name(s.base_offset, suffix) for s in segments for suffix in suffixes),

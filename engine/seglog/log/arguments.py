@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import SupportsIndex, get_args
 
-from seglog.config import Fsync, LogConfig
+from seglog.config import Fsync, LogConfig, with_minute_indexes
 from seglog.errors import InvalidArgumentError, InvalidConfigError
+from seglog.format import names
+from seglog.fs.refusals import refusals
 
 
 def checked_config(config: Mapping[str, object] | LogConfig | None, fsync: str, leader_epoch: int) -> LogConfig:
@@ -24,6 +26,18 @@ def checked_config(config: Mapping[str, object] | LogConfig | None, fsync: str, 
             'the disk then: choose fsync="interval" or "never"'
         )
     return config
+
+
+def decided(config: LogConfig, directory: Path) -> LogConfig:
+    """The configuration with `time.index.minute.enabled` decided, if it is unset, by what the directory holds.
+
+    A new log gets minute indexes; one that has them keeps them up. Raises StorageError.
+    """
+    if config.time_index_minute_enabled is not None:
+        return config
+    with refusals("list", directory), os.scandir(directory) as entries:
+        suffixes = {parsed.suffix for entry in entries if (parsed := names.parse_file_name(entry.name)) is not None}
+    return with_minute_indexes(config, names.MINUTE_INDEX_SUFFIX in suffixes or names.LOG_SUFFIX not in suffixes)
 
 
 def checked_path(path: str | os.PathLike[str]) -> Path:

@@ -143,5 +143,5 @@ class LogCutter(LogAppender):
     def _sealed(self, path: Path) -> Segment:
         return Segment(
             path, is_last=False, decompress=self.decompress, owned=True,
-            by_minute=self.config.time_index_minute_enabled, last_opened=self.last_opened,
+            by_minute=bool(self.config.time_index_minute_enabled), last_opened=self.last_opened,
         )

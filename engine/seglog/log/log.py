@@ -23,7 +23,7 @@ from seglog.config import Fsync, LogConfig
 from seglog.errors import ForkedHandleError, LogClosedError, StorageError
 from seglog.format import names
 from seglog.fs.files import FileSystem, OsFileSystem
-from seglog.log.arguments import checked_config, checked_path
+from seglog.log.arguments import checked_config, checked_path, decided
 from seglog.log.cutting import LogCutter
 from seglog.log.hot_backup import Moment, back_up
 from seglog.log.loader import plan_load
@@ -66,7 +66,7 @@ class Log(LogCutter):
         self._hold = PartitionHold(fs, checked_path(path), create=create)
         self._pid = os.getpid()
         try:
-            super().__init__(self._hold.path, settings, fs, clock, fsync, leader_epoch)
+            super().__init__(self._hold.path, decided(settings, self._hold.path), fs, clock, fsync, leader_epoch)
             self.topic, self.partition = self._hold.topic, self._hold.partition
             self._open()
         except BaseException:

@@ -321,7 +321,7 @@ class LogTail(LogReader):
         self._published = PublishedEnd(active.end) if self._publishes_synced else self._end
         return Segment(
             active.path, decompress=self.decompress, published=self._published, owned=True,
-            reserve_bytes=self.config.segment_bytes, by_minute=self.config.time_index_minute_enabled,
+            reserve_bytes=self.config.segment_bytes, by_minute=bool(self.config.time_index_minute_enabled),
             last_opened=self.last_opened,
         )
 
