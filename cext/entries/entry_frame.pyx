@@ -432,8 +432,8 @@ cdef class MessageFields:
     `num_messages` is 1 where the payload is no batch, `deliver_at_time` None where the message is not delayed;
     `key` are the bytes that stand in the metadata, of base64 where `flags` have KEY_IS_BASE64.
     """
-    cdef readonly int64_t sequence_id
-    cdef readonly int64_t publish_time
+    cdef readonly uint64_t sequence_id
+    cdef readonly uint64_t publish_time
     cdef readonly object deliver_at_time
     cdef readonly int64_t uncompressed_size
     cdef readonly int num_messages
@@ -540,8 +540,8 @@ cdef class EntryFrame:
         cdef c_array.array compacted
         read_message_fields(self.frame.metadata, self.frame.start, &view, self.window.name)
         fields = MessageFields.__new__(MessageFields)
-        fields.sequence_id = view.sequence_id
-        fields.publish_time = view.publish_time
+        fields.sequence_id = <uint64_t>view.sequence_id
+        fields.publish_time = <uint64_t>view.publish_time
         fields.deliver_at_time = view.deliver_at_time if view.flags & _HAS_DELIVER_AT else None
         fields.uncompressed_size = view.uncompressed_size
         fields.num_messages = view.num_messages

@@ -150,6 +150,13 @@ def test_a_batch_of_none_and_metadata_that_lacks_fields_are_refused():
         build_entry(MessageMetadata(producer_name="p"), b"")
 
 
+@pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**64 - 1])
+def test_numbers_without_a_sign_are_the_same_in_the_fields_and_in_the_metadata(number):
+    entry = Entry(build_entry(MessageMetadata(producer_name="p", sequence_id=number, publish_time=number), b""))
+    assert (entry.fields().sequence_id, entry.fields().publish_time) == (number, number)
+    assert (entry.metadata.sequence_id, entry.metadata.publish_time) == (number, number)
+
+
 def single(**fields):
     raw = SingleMessageMetadata(**fields).SerializePartialToString()
     return len(raw).to_bytes(4, "big") + raw
@@ -162,6 +169,7 @@ def single(**fields):
         (b"", -1, "a batch of -1 messages"),
         (b"", 1, "message 0 of 1 in a batch"),
         (b"\x00\x00", 2**31 - 1, "message 0 of 2147483647"),
+        (single(payload_size=0) * 1000, 2**31 - 1, "6000 bytes are too few for so many messages"),
         (b"\xff\xff\xff\xff\x18", 1, "metadata of 4294967295 bytes where 1 are left"),
         (single(payload_size=5) + b"four", 1, "a value of 5 bytes where 4 are left"),
         (single(payload_size=-1), 1, "a value of -1 bytes where 0 are left"),

@@ -9,7 +9,7 @@ writes no more than its ledger's:
 """
 import struct
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from seglog.errors import CorruptDelayedIndexError
@@ -17,6 +17,7 @@ from seglog.errors import CorruptDelayedIndexError
 CANCELLED = "#seglog.delayed.cancelled_"
 MOVED = "#seglog.delayed.moved_"
 _MOVED_ENTRY = struct.Struct(">IQ")
+_INT64_MAX, _DIGITS_MAX = 2**63 - 1, 19
 
 
 class Amendments:
@@ -47,11 +48,10 @@ class Amendments:
     def is_cancelled(self, ledger_id: int, entry_id: int) -> bool:
         return ledger_id in self.cancelled_in and entry_id in self.cancelled_in[ledger_id]
 
-    def cancelled(self) -> Iterator[tuple[int, int]]:
-        """All positions that were cancelled."""
-        for ledger_id, entries in sorted(self.cancelled_in.items()):
-            for entry_id in entries:
-                yield ledger_id, entry_id
+    def cancelled_among(self, ledger_id: int, entries: Any) -> Any:
+        """Those of a ledger's `entries`, a bitmap, that were cancelled. However many others a property names."""
+        cancelled = self.cancelled_in.get(ledger_id)
+        return () if cancelled is None else cancelled & entries
 
     def trim(self, ledger_id: int) -> dict[str, None]:
         """Forget what concerns ledgers below `ledger_id`; the properties to remove."""
@@ -91,13 +91,22 @@ class Amendments:
             try:
                 if name.startswith(CANCELLED):
                     bitmap = BitMap.deserialize(b64decode(value, validate=True))
-                    self.cancelled_in[int(name.removeprefix(CANCELLED))] = bitmap
+                    self.cancelled_in[ledger_id_of(name.removeprefix(CANCELLED))] = bitmap
                 elif name.startswith(MOVED):
-                    ledger_id = int(name.removeprefix(MOVED))
+                    ledger_id = ledger_id_of(name.removeprefix(MOVED))
                     for entry_id, deliver_at in _MOVED_ENTRY.iter_unpack(b64decode(value, validate=True)):
+                        if deliver_at > _INT64_MAX:
+                            raise ValueError(f"a time of {deliver_at} ms")
                         self.moved[ledger_id, entry_id] = deliver_at
             except (ValueError, IndexError, struct.error) as e:
                 raise CorruptDelayedIndexError(f"property {name} does not hold what it should: {e}") from None
+
+
+def ledger_id_of(text: str) -> int:
+    """A ledger's id as a property names it: an int64 in decimal digits. Raises ValueError."""
+    if not (text.isascii() and text.isdecimal()) or len(text) > _DIGITS_MAX or int(text) > _INT64_MAX:
+        raise ValueError(f"no ledger has the id {text[:80]!r}")
+    return int(text)
 
 
 def _text(value: bytes) -> str | None:

@@ -4,6 +4,7 @@ from typing import Any, TypeVar
 
 from seglog._kernels.pending_set import PendingSet
 from seglog._kernels.position_union import PositionUnion
+from seglog.delayed.amendments import ledger_id_of
 from seglog.delayed.bucket import BUCKET_PROPERTY
 from seglog.delayed.sealed import SealedBuckets
 from seglog.delayed.snapshot import unite_metadata
@@ -40,9 +41,10 @@ class BucketRecovery:
         for name, value in properties.items():
             if name.startswith(BUCKET_PROPERTY):
                 bounds = name.removeprefix(BUCKET_PROPERTY).split("_")
-                if len(bounds) == 2 and all(b.isdecimal() for b in bounds) and value.isdecimal():
-                    listed.append((int(bounds[0]), int(bounds[1]), name, int(value)))
-                else:
+                try:
+                    start, end = map(ledger_id_of, bounds)
+                    listed.append((start, end, name, ledger_id_of(value)))
+                except ValueError:
                     unreadable[name] = None
         for start, end, name, snapshot_id in sorted(listed):
             try:
@@ -71,7 +73,10 @@ class BucketRecovery:
         pending.adopt_all(positions)
         amendments = self._sealed.amendments
         if amendments:
-            for position in (*amendments.cancelled(), *amendments.moved):
+            for ledger_id in pending.ledger_ids():
+                for entry_id in amendments.cancelled_among(ledger_id, pending.bitmap(ledger_id)):
+                    pending.remove(ledger_id, entry_id)
+            for position in amendments.moved:
                 if start <= position[0] <= end:
                     pending.remove(*position)
         rows = None

@@ -103,9 +103,15 @@ class Acknowledgements:
         while self.batches and self.batches.peekitem(0)[0] <= position:
             self.batches.popitem(0)
 
-    def within(self, extent: LedgerExtent) -> "Acknowledgements":
-        """The same without what is not in the ledgers: entries that a crash took, and those of trimmed ledgers."""
+    def within(self, extent: LedgerExtent, next_ledger_id: int) -> "Acknowledgements":
+        """The same without what is not in the ledgers: entries that a crash took, and those of trimmed ledgers.
+
+        `next_ledger_id`: no ledger has had this id or a higher one. A mark-delete position there would hide every entry
+        that is ever added.
+        """
         kept = Acknowledgements(self.mark_delete)
+        if self.mark_delete.ledger_id >= next_ledger_id:
+            kept.mark_delete = extent.position(extent.count - 1) or EARLIEST
         slot = extent.slot_of(self.mark_delete.ledger_id)
         if slot >= 0:
             last = Position(self.mark_delete.ledger_id, extent.entries_of(slot) - 1)

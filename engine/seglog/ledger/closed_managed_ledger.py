@@ -43,7 +43,9 @@ class ClosedManagedLedger(ManagedReader):
         """What the files of all cursors say of entries that are there, by name. Raises CorruptManifestError."""
         found = [CursorState.read(path) for path in cursor_files(self.path)]
         return [
-            CursorState(state.name, state.acknowledged.within(self.extent), state.properties)
+            CursorState(
+                state.name, state.acknowledged.within(self.extent, self.manifest.next_ledger_id), state.properties
+            )
             for state in sorted(found, key=lambda state: state.name)
         ]
 

@@ -120,7 +120,7 @@ class ManagedLedger(ManagedAppender):
             state = CursorState.read(path)
             if cursor_path(self.path, state.name) != path:
                 raise CorruptManifestError(f"the file of cursor {state.name!r} has another name", file=path)
-            state = replace(state, acknowledged=state.acknowledged.within(self._extent))
+            state = replace(state, acknowledged=state.acknowledged.within(self._extent, manifest.next_ledger_id))
             self._cursors[state.name] = Cursor(state.name, self, self, state)
 
     def _recover(self, info: LedgerInfo) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from seglog.pulsar_pb.entry_pb2 import MessageMetadata, SingleMessageMetadata
 
 _MAX_INT32 = (1 << 31) - 1
+# The size of its metadata, and the one field that these must have: payload_size.
+_MESSAGE_BYTES_MIN = 4 + 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ def read_batch(opened: "Buffer", count: int) -> MessageBatch:
         raise CorruptRecordError(f"a batch of {count} messages")
     data = memoryview(opened).cast("B")
     kind = pulsar_pb().SingleMessageMetadata
+    if count > max(len(data) // _MESSAGE_BYTES_MIN, 1):
+        raise _short(0, 0, count, f"{len(data)} bytes are too few for so many messages")
     messages: list[BatchedMessage] = []
     pos = 0
     while len(messages) < count:

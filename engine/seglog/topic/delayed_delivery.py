@@ -246,6 +246,9 @@ def _properties(moved: Mapping[tuple[int, int], int]) -> dict[str, str | None]:
 
 def _existing(managed_ledger: ManagedLedger, amendments: Amendments) -> Iterator[Position]:
     """The cancelled positions where there is an entry."""
-    for position in amendments.cancelled():
-        if managed_ledger.is_valid(Position(*position)):
-            yield Position(*position)
+    extent = managed_ledger.extent
+    for ledger_id, ids in sorted(amendments.cancelled_in.items()):
+        slot = extent.slot_of(ledger_id)
+        if slot >= 0:
+            there = amendments.cancelled_among(ledger_id, type(ids)(range(extent.entries_of(slot))))
+            yield from (Position(ledger_id, entry_id) for entry_id in there)
