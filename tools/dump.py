@@ -153,7 +153,9 @@ def select_batches(
         return
     for segment, table in partition.tables(start, stop, on_lost=on_lost):
         for batch in table:
-            if batch.last_offset < first or (since is not None and batch.max_timestamp < since):
+            if batch.last_offset < first or (since is not None and batch.max_timestamp < since and (
+                batch.bounds_time or batch.largest_timestamp < since
+            )):
                 continue
             # Only where the end is near: a wrapper must be opened to tell its first offset.
             if stop is not None and batch.last_offset >= stop and batch.base_offset >= stop:

@@ -10,8 +10,10 @@ cdef struct Walked:
     bint offsets_end            # the next entry does not: nothing behind it is believed
     bint times_end
     bint damaged                # no header stands at `position`
+    bint has_wrappers           # whose time bounds nothing before they are opened
 
 
 cdef class HeaderWalk:
     cdef Walked walked
+    cdef readonly bint misled
     cdef readonly int64_t base_offset

@@ -3,12 +3,12 @@
 A time index says for each entry that nothing before it is later. No entry proves that, only the headers of all
 batches before it do; so they are walked once, and as many entries as held true are believed from then on. A
 segment that grows is walked on from where the walk had come to. No checksum is looked at: who is led to a
-batch checks it.
+batch checks it. The time of a wrapper of v0 or v1 is not proved by this: the walk only tells that there are such.
 """
 cimport cython
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t
 
-from .batch_header cimport BatchHeader, parse_header
+from .batch_header cimport BatchHeader, bounds_time, parse_header
 from .index_search cimport OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, Entries, absolute_offset, key_at, value_at
 from .status cimport OK
 from .window cimport Window
@@ -16,7 +16,11 @@ from .window cimport Window
 
 @cython.final
 cdef class HeaderWalk:
-    """HeaderWalk(base_offset): at the start of a segment. Threads may share it."""
+    """HeaderWalk(base_offset): at the start of a segment. Threads may share it.
+
+    misled: somebody opened the wrappers and found a later message than its wrapper says (`distrust`). Then no header
+    and no entry says where a time is not.
+    """
 
     def __cinit__(self, int64_t base_offset):
         self.base_offset = base_offset
@@ -47,6 +51,15 @@ cdef class HeaderWalk:
     def damaged(self):
         """The walk met what is no header, or offsets that do not increase, and goes no further."""
         return self.walked.damaged
+
+    @property
+    def has_wrappers(self):
+        """Batches were passed whose time bounds nothing before they are opened (RecordBatch.bounds_time)."""
+        return self.walked.has_wrappers
+
+    def distrust(self):
+        """Take no header's time for a bound any more."""
+        self.misled = True
 
     def advance(self, Window window not None, Window offsets, Window times, int64_t end_offset=INT64_MAX):
         """Walk on to the end of `window`; `offsets` and `times`: entries of the indexes, None where there is no index.
@@ -102,6 +115,7 @@ cdef void walk(
             if not w.offsets_end:
                 w.offset_entries += 1
         w.largest = max(w.largest, row.max_timestamp)
+        w.has_wrappers |= not bounds_time(&row)
         while not w.times_end and w.time_entries < times.n:
             slot = w.time_entries
             if absolute_offset(value_at(times, slot), base_offset) > row.last_offset:

@@ -146,7 +146,7 @@ cdef class PointReader:
         cdef OpenedBatch batch
         cdef int64_t position
         cdef int status
-        if walk.walked.damaged or walk.walked.position < self.window.size:
+        if walk.walked.damaged or walk.misled or walk.walked.position < self.window.size:
             return -2
         position = self.position_before(timestamp, start_offset, walk, times)
         while True:

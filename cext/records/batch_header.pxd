@@ -52,6 +52,14 @@ cdef inline int codec_of(const BatchHeader* header) noexcept nogil:
     return header.attributes & CODEC_MASK
 
 
+# Is no record of the batch later than max_timestamp? Of a wrapper nobody knows before it was opened: v0 tells no time
+# and may hold messages of v1, and brokers before 0.10.1 stored what time the producer gave its wrapper.
+cdef inline bint bounds_time(const BatchHeader* header) noexcept nogil:
+    if header.magic == 2 or header.attributes & CODEC_MASK == 0:
+        return True
+    return header.magic == 1 and header.attributes & TIMESTAMP_TYPE_BIT != 0
+
+
 # Parse the header at `position` of bytes[0..size). OK, or: SHORT where the bytes end before the
 # batch does, ZEROS, BAD_SIZE, BAD_MAGIC, BAD_COUNT. Checks structure, not the CRC.
 cdef int parse_header(const uint8_t* bytes, int64_t size, int64_t position, BatchHeader* out) noexcept nogil

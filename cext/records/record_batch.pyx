@@ -11,8 +11,8 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 
 from .batch_header cimport (
-    CODEC_MASK, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, MIN_V2_RECORD_SIZE,
-    TRANSACTIONAL_BIT, V2_HEADER_SIZE, crc_matches,
+    CODEC_MASK, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, MAGIC_POS, MIN_V2_RECORD_SIZE,
+    TRANSACTIONAL_BIT, V2_HEADER_SIZE, bounds_time, crc_matches,
 )
 from .legacy_records cimport find_inner_base, message_crc_matches, parse_inner_message, parse_message
 from .span cimport load_i32
@@ -230,6 +230,32 @@ cdef class RecordBatch:
         The wrapper's CRC covers the compressed bytes only. Kafka's consumer checks both, its broker the outer one.
         Raises what iterating raises.
         """
+        return self.survey_wrapper()[0]
+
+    @property
+    def bounds_time(self):
+        """Is no record later than `max_timestamp`? Of a wrapper nobody knows before it was opened.
+
+        v0 tells no time and may hold messages of v1; brokers before 0.10.1 stored a v1 wrapper with whatever time its
+        producer gave it.
+        """
+        return bounds_time(&self.header)
+
+    @property
+    def largest_timestamp(self):
+        """Of its records: `max_timestamp` where that bounds them, else a wrapper is opened.
+
+        Raises what iterating raises.
+        """
+        if bounds_time(&self.header):
+            return self.header.max_timestamp
+        return self.survey_wrapper()[1]
+
+    def survey_wrapper(self):
+        """(find_bad_message, the largest timestamp, holds messages of another format than its own), opened once.
+
+        (-1, max_timestamp, False) where it is no wrapper. Raises what iterating raises.
+        """
         cdef Span records
         cdef Window _opened         # keeps the bytes of `records`
         cdef RecordView message
@@ -237,9 +263,12 @@ cdef class RecordBatch:
         cdef int64_t base = 0
         cdef int64_t count = 0
         cdef int64_t slot
+        cdef int64_t bad = -1
+        cdef int64_t largest = -1
+        cdef bint is_mixed = False
         cdef int status
         if self.window is None or self.header.magic == 2 or self.header.attributes & CODEC_MASK == CODEC_NONE:
-            return -1
+            return -1, self.header.max_timestamp, False
         _opened = open_records(self.window, &self.header, self.decompress, &records)
         status = find_inner_base(&records, &self.header, &base, &count)
         if status != OK:
@@ -247,9 +276,13 @@ cdef class RecordBatch:
         for slot in range(count):
             start = records.p
             status = parse_inner_message(&records, &self.header, base, &message)
-            if status != OK or not message_crc_matches(start, &message):
-                return slot
-        return -1
+            if status != OK:
+                return slot, largest, is_mixed
+            if bad < 0 and not message_crc_matches(start, &message):
+                bad = slot
+            largest = max(largest, message.timestamp)
+            is_mixed |= <int8_t>start[MAGIC_POS] != self.header.magic
+        return bad, largest, is_mixed
 
     def raw(self):
         """The whole batch as it lies in the file."""

@@ -8,8 +8,8 @@ from libc.stdlib cimport free, realloc
 
 from .batch_header cimport (
     CODEC_LZ4, CODEC_MASK, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, LOG_OVERHEAD, MAGIC_POS, MIN_V0_SIZE,
-    MIN_V1_SIZE, MIN_V2_RECORD_SIZE, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, V2_HEADER_SIZE, BatchHeader, compute_crc,
-    crc_matches, parse_header,
+    MIN_V1_SIZE, MIN_V2_RECORD_SIZE, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, V2_HEADER_SIZE, BatchHeader, bounds_time,
+    compute_crc, crc_matches, parse_header,
 )
 from .legacy_records cimport parse_message
 from .record_batch cimport batch_of, iterate
@@ -148,10 +148,21 @@ cdef class BatchTable:
         return -1
 
     def find_timestamp(self, int64_t timestamp, Py_ssize_t first=0):
-        """The first batch from `first` on whose largest timestamp is at or above `timestamp`; -1: none."""
+        """The first batch from `first` on that may hold a timestamp at or above `timestamp`; -1: none.
+
+        That is each whose largest timestamp is as large, and each wrapper that would have to be opened to know.
+        """
         cdef Py_ssize_t i
         for i in range(max(first, 0), self.n):
-            if self.rows[i].max_timestamp >= timestamp:
+            if self.rows[i].max_timestamp >= timestamp or not bounds_time(&self.rows[i]):
+                return i
+        return -1
+
+    def find_unbounded(self, Py_ssize_t first=0):
+        """The first batch from `first` on whose max_timestamp bounds nothing: see RecordBatch.bounds_time; -1: none."""
+        cdef Py_ssize_t i
+        for i in range(max(first, 0), self.n):
+            if not bounds_time(&self.rows[i]):
                 return i
         return -1
 

@@ -136,6 +136,28 @@ def test_messages_of_both_formats_in_a_v1_wrapper_have_relative_offsets(bit, tim
     assert [(r.offset, r.timestamp) for r in only_batch(data)] == list(zip((100, 101), times, strict=True))
 
 
+APPEND_TIME = plain.LZ4 | plain.LOG_APPEND_TIME
+
+
+@pytest.mark.parametrize(("data", "bounds", "largest", "mixed"), [
+    (wrapper(*inner(0, 1, timestamp=5), offset=1, timestamp=5), False, 5, False),
+    (wrapper(*inner(0, timestamp=5), *inner(1, timestamp=9), offset=1, timestamp=5), False, 9, False),
+    (wrapper(*inner(0, timestamp=5), offset=0, magic=0), False, 5, True),
+    (wrapper(*inner(0, magic=0), offset=0, magic=0), False, -1, False),
+    (wrapper(*inner(0, magic=0), *inner(1, timestamp=3), offset=1, timestamp=9), False, 3, True),
+    (wrapper(*inner(0, timestamp=99), offset=0, timestamp=9, attributes=APPEND_TIME), True, 9, False),
+    (plain.message(0, timestamp=7), True, 7, False),
+])
+def test_only_a_wrapper_of_create_time_must_be_opened_to_know_its_latest_time(data, bounds, largest, mixed):
+    batch = only_batch(data)
+    assert (batch.bounds_time, batch.largest_timestamp) == (bounds, largest)
+    assert batch.survey_wrapper() == (-1, largest, mixed)
+    table = scan(Window(data), decompress=stored)
+    assert table.find_unbounded() == (-1 if bounds else 0)
+    assert table.find_timestamp(2**62) == (-1 if bounds else 0)
+    assert table.find_unbounded(1) == -1
+
+
 def test_the_size_of_an_inner_record_is_that_of_its_message():
     message = plain.message(0, b"key", b"value")
     assert [r.size_bytes for r in only_batch(wrapper(message, offset=0))] == [len(message)]

@@ -149,7 +149,8 @@ class LogLookup(abc.ABC):
 
         The special values of Kafka's ListOffsets: -1 the log end offset, -2 the log start offset,
         -3 the first offset that carries the largest timestamp. The answer is the log's own: an index
-        only says where to begin, and is not believed where it contradicts the log.
+        only says where to begin, and is not believed where it contradicts the log. Nor is the time of a v0 or v1
+        wrapper, which Kafka believes: where it lies below its messages' times, Kafka passes over them.
         (UnifiedLog.fetchOffsetByTimestamp, KIP-79, KIP-734.)
         """
         target = to_timestamp_ms(when, now_ms=self._now_ms())

@@ -386,17 +386,22 @@ class Segment:
 
     @property
     def largest_passed(self) -> int | None:
-        """The largest timestamp that a batch header of the segment tells, -1 for none; None where damage hides it."""
+        """The largest timestamp that a batch header of the segment tells, -1 for none.
+
+        None where damage hides it, or a wrapper has a later message than it says.
+        """
         whole = self._walked_whole if self.published is None else self._walk.position == self.published.at.position
         if not whole:
             files = self.files()
             files.open_reader(self._last_opened, self.decompress, self.end_offset)
             self._walk_on(files)
-        return None if self._walk.damaged else self._walk.largest_timestamp
+        return None if self._walk.damaged or self._walk.misled else self._walk.largest_timestamp
 
     def _walk_on(self, files: SegmentFiles) -> None:
         if self._walk.position < len(files.window):
             self._walk.advance(files.window, files.offset_entries, files.time_entries, self.end_offset)
+        if self._walk.has_wrappers and not self._walk.misled and not self._time_search.proves_wrappers(self):
+            self._walk.distrust()
         files.is_walked = True
         self._walked_whole = self.published is None
 
@@ -407,6 +412,10 @@ class Segment:
         None where the format has no time (v0) and in an empty segment. Records of v1 and v2 that were given
         none carry -1, which is then the largest, as for Kafka (LogSegment.readMaxTimestampSoFar).
         """
+        files = self.files()
+        if not files.is_walked:
+            files.open_reader(self._last_opened, self.decompress, self.end_offset)
+            self._walk_on(files)
         return self._time_search.largest(self)
 
 

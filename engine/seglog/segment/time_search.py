@@ -1,7 +1,9 @@
 """The long way to a record by its time, which knows what to do about damage and about indexes that mislead.
 
 An entry of the time index proves nothing by itself: not that it leads to a batch with that time, nor that no batch
-before has a later one. So it is believed where the log agrees, and else the segment is read from its start.
+before has a later one. So it is believed where the log agrees, and else the segment is read from its start. And the
+time of a wrapper proves nothing of its messages before it was opened: brokers before 0.10.1 stored what time its
+producer gave it, and a v0 wrapper may hold messages of v1.
 """
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -12,8 +14,18 @@ from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError
 from seglog.format.compression import Decompress
 from seglog.segment.answers import LostRange, TimestampOffset
-from seglog.segment.batches import SCAN_BATCHES, SCAN_BYTES, WALK_BATCHES, checked_records, known_epoch, within_int64
+from seglog.segment.batches import (
+    SCAN_BATCHES,
+    SCAN_BYTES,
+    UNREADABLE,
+    WALK_BATCHES,
+    checked_records,
+    known_epoch,
+    within_int64,
+)
 from seglog.segment.index_file import TimeIndex
+
+NEVER = 2**63       # later than any timestamp
 
 
 class Searched(Protocol):
@@ -42,12 +54,30 @@ class Searched(Protocol):
 class TimeSearch:
     """Of one segment. Keeps what it learned of the headers that it passed; threads may share it."""
 
-    __slots__ = ("_walked",)
+    __slots__ = ("_proved_to", "_walked")
 
     def __init__(self) -> None:
+        self._proved_to = 0         # no message of a wrapper before this position is later than its wrapper says
         # (position, largest timestamp before it) at batches that a walk from the start passed. Replaced by
         # a longer list and never changed.
         self._walked = [(0, -1)]
+
+    def proves_wrappers(self, segment: Searched) -> bool:
+        """Is no message later than its wrapper says? Each wrapper is opened for that, once for each opening of the log.
+
+        False where one cannot be opened: the search itself then tells of the damage, if it comes to it.
+        """
+        try:
+            for table in segment.tables(self._proved_to):
+                slot = table.find_unbounded()
+                while slot >= 0:
+                    if table[slot].largest_timestamp > table[slot].max_timestamp:
+                        return False
+                    slot = table.find_unbounded(slot + 1)
+                self._proved_to = max(self._proved_to, table.end)
+        except UNREADABLE:
+            return False
+        return True
 
     def find(self, segment: Searched, target: int, start_offset: int) -> TimestampOffset | None:
         """Segment.find_timestamp, for any int."""
@@ -70,6 +100,10 @@ class TimeSearch:
         largest, position = (-1, 0) if entry is None else (entry[0], entry[2])
         for table in segment.tables(position):
             largest = max(largest, table.max_timestamp)
+            slot = table.find_unbounded() if table.end > self._proved_to else -1
+            while slot >= 0:
+                largest = max(largest, table[slot].largest_timestamp)
+                slot = table.find_unbounded(slot + 1)
         if largest >= 0:
             return self.find(segment, largest, 0)
         first = next((batch for table in segment.tables() for batch in table), None)
@@ -117,11 +151,17 @@ class TimeSearch:
             for table in segment.tables(
                 walked[-1][0], check_crc=False, max_batches=WALK_BATCHES, on_lost=lambda _: None
             ):
-                walked.append((table.end, max(walked[-1][1], table.max_timestamp)))
+                walked.append((table.end, max(walked[-1][1], self._bound_of(table))))
                 if table.end >= position:
                     break
             if len(walked) > len(self._walked):
                 self._walked = walked
         start, largest = walked[bisect_right(walked, position, key=lambda place: place[0]) - 1]
         rest = scan(segment.window, start, position, decompress=segment.decompress)
-        return rest.end == position and max(largest, rest.max_timestamp) <= timestamp
+        return rest.end == position and max(largest, self._bound_of(rest)) <= timestamp
+
+    def _bound_of(self, table: BatchTable) -> int:
+        """No record of the table is later."""
+        if table.end > self._proved_to and table.find_unbounded() >= 0:
+            return NEVER
+        return table.max_timestamp

@@ -85,6 +85,14 @@ _OF_PARTITIONS = {
             _E, "read by plain Python (--witness) a batch is another than read by the kernels: one of the two is wrong",
             "report this, with the batch: `seglog` is at fault, not the log"),
     }),
+    **_found_in("wrapper_check.py", {
+        "wrapper_time": Kind(
+            _N, "a v1 wrapper whose time is below that of a message in it, as brokers before 0.10.1 stored it",
+            "nothing: seglog opens wrappers to search by time; Kafka passes over them; a conversion mends it", "deep"),
+        "wrapper_format": Kind(
+            _N, "messages of another format than their wrapper's, as by kafka-node, or by the cleaner of 0.10.0",
+            "nothing: they are read as Kafka reads them; a conversion mends it", "deep"),
+    }),
     **_found_in("index_check.py", {
         "index_missing": Kind(_W, "a segment without its .index", _REBUILD),
         "index_corrupt": Kind(_W, "an .index whose size or order cannot be", _REBUILD),

@@ -18,6 +18,7 @@ from seglog.segment.batches import SCAN_BATCHES, SCAN_BYTES, UNREADABLE, first_o
 from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.verification.findings import Finding
+from seglog.verification.wrapper_check import WrapperCheck
 
 Level = Literal["headers", "crc", "deep"]
 
@@ -56,7 +57,7 @@ class LogWalk:
             self._find("segment_overlap", file, found=f"base offset {segment.base_offset}",
                        expected=f"at least {self.next_offset}")
         self.next_offset = segment.base_offset
-        finder = BatchFinder(segment.window)
+        finder, wrappers = BatchFinder(segment.window), WrapperCheck(file, self.findings)
         position, size = 0, segment.size_bytes
         while position < size:
             table = scan(
@@ -64,15 +65,16 @@ class LogWalk:
                 max_bytes=SCAN_BYTES, decompress=segment.decompress,
             )
             if len(table):
-                self._check(segment, table)
+                self._check(segment, table, wrappers)
                 yield table
             position = table.end
             if table.stop not in (Status.OK, Status.LIMIT):
                 position = self._damage(segment, table, finder)
+        wrappers.finish()
 
     # --- batches -----------------------------------------------------------------------------
 
-    def _check(self, segment: Segment, table: BatchTable) -> None:
+    def _check(self, segment: Segment, table: BatchTable, wrappers: WrapperCheck) -> None:
         file = str(segment.path)
         self.batches += len(table)
         if survey.first_disorder(table, self.next_offset) >= 0:
@@ -90,7 +92,7 @@ class LogWalk:
         tallies = survey.tally(table)
         self.seen_v2 |= any(magic == 2 for magic, _ in tallies)
         if self.level == "deep":
-            self._check_records(segment, table)
+            self._check_records(segment, table, wrappers)
         else:
             self.records += sum(tally[2] for tally in tallies.values())
 
@@ -145,7 +147,7 @@ class LogWalk:
         is_borne_out = finding.code == "epochs_differ" and known in self.epochs_seen
         return replace(finding, code="epoch_back") if is_borne_out else finding
 
-    def _check_records(self, segment: Segment, table: BatchTable) -> None:
+    def _check_records(self, segment: Segment, table: BatchTable, wrappers: WrapperCheck) -> None:
         try:
             before = -1
             for columns in chunks(table, self._pool, check_crc=False):
@@ -155,8 +157,7 @@ class LogWalk:
                     raise CorruptRecordError("offsets that do not rise")
                 before = offsets[-1] if len(columns) else before
                 self.records += len(columns)
-            is_bad = any(magic < 2 and codec for magic, codec in survey.tally(table)) and any(
-                batch.find_bad_message() >= 0 for batch in table)
+            is_bad = wrappers.see(table)
         except UNREADABLE:
             is_bad = True
         if is_bad:

@@ -1,16 +1,21 @@
 """Directories that brokers 0.8.2.2 to 3.3.2 wrote, for their own clients and for others: golden/old_brokers.tar.gz.
 
-tests/oracle/old_brokers/README.md tells what lies where in it.
+tests/oracle/old_brokers/README.md tells what lies where in it. The same checks hold of what they write live.
 """
+import dataclasses
 import hashlib
+import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
+import seglog
 from seglog._kernels.record_batch import Record
+from seglog.format import names
+from seglog.state.producer_snapshot import ProducerSnapshot
 from support.golden import unpack
-from support.old_brokers import VERSIONS, Read
+from support.old_brokers import VERSIONS, Read, numbers
 
 # As the brokers of the oracle had them.
 CONFIG = {"segment.bytes": 16384, "index.interval.bytes": 512, "segment.index.bytes": 65536}
@@ -65,3 +70,89 @@ def as_known(records: list[Read], consumed: list[Read]) -> Iterator[Read]:
     for record, read in zip(records, consumed, strict=True):
         yield record if read.timestamp != "-" else Read(record.offset, "-", "-", *record[3:])
 
+
+
+def reads_as_consumed(directory: Path, file: Path, **options: object) -> int:
+    """Hold that we read what the consumer whose lines are in `file` read. How many records."""
+    consumed = parse(file)
+    with seglog.open_partition(directory) as partition:
+        records = seen(partition.read(**options))
+    assert list(as_known(records, consumed)) == consumed
+    return len(records)
+
+
+# --- after kill -9 -----------------------------------------------------------------------------------
+
+OFFSET_ENTRY = struct.Struct(">ii")
+ABORTED = struct.Struct(">hqqqq")       # version, producer id, first offset, last offset, last stable offset
+
+
+class Recovered:
+    """What `recover` made, in `target`, of a directory that kill -9 left, beside what the broker itself made of it."""
+
+    def __init__(self, version: str, killed: Path, target: Path) -> None:
+        self.version, self.killed, self.target = version, killed, target
+        target.parent.mkdir()
+        seglog.recover(killed, target, mode="truncate", config=CONFIG)
+        changed = killed.parents[1] / "recovered" / killed.name
+        self.theirs = {
+            name: (changed / name if (changed / name).exists() else killed / name).read_bytes()
+            for name in (changed / "FILES").read_text().split()
+        }
+
+    def ours(self, name: str) -> bytes:
+        return (self.target / name).read_bytes() if (self.target / name).exists() else b""
+
+    def log_is_the_same(self) -> None:
+        ours = {path.name: path.read_bytes() for path in self.target.glob("*.log")}
+        assert ours == {name: raw for name, raw in self.theirs.items() if name.endswith(names.LOG_SUFFIX)}
+        consumed = self.killed.parents[1] / "recovered-consumed" / f"{self.killed.name}.txt"
+        assert reads_as_consumed(self.target, consumed) > 100
+
+    def indexes_lead_to_the_same(self) -> None:
+        """Byte for byte; but up to 1.1 an entry of the offset index names its batch's first offset, not the last."""
+        compared = 0
+        for name, raw in self.theirs.items():
+            if name.endswith(names.OFFSET_INDEX_SUFFIX) and numbers(self.version) < (2,):
+                assert _positions(self.ours(name)) == _positions(raw), name
+            elif name.endswith((names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)):
+                assert self.ours(name) == raw, name
+            else:
+                continue
+            compared += 1
+        assert compared
+        has_time_index = any(name.endswith(names.TIME_INDEX_SUFFIX) for name in self.theirs)
+        assert has_time_index == (numbers(self.version) >= (0, 10, 1))       # KIP-33
+
+    def state_is_the_same(self) -> None:
+        """Producers, transactions and epochs."""
+        for name, raw in self.theirs.items():
+            if name.endswith(names.SNAPSHOT_SUFFIX):
+                assert self._producers(self.ours(name)) == self._producers(raw), name
+            elif name.endswith(names.TRANSACTION_INDEX_SUFFIX):
+                # 0.11 to 1.1 list aborted transactions without a record, too.
+                listed = [line for line in ABORTED.iter_unpack(raw) if line[2] != line[3]]
+                assert list(ABORTED.iter_unpack(self.ours(name))) == listed, name
+            elif name == names.LEADER_EPOCH_CHECKPOINT and numbers(self.version) >= (0, 11):
+                assert (self.ours(name) or b"0\n0\n") == raw, name
+
+    def nothing_was_torn(self) -> None:
+        """kill -9 leaves preallocated zeros behind the entries of indexes; a .log's bytes are in the page cache."""
+        logs = sorted(self.killed.glob("*.log"))
+        assert [path.read_bytes() for path in logs] == [self.ours(path.name) for path in logs]
+        last = logs[-1].with_suffix(names.OFFSET_INDEX_SUFFIX).read_bytes()
+        assert last.endswith(bytes(OFFSET_ENTRY.size))
+
+    def _producers(self, raw: bytes) -> list[object]:
+        """In no order: Kafka's replay forgets coordinator epochs, and its files are hash maps.
+
+        0.11 names a marker as the last batch, and 1.1 gives a producer the time of its last data, not of its marker.
+        """
+        producers = sorted(ProducerSnapshot.parse(raw).producers, key=lambda producer: producer.producer_id)
+        if numbers(self.version) < (2,):
+            return [(p.producer_id, p.producer_epoch, p.last_sequence, p.current_txn_first_offset) for p in producers]
+        return [dataclasses.replace(producer, coordinator_epoch=-1) for producer in producers]
+
+
+def _positions(raw: bytes) -> list[int]:
+    return [position for _, position in OFFSET_ENTRY.iter_unpack(raw)]
