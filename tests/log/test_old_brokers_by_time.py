@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import seglog
+from seglog.errors import CorruptRecordError
 from support.old_brokers import Read
 from support.old_directories import MODERN, client_cases, directory_of, partitions, root, seen
 
@@ -84,3 +85,23 @@ def test_threads_that_search_at_once_find_the_same():
         with seglog.open_partition(directory) as partition, ThreadPoolExecutor(8) as threads:
             found = list(threads.map(partition.offset_at, times * 8))
             assert found == [next((r.offset for r in partition.read() if r.timestamp >= t), None) for t in times] * 8
+
+
+@pytest.mark.parametrize("name", ["kafka-go-lz4", "kafkajs-gzip"])
+def test_a_damaged_wrapper_hides_no_later_time(name, tmp_path):
+    """The index leads behind it, and what it held nobody can read."""
+    directory = shutil.copytree(directory_of(root() / "clients" / name), tmp_path / "orders-0")
+    with seglog.open_partition(directory) as partition:
+        records = seen(partition.read())
+        second = list(partition.batches())[1]
+        damaged, last_lost = second.position + second.size_bytes // 2, second.last_offset
+    log = directory / f"{0:020d}.log"
+    raw = bytearray(log.read_bytes())
+    raw[damaged] ^= 0x55
+    log.write_bytes(raw)
+    late = max(int(r.timestamp) for r in records if r.offset <= last_lost + 30)
+    wanted = next(r for r in records if int(r.timestamp) > late)
+    with seglog.open_partition(directory) as partition:
+        assert partition.offset_at(late + 1) == wanted.offset
+        with pytest.raises(CorruptRecordError):
+            list(partition.read())

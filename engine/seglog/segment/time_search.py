@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from seglog._kernels.record_batch import RecordBatch
 from seglog._kernels.segment_scan import BatchTable, scan
 from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError
@@ -65,18 +66,15 @@ class TimeSearch:
     def proves_wrappers(self, segment: Searched) -> bool:
         """Is no message later than its wrapper says? Each wrapper is opened for that, once for each opening of the log.
 
-        False where one cannot be opened: the search itself then tells of the damage, if it comes to it.
+        Damage is passed over: whoever comes to read there is told of it.
         """
-        try:
-            for table in segment.tables(self._proved_to):
-                slot = table.find_unbounded()
-                while slot >= 0:
-                    if table[slot].largest_timestamp > table[slot].max_timestamp:
-                        return False
-                    slot = table.find_unbounded(slot + 1)
-                self._proved_to = max(self._proved_to, table.end)
-        except UNREADABLE:
-            return False
+        for table in segment.tables(self._proved_to, on_lost=lambda _: None):
+            slot = table.find_unbounded()
+            while slot >= 0:
+                if _holds_later(table[slot]):
+                    return False
+                slot = table.find_unbounded(slot + 1)
+            self._proved_to = max(self._proved_to, table.end)
         return True
 
     def find(self, segment: Searched, target: int, start_offset: int) -> TimestampOffset | None:
@@ -165,3 +163,11 @@ class TimeSearch:
         if table.end > self._proved_to and table.find_unbounded() >= 0:
             return NEVER
         return table.max_timestamp
+
+
+def _holds_later(wrapper: RecordBatch) -> bool:
+    """Is a message in it later than it says? One that does not open holds nothing that a search could find."""
+    try:
+        return wrapper.largest_timestamp > wrapper.max_timestamp
+    except UNREADABLE:
+        return False
