@@ -134,6 +134,12 @@ def large_batch(directory):
     return written(directory, _0=[of_one(0, value=bytes(200))]), SETTINGS | {"max.message.bytes": 100}
 
 
+def of_a_client(name):
+    """What somebody's client sent through an old broker."""
+    source = unpack("old_brokers") / "clients" / name / f"{name}-0"
+    return lambda directory: shutil.copytree(source, directory / source.name)
+
+
 def epoch_of_second_batch(epoch, case):
     def make(directory):
         partition = golden(directory, case)
@@ -207,6 +213,8 @@ MAKERS = {
     "torn_tail": of_last_log(cut(-7)),
     "zero_tail": of_last_log(added(bytes(512))),
     "large_batch": large_batch,
+    "wrapper_time": of_a_client("franz-go-gzip"),
+    "wrapper_format": of_a_client("kafka-node-gzip"),
     "index_missing": changed(f"{FIRST}.index", lambda path: path.unlink()),
     "index_corrupt": changed(f"{FIRST}.index", cut(-3)),
     "index_misleads": changed(f"{FIRST}.index", index_between_batches),
