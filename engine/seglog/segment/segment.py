@@ -391,7 +391,8 @@ class Segment:
         None where damage hides it, or a wrapper has a later message than it says.
         """
         whole = self._walked_whole if self.published is None else self._walk.position == self.published.at.position
-        if not whole:
+        # (Another thread may have walked all of it and be opening wrappers still.)
+        if not whole or (self.published is not None and self._walk.has_wrappers):
             files = self.files()
             files.open_reader(self._last_opened, self.decompress, self.end_offset)
             self._walk_on(files)
