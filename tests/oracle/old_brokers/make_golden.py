@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
-from support.old_brokers import VERSIONS, OldBroker, codecs, numbers
+from support.old_brokers import PATIENCE_S, VERSIONS, OldBroker, codecs, numbers
 
 SEED = 20261122
 RECORDS = 220
@@ -84,6 +84,16 @@ def copy_partitions(source: Path, target: Path, names: list[str]) -> None:
         shutil.copytree(source / f"{name}-0", target / f"{name}-0")
 
 
+def wait_for_growth(broker: OldBroker, names: list[str]) -> None:
+    """Until each of at least two of these topics was written since now: a slow machine's producers begin late."""
+    def sizes() -> list[int]:
+        return [sum(log.stat().st_size for log in (broker.log_dir / f"{name}-0").glob("*.log")) for name in names]
+
+    before, deadline = sizes(), time.monotonic() + PATIENCE_S
+    while sum(new > old for new, old in zip(sizes(), before, strict=True)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
 def keep_changes(source: Path, before: Path, target: Path, names: list[str]) -> None:
     for name in names:
         (target / f"{name}-0").mkdir(parents=True)
@@ -108,6 +118,7 @@ def make(version: str, target: Path, work: Path) -> None:
         other = "killed-transactions,gzip,0,kfx" if "killed-transactions" in killed else "killed-gzip,gzip,0,kf"
         with broker.producing(SEED + 30, "killed-none,none,0,kf"), broker.producing(SEED + 31, other):
             time.sleep(KILLED_AFTER_S)
+            wait_for_growth(broker, killed)
             broker.kill()
         copy_partitions(broker.log_dir, target / "killed", killed)
         broker.start()
