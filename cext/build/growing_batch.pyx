@@ -22,8 +22,10 @@ cdef class GrowingBatch:
     """GrowingBatch(max_bytes, codec, compress, is_log_append_time): empty. One thread at a time.
 
     It is not made larger than `max_bytes`, not compressed. `codec`, `compress`: as of encode_records.
+    `taken`: the batch that was taken last, until somebody sets it to None.
     """
     cdef EncodedBatch made              # None: no record has come
+    cdef public EncodedBatch taken
     cdef Output encoded_headers
     cdef object compress
     cdef int codec
@@ -108,7 +110,8 @@ cdef class GrowingBatch:
         cdef EncodedBatch made = self.made
         if made is None:
             raise InvalidArgumentError("a batch of no records")
-        self.made = None
         if self.is_log_append_time:
             made.batch.max_timestamp = now_ms
-        return made._sealed(self.compress, base_offset)
+        # In one step: whatever reaches the caller next, the batch waits, or it is here.
+        self.taken, self.made = made._sealed(self.compress, base_offset), None
+        return self.taken

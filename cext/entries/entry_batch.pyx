@@ -109,8 +109,12 @@ def check_entries(list entries not None, list counts, int64_t max_bytes):
 
 @cython.final
 cdef class EntryBatch:
-    """Empty. One thread at a time. A refused call has changed nothing."""
+    """Empty. One thread at a time. A refused call has changed nothing.
+
+    `taken`: the batch that was taken last, until somebody sets it to None.
+    """
     cdef EncodedBatch made          # None: no entry waits
+    cdef public EncodedBatch taken
     cdef Output scratch             # an entry with its broker's part
 
     def __dealloc__(self):
@@ -201,8 +205,9 @@ cdef class EntryBatch:
         cdef EncodedBatch made = self.made
         if made is None or made.batch.count == 0:
             raise InvalidArgumentError("a batch of no entries")
-        self.made = None
-        return made._sealed(None, base_offset)
+        # In one step: whatever reaches the caller next, the batch waits, or it is here.
+        self.taken, self.made = made._sealed(None, base_offset), None
+        return self.taken
 
     cdef int _begin(self, BatchHeader* before, int64_t* size) except -1:
         if self.made is None:

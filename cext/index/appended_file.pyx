@@ -13,6 +13,7 @@ from libc.stdint cimport int64_t
 
 cdef extern from "<unistd.h>" nogil:
     Py_ssize_t pwrite(int fd, const void* buffer, size_t size, long position)
+    int fsync(int fd)
 
 cdef extern from * nogil:
     """
@@ -32,8 +33,14 @@ cdef extern from * nogil:
         return -1;
     }
     #endif
+    #if defined(__linux__)
+    #define seg_sync_data fdatasync
+    #else
+    #define seg_sync_data fsync
+    #endif
     """
     int seg_reserve(int fd, long position, long size)
+    int seg_sync_data(int fd)
 
 cdef enum:
     # macOS refuses INT_MAX and more, Linux stops short there: see WritableFile.
@@ -41,7 +48,9 @@ cdef enum:
 
 
 cdef class AppendedFile:
-    """Where the next append goes, and the descriptor. A subclass has `append`, and `_refuse_write` for an errno."""
+    """Where the next append goes, and the descriptor. A subclass has `append`; `_refuse_write`, `_refuse_sync` for an
+    errno.
+    """
 
     def __cinit__(self, *args, **kwargs):
         self._fd = -1
@@ -73,6 +82,7 @@ cdef class AppendedFile:
             return begin
         if written < 0:
             if number != EINTR:
+                self._failure = OSError(number, "the write failed")     # until there are better words
                 self._refuse_write(number)
             PyErr_CheckSignals()
             written = 0
@@ -80,6 +90,26 @@ cdef class AppendedFile:
         self._position = begin + written
         self.append(memoryview(data).cast("B")[written:])
         return begin
+
+
+    def sync_descriptor(self, bint data_only):
+        """fsync, or fdatasync. In one step with what is kept of it: no exception from outside comes in between."""
+        cdef int result
+        cdef int number
+        # Before the call: what another thread appends during it must not look synced.
+        self._unsynced = False
+        while True:
+            with nogil:
+                result = seg_sync_data(self._fd) if data_only else fsync(self._fd)
+                number = errno
+            if result == 0:
+                return
+            self._unsynced = True
+            if number != EINTR:
+                self._failure = OSError(number, "the sync failed")      # until there are better words
+                self._refuse_sync(number)
+            PyErr_CheckSignals()
+            self._unsynced = False
 
 
 def reserve(int fd, int64_t position, int64_t size_bytes):

@@ -49,20 +49,28 @@ def test_an_error_at_any_call_loses_nothing_that_was_acknowledged(tmp_path, numb
         shutil.rmtree(path)
 
 
-@pytest.mark.parametrize("what", ["write", "sync_data"])
+class Breaking(FailingFs):
+    """Works until it is told what is to break: calls that begin with `broken`, once."""
+
+    broken = None
+
+    def __init__(self):
+        super().__init__(OsFileSystem(), fail_at=0, error=errno.ENOSPC)
+
+    def _fails(self, text):
+        if self.broken is None or not text.startswith(self.broken):
+            return False
+        self.broken = None
+        return True
+
+
+@pytest.mark.parametrize("what", ["write", "sync"])
 def test_the_index_is_rolled_back_when_an_add_fails(tmp_path, what):
-    (tmp_path / "of somebody").touch()      # of an empty directory the name would be synced, too
-    calls = FailingFs(OsFileSystem())
     config = {"brokerEntryMetadataInterceptors": "index"}
-    with ManagedLedger(tmp_path / "a", config=config, fs=calls) as topic:
-        topic.add_entry(batch(0, 3))
-        done = len(calls.calls)
-        topic.add_entry(batch(1, 3))
-        names = [str(call) for call in calls.calls[done:]]
-    k = done + next(n for n, name in enumerate(names) if what.split("_")[0] in name)
-    fs = FailingFs(OsFileSystem(), fail_at=k, error=errno.ENOSPC, once=True)
+    fs = Breaking()
     topic = ManagedLedger(tmp_path / "b", config=config, fs=fs)
     topic.add_entry(batch(0, 3))
+    fs.broken = what
     with pytest.raises(LogFailedError):
         topic.add_entry(batch(1, 3))
     assert topic.last_index == 2
@@ -79,12 +87,15 @@ def test_the_index_is_rolled_back_when_an_add_fails(tmp_path, what):
 
 def test_a_cursor_of_a_failed_managed_ledger_can_be_read_and_not_moved(tmp_path):
     config = CONFIG | {"managedLedgerDefaultMarkDeleteRateLimit": 0}
-    topic = ManagedLedger(tmp_path / "orders", config=config, clock=ManualClock())
+    fs = Breaking()
+    topic = ManagedLedger(tmp_path / "orders", config=config, clock=ManualClock(), fs=fs)
     topic.add_entries(message(n) for n in range(3))
     cursor = topic.open_cursor("one", "earliest")
-    topic._fail_unless_refused(KeyboardInterrupt())
+    fs.broken = "write"
+    with pytest.raises(LogFailedError):
+        topic.new_ledger_id()
     assert numbers(cursor.read()) == [0, 1, 2]
-    with pytest.raises(LogFailedError, match="KeyboardInterrupt"):
+    with pytest.raises(LogFailedError, match="no space"):
         cursor.mark_delete(topic.last_position)
     topic.close()
     with ManagedLedger(tmp_path / "orders") as topic:

@@ -21,8 +21,10 @@ from seglog.errors import (
     RecordTooLargeError,
     StorageError,
 )
+from seglog.fs.files import OsFileSystem
 from seglog.segment.segment import Segment
 from seglog.state.clean_marks import PARTITION_MARK, PartitionMark, PartitionState
+from support.faultfs import FailingFs
 
 NOW = 1_700_000_000_000
 
@@ -139,9 +141,30 @@ def test_a_forked_child_is_refused_and_harms_nothing(path):
             seglog.open(path)
 
 
+class SlowSync(FailingFs):
+    """Once armed, a sync of a .log waits until it is let go."""
+
+    def __init__(self):
+        super().__init__(OsFileSystem())
+        self.begun, self.go = threading.Event(), threading.Event()
+        self.armed = False
+
+    def _fails(self, text):
+        if self.armed and text.startswith("sync ") and text.endswith(".log"):
+            self.begun.set()
+            self.go.wait()
+        return False
+
+
 def test_a_forked_child_is_refused_while_a_thread_of_its_parent_is_busy(path):
-    with seglog.open(path) as log:
-        with warnings.catch_warnings(), log._files_lock, log._lock:
+    fs = SlowSync()
+    with seglog.open(path, fs=fs) as log:
+        log.append(b"x")
+        fs.armed = True
+        cutting = threading.Thread(target=log.truncate_to, args=(0,))      # has every lock that there is
+        cutting.start()
+        assert fs.begun.wait(20)
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             child = os.fork()
         if child == 0:
@@ -157,6 +180,9 @@ def test_a_forked_child_is_refused_while_a_thread_of_its_parent_is_busy(path):
             finally:
                 os._exit(refused)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        fs.go.set()
+        cutting.join(20)
+        assert log.log_end_offset == 0
 
 
 @pytest.mark.parametrize("name", ["orders", "orders-", "a b-0", "orders-0.aabbccdd-delete", "or/ders-x"])

@@ -105,7 +105,7 @@ def test_readers_of_committed_data_see_what_was_committed(path, killed):
     first_undecided = log.append_batch(undecided.batch(b"of 3")).first_offset
     log.append(b"behind it")
     if killed:
-        log._let_go(clean=False)
+        log._tail.let_go(clean=False)
     else:
         log.close()
     with open_log(path) as log:

@@ -2,6 +2,7 @@
 import os
 import random
 import threading
+import time
 
 import pytest
 
@@ -156,11 +157,12 @@ def test_reads_wait_for_no_appender_and_no_appender_for_reads(in_memory):
         fs.armed = True
         threads.start(log.append, b"waits for the disk")
         fs.begun.wait()
-        # With one appender in its sync, and another one behind the log's lock.
-        with log._lock:
-            threads.start(log.append, b"waits for the lock")
-            assert [r.value for r in log.read()] == [b"0", b"1", b"2"]
-            assert (log[2].value, log.offset_at(0), log.log_end_offset) == (b"2", 0, 3)
+        # With one appender in its sync, a roll that waits for it, and another appender behind that one's lock.
+        threads.start(log.roll)
+        threads.start(log.append, b"waits for the lock")
+        time.sleep(0.05)
+        assert [r.value for r in log.read()] == [b"0", b"1", b"2"]
+        assert (log[2].value, log.offset_at(0), log.log_end_offset) == (b"2", 0, 3)
         fs.armed = False
         fs.go.set()
         threads.join()

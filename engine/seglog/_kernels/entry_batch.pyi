@@ -11,6 +11,7 @@ class CheckedEntries:
 
 @final
 class EntryBatch:
+    taken: EncodedBatch | None
     def __len__(self) -> int: ...
     def add(self, entries: list[bytes], timestamps: list[int]) -> None: ...
     def add_checked(

@@ -7,6 +7,7 @@ from seglog._kernels.batch_encode import EncodedBatch, Headers
 
 @final
 class GrowingBatch:
+    taken: EncodedBatch | None
     def __new__(
         cls,
         max_bytes: int,

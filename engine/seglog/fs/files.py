@@ -47,7 +47,7 @@ class WritableFile(AppendedFile, ABC):
     Appends of several threads must be ordered by the caller; syncs may run beside them.
     """
 
-    _failure: StorageError | None
+    _failure: StorageError | OSError | None     # an OSError only if an interrupt came before its words
 
     def __init__(self, path: AnyPath, position: int) -> None:
         self.path = os.fspath(path)
@@ -138,16 +138,22 @@ class WritableFile(AppendedFile, ABC):
             self._refuse()
         return _Poisoning(self)
 
+    def check(self) -> None:
+        """Raise StorageError after a write or sync that failed."""
+        if self._failure is not None:
+            self._refuse()
+
     def _refuse(self) -> None:
         """Raise what a call on a closed or failed file gets."""
         if self._failure is None or self._closed:
             raise StorageError("cannot write: the file was closed", file=self.path, hint="open it again")
+        first = self._failure
         raise StorageError(
-            f"cannot go on after an error: {self._failure.what}",
+            f"cannot go on after an error: {first.what if isinstance(first, StorageError) else first}",
             file=self.path,
             hint="what is on disk is unknown: open again, which recovers",
-            errno=self._failure.errno,
-        ) from self._failure
+            errno=first.errno,
+        ) from first
 
     def _poison(self, error: StorageError) -> None:
         # A copy: the error itself holds the frames, whose file and buffers would then hold each other.
@@ -268,11 +274,13 @@ class OsFile(WritableFile):
         # As with append_bytes: little around the system call, for each durable append waits for this.
         if sys.platform == "darwin" or self._closed or self._failure is not None:
             return super().sync_data()
-        self._unsynced = False
-        try:
-            os.fdatasync(self._fd)
-        except OSError as error:
-            self._fail("sync", error)
+        self.sync_descriptor(True)
+        return None
+
+    def sync(self) -> None:
+        if sys.platform == "darwin" or self._closed or self._failure is not None:
+            return super().sync()
+        self.sync_descriptor(False)
         return None
 
     def reserve(self, size_bytes: int) -> bool:
@@ -288,6 +296,10 @@ class OsFile(WritableFile):
     def _refuse_write(self, number: int) -> NoReturn:
         """A write of AppendedFile had this errno."""
         self._fail("write", OSError(number, os.strerror(number)))
+
+    def _refuse_sync(self, number: int) -> NoReturn:
+        """A sync of AppendedFile had this errno."""
+        self._fail("sync", OSError(number, os.strerror(number)))
 
     def _fail(self, what: str, error: OSError) -> NoReturn:
         refusal = storage_error(error, what, self.path)

@@ -1,25 +1,30 @@
 """How a ledger is written to: entries that wait for the disk together become one batch, one write and one sync.
 
-    put: encode ── who leads the next sync (segment.group_commit): write .log, indexes ── fdatasync ── publish
+    put: encode ── whoever leads the next sync (segment.write_gate): write .log, indexes ── fdatasync ── publish
 
 An entry is a record of a v2 batch, its id the record's offset. With fsync "interval" or "never" nobody waits, so
 each `put` writes a batch of its own and publishes it at once.
 
 What fails from the write on leaves the ledger read-only: what is on the disk is unknown then, and recovery finds out.
+What is interrupted there is taken up from the disk at once (`mend`); entries that wait are written then.
 """
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from seglog._kernels.entry_batch import CheckedEntries, EntryBatch
+from seglog._kernels.shield import shielded
+from seglog.clock import Clock
 from seglog.config import MAX_LONG, Fsync, LogConfig
-from seglog.errors import LogClosedError, LogFailedError, RecordTooLargeError, SeglogError
+from seglog.errors import CorruptRecordError, LogClosedError, RecordTooLargeError, SeglogError
+from seglog.format import names
+from seglog.fs.aside import shorten
 from seglog.fs.files import FileSystem
 from seglog.ledger.broker_state import BrokerState
 from seglog.ledger.config import INDEX, TIMESTAMP
 from seglog.segment.appender import SegmentAppender
-from seglog.segment.group_commit import GroupCommit
 from seglog.segment.published import End, PublishedEnd
+from seglog.segment.recovery import check_segment
+from seglog.segment.write_gate import WriteGate
 
 # The one segment of a ledger never rolls: who writes it begins another ledger before it is full.
 SEGMENT = LogConfig(segment_bytes=2**31 - 1, segment_ms=MAX_LONG, segment_jitter_ms=0)
@@ -31,30 +36,26 @@ _SHORT_BYTES = 8 << 10
 _BROKER_PART_BYTES = 28
 
 
-class EntryWriter:
-    """The end of one ledger that grows. Threads may share it."""
+class EntryWriter(WriteGate):
+    """The end of one ledger that grows. Threads may share it.
 
-    def __init__(self, fs: FileSystem, directory: Path, created_ms: int, fsync: Fsync) -> None:
+    Lock order: the files (`alone`), then the lock. Never wait for a sync with the lock: whoever leads takes it.
+    """
+
+    def __init__(self, fs: FileSystem, directory: Path, clock: Clock, created_ms: int, fsync: Fsync) -> None:
         """Makes the segment, durably. Raises StorageError."""
-        self.published: PublishedEnd
-        # Guards all below but the commit. It may be taken by who has the commit's files to himself, so whoever
-        # holds it waits for nobody.
-        self._lock = threading.Lock()
         self._appender = SegmentAppender.create(fs, directory, 0, SEGMENT, created_ms)
-        self.published = PublishedEnd(self._appender.end)
+        super().__init__(self._appender.path, "ledger")
+        self._fs = fs
+        self._clock = clock
+        # What is called when the .log became another file, in which readers find what they had.
+        self.when_replaced: Callable[[], None] | None = None
+        # Changed with the lock.
+        self.published: PublishedEnd = PublishedEnd(self._appender.end)
         self._waits = fsync == "batch"
         self._waiting = EntryBatch()
         self._next_id = 0
         self._size_bytes = 0            # what the .log has at most when all that waits is written
-        self._number = 0                # of puts: what GroupCommit counts
-        self._refusal: Callable[[], SeglogError] | None = None
-        self._failure: BaseException | None = None
-        self._commit = GroupCommit(_failed)
-
-    @property
-    def path(self) -> Path:
-        """Of the .log."""
-        return self._appender.path
 
     @property
     def next_id(self) -> int:
@@ -71,22 +72,23 @@ class EntryWriter:
         """The largest time of all entries that were written, -1 where there is none."""
         return self._appender.max_timestamp
 
-    @property
-    def failure(self) -> BaseException | None:
-        """The first error of a write or sync."""
-        return self._failure
-
     def put(self, entries: list[bytes], timestamps: list[int]) -> tuple[int, int]:
         """Take entries, in order: (the id of the first, what to `wait` for).
 
         Refused as a whole, nothing changed: RecordTooLargeError where the segment has no room for them,
         LogClosedError, LogFailedError.
         """
-        size_bytes = sum(map(len, entries))
-        with self._lock:
-            most = self._check_room(len(entries), size_bytes)
+        return self.change(self._put, entries, timestamps)
+
+    def _put(self, entries: list[bytes], timestamps: list[int]) -> tuple[int, int]:
+        most = self._check_room(len(entries), sum(map(len, entries)))
+        self.is_changing = True
+        try:
             self._waiting.add(entries, timestamps)
-            return self._took(len(entries), most)
+        except SeglogError:
+            self.is_changing = False    # a refused call has changed nothing
+            raise
+        return self._took(len(entries), most)
 
     def put_checked(
         self, checked: CheckedEntries, first: int, stop: int, state: BrokerState, interceptors: frozenset[str]
@@ -95,18 +97,25 @@ class EntryWriter:
 
         `state`: the time to put, and the index of the last message before.
         """
+        return self.change(self._put_checked, checked, first, stop, state, interceptors)
+
+    def _put_checked(
+        self, checked: CheckedEntries, first: int, stop: int, state: BrokerState, interceptors: frozenset[str]
+    ) -> tuple[int, int, int]:
         size_bytes = checked.size_between(first, stop) + (stop - first) * _BROKER_PART_BYTES
-        with self._lock:
-            most = self._check_room(stop - first, size_bytes)
+        most = self._check_room(stop - first, size_bytes)
+        self.is_changing = True
+        try:
             index = self._waiting.add_checked(
                 checked, first, stop, state.timestamp, state.index, TIMESTAMP in interceptors, INDEX in interceptors
             )
-            return *self._took(stop - first, most), index
+        except SeglogError:
+            self.is_changing = False
+            raise
+        return *self._took(stop - first, most), index
 
     def _check_room(self, count: int, size_bytes: int) -> int:
-        """Under the lock: the bytes that so many entries may come to. Raises what `put` raises."""
-        if self._refusal is not None:
-            raise self._refusal()
+        """With the lock: the bytes that so many entries may come to. Raises RecordTooLargeError."""
         # Each entry might become a batch.
         most = size_bytes + count * (_RECORD_BYTES_MAX + _BATCH_HEADER_BYTES)
         if most > SEGMENT.segment_bytes - self._size_bytes:
@@ -118,98 +127,118 @@ class EntryWriter:
         return most
 
     def _took(self, count: int, most: int) -> tuple[int, int]:
-        """Under the lock: entries wait."""
+        """With the lock: entries wait."""
         first = self._next_id
         self._size_bytes += most
         self._next_id = first + count
-        self._number += 1
+        self.number += 1
         if not self._waits:
             self._write()
             self.published.at = self._appender.end
-        return first, self._number
+        return first, self.number
 
-    def wait(self, number: int) -> None:
+    def await_put(self, number: int) -> None:
         """Return when what was put is as durable as `fsync` says. Raises LogFailedError."""
         if self._waits:
-            self._commit.wait(number, self._write_and_sync)
+            self.wait(number)
 
     def flush(self) -> None:
         """Return when all that was put is on the disk. Raises LogFailedError, LogClosedError."""
-        with self._lock:
-            if self._refusal is not None:
-                raise self._refusal()
-            self._number += 1
-            number = self._number
-        self._commit.wait(number, self._write_and_sync)
+        self.wait(self.change(self._count))
+
+    def _count(self) -> int:
+        self.number += 1
+        return self.number
 
     def seal(self) -> End:
         """Write what waits, close the indexes, sync all files: nothing can be put any more. Raises LogFailedError."""
-        with self._commit.exclusive():
-            with self._lock:
-                self._refusal = self._refusal or self._sealed
-                self._write()
-                number = self._number
-            try:
-                self._appender.seal()
-            except BaseException as error:
-                self._fail(error)
-                raise
-            self.published.at = self._appender.end
-            self._commit.cover(number)
+        shielded(self.alone, self.with_lock, self._seal)
         return self.published.at
+
+    def _seal(self) -> None:
+        self._mend()
+        self.refusal = self.refusal or self._sealed
+        self._write()
+        self.is_changing = True
+        self._appender.seal()
+        self.published.at = self._appender.end
+        self.cover(self.number)
 
     def close(self) -> None:
         """Give the descriptors back. Twice is fine."""
-        with self._lock:
-            self._refusal = self._refusal or self._sealed
+        self.refusal = self.refusal or self._sealed
         self._appender.close()
 
     # --- writing -----------------------------------------------------------------------------
 
-    def _write_and_sync(self) -> int:
-        """What GroupCommit calls: alone with the files, but for `put`."""
-        with self._lock:
-            number = self._number
-            self._write()
-            end = self._appender.end
-        try:
-            self._appender.sync()
-        except BaseException as error:
-            self._fail(error)
-            raise
+    def sync(self) -> int:
+        """What the gate calls: alone with the files, but for `put`."""
+        number, end = self.with_lock(self._write_all)
+        self._appender.sync()
         self.published.at = end
         return number
 
+    def _write_all(self) -> tuple[int, End]:
+        self._write()
+        return self.number, self._appender.end
+
     def _write(self) -> None:
-        """Under the lock: what waits, as one batch. So a crash tears one batch at most, and it is the last one."""
-        if not len(self._waiting):
-            return
-        first = self._appender.end.next_offset
-        try:
-            made = self._waiting.take(first)
-            raw = bytes(made) if len(made) <= _SHORT_BYTES else made
-            self._appender.append_batch(raw, first, made.last_offset, made.max_timestamp)
-        except BaseException as error:
-            self._fail(error)
-            raise
+        """With the lock: what waits, as one batch. So a crash tears one batch at most, and it is the last one."""
+        waiting = self._waiting
+        made = waiting.taken
+        if made is None:
+            if not len(waiting):
+                return
+            self.is_changing = True
+            made = waiting.take(self._appender.end.next_offset)
+        self.is_changing = True
+        first, last = made.base_offset, made.last_offset
+        raw = bytes(made) if len(made) <= _SHORT_BYTES else made
+        if not self._appender.append_quietly(raw, first, last, made.max_timestamp):
+            self._appender.append_batch(raw, first, last, made.max_timestamp)
+        waiting.taken = None
         self._size_bytes = self._appender.end.position
 
-    def _fail(self, error: BaseException) -> None:
-        """The ledger is read-only from now on. Raises LogFailedError, but for ^C and the like."""
-        if self._failure is None:
-            self._failure = error
-            self._refusal = self._failed
-            self._commit.fail(error)
-        if isinstance(error, Exception) and not isinstance(error, LogFailedError):
-            raise _failed(error) from error
+    # --- after an interrupt ------------------------------------------------------------------
 
-    def _failed(self) -> LogFailedError:
-        assert self._failure is not None
-        return _failed(self._failure)
+    def mend(self) -> None:
+        """Take the ledger up from the disk, if an exception left a change in the middle. Every entry put is written."""
+        try:
+            shielded(self.alone_within, self.with_lock, self._mend)
+        except BaseException as error:
+            if error is self.failure:
+                self.settle(error)
+            raise
+
+    def _mend(self) -> None:
+        if not self.is_torn or self.failure is not None or self.refusal is not None:
+            return
+        self.is_changing = True
+        self._appender.check_disk()
+        self._appender.close()
+        self._appender = self._taken_up()
+        waiting, end = self._waiting, self._appender.end
+        if waiting.taken is not None and waiting.taken.base_offset < end.next_offset:
+            waiting.taken = None        # it is there, as a whole
+        self._write()                   # what was taken
+        self._write()                   # and what waits behind it
+        end = self._appender.end
+        self._next_id, self._size_bytes = end.next_offset, end.position
+        self.is_torn = False
+
+    def _taken_up(self) -> SegmentAppender:
+        check = check_segment(self.path, 0, names.MAX_OFFSET, SEGMENT)
+        if check.has_run_behind_damage or check.foreign_magics:
+            raise CorruptRecordError(
+                "damage in the middle of the ledger", file=self.path, position=check.sound_bytes
+            )
+        if check.damages:
+            shorten(self._fs, self.path, check.sound_bytes)
+            if self.when_replaced is not None:
+                self.when_replaced()
+        return SegmentAppender.open(
+            self._fs, self.path.parent, 0, SEGMENT, check.sound_bytes, check.next_offset, self._clock.now_ms()
+        )
 
     def _sealed(self) -> LogClosedError:
         return LogClosedError("the ledger was sealed: nothing can be added", file=self.path, hint="make a new one")
-
-
-def _failed(first: BaseException) -> LogFailedError:
-    return LogFailedError.since(first, "ledger")

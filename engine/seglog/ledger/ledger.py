@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, get_args
 
 from seglog._kernels.record_batch import Record
+from seglog._kernels.shield import shielded
 from seglog.clock import Clock, SystemClock
 from seglog.config import Fsync
 from seglog.errors import (
@@ -107,7 +108,7 @@ class Ledger:
         make_directories(fs, path)
         keep = None if held else lock.lock_partition(fs, path)
         try:
-            writer = EntryWriter(fs, path, metadata.created_ms, fsync)
+            writer = EntryWriter(fs, path, clock, metadata.created_ms, fsync)
             try:
                 metadata.write(fs, path)
             except BaseException:
@@ -120,6 +121,7 @@ class Ledger:
         segment = Segment(
             writer.path, published=writer.published, owned=True, reserve_bytes=SEGMENT.segment_bytes
         )
+        writer.when_replaced = segment.let_go
         return cls(path, metadata, segment, fs=fs, clock=clock, writer=writer, held=keep)
 
     @classmethod
@@ -245,7 +247,7 @@ class Ledger:
         if self._held is not None:
             self._held.check()
         first, number = writer.put(entries, timestamps)
-        writer.wait(number)
+        writer.await_put(number)
         return first
 
     def flush(self) -> None:
@@ -329,6 +331,9 @@ class Ledger:
 
         Raises LogFailedError.
         """
+        shielded(self._seal)
+
+    def _seal(self) -> None:
         writer = self._writer
         if writer is None:
             return
@@ -347,8 +352,10 @@ class Ledger:
 
         After a failed write or sync it only lets go: who opens it next recovers it.
         """
-        if self._closed:
-            return
+        if not self._closed:
+            shielded(self._close)
+
+    def _close(self) -> None:
         try:
             if self._writer is not None and self._writer.failure is None and not self._is_forked():
                 self.seal()

@@ -8,14 +8,15 @@ What is refused changes nothing, and uses no index up. What fails from a write o
 opening it again finds out what is on the disk.
 """
 import abc
-import contextlib
 import logging
-import threading
-from collections.abc import Callable, Iterable, Iterator
+import os
+import weakref
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from seglog._kernels.entry_batch import CheckedEntries, check_entries
+from seglog._kernels.shield import shielded
 from seglog.clock import Clock
 from seglog.config import Fsync
 from seglog.errors import (
@@ -23,7 +24,6 @@ from seglog.errors import (
     LogClosedError,
     LogFailedError,
     RecordTooLargeError,
-    SeglogError,
     StorageError,
 )
 from seglog.fs import lock
@@ -32,18 +32,40 @@ from seglog.ledger.broker_state import BrokerState, last_state
 from seglog.ledger.config import TIMESTAMP, ManagedLedgerConfig
 from seglog.ledger.entry_writer import SEGMENT, EntryWriter
 from seglog.ledger.extent import LedgerExtent
-from seglog.ledger.ledger import Ledger, delete_ledger
+from seglog.ledger.ledger import DELETED_SUFFIX, Ledger, delete_ledger, remove_directory
 from seglog.ledger.managed_reader import ManagedReader
-from seglog.ledger.manifest import LedgerInfo, Manifest, ledger_directory
+from seglog.ledger.manifest import LEDGER_PREFIX, LedgerInfo, Manifest, ledger_directory
 from seglog.ledger.position import Position, Positions
+from seglog.segment.write_gate import WriteGate
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 logger = logging.getLogger("seglog")
 
+R = TypeVar("R")
+
 # What an entry may need in the file beside its bytes: the broker's part, the record, a batch.
 _OVERHEAD_BYTES = 128
+
+
+class ManagedGate(WriteGate):
+    """What threads write to a managed ledger by. Whoever has the lock may wait for a ledger's files (its seal)."""
+
+    def __init__(self, managed: "ManagedAppender") -> None:
+        super().__init__(managed.path, "managed ledger")
+        self._managed = weakref.ref(managed)        # which is let go of when nobody has it
+
+    def mend(self) -> None:
+        managed = self._managed()
+        if managed is not None:
+            managed._mend_from_disk()
+
+    def settle(self, error: BaseException) -> None:
+        managed = self._managed()
+        if managed is not None and error is self.failure:
+            managed._forget_what_was_tried()
+        super().settle(error)
 
 
 class ManagedAppender(ManagedReader):
@@ -55,14 +77,11 @@ class ManagedAppender(ManagedReader):
         super().__init__(path, config, fs, clock)
         self.fsync = fsync
         self._held = held
-        # Guards all below. Whoever holds it may wait for a ledger's files (its seal), never the other way round.
-        self._lock = threading.Lock()
+        self._gate = ManagedGate(self)
+        # Changed with its lock.
         self._interceptors = config.interceptors
         self._manifest = Manifest()
         self._state = BrokerState()
-        # Why no change is possible, as a function that makes the error; None: it is.
-        self._refusal: Callable[[], SeglogError] | None = None
-        self._failure: BaseException | None = None
         # Replaced as a whole.
         self._listeners: tuple[Callable[[], None], ...] = ()
 
@@ -75,9 +94,7 @@ class ManagedAppender(ManagedReader):
 
     @interceptors.setter
     def interceptors(self, names: Iterable[str]) -> None:
-        interceptors = ManagedLedgerConfig.of({"brokerEntryMetadataInterceptors": names}).interceptors
-        with self._lock:
-            self._interceptors = interceptors
+        self._interceptors = ManagedLedgerConfig.of({"brokerEntryMetadataInterceptors": names}).interceptors
 
     @property
     def last_index(self) -> int:
@@ -114,55 +131,60 @@ class ManagedAppender(ManagedReader):
         return self._add(checked) if len(checked) else Positions(())
 
     def _add(self, checked: CheckedEntries) -> Positions:
-        self._refuse()
-        count, done = len(checked), 0
-        runs: list[tuple[int, range]] = []
-        waits: list[tuple[EntryWriter, int]] = []
-        with self._lock:
-            self._refuse()
-            try:
-                while done < count:
-                    ledger = self._ledger_for(checked.size_between(done, done + 1))
-                    writer, state = ledger.writer, self._state
-                    stop = done + self._room(writer, checked, done)
-                    if TIMESTAMP in self._interceptors:
-                        state = BrokerState(state.index, max(state.timestamp, self.clock.now_ms(), 0))
-                    first, number, index = writer.put_checked(checked, done, stop, state, self._interceptors)
-                    self._state = BrokerState(index, state.timestamp)   # only now: what is refused uses no index up
-                    ledger_id = ledger.ledger_id
-                    runs.append((ledger_id, range(first, first + stop - done)))
-                    waits.append((writer, number))
-                    done = stop
-            except BaseException as error:
-                self._fail_unless_refused(error)
-                raise
+        runs, waits = self._gate.change(self._put_all, checked)
         for writer, number in waits:
             try:
-                writer.wait(number)
+                writer.await_put(number)
             except LogFailedError as error:
-                with self._lock:
-                    self._fail(error)
+                self._fail(error)
                 raise
         for listener in self._listeners:
             listener()
         return Positions(runs)
 
+    def _put_all(self, checked: CheckedEntries) -> tuple[list[tuple[int, range]], list[tuple[EntryWriter, int]]]:
+        self._held.check()
+        count, done = len(checked), 0
+        runs: list[tuple[int, range]] = []
+        waits: list[tuple[EntryWriter, int]] = []
+        self._gate.is_changing = True
+        try:
+            while done < count:
+                ledger = self._ledger_for(checked.size_between(done, done + 1))
+                writer, state = ledger.writer, self._state
+                stop = done + self._room(writer, checked, done)
+                if TIMESTAMP in self._interceptors:
+                    state = BrokerState(state.index, max(state.timestamp, self.clock.now_ms(), 0))
+                first, number, index = writer.put_checked(checked, done, stop, state, self._interceptors)
+                self._state = BrokerState(index, state.timestamp)   # only now: what is refused uses no index up
+                ledger_id = ledger.ledger_id
+                runs.append((ledger_id, range(first, first + stop - done)))
+                waits.append((writer, number))
+                done = stop
+        except (RecordTooLargeError, InvalidArgumentError):
+            self._gate.is_changing = False
+            raise
+        return runs, waits
+
     def listen(self, listener: Callable[[], None]) -> None:
         """Call `listener` after each add, in the thread that adds: it must be quick, and never raise."""
-        with self._lock:
-            self._listeners = (*self._listeners, listener)
+        self._gate.with_lock(self._set_listeners, lambda: (*self._listeners, listener))
 
     def unlisten(self, listener: Callable[[], None]) -> None:
         """Call it no more; nothing where it is not called."""
-        with self._lock:
-            self._listeners = tuple(kept for kept in self._listeners if kept != listener)
+        self._gate.with_lock(
+            self._set_listeners, lambda: tuple(kept for kept in self._listeners if kept != listener)
+        )
+
+    def _set_listeners(self, changed: Callable[[], tuple[Callable[[], None], ...]]) -> None:
+        self._listeners = changed()
 
     def _ledger_for(self, size_bytes: int) -> Ledger:
         """The last ledger; another one where that is full."""
         active = self._current().active
         if active is not None and not self._is_full(active, size_bytes):
             return active
-        return self._roll()
+        return shielded(self._roll)
 
     def _is_full(self, active: Ledger, size_bytes: int) -> bool:
         """ManagedLedgerImpl.currentLedgerIsFull; and no ledger passes what a segment holds."""
@@ -196,41 +218,43 @@ class ManagedAppender(ManagedReader):
 
     def flush(self) -> None:
         """Return when all that was added is on the disk, whatever `fsync` is. Raises LogClosedError, LogFailedError."""
-        with self._changing():
-            active = self._current().active
-            writer = None if active is None else active.writer
-        if writer is not None:
+        active = self._gate.change(self._active)
+        if active is not None:
             try:
-                writer.flush()
+                active.writer.flush()
             except LogClosedError:      # sealed meanwhile: it is on the disk
                 return
             except LogFailedError as error:
-                with self._lock:
-                    self._fail(error)
+                self._fail(error)
                 raise
+
+    def _active(self) -> Ledger | None:
+        self._held.check()
+        return self._current().active
 
     # --- rolling and trimming ----------------------------------------------------------------
 
     def roll(self) -> None:
         """Seal the last ledger; the next entry begins another one. Raises LogClosedError, LogFailedError."""
-        with self._changing(), self._failing():
-            self._seal_active()
-            self._trim()
+        self._change(self._seal_and_trim)
+
+    def _seal_and_trim(self) -> None:
+        self._seal_active()
+        self._trim()
 
     def _roll(self) -> Ledger:
         """Begin another ledger, and trim what can go now."""
-        with self._failing():
-            self._seal_active()
-            ledger_id = self._manifest.next_ledger_id
-            ledger = Ledger.create(
-                ledger_directory(self.path, ledger_id), ledger_id, fsync=self.fsync, fs=self.fs, clock=self.clock,
-                held=True,
-            )  # fmt: skip
-            self._opened[ledger_id] = ledger        # to be let go of, whatever happens
-            info = LedgerInfo(ledger_id, ledger.created_ms)
-            self._put_manifest(*self._manifest.ledgers, info, next_ledger_id=ledger_id + 1)
-            self._extent = LedgerExtent(self._manifest.ledgers, ledger)
-            self._trim()
+        self._seal_active()
+        ledger_id = self._manifest.next_ledger_id
+        ledger = Ledger.create(
+            ledger_directory(self.path, ledger_id), ledger_id, fsync=self.fsync, fs=self.fs, clock=self.clock,
+            held=True,
+        )
+        self._opened[ledger_id] = ledger        # to be let go of, whatever happens
+        info = LedgerInfo(ledger_id, ledger.created_ms)
+        self._put_manifest(*self._manifest.ledgers, info, next_ledger_id=ledger_id + 1)
+        self._extent = LedgerExtent(self._manifest.ledgers, ledger)
+        self._trim()
         return ledger
 
     def _seal_active(self) -> None:
@@ -261,8 +285,7 @@ class ManagedAppender(ManagedReader):
         itself, and a cursor that passes a ledger.
         Raises LogClosedError, LogFailedError.
         """
-        with self._changing(), self._failing():
-            return self._trim()
+        return self._change(self._trim)
 
     def _trim(self) -> list[int]:
         passed = self._passed()
@@ -307,53 +330,94 @@ class ManagedAppender(ManagedReader):
             except StorageError as error:       # nothing hangs on it: opening again removes what is left
                 logger.warning("ledger %s of %s is left over: %s", ledger_id, self.path, error)
 
-    # --- refusing and failing ----------------------------------------------------------------
+    # --- refusing, failing, mending ----------------------------------------------------------
 
     def _refuse(self) -> None:
         """For before each change. Raises LogClosedError, LogFailedError, ForkedHandleError."""
-        if self._refusal is not None:
-            raise self._refusal()
+        self._gate.check()
         self._held.check()
 
-    @contextlib.contextmanager
-    def _changing(self) -> Iterator[None]:
-        """With the lock, where a change is possible. Raises as `_refuse`."""
-        self._refuse()      # before the lock, too: in a forked child it may be somebody's for ever
-        with self._lock:
-            self._refuse()
-            yield
+    def _change(self, section: Callable[[], R]) -> R:
+        """A rare change, which no exception from outside reaches. Raises as `_refuse`.
 
-    @contextlib.contextmanager
-    def _failing(self) -> Iterator[None]:
-        """Under the lock: what goes wrong within leaves the disk in a state that only opening again finds out."""
-        try:
-            yield
-        except BaseException as error:
-            self._fail(error)
-            raise
+        What goes wrong within leaves the disk in a state that only opening again finds out.
+        """
+        self._refuse()
+        return shielded(self._gate.change, self._changing, section)
 
-    def _fail_unless_refused(self, error: BaseException) -> None:
-        """Under the lock, after an add that raised."""
-        if not isinstance(error, RecordTooLargeError | InvalidArgumentError):
-            self._fail(error)
+    def _changing(self, section: Callable[[], R]) -> R:
+        self._held.check()
+        self._gate.is_changing = True
+        return section()
 
     def _fail(self, error: BaseException) -> None:
-        """It is read-only from now on. Raises LogFailedError, but for ^C and the like, which the caller raises."""
-        if self._failure is None:
-            self._failure = error
-            self._refusal = self._read_only
-            logger.error("%s is read-only until it is opened again: %s", self.path, error)
-            # Index and time of what was added, not of what was tried.
-            active = self._extent and self._extent.active
-            self._state = BrokerState(self._manifest.last_index, self._manifest.last_timestamp)
-            if active:
-                self._state = last_state(active.read, active.last_entry_id, self._state)
-        if isinstance(error, Exception) and not isinstance(error, LogFailedError):
-            raise LogFailedError.since(error, "managed ledger") from error
+        """It is read-only from now on, by an error that was met without the lock."""
+        if self._gate.failure is None:
+            self._gate.fail(error)
+            self._gate.settle(error)
 
-    def _read_only(self) -> LogFailedError:
-        assert self._failure is not None
-        return LogFailedError.since(self._failure, "managed ledger")
+    def _forget_what_was_tried(self) -> None:
+        """Index and time are of what was added from now on: it does not go on."""
+        active = self._extent and self._extent.active
+        self._state = BrokerState(self._manifest.last_index, self._manifest.last_timestamp)
+        if active:
+            self._state = last_state(active.read, active.last_entry_id, self._state)
+
+    def _mend_from_disk(self) -> None:
+        """Take it up from the disk, as an opening does, if an exception left a change in the middle."""
+        try:
+            shielded(self._gate.with_lock, self._mend)
+        except BaseException as error:
+            if error is self._gate.failure:
+                self._gate.settle(error)
+            raise
+
+    def _mend(self) -> None:
+        gate = self._gate
+        if not gate.is_torn or gate.failure is not None or self._extent is None:
+            return
+        gate.is_changing = True
+        manifest = self._manifest = Manifest.read(self.path)
+        self._state = BrokerState(manifest.last_index, manifest.last_timestamp)
+        if manifest.ledgers and manifest.ledgers[-1].end is None:
+            # This process may have it, with entries that somebody waits for.
+            ledger = self._opened.get(manifest.ledgers[-1].ledger_id) or self._recovered(manifest.ledgers[-1])
+            ledger.seal()
+            self._put_sealed(ledger)
+        self._remove_strays(os.listdir(self.path))
+        self._extent = LedgerExtent(self._manifest.ledgers, None)
+        gate.is_torn = False
+
+    def _recovered(self, info: LedgerInfo) -> Ledger:
+        """The last ledger as its writer left it, sealed."""
+        ledger = Ledger.open(ledger_directory(self.path, info.ledger_id), fs=self.fs, clock=self.clock, held=True)
+        if ledger.entry_count:
+            self._opened[info.ledger_id] = ledger
+        return ledger
+
+    def _put_sealed(self, ledger: Ledger) -> None:
+        """The manifest says where the last ledger ends, and what its entries came to."""
+        self._state = last_state(ledger.read, ledger.last_entry_id, self._state)
+        self._put_manifest(*self._manifest.ledgers[:-1], *sealed_info(ledger))
+        if not ledger.entry_count:
+            ledger.close()      # it goes: whoever has positions in it shall not come upon its files
+
+    def _remove_strays(self, names: Iterable[str]) -> None:
+        """Ledgers that were being made, or deleted."""
+        known = {ledger_directory(self.path, info.ledger_id).name for info in self._manifest.ledgers}
+        for name in sorted(names):
+            number = name.removeprefix(LEDGER_PREFIX).removesuffix(DELETED_SUFFIX)
+            if name in known or not name.startswith(LEDGER_PREFIX) or not number.isdigit():
+                continue
+            directory = self.path / name
+            logger.info("%s: left by an interrupted change, removed", directory)
+            ledger = self._opened.pop(int(number), None)
+            if ledger is not None:
+                ledger.abandon()
+            if name.endswith(DELETED_SUFFIX):
+                remove_directory(self.fs, directory)
+            else:
+                delete_ledger(directory, self.fs)
 
 
 def sealed_info(ledger: Ledger) -> tuple[LedgerInfo, ...]:

@@ -15,7 +15,6 @@ A crash after any durable step is put right by who opens it next:
 
 A ledger of the directory that the manifest does not name holds no entry that anybody was promised.
 """
-import logging
 import os
 import warnings
 from collections.abc import Mapping
@@ -24,28 +23,32 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, get_args
 
+from seglog._kernels.shield import shielded
 from seglog.clock import Clock, SystemClock
 from seglog.config import Fsync
-from seglog.errors import CorruptManifestError, InvalidArgumentError, LogClosedError, NotALogError
+from seglog.errors import (
+    CorruptManifestError,
+    InvalidArgumentError,
+    LogClosedError,
+    NotALogError,
+    SeglogError,
+)
 from seglog.fs import lock
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.ledger.acknowledgements import Acknowledgements
-from seglog.ledger.broker_state import BrokerState, last_state
+from seglog.ledger.broker_state import BrokerState
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.cursor import Cursor
 from seglog.ledger.cursor_file import DIRECTORY as CURSORS
 from seglog.ledger.cursor_file import CursorState, cursor_files, cursor_path
 from seglog.ledger.extent import LedgerExtent
-from seglog.ledger.ledger import DELETED_SUFFIX, Ledger, delete_ledger, remove_directory
 from seglog.ledger.ledger_metadata import changed_properties, checked_properties
-from seglog.ledger.managed_appender import ManagedAppender, sealed_info
-from seglog.ledger.manifest import FILE_NAME, LEDGER_PREFIX, LedgerInfo, Manifest, ledger_directory
+from seglog.ledger.managed_appender import ManagedAppender
+from seglog.ledger.manifest import FILE_NAME, LEDGER_PREFIX, Manifest, ledger_directory
 from seglog.ledger.position import EARLIEST, LATEST, Position
 from seglog.segment.answers import LostRange
 from seglog.segment.housekeeping import Housekeeping
-
-logger = logging.getLogger("seglog")
 
 
 class ManagedLedger(ManagedAppender):
@@ -113,7 +116,9 @@ class ManagedLedger(ManagedAppender):
                     f"ledger {info.ledger_id} is not there", file=ledger_directory(self.path, info.ledger_id)
                 )
         if manifest.ledgers and manifest.ledgers[-1].end is None:
-            self._recover(manifest.ledgers[-1])
+            ledger = self._recovered(manifest.ledgers[-1])
+            self.lost = ledger.lost
+            self._put_sealed(ledger)
         self._remove_strays(names)
         self._extent = LedgerExtent(self._manifest.ledgers, None)
         for path in cursor_files(self.path):
@@ -122,30 +127,6 @@ class ManagedLedger(ManagedAppender):
                 raise CorruptManifestError(f"the file of cursor {state.name!r} has another name", file=path)
             state = replace(state, acknowledged=state.acknowledged.within(self._extent, manifest.next_ledger_id))
             self._cursors[state.name] = Cursor(state.name, self, self, state)
-
-    def _recover(self, info: LedgerInfo) -> None:
-        """Take the last ledger up as its writer left it, sealed."""
-        ledger = Ledger.open(ledger_directory(self.path, info.ledger_id), fs=self.fs, clock=self.clock, held=True)
-        self.lost = ledger.lost
-        self._state = last_state(ledger.read, ledger.last_entry_id, self._state)
-        if ledger.entry_count:
-            self._opened[info.ledger_id] = ledger
-        else:
-            ledger.close()      # it goes: whoever has positions in it shall not come upon its files
-        self._put_manifest(*self._manifest.ledgers[:-1], *sealed_info(ledger))
-
-    def _remove_strays(self, names: list[str]) -> None:
-        """Ledgers that were being made, or deleted."""
-        known = {ledger_directory(self.path, info.ledger_id).name for info in self._manifest.ledgers}
-        for name in names:
-            if name in known or not name.removeprefix(LEDGER_PREFIX).removesuffix(DELETED_SUFFIX).isdigit():
-                continue
-            directory = self.path / name
-            logger.info("%s: left by an interrupted change, removed", directory)
-            if name.endswith(DELETED_SUFFIX):
-                remove_directory(self.fs, directory)
-            else:
-                delete_ledger(directory, self.fs)
 
     def __repr__(self) -> str:
         extent = self._extent
@@ -166,17 +147,22 @@ class ManagedLedger(ManagedAppender):
 
     def update_properties(self, changes: Mapping[str, str | None]) -> None:
         """Set properties, remove those that are None: all of it, durably. Raises LogClosedError, LogFailedError."""
-        with self._changing():
-            properties = changed_properties(self._manifest.properties, changes)
-            with self._failing():
-                self._put(self._manifest.with_(properties=properties))
+        self._change(lambda: self._put_properties(changes))
+
+    def _put_properties(self, changes: Mapping[str, str | None]) -> None:
+        self._gate.is_changing = False      # a wrong property is refused
+        properties = changed_properties(self._manifest.properties, changes)
+        self._gate.is_changing = True
+        self._put(self._manifest.with_(properties=properties))
 
     def new_ledger_id(self) -> int:
         """An id that no ledger here ever had or will have, also after a crash: for a ledger of the caller's own."""
-        with self._changing(), self._failing():
-            ledger_id = self._manifest.next_ledger_id
-            self._put(self._manifest.with_(next_ledger_id=ledger_id + 1))
-            return ledger_id
+        return self._change(self._take_ledger_id)
+
+    def _take_ledger_id(self) -> int:
+        ledger_id = self._manifest.next_ledger_id
+        self._put(self._manifest.with_(next_ledger_id=ledger_id + 1))
+        return ledger_id
 
     # --- cursors -----------------------------------------------------------------------------
 
@@ -197,42 +183,44 @@ class ManagedLedger(ManagedAppender):
         Raises InvalidArgumentError for a name of 0 or too many characters, LogClosedError, LogFailedError.
         """
         cursor_path(self.path, name)
-        with self._changing():
-            cursor = self._cursors.get(name)
-            if cursor is None:
-                extent = self._current()
-                if not isinstance(initial, Position) and initial not in ("latest", "earliest"):
-                    raise InvalidArgumentError(f'it begins at "latest", "earliest" or a Position, not {initial!r}')
-                begin = {"latest": LATEST, "earliest": EARLIEST}.get(str(initial), initial)
-                assert isinstance(begin, Position)
-                mark_delete = extent.position(extent.before(begin) - 1) or EARLIEST
-                state = CursorState(name, Acknowledgements(mark_delete), checked_properties(properties or {}))
-                with self._failing():
-                    make_directories(self.fs, self.path / CURSORS)
-                    state.write(self.fs, self.path)
-                cursor = self._cursors[name] = Cursor(name, self, self, state)
-            return cursor
+        if not isinstance(initial, Position) and initial not in ("latest", "earliest"):
+            raise InvalidArgumentError(f'it begins at "latest", "earliest" or a Position, not {initial!r}')
+        begin = {"latest": LATEST, "earliest": EARLIEST}.get(str(initial), initial)
+        assert isinstance(begin, Position)
+        return self._change(lambda: self._cursor(name, begin, checked_properties(properties or {})))
+
+    def _cursor(self, name: str, begin: Position, properties: dict[str, str]) -> Cursor:
+        cursor = self._cursors.get(name)
+        if cursor is None:
+            extent = self._current()
+            mark_delete = extent.position(extent.before(begin) - 1) or EARLIEST
+            state = CursorState(name, Acknowledgements(mark_delete), properties)
+            make_directories(self.fs, self.path / CURSORS)
+            state.write(self.fs, self.path)
+            cursor = self._cursors[name] = Cursor(name, self, self, state)
+        return cursor
 
     def delete_cursor(self, name: str) -> None:
         """Forget a subscription, durably. Raises InvalidArgumentError where there is none."""
-        with self._changing():
-            cursor = self._cursors.get(name)
-            if cursor is None:
-                raise InvalidArgumentError(f"no cursor {name!r}")
-            with self._failing():
-                self.fs.unlink(cursor_path(self.path, name))
-                self.fs.sync_directory(self.path / CURSORS)
-            del self._cursors[name]
-            cursor.abandon()
+        self._change(lambda: self._delete_cursor(name))
+
+    def _delete_cursor(self, name: str) -> None:
+        cursor = self._cursors.get(name)
+        if cursor is None:
+            self._gate.is_changing = False
+            raise InvalidArgumentError(f"no cursor {name!r}")
+        self.fs.unlink(cursor_path(self.path, name))
+        self.fs.sync_directory(self.path / CURSORS)
+        del self._cursors[name]
+        cursor.abandon()
 
     def write_cursor(self, state: CursorState) -> None:
         """For the cursors, whose lock is held; adds go on meanwhile."""
         self._refuse()
         try:
             state.write(self.fs, self.path)
-        except BaseException as error:
-            with self._lock:
-                self._fail(error)
+        except SeglogError as error:
+            self._fail(error)
             raise
 
     def cursor_passed(self, before: Position, now: Position) -> None:
@@ -242,11 +230,13 @@ class ManagedLedger(ManagedAppender):
             return
         slot = extent.slot_of(max(before.ledger_id, extent.ids[0]))
         end = extent.infos[slot].end
-        if now.ledger_id > before.ledger_id or (end is not None and now.entry_id == end.entries - 1):
-            with self._lock:
-                if self._refusal is None:
-                    with self._failing():
-                        self._trim()
+        passes = now.ledger_id > before.ledger_id or (end is not None and now.entry_id == end.entries - 1)
+        if passes and self._gate.refusal is None and self._gate.failure is None:
+            self._gate.change(self._trim_passed)
+
+    def _trim_passed(self) -> None:
+        self._gate.is_changing = True
+        self._trim()
 
     def _passed(self) -> Position | None:
         positions = [cursor.mark_delete_position for cursor in self._cursors.values()]
@@ -263,14 +253,15 @@ class ManagedLedger(ManagedAppender):
         """
         if self.fsync == "interval":
             self.flush()
-        with self._changing():
-            active = self._current().active
-            with self._failing():
-                if active is not None and self._is_full(active, 0):
-                    self._seal_active()
-                self._trim()
+        self._change(self._roll_if_full)
         for cursor in self.cursors.values():
             cursor.flush()
+
+    def _roll_if_full(self) -> None:
+        active = self._current().active
+        if active is not None and self._is_full(active, 0):
+            self._seal_active()
+        self._trim()
 
     def write_lingering(self) -> None:
         """Nothing lingers."""
@@ -285,23 +276,36 @@ class ManagedLedger(ManagedAppender):
         """
         if self._extent is None:
             return
-        if self._housekeeping is not None:
-            self._housekeeping.stop()
         try:
-            if self._failure is None and self._held.held:
+            shielded(self._close)
+        finally:
+            if self._housekeeping is not None:
+                self._housekeeping.stop()
+
+    def _close(self) -> None:
+        gate = self._gate
+        try:
+            if gate.failure is None and self._held.held:
                 for cursor in self.cursors.values():
                     cursor.close()
-                with self._lock:
-                    if self._refusal is None:
-                        with self._failing():
-                            self._seal_active()
+                gate.with_lock(self._finish)
+        except BaseException as error:
+            if error is gate.failure:
+                gate.settle(error)
+            raise
         finally:
             self._let_go()
 
+    def _finish(self) -> None:
+        self._mend()
+        if self._extent is not None:
+            self._gate.is_changing = True
+            self._seal_active()
+
     def _let_go(self) -> None:
         self._extent = None
-        if self._failure is None:
-            self._refusal = self._closed_error
+        if self._gate.failure is None:
+            self._gate.refusal = self._closed_error
         for cursor in self._cursors.values():
             cursor.abandon()
         for ledger in list(self._opened.values()):

@@ -9,6 +9,15 @@ from seglog.segment.segment import NO_END, Segment
 OFFSET_LIMIT = 2**63
 
 
+class Shown:
+    """What readers of a log see: `extent`, replaced as a whole; None: closed."""
+
+    __slots__ = ("extent",)
+
+    def __init__(self) -> None:
+        self.extent: Extent | None = None
+
+
 class Extent:
     """The segments of a log, in order, at least one, and the first offset that a reader may see. Does not change.
 

@@ -4,39 +4,47 @@
         offset = log.append(b"value", key=b"key")
         for record in log.read(start=offset): ...
 
-    LogLookup ── LogReader ── LogTail ── LogAppender ── LogCutter ── Log
+    LogLookup ── LogReader ── Log ─┬─ LogTail          where it grows: written, rolled, synced, published
+                                   ├─ LogAppender      its appends
+                                   └─ LogCutter        how it is cut
 
-Opening locks the partition and recovers it as Kafka's loader does (log.loader). How it is
-searched: log.lookup; read: log.reader; where it grows: log.tail; appended to: log.append; cut: log.cutting. This file
-opens it, keeps its house, backs it up and closes it.
+Opening locks the partition and recovers it as Kafka's loader does (log.loader). How it is searched: log.lookup; read:
+log.reader, as a closed one is. The parts: log.tail, log.append, log.cutting. This file opens the log, has its public
+methods, backs it up and closes it.
 """
-import contextlib
 import os
-import threading
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from seglog._kernels.shield import shielded
 from seglog.clock import Clock, SystemClock
 from seglog.config import Fsync, LogConfig
-from seglog.errors import ForkedHandleError, LogClosedError, StorageError
-from seglog.format import names
 from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.log.append import AppendResult, LogAppender
 from seglog.log.arguments import checked_config, checked_path, decided
 from seglog.log.cutting import LogCutter
 from seglog.log.hot_backup import Moment, back_up
-from seglog.log.loader import plan_load
+from seglog.log.reader import LogReader
 from seglog.log.stats import LogStats, sizes_in
+from seglog.log.tail import LogTail
+from seglog.log.times import Time
 from seglog.segment.housekeeping import Housekeeping
-from seglog.state.leader_epochs import LeaderEpochFileCache
+from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.partition_hold import PartitionHold
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from seglog._kernels.batch_encode import Headers, Record
 
 # How often an idle log looks whether its segment is due to roll.
 _IDLE_LOOK_MS = 10_000
 
 
-class Log(LogCutter):
+class Log(LogReader):
     """`seglog.open(path)`. Use it as a context manager, or close it. Threads may share it; a forked child may not.
 
     path, topic, partition      what it is
@@ -60,64 +68,178 @@ class Log(LogCutter):
         create: bool = True,
     ) -> None:
         """See `seglog.open`."""
+        super().__init__()
         settings = checked_config(config, fsync, leader_epoch)
-        fs = fs or OsFileSystem()
-        clock = clock or SystemClock()
-        self._hold = PartitionHold(fs, checked_path(path), create=create)
+        self.fs = fs or OsFileSystem()
+        self.clock = clock or SystemClock()
+        self.fsync = fsync
+        self._now_ms = self.clock.now_ms
         self._pid = os.getpid()
+        hold = PartitionHold(self.fs, checked_path(path), create=create)
         try:
-            super().__init__(self._hold.path, decided(settings, self._hold.path), fs, clock, fsync, leader_epoch)
-            self.topic, self.partition = self._hold.topic, self._hold.partition
-            self._open()
+            self.path, self.topic, self.partition = hold.path, hold.topic, hold.partition
+            self.config = decided(settings, hold.path)
+            tail = self._tail = LogTail(
+                hold, self._shown, self.last_opened, self.config, self.fs, self.clock, fsync, leader_epoch
+            )
+            self.decompress = tail.decompress
+            self.recovery = tail.open()
         except BaseException:
-            self._hold.close(clean=False)
+            hold.close(clean=False)
             raise
+        self._appender = LogAppender(tail)
+        self._cutter = LogCutter(tail)
+        self._housekeeping: Housekeeping | None = None
         _LOGS.add(self)
         self._start_housekeeping()
 
-    def _open(self) -> None:
-        """Recover where need be, then take up the last segment."""
-        now_ms = self._now_ms()
-        hold = self._hold
-        plan = plan_load(
-            self.path, self.config, clean=hold.clean, recovery_point=hold.recovery_point or 0,
-            log_start_offset=hold.log_start_offset or 0, unordered=hold.unordered, unsynced_from=hold.unsynced_from,
-        )
-        if hold.clean and plan.changes_logs:
-            hold.before_first_write()       # Kafka's mark is not there while files do not fit each other
-        try:
-            loaded = plan.apply(self.fs, now_ms)
-        except StorageError:
-            # A sync may have failed: our mark makes the next opening write again what this one read.
-            if not hold.clean:
-                with contextlib.suppress(StorageError):
-                    hold.before_first_write()
-            raise
-        self.recovery = loaded
-        self._epoch_cache = LeaderEpochFileCache(
-            self.fs, self.path / names.LEADER_EPOCH_CHECKPOINT, loaded.leader_epochs
-        )
-        self._set_epoch(max(self.leader_epoch, self._epoch_cache.latest or 0))
-        self._snapshots = loaded.producer_snapshots
-        self._producers = loaded.producer_state
-        *sealed, last = loaded.segments
-        self._next_offset = self._durable_offset = loaded.next_offset
-        self._recovery_point = loaded.recovery_point
-        self._take_up(
-            [self._sealed(segment.path) for segment in sealed], last.base_offset, last.size_bytes,
-            loaded.log_start_offset,
-        )
-        if hold.dirty:
-            self._before_change()
-
     def __repr__(self) -> str:
-        if self._extent is None:
+        if self.closed:
             return f"<Log {self.path.name}: closed>"
         return f"<Log {self.path.name}: offsets {self.log_start_offset} to {self.log_end_offset}>"
 
     @property
     def closed(self) -> bool:
-        return self._extent is None
+        return self._shown.extent is None
+
+    # --- its ends --------------------------------------------------------------------------------
+
+    @property
+    def high_watermark(self) -> int:
+        """Up to where readers see the log. There are no replicas to wait for: it is the log end offset."""
+        return self.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset of the oldest transaction that is still open; the log end offset where none is."""
+        extent = self._current()
+        return max(self._tail.producers.last_stable_offset(extent.log_end_offset), extent.log_start_offset)
+
+    @property
+    def durable_offset(self) -> int:
+        """One past the last offset that is surely on the disk."""
+        return self._tail.durable_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """All before it is on the disk for certain: what lies behind, the next opening mends, should this process die.
+
+        It moves at each roll, cut and opening, and with every 64 MiB that are synced.
+        """
+        return self._tail.recovery_point
+
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch of what is appended now."""
+        return self._tail.leader_epoch
+
+    @property
+    def leader_epochs(self) -> LeaderEpochs:
+        """At which offset each leader epoch began."""
+        return self._tail.epoch_cache.epochs
+
+    # --- appending -------------------------------------------------------------------------------
+    # What is asked of records and batches, and how they are written: log.append.
+
+    def append(
+        self,
+        value: "Buffer | None",
+        *,
+        key: "Buffer | None" = None,
+        headers: "Headers | None" = (),
+        timestamp: "Time | None" = None,
+    ) -> int:
+        """Append one record, a batch of its own, and return its offset. `value=None` is a tombstone.
+
+        `timestamp`: now, where it is not given; milliseconds, a datetime, ISO 8601, or "-2h".
+        With fsync="batch" it is on the disk at return.
+
+        Raises InvalidArgumentError if key or value is not bytes-like, RecordTooLargeError, InvalidTimestampError,
+        InvalidRecordError (no key, in a compacted log), LogClosedError, LogFailedError.
+        """
+        return self._appender.append(value, key, headers, timestamp)
+
+    def append_many(self, records: "Iterable[Record]", *, atomic: bool = True) -> int:
+        """Append records, each (key, value[, headers[, timestamp]]), as one batch; returns the last one's offset.
+
+        All of them or none: one batch is one write and one checksum. Refused as a whole is a batch larger than
+        max.message.bytes, and a compressed one whose records are larger than max.decompressed.message.bytes.
+        `atomic=False`: as many batches as these limits ask for, all checked before the first one is written; a crash
+        may leave the first ones alone. Raises what `append` raises.
+        """
+        return self._appender.append_many(records, atomic)
+
+    def append_columns(
+        self,
+        columns: object = None,
+        *,
+        timestamps: object = None,
+        keys: object = None,
+        values: object = None,
+        headers: object = None,
+    ) -> int:
+        """Append records as columns: `columns` with key, value, timestamp and headers, or each of them by name.
+
+        columns: an Arrow record batch, table or stream, or seglog.Columns. A column: an Arrow array; of keys or values
+        also (offsets, data[, validity]) as buffers; of timestamps also a buffer of int64, or one int.
+
+        As many batches as max.message.bytes asks for, all of which were checked before the first one is written.
+        Returns the last record's offset. Raises what `append` raises.
+        """
+        return self._appender.append_columns(
+            columns, {"timestamp": timestamps, "key": keys, "value": values, "headers": headers}
+        )
+
+    def append_batch(
+        self, raw: "Buffer", *, assign_offsets: bool = True, leader_epoch: int | None = None
+    ) -> AppendResult:
+        """Append a batch as bytes (`seglog.build_batch` makes one), validated as a broker does.
+
+        Offsets are assigned in place, nothing is compressed again; only where inner offsets do not fit, or
+        compression.type names another codec, is the batch rebuilt. `assign_offsets=False` keeps offsets, epochs and
+        timestamps: a follower's append, or the mirror of a compacted topic, and of any number of batches.
+        `leader_epoch`: another than the log's own, from here on.
+
+        Raises CorruptRecordError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError,
+        UnsupportedCompressionTypeError; OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError for
+        batches of a producer; LogClosedError, LogFailedError. A batch that its producer sent before is not written
+        again: the result names the first one.
+        """
+        return self._appender.append_batch(raw, assign_offsets, leader_epoch)
+
+    def flush(self) -> None:
+        """Return when all that was appended before the call is on the disk. Raises LogClosedError, LogFailedError."""
+        self._tail.flush()
+
+    # --- rolling and cutting ---------------------------------------------------------------------
+
+    def roll(self) -> int:
+        """Seal the active segment and begin a new one; nothing where the active one is empty. Returns its base offset.
+
+        Raises LogClosedError, LogFailedError.
+        """
+        return self._tail.change(self._tail.roll)
+
+    def truncate_to(self, offset: int) -> int:
+        """Take back every record from `offset` on. Returns the new log end offset.
+
+        A batch goes as a whole: where `offset` lies inside of one, its first offset is the new end; never less than the
+        log start offset, where an empty log begins anew. Readers that are in the removed part go on to its end, new
+        ones get OffsetOutOfRangeError. (UnifiedLog.truncateTo)
+
+        Raises OffsetOutOfRangeError below the log start offset, LogClosedError, LogFailedError.
+        """
+        return self._cutter.truncate_to(offset)
+
+    def delete_records(self, before: int) -> int:
+        """Let the log begin at `before`: records below it are gone for readers, segments wholly below it from the disk.
+
+        Returns the log start offset; nothing changes where that is past `before` already. A negative offset means
+        nothing here, also not Kafka's -1. (UnifiedLog.maybeIncrementLogStartOffset, KIP-107)
+
+        Raises OffsetOutOfRangeError above the log end offset and below 0, StorageError, LogClosedError, LogFailedError.
+        """
+        return self._cutter.delete_records(before)
 
     # --- by itself -------------------------------------------------------------------------------
 
@@ -133,41 +255,39 @@ class Log(LogCutter):
                 self, self.path.name,
                 period_s=min(periods_ms) / 1000 if periods_ms else None, linger_s=config.linger_ms / 1000,
             )
+            self._appender.keep_house_with(self._housekeeping)
 
     def keep_house(self) -> None:
         """What is due by the clock: the sync of fsync="interval", the roll of an idle segment. A thread calls it."""
         if self.fsync == "interval":
             self.flush()
         if self.config.segment_idle_roll:
-            with self._lock:
-                self._check_writable()
-                if self._active.idle_roll_is_due(self._now_ms()):
-                    self._roll(self._next_offset)
+            self._tail.change(self._tail.roll_if_idle)
 
     def write_lingering(self) -> None:
         """Write what linger.ms keeps in memory; durable it is as any other append. Its own thread calls it."""
-        with self._lock:
-            self._check_writable()
+        self._tail.change(self._tail.write_lingering)
 
     # --- looking and keeping -----------------------------------------------------------------------
 
     def stats(self) -> LogStats:
         """What the log is and has done since it was opened. Looks at the directory once. Raises LogClosedError."""
+        tail = self._tail
         return LogStats(
             topic=self.topic,
             partition=self.partition,
             log_start_offset=self.log_start_offset,
             log_end_offset=self.log_end_offset,
             last_stable_offset=self.last_stable_offset,
-            durable_offset=self._durable_offset,
-            recovery_point=self._recovery_point,
-            leader_epoch=self.leader_epoch,
+            durable_offset=tail.durable_offset,
+            recovery_point=tail.recovery_point,
+            leader_epoch=tail.leader_epoch,
             segments=len(self.segments),
-            producers=len(self._producers),
-            lingering_records=len(self._linger.batch) if self._linger is not None else 0,
-            syncs=self._commit.syncs,
-            sync_seconds=self._commit.sync_seconds,
-            failure=None if self._failure is None else str(self._failure),
+            producers=len(tail.producers),
+            lingering_records=len(tail.linger.batch) if tail.linger is not None else 0,
+            syncs=tail.syncs,
+            sync_seconds=tail.sync_seconds,
+            failure=None if tail.failure is None else str(tail.failure),
             **sizes_in(self.path),
         )
 
@@ -183,19 +303,25 @@ class Log(LogCutter):
         stands in the way), StorageError, LogClosedError, LogFailedError.
         """
         target = Path(os.path.abspath(checked_path(dst)))
-        with self._files_lock:
-            with self._lock:
-                self._check_writable()
-                with self._commit.exclusive():
-                    self._sync_all()
-                extent = self._current()
-                snapshots = tuple(o for o in self._snapshots.offsets if o <= self._active.base_offset)
-                moment = Moment(
-                    self.path, self.config, tuple(segment.path for segment in extent.segments), self._end.at.position,
-                    extent.log_start_offset, self._next_offset, self.leader_epochs, snapshots,
-                )
-            back_up(self.fs, moment, target, self._now_ms())
+        self._tail.check()
+        return self._tail.files_lock.run(self._back_up, target)
+
+    def _back_up(self, target: Path) -> int:
+        moment = self._tail.change(self._moment)
+        back_up(self.fs, moment, target, self._now_ms())
         return moment.next_offset
+
+    def _moment(self) -> Moment:
+        """With the lock: what the log is now, all of it on the disk."""
+        tail = self._tail
+        tail.write_lingering()
+        tail.alone_within(tail.sync_all)
+        extent = tail.current()
+        snapshots = tuple(o for o in tail.snapshots.offsets if o <= tail.active.base_offset)
+        return Moment(
+            self.path, self.config, tuple(segment.path for segment in extent.segments), tail.end_position,
+            extent.log_start_offset, tail.next_offset, self.leader_epochs, snapshots,
+        )
 
     # --- closing ---------------------------------------------------------------------------------
 
@@ -206,77 +332,31 @@ class Log(LogCutter):
         parent goes on. Records and batches taken before stay readable. Raises LogFailedError where making it durable
         fails now.
         """
-        if self._extent is None:
+        if self.closed:
             return
         if self._is_forked():
-            self._let_go(clean=None)
+            self._tail.let_go(clean=None)
             return
-        if self._housekeeping is not None:
-            self._housekeeping.stop()
-        with self._files_lock, self._lock:
-            if self._extent is None:
-                return
-            clean = False
-            try:
-                if self._failure is None:
-                    self._check_writable()
-                    self._finish()
-                    clean = True
-            finally:
-                self._let_go(clean=clean)
-
-    def _finish(self) -> None:
-        """Everything is on the disk, and the log dir knows it."""
         try:
-            with self._commit.exclusive():
-                if self._hold.clean and not self._is_changed:
-                    return
-                self._seal_active()
-                self._snapshots.take(self._producers, self._next_offset)
-                extent = self._current()
-                self._hold.put(
-                    recovery_point=self._next_offset, high_watermark=self._next_offset,
-                    log_start_offset=extent.log_start_offset, first_base_offset=extent.segments[0].base_offset,
-                )
-        except BaseException as error:
-            self._fail(error)
-            raise
-
-    def _let_go(self, *, clean: bool | None) -> None:
-        """Close what is open. `clean` None: the locks are another process's."""
-        extent, self._extent = self._extent, None
-        if self._failure is None:
-            self._refusal = self._closed_error
-        for segment in extent.segments if extent is not None else ():
-            segment.close()
-        try:
-            self._active.close()
+            shielded(self._tail.close)
         finally:
-            if clean is not None:
-                self._hold.close(clean=clean)
-
-    def _closed_error(self) -> LogClosedError:
-        return LogClosedError("the log was closed", file=self.path)
-
-    def _forked_error(self) -> ForkedHandleError:
-        return ForkedHandleError(f"the log belongs to process {self._pid}, which forked this one", file=self.path)
+            if self._housekeeping is not None:
+                self._housekeeping.stop()
 
     def _is_forked(self) -> bool:
         return self._pid != os.getpid()
 
     def _after_fork(self) -> None:
-        """In the child. Another thread of the parent may have held a lock, and is not here to give it back."""
-        self._refusal = self._forked_error
-        self._files_lock, self._lock = threading.Lock(), threading.Lock()
+        self._tail.after_fork(self._pid)
 
     def __del__(self) -> None:
-        if getattr(self, "_extent", None) is not None and not self._is_forked():
+        if hasattr(self, "_housekeeping") and not self.closed and not self._is_forked():
             warnings.warn(
                 f"{self!r} was not closed: its next opening recovers", ResourceWarning, stacklevel=2, source=self
             )
             if self._housekeeping is not None:
                 self._housekeeping.stop()
-            self._let_go(clean=False)
+            self._tail.let_go(clean=False)
 
 
 def open(

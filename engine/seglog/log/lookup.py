@@ -20,7 +20,7 @@ from seglog.errors import (
     SeglogError,
     StorageError,
 )
-from seglog.log.extent import OFFSET_LIMIT, Extent
+from seglog.log.extent import OFFSET_LIMIT, Extent, Shown
 from seglog.log.times import Time, to_timestamp_ms
 from seglog.segment.answers import BatchPosition, TimestampOffset
 from seglog.segment.segment import Segment
@@ -42,8 +42,7 @@ class LogLookup(abc.ABC):
     path: Path
 
     def __init__(self) -> None:
-        # Replaced as a whole; None: closed.
-        self._extent: Extent | None = None
+        self._shown = Shown()
         self.last_opened = LastOpened()     # for the segments
         self._now_ms = SystemClock().now_ms     # what "-2h" is counted from
 
@@ -71,7 +70,7 @@ class LogLookup(abc.ABC):
 
     def _current(self) -> Extent:
         """The extent as of now: taken once by each operation."""
-        extent = self._extent
+        extent = self._shown.extent
         if extent is None:
             raise LogClosedError("the log was closed", file=self.path)
         return extent
@@ -130,7 +129,7 @@ class LogLookup(abc.ABC):
 
         `when` and its special values: as for `offsets_for_time`.
         """
-        extent = self._extent
+        extent = self._shown.extent
         if type(when) is int and 0 <= when < OFFSET_LIMIT:
             # Fast path: the only segment. Each call around the search takes a part of its time.
             if extent is not None and len(extent.segments) == 1:

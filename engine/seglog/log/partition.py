@@ -66,16 +66,16 @@ class Partition(LogReader):
             )
             for log in logs if only is None or log.name == only
         ]
-        self._extent = Extent(segments, self._checkpointed_start(segments[0].base_offset))
+        self._shown.extent = Extent(segments, self._checkpointed_start(segments[0].base_offset))
         self._last_stable_offset: int | None = None
 
     def __repr__(self) -> str:
-        extent = self._extent
+        extent = self._shown.extent
         return f"<Partition {self.path.name}: {f'{len(extent.segments)} segments' if extent else 'closed'}>"
 
     def close(self) -> None:
         """Let go of the files. Twice is fine; records and batches taken before stay readable."""
-        extent, self._extent = self._extent, None
+        extent, self._shown.extent = self._shown.extent, None
         for segment in extent.segments if extent else ():
             segment.close()
 

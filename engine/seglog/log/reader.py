@@ -97,7 +97,7 @@ class LogReader(LogLookup):
         left no record, or a transaction's marker stands.
         """
         # Fast path: what is there. What is not is told apart below.
-        extent = self._extent
+        extent = self._shown.extent
         if extent is not None and type(offset) is int and extent.log_start_offset <= offset < OFFSET_LIMIT:
             try:
                 record = extent.segments[bisect_right(extent.base_offsets, offset) - 1].get(offset)

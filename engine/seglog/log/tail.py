@@ -2,31 +2,39 @@
 
     batch with its offsets ── roll if due ── write .log ── index entries ── remember the producers ── sync ── publish
 
-Who makes the batches, and what is asked of them: log.append. What is refused before the write changes nothing. What
-fails from the write on leaves the log read-only: what is on disk is unknown then, and opening again finds out
-(LogFailedError names the first error).
+Who makes the batches, and what is asked of them: log.append. Lock, shared sync and failure: segment.write_gate. What is
+refused before the write changes nothing. What fails from the write on leaves the log read-only: what is on disk is
+unknown then, and opening again finds out (LogFailedError names the first error). What is interrupted there is taken up
+from the disk again at once, as by an opening (`mend`).
 """
+import contextlib
 import logging
 import random
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from seglog._kernels.batch_encode import EncodedBatch
+from seglog._kernels.point_read import LastOpened
+from seglog._kernels.quiet_tail import QuietTail
+from seglog._kernels.shield import shielded
+from seglog._kernels.write_gate import CallLock
 from seglog.clock import Clock
 from seglog.config import Fsync, LogConfig
-from seglog.errors import InvalidArgumentError, LogFailedError, SeglogError, StorageError
+from seglog.errors import ForkedHandleError, InvalidArgumentError, LogClosedError, StorageError
+from seglog.format import names
+from seglog.format.batch import BatchEncoder
 from seglog.format.compression import decompressor
 from seglog.format.validate import Assigned
 from seglog.fs.files import FileSystem
-from seglog.log.extent import Extent
-from seglog.log.reader import LogReader
+from seglog.log.extent import Extent, Shown
+from seglog.log.linger import Linger
+from seglog.log.loader import Loaded, plan_load
 from seglog.segment.appender import SegmentAppender
-from seglog.segment.group_commit import GroupCommit
 from seglog.segment.published import End, PublishedEnd
 from seglog.segment.roll import RELATIVE_OFFSET_MAX, new_base_offset, segment_jitter_ms
 from seglog.segment.segment import Segment
-from seglog.state.leader_epochs import LeaderEpochFileCache, LeaderEpochs
+from seglog.segment.write_gate import WriteGate
+from seglog.state.leader_epochs import LeaderEpochFileCache
 from seglog.state.partition_hold import PartitionHold
 from seglog.state.producer_snapshots import ProducerSnapshots
 from seglog.state.producer_state import Origin, ProducerState, Update
@@ -38,164 +46,195 @@ _LOG = logging.getLogger(__name__)
 _RECOVERY_POINT_BYTES = 64 << 20
 
 
-class LogTail(LogReader):
-    """The end of a `Log`. What each field is for stands beside it; `Log` opens and closes them."""
+class LogTail(WriteGate, QuietTail):
+    """The end of a `Log`, which opens and closes it. With the lock each field below is changed (`change`).
 
-    # What each append touches. In a dictionary of more than thirty fields CPython finds each of them the slow way.
-    __slots__ = (
-        "_active", "_durable_offset", "_end", "_is_epoch_due", "_is_unordered", "_lock", "_next_offset", "_now_ms",
-        "_number", "_published", "_publishes_synced", "_recovery_position", "_refusal", "fsync", "leader_epoch",
-    )  # fmt: skip
+    Lock order: `files_lock`, then the lock, then the files (`alone_within`). A sync takes no lock.
+    """
+
+    active: SegmentAppender
 
     def __init__(
-        self, path: Path, config: LogConfig, fs: FileSystem, clock: Clock, fsync: Fsync, leader_epoch: int
+        self, hold: PartitionHold, shown: Shown, last_opened: LastOpened, config: LogConfig, fs: FileSystem,
+        clock: Clock, fsync: Fsync, leader_epoch: int,
     ) -> None:
-        super().__init__()
-        self.path = path
+        super().__init__(hold.path, "log")
+        self.partition = hold
+        self.shown = shown
         self.fs = fs
         self.config = config
-        self.clock = clock
-        self.fsync = fsync
-        self.leader_epoch = leader_epoch
+        self.now_ms = clock.now_ms
         self.decompress = decompressor(config.max_decompressed_message_bytes)
-        self._now_ms = clock.now_ms
-        # Held by who cuts or removes segments, and by who copies them meanwhile; taken before `_lock`.
-        self._files_lock = threading.Lock()
-        # Guards every field below. Whoever holds it may wait for the commit's files (`exclusive`), never the
-        # other way round: a sync takes no lock.
-        self._lock = threading.Lock()
-        self._active: SegmentAppender
+        self.encoder = BatchEncoder(config, leader_epoch)
+        self.linger = Linger(config, self.encoder) if config.linger_ms else None
+        self.leader_epoch = leader_epoch
+        # Readers see what is durable, or what is written.
+        self.publishes_synced = fsync == "batch"
+        self.flush_messages = config.flush_messages if fsync == "interval" else 0
+        # Held by whoever cuts or removes segments, and by whoever copies them meanwhile.
+        self.files_lock = CallLock()
+        self.producers: ProducerState
+        self.epoch_cache: LeaderEpochFileCache
+        self.snapshots: ProducerSnapshots
+        self.recovery_point = 0
+        self._recovery_position = 0             # in the active segment: where it was last moved, or tried to
+        self.is_changed = False                 # since opening
         self._end: PublishedEnd                 # of the active segment: written, aborted transactions too
         self._published: PublishedEnd           # the same one, or, with fsync="batch", what of it is durable
-        self._next_offset = 0
-        self._producers: ProducerState
-        self._epoch_cache: LeaderEpochFileCache
-        self._snapshots: ProducerSnapshots
-        self._hold: PartitionHold
-        self._recovery_point = 0
-        self._recovery_position = 0             # in the active segment: where it was last moved, or tried to
-        self._is_changed = False                # since opening
-        self._is_unordered = False              # several batches were unsynced at a time, since opening
-        self._is_epoch_due = True               # `leader_epoch` has not begun yet, or nothing was written since opening
-        # Why no change is possible, as a function that makes the error; None: it is. Read without the lock first.
-        self._refusal: Callable[[], SeglogError] | None = None
-        self._failure: BaseException | None = None
-        # Appends that somebody waits for, counted (GroupCommit), and what is surely on the disk.
-        self._number = 0
-        self._commit = GroupCommit(LogFailedError.since)
-        self._durable_offset = 0
-        # Readers see what is durable, or what is written.
-        self._publishes_synced = fsync == "batch"
-        self._flush_messages = config.flush_messages if fsync == "interval" else 0
+        self._last_opened = last_opened
 
-    # --- its ends --------------------------------------------------------------------------------
+    # --- opening ---------------------------------------------------------------------------------
 
-    @property
-    def high_watermark(self) -> int:
-        """Up to where readers see the log. There are no replicas to wait for: it is the log end offset."""
-        return self.log_end_offset
+    def open(self) -> Loaded:
+        """Recover if need be, then take up the last segment."""
+        hold = self.partition
+        try:
+            loaded = self._load(clean=hold.clean, unordered=hold.unordered, unsynced_from=hold.unsynced_from)
+        except StorageError:
+            # A sync may have failed: our mark makes the next opening write again what this one read.
+            if not hold.clean:
+                with contextlib.suppress(StorageError):
+                    hold.before_first_write()
+            raise
+        if hold.dirty:
+            self.before_change()
+        return loaded
 
-    @property
-    def last_stable_offset(self) -> int:
-        """The first offset of the oldest transaction that is still open; the log end offset where none is."""
-        extent = self._current()
-        return max(self._producers.last_stable_offset(extent.log_end_offset), extent.log_start_offset)
+    def _load(self, *, clean: bool, unordered: bool, unsynced_from: int | None) -> Loaded:
+        hold, now_ms = self.partition, self.now_ms()
+        plan = plan_load(
+            self.path, self.config, clean=clean, recovery_point=hold.recovery_point or 0,
+            log_start_offset=hold.log_start_offset or 0, unordered=unordered, unsynced_from=unsynced_from,
+        )
+        if clean and plan.changes_logs:
+            hold.before_first_write()       # Kafka's mark is not there while files do not fit each other
+        loaded = plan.apply(self.fs, now_ms)
+        self.epoch_cache = LeaderEpochFileCache(
+            self.fs, self.path / names.LEADER_EPOCH_CHECKPOINT, loaded.leader_epochs
+        )
+        self.set_epoch(max(self.leader_epoch, self.epoch_cache.latest or 0))
+        self.snapshots = loaded.producer_snapshots
+        self.producers = loaded.producer_state
+        *sealed, last = loaded.segments
+        self.next_offset = self.durable_offset = loaded.next_offset
+        self.recovery_point = loaded.recovery_point
+        self.take_up(
+            [self.sealed(segment.path) for segment in sealed], last.base_offset, last.size_bytes,
+            loaded.log_start_offset,
+        )
+        return loaded
 
-    @property
-    def durable_offset(self) -> int:
-        """One past the last offset that is surely on the disk."""
-        return self._durable_offset
+    def mend(self) -> None:
+        """Take the log up from the disk, if an exception left a change in the middle.
 
-    @property
-    def recovery_point(self) -> int:
-        """All before it is on the disk for certain: what lies behind, the next opening mends, should this process die.
-
-        It moves at each roll, cut and opening, and with every 64 MiB that are synced.
+        Nothing whole is lost: this process still holds the partition, and what was written stands in the files.
         """
-        return self._recovery_point
+        try:
+            shielded(self.with_lock, self._mend)
+        except BaseException as error:
+            if error is self.failure:
+                self.settle(error)
+            raise
 
-    @property
-    def leader_epochs(self) -> LeaderEpochs:
-        """At which offset each leader epoch began."""
-        return self._epoch_cache.epochs
+    def _mend(self) -> None:
+        if not self.is_torn or self.failure is not None or self.shown.extent is None:
+            return
+        self.is_changing = True
+        self.alone_within(self._load_again)
+        self.is_changing = True
+        linger = self.linger
+        if linger is not None and (made := linger.batch.taken) is not None:
+            if made.base_offset >= self.next_offset:
+                self.write_taken(linger, self.now_ms())
+            linger.batch.taken = None
+        self.is_torn = False
 
-    # --- doors -----------------------------------------------------------------------------------
+    def _load_again(self) -> None:
+        self.active.check_disk()
+        self.active.close()
+        self._load(clean=False, unordered=self.is_unordered, unsynced_from=None)    # no sync of this process failed
+        self.is_changed = False     # the checkpoint files are told how far the log was checked
+        self.before_change()
+        self._sync_all()
+        self.cover(self.number)
 
-    def flush(self) -> None:
-        """Return when all that was appended before the call is on the disk. Raises LogClosedError, LogFailedError."""
-        with self._lock:
-            self._check_writable()
-            self._write_entries()
-            if self._durable_offset == self._next_offset:
-                self._published.at = self._end.at
-                return
-            self._number += 1
-            number = self._number
-        self._commit.wait(number, self._sync_written)
+    # --- with the lock: before each change -------------------------------------------------------
 
-    def roll(self) -> int:
-        """Seal the active segment and begin a new one; nothing where the active one is empty. Returns its base offset.
+    def current(self) -> Extent:
+        """The extent as of now."""
+        extent = self.shown.extent
+        if extent is None:
+            raise self.closed_error()
+        return extent
 
-        Raises LogClosedError, LogFailedError.
-        """
-        with self._lock:
-            self._check_writable()
-            if self._active.size_bytes:
-                self._roll(self._next_offset)
-            return self._active.base_offset
+    def write_lingering(self) -> None:
+        """What linger.ms keeps in memory: each change comes behind it."""
+        linger = self.linger
+        if linger is not None and linger.batch:
+            now_ms = self.now_ms()
+            self.is_changing = True
+            linger.take(now_ms, self.next_offset)
+            self.write_taken(linger, now_ms)
 
-    # --- writing, under the lock -----------------------------------------------------------------
+    def write_taken(self, linger: Linger, now_ms: int) -> None:
+        """The batch that was taken to be written; its offsets were given out."""
+        self.is_changing = True
+        made = linger.batch.taken
+        assert made is not None
+        first = self.next_offset
+        made.place(first, self.leader_epoch)
+        self.write(made, first, made.last_offset, made.max_timestamp, now_ms)
+        linger.batch.taken = None
 
-    def _check_writable(self) -> None:
-        """For before each change: that it is possible."""
-        if self._refusal is not None:
-            raise self._refusal()
+    def before_change(self) -> None:
+        """Whoever opens the directory next must not take it for clean. Cheap from the second call on."""
+        if not self.is_changed:
+            if self.recovery_point != (self.partition.recovery_point or 0):
+                # First, while the mark still says what it said of what was recovered.
+                self.partition.put(recovery_point=self.recovery_point)
+            self.partition.before_first_write()
+            self.is_changed = True
 
-    def _write(self, made: bytes | EncodedBatch, first: int, last: int, max_timestamp: int, now_ms: int) -> None:
+    def _begin_unordered(self) -> None:
+        """From here on the disk may get a later batch before an earlier one: recovery has to know that (log.loader)."""
+        shielded(self.partition.before_unordered_writes)
+        self.is_unordered = True
+
+    def _begin(self, epoch: int, offset: int) -> None:
+        """Before the first append, and before the first one of an epoch: the marks and the epoch are on the disk."""
+        self.before_change()
+        latest = self.epoch_cache.latest
+        if epoch >= 0 and (latest is None or epoch > latest):
+            self.epoch_cache.assign(epoch, offset)
+        if epoch > self.leader_epoch:       # a follower's: what is appended here later is no earlier one
+            self.set_epoch(epoch)
+        self.is_epoch_due = self.epoch_cache.latest != self.leader_epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """The leader epoch of the batches to come."""
+        self.is_epoch_due = True
+        self.leader_epoch = self.encoder.leader_epoch = epoch
+
+    # --- with the lock: writing ------------------------------------------------------------------
+
+    def write(self, made: bytes | EncodedBatch, first: int, last: int, max_timestamp: int, now_ms: int) -> None:
         """One batch of ours, at `first`, the next offset, into the active segment."""
-        try:
-            is_written = (
-                not self._is_epoch_due
-                and (self._is_unordered or self._durable_offset == first)
-                and self._active.append_quietly(made, first, last, max_timestamp)
-            )
-        except BaseException as error:
-            self._fail(error)
-            raise
-        if not is_written:
-            self._write_with_care(made, first, last, max_timestamp, now_ms)
-        self._next_offset = last + 1
-        if self._publishes_synced:
-            self._number += 1
-
-    def _write_with_care(
-        self, made: bytes | EncodedBatch, first: int, last: int, max_timestamp: int, now_ms: int
-    ) -> None:
-        """The same where more is to be done than to write."""
-        active = self._active
+        active = self.active
         if active.should_roll(len(made), max_timestamp, last, now_ms):
-            active = self._roll(first)
-        if self._is_epoch_due:
-            self._begin(self.leader_epoch, first)
-        if not self._is_unordered and self._durable_offset != self._next_offset:
+            active = self.roll_at(first)
+        if self.is_epoch_due:
+            shielded(self._begin, self.leader_epoch, first)
+        if not self.is_unordered and self.durable_offset != self.next_offset:
             self._begin_unordered()
-        try:
+        self.is_changing = True
+        if not active.append_quietly(made, first, last, max_timestamp):
             active.append_batch(made, first, last, max_timestamp)
-        except BaseException as error:
-            self._fail(error)
-            raise
-        self._end.at = active.end
+            self._end.at = active.end
+        self.next_offset = last + 1
+        if self.publishes_synced:
+            self.number += 1
 
-    def _write_entries(self) -> None:
-        """The index files lead up to the end from now on."""
-        try:
-            self._active.write_entries()
-        except BaseException as error:
-            self._fail(error)
-            raise
-        self._end.at = self._active.end
-
-    def _write_assigned(self, assigned: Assigned, origin: Origin, now_ms: int, update: Update | None) -> None:
+    def write_assigned(self, assigned: Assigned, origin: Origin, now_ms: int, update: Update | None) -> None:
         """Batches that were checked, and what their producers will remember of them."""
         first, last, table = assigned.first_offset, assigned.last_offset, assigned.table
         if last - first > RELATIVE_OFFSET_MAX:
@@ -204,34 +243,36 @@ class LogTail(LogReader):
                 hint="append those behind the hole in a call of their own",
             )
         size = len(assigned.raw)
-        active = self._active
+        active = self.active
         follows = origin is Origin.REPLICATION and table[0].magic < 2
-        base_offset = new_base_offset(None if follows else first, last, self._next_offset)
+        base_offset = new_base_offset(None if follows else first, last, self.next_offset)
         if active.should_roll(size, assigned.max_timestamp, last, now_ms):
-            active = self._roll(base_offset)
+            active = self.roll_at(base_offset)
         if origin is Origin.REPLICATION:
-            for batch in table:
-                self._begin(batch.leader_epoch, batch.base_offset)
-        elif self._is_epoch_due:
-            self._begin(self.leader_epoch, first)
-        if not self._is_unordered and (self._durable_offset != self._next_offset or len(table) > 1):
+            shielded(self._begin_epochs_of, assigned)
+        elif self.is_epoch_due:
+            shielded(self._begin, self.leader_epoch, first)
+        if not self.is_unordered and (self.durable_offset != self.next_offset or len(table) > 1):
             self._begin_unordered()
+        self.is_changing = True
         try:
             active = self._append_table(active, assigned, base_offset)
-            for aborted in self._producers.apply(update) if update is not None else ():
-                active.add_aborted(aborted)
         except InvalidArgumentError:
-            raise           # nothing was written
-        except BaseException as error:
-            self._fail(error)
+            self.is_changing = False        # nothing was written
             raise
-        self._next_offset = last + 1
+        for aborted in self.producers.apply(update) if update is not None else ():
+            active.add_aborted(aborted)
+        self.next_offset = last + 1
         # With the lines of aborted transactions: readers of committed data look for them when they see the marker.
         self._end.at = active.end
-        if self._publishes_synced:
-            self._number += 1
+        if self.publishes_synced:
+            self.number += 1
         else:
-            self._producers.on_high_watermark_updated(self._next_offset)
+            self.producers.on_high_watermark_updated(self.next_offset)
+
+    def _begin_epochs_of(self, assigned: Assigned) -> None:
+        for batch in assigned.table:
+            self._begin(batch.leader_epoch, batch.base_offset)
 
     def _append_table(self, active: SegmentAppender, assigned: Assigned, base_offset: int) -> SegmentAppender:
         """Write batches of one append; where they ask for more index entries than are left, into a new segment.
@@ -243,143 +284,231 @@ class LogTail(LogReader):
         except InvalidArgumentError:
             if active.size_bytes == 0:
                 raise
-            active = self._roll(base_offset)
+            active = self.roll_at(base_offset)
             active.append(assigned.raw, assigned.table)
         return active
 
-    def _before_change(self) -> None:
-        """Whoever opens the directory next must not take it for clean. Cheap from the second call on."""
-        if not self._is_changed:
-            if self._recovery_point != (self._hold.recovery_point or 0):
-                # First, while the mark still says what it said of what was recovered.
-                self._hold.put(recovery_point=self._recovery_point)
-            self._hold.before_first_write()
-            self._is_changed = True
+    def write_entries(self) -> None:
+        """The index files lead up to the end from now on."""
+        self.is_changing = True
+        self.active.write_entries()
+        self._end.at = self.active.end
 
-    def _begin_unordered(self) -> None:
-        """From here on the disk may get a later batch before an earlier one: recovery has to know that (log.loader)."""
-        self._hold.before_unordered_writes()
-        self._is_unordered = True
+    # --- with the lock: rolling ------------------------------------------------------------------
 
-    def _begin(self, epoch: int, offset: int) -> None:
-        """Before the first append, and before the first one of an epoch: the marks and the epoch are on the disk."""
-        self._before_change()
-        latest = self._epoch_cache.latest
-        if epoch >= 0 and (latest is None or epoch > latest):
-            self._epoch_cache.assign(epoch, offset)
-        if epoch > self.leader_epoch:       # a follower's: what is appended here later is no earlier one
-            self._set_epoch(epoch)
-        self._is_epoch_due = self._epoch_cache.latest != self.leader_epoch
+    def roll(self) -> int:
+        """Begin a new segment unless the active one is empty. Returns its base offset."""
+        self.write_lingering()
+        if self.active.size_bytes:
+            self.roll_at(self.next_offset)
+        return self.active.base_offset
 
-    def _set_epoch(self, epoch: int) -> None:
-        self.leader_epoch = epoch
-        self._is_epoch_due = True
+    def roll_if_idle(self) -> None:
+        """segment.idle.roll."""
+        self.write_lingering()
+        if self.active.idle_roll_is_due(self.now_ms()):
+            self.roll_at(self.next_offset)
 
-    # --- rolling ---------------------------------------------------------------------------------
-
-    def _roll(self, base_offset: int) -> SegmentAppender:
+    def roll_at(self, base_offset: int) -> SegmentAppender:
         """Seal the active segment and begin the one at `base_offset`.
 
         Each step leaves a log that Kafka and we open: all of the old segment is on the disk before the new one has a
         name, and the recovery point moves last. So damage that a crash leaves is in the last segment only.
         """
-        self._before_change()
-        try:
-            with self._commit.exclusive():
-                old = self._active
-                self._seal_active()
-                self._producers.remove_expired(self._now_ms(), self.config.producer_id_expiration_ms)
-                self._snapshots.take(self._producers, base_offset)
-                new = SegmentAppender.create(
-                    self.fs, self.path, base_offset, self.config, self._now_ms(), jitter_ms=self._jitter_ms()
-                )
-                old.close()
-                self._extent = self._current().followed_by(self._grow(new))
-                self._put_recovery_point(base_offset)
-        except BaseException as error:
-            self._fail(error)
-            raise
-        return self._active
+        shielded(self._roll, base_offset)
+        return self.active
 
-    def _seal_active(self) -> None:
+    def _roll(self, base_offset: int) -> None:
+        self.before_change()
+        was_changing, self.is_changing = self.is_changing, True
+        self.alone_within(self._roll_alone, base_offset)
+        self.is_changing = was_changing
+
+    def _roll_alone(self, base_offset: int) -> None:
+        old = self.active
+        self.seal_active()
+        self.producers.remove_expired(self.now_ms(), self.config.producer_id_expiration_ms)
+        self.snapshots.take(self.producers, base_offset)
+        new = self.created_at(base_offset)
+        old.close()
+        self.shown.extent = self.current().followed_by(self._grow(new))
+        self.put_recovery_point(base_offset)
+
+    def created_at(self, base_offset: int) -> SegmentAppender:
+        """A new, empty segment, durably."""
+        return SegmentAppender.create(
+            self.fs, self.path, base_offset, self.config, self.now_ms(), jitter_ms=self._jitter_ms()
+        )
+
+    def seal_active(self) -> None:
         """All of the active segment is on the disk, its indexes closed, and readers see it. Alone with the files."""
-        self._active.seal()
-        self._published.at = self._end.at = end = self._active.end
-        self._durable_offset = end.next_offset
-        self._producers.on_high_watermark_updated(end.next_offset)
-        self._commit.cover(self._number)
+        self.active.seal()
+        self._published.at = self._end.at = end = self.active.end
+        self.durable_offset = end.next_offset
+        self.producers.on_high_watermark_updated(end.next_offset)
+        self.cover(self.number)
 
-    def _use(self, active: SegmentAppender, before: Iterable[Segment], log_start_offset: int) -> None:
+    def take_up(self, before: list[Segment], base_offset: int, size_bytes: int, log_start_offset: int) -> None:
+        """Append to the segment at `base_offset`, whose .log has so many bytes, from the next offset on."""
+        active = SegmentAppender.open(
+            self.fs, self.path, base_offset, self.config, size_bytes, self.next_offset, self.now_ms(),
+            jitter_ms=self._jitter_ms(),
+        )
+        self.use(active, before, log_start_offset)
+
+    def use(self, active: SegmentAppender, before: Iterable[Segment], log_start_offset: int) -> None:
         """Append to `active` from now on; readers find it behind the segments `before`."""
-        self._extent = Extent((*before, self._grow(active)), log_start_offset)
+        self.shown.extent = Extent((*before, self._grow(active)), log_start_offset)
 
     def _grow(self, active: SegmentAppender) -> Segment:
         """Append to `active` from now on. Returns it as readers see it; the caller shows it to them."""
-        self._active = active
+        self.active = active
         self._recovery_position = active.end.position
         self._end = active.seen = PublishedEnd(active.end)
-        self._published = PublishedEnd(active.end) if self._publishes_synced else self._end
+        self._published = PublishedEnd(active.end) if self.publishes_synced else self._end
         return Segment(
             active.path, decompress=self.decompress, published=self._published, owned=True,
             reserve_bytes=self.config.segment_bytes, by_minute=bool(self.config.time_index_minute_enabled),
-            last_opened=self.last_opened,
+            last_opened=self._last_opened,
         )
 
-    def _put_recovery_point(self, offset: int) -> None:
-        self._hold.put(recovery_point=offset)
-        self._recovery_point = offset
+    def sealed(self, path: Path) -> Segment:
+        """A segment that does not grow any more, as readers see it."""
+        return Segment(
+            path, is_last=False, decompress=self.decompress, owned=True,
+            by_minute=bool(self.config.time_index_minute_enabled), last_opened=self._last_opened,
+        )
+
+    def put_recovery_point(self, offset: int) -> None:
+        """The next opening checks the log from there on."""
+        self.partition.put(recovery_point=offset)
+        self.recovery_point = offset
 
     def _jitter_ms(self) -> int:
         return segment_jitter_ms(self.config, random.randrange)
 
-    # --- syncing and failing ---------------------------------------------------------------------
+    # --- syncing ---------------------------------------------------------------------------------
 
-    def _acknowledge(self, number: int) -> None:
+    @property
+    def end_position(self) -> int:
+        """Bytes of the active segment that are written."""
+        return self._end.at.position
+
+    def acknowledge(self, number: int) -> None:
         """Without the lock: what was appended is as durable as it shall be when the append returns."""
-        if self._publishes_synced:
-            self._commit.wait(number, self._sync_written)
-        elif self._flush_messages and self._next_offset - self._durable_offset >= self._flush_messages:
+        if self.publishes_synced:
+            self.wait(number)
+        elif self.flush_messages:
+            self.flush_if_due()
+
+    def flush_if_due(self) -> None:
+        """Without the lock, with fsync="interval": flush.messages."""
+        if self.next_offset - self.durable_offset >= self.flush_messages:
             self.flush()
 
-    def _sync_written(self) -> int:
-        """What GroupCommit calls, without the lock: no roll comes in between, but appends do."""
-        number = self._number       # before the end: what is counted is written
+    def flush(self) -> None:
+        """Without the lock: return when all that was appended before the call is on the disk."""
+        number = self.change(self._number_to_flush)
+        if number:
+            self.wait(number)
+
+    def _number_to_flush(self) -> int:
+        self.write_lingering()
+        self.write_entries()
+        if self.durable_offset == self.next_offset:
+            self._published.at = self._end.at
+            return 0
+        self.number += 1
+        return self.number
+
+    def sync(self) -> int:
+        """What the gate calls, without the lock: no roll comes in between, but appends do."""
+        number = self.number        # before the end: what is counted is written
         end = self._end.at
-        try:
-            self._active.sync()
-        except BaseException as error:
-            self._fail(error)
-            raise
-        if self._publishes_synced:
+        self.active.sync()
+        if self.publishes_synced:
             self._published.at = end
-            self._producers.on_high_watermark_updated(end.next_offset)
-        self._durable_offset = end.next_offset
+            self.producers.on_high_watermark_updated(end.next_offset)
+        self.durable_offset = end.next_offset
         if end.position - self._recovery_position >= _RECOVERY_POINT_BYTES:
-            self._advance_recovery_point(end)
+            shielded(self._advance_recovery_point, end)
         return number
 
     def _advance_recovery_point(self, end: End) -> None:
         """Alone with the files. Where it cannot be moved, the next opening has more to do, and nothing is wrong."""
         self._recovery_position = end.position
         try:
-            self._put_recovery_point(end.next_offset)
+            self.put_recovery_point(end.next_offset)
         except StorageError as error:
-            _LOG.warning("%s: the recovery point stays at offset %d: %s", self.path, self._recovery_point, error)
+            _LOG.warning("%s: the recovery point stays at offset %d: %s", self.path, self.recovery_point, error)
 
     def _sync_all(self) -> None:
-        """Alone with the files: all that was written is on the disk, and readers see it."""
-        self._commit.cover(self._sync_written())
+        self.cover(self.sync())
 
-    def _fail(self, error: BaseException) -> None:
-        """The log is read-only from now on. Raises LogFailedError, but for ^C and the like, which the caller raises."""
-        if self._failure is None:
-            self._failure = error
-            self._refusal = self._read_only
-            self._commit.fail(error)
-            _LOG.error("%s is read-only until it is opened again: %s", self.path, error)
-        if isinstance(error, Exception) and not isinstance(error, LogFailedError):
-            raise LogFailedError.since(error) from error
+    def sync_all(self) -> None:
+        """With the lock, alone with the files: all that was written is on the disk, and readers see it."""
+        self.write_entries()
+        self._sync_all()
 
-    def _read_only(self) -> LogFailedError:
-        assert self._failure is not None
-        return LogFailedError.since(self._failure)
+    # --- closing ---------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Make everything durable if nothing failed, and let go. Raises LogFailedError if that fails now."""
+        try:
+            self.files_lock.run(self.with_lock, self._close)
+        except BaseException as error:
+            if error is self.failure:
+                self.settle(error)
+            raise
+
+    def _close(self) -> None:
+        if self.shown.extent is None:
+            return
+        clean = False
+        try:
+            if self.failure is None:
+                self._mend()
+                self.write_lingering()
+                self.is_changing = True
+                self.alone_within(self._finish)
+                clean = True
+        finally:
+            self.let_go(clean=clean)
+
+    def _finish(self) -> None:
+        """Everything is on the disk, and the log dir knows it."""
+        hold = self.partition
+        if hold.clean and not self.is_changed:
+            return
+        self.seal_active()
+        self.snapshots.take(self.producers, self.next_offset)
+        extent = self.current()
+        hold.put(
+            recovery_point=self.next_offset, high_watermark=self.next_offset,
+            log_start_offset=extent.log_start_offset, first_base_offset=extent.segments[0].base_offset,
+        )
+
+    def let_go(self, *, clean: bool | None) -> None:
+        """Close what is open. `clean` None: the locks are another process's."""
+        extent, self.shown.extent = self.shown.extent, None
+        if self.failure is None:
+            self.refusal = self.closed_error
+        for segment in extent.segments if extent is not None else ():
+            segment.close()
+        try:
+            self.active.close()
+        finally:
+            if clean is not None:
+                self.partition.close(clean=clean)
+
+    def closed_error(self) -> LogClosedError:
+        """What a call on a closed log gets."""
+        return LogClosedError("the log was closed", file=self.path)
+
+    def after_fork(self, pid: int) -> None:
+        """In the child of `pid`. Another thread of the parent may have held a lock, and is not here to give it back."""
+        self.refusal = lambda: ForkedHandleError(
+            f"the log belongs to process {pid}, which forked this one", file=self.path
+        )
+        self.files_lock.renew()
+        self.renew()

@@ -368,7 +368,7 @@ class SegmentAppender(QuietAppender):
             self._check(self.end.next_offset, sealed=True)
         try:
             self._log.sync_data()
-        except BaseException as error:
+        except StorageError as error:       # an interrupt changes nothing: who comes next syncs
             self._fail(error)
             raise
 
@@ -428,6 +428,11 @@ class SegmentAppender(QuietAppender):
                 stack.callback(file.close)
 
     # --- refusals --------------------------------------------------------------------------------
+
+    def check_disk(self) -> None:
+        """Raise StorageError if a write or sync of one of the files failed: what is on the disk is unknown."""
+        for file in self._files:
+            file.check()
 
     def _check(self, base_offset: int, *, sealed: bool = False) -> None:
         """Raise what keeps a batch that begins at `base_offset` from being appended."""

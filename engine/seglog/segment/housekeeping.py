@@ -7,6 +7,7 @@ import time
 import weakref
 from typing import Protocol
 
+from seglog._kernels.write_gate import Bell
 from seglog.errors import SeglogError
 
 
@@ -19,14 +20,15 @@ class Housekept(Protocol):
 
 
 class Housekeeping:
-    """Calls `keep_house` each `period_s`, and `write_lingering` so long after `linger` was called first."""
+    """Calls `keep_house` each `period_s`, and `write_lingering` so long after `linger` was called first.
+
+    No lock: each field is written in one step, and the thread looks at all of them whenever the bell rings.
+    """
 
     def __init__(self, log: Housekept, name: str, *, period_s: float | None, linger_s: float) -> None:
         self._period_s = period_s
         self._linger_s = linger_s
-        # Guards what is below. It is taken with the log's lock held, never the other way round; an RLock, for the log
-        # may be collected while it is held.
-        self._changed = threading.Condition()
+        self._bell = Bell()
         self._linger_at: float | None = None
         self._stopped = False
         self._log = weakref.ref(log, self._stop)
@@ -34,11 +36,10 @@ class Housekeeping:
         self._thread.start()
 
     def linger(self) -> None:
-        """Something waits in memory from now on."""
-        with self._changed:
-            if self._linger_at is None:
-                self._linger_at = time.monotonic() + self._linger_s
-                self._changed.notify()
+        """Something waits in memory from now on. With the log's lock, under which it is also written."""
+        if self._linger_at is None:
+            self._linger_at = time.monotonic() + self._linger_s
+        self._bell.ring()
 
     def stop(self) -> None:
         """End the thread. Not with the log's lock held: the thread may want it."""
@@ -47,24 +48,19 @@ class Housekeeping:
             self._thread.join()
 
     def _stop(self, _: object = None) -> None:
-        with self._changed:
-            self._stopped = True
-            self._changed.notify()
+        self._stopped = True
+        self._bell.ring()
 
     def _run(self) -> None:
         period_at = None if self._period_s is None else time.monotonic() + self._period_s
-        while True:
-            with self._changed:
-                while not self._stopped:
-                    left = self._left_s(period_at)
-                    if left is not None and left <= 0:
-                        break
-                    self._changed.wait(left)
-                if self._stopped:
-                    return
-                lingers = self._linger_at is not None and self._linger_at <= time.monotonic()
-                if lingers:
-                    self._linger_at = None
+        while not self._stopped:
+            left = self._left_s(period_at)
+            if left is None or left > 0:
+                self._bell.wait(-1 if left is None else left)
+                continue
+            lingers = self._linger_at is not None and self._linger_at <= time.monotonic()
+            if lingers:
+                self._linger_at = None      # before it is written: what comes behind that starts it again
             log = self._log()
             if log is None:
                 return

@@ -25,7 +25,7 @@ class GrowingLog(LogReader):
         self.decompress = decompressor()
         self.next_offset = 0
         path.mkdir(exist_ok=True)
-        self._extent = Extent([self._new_segment()], 0)
+        self._shown.extent = Extent([self._new_segment()], 0)
 
     def _new_segment(self):
         path = self.path / names.file_name(self.next_offset, names.LOG_SUFFIX)
@@ -68,19 +68,19 @@ class GrowingLog(LogReader):
     def roll(self):
         for file in self._files:
             file.close()
-        self._extent = self._extent.followed_by(self._new_segment())
+        self._shown.extent = self._shown.extent.followed_by(self._new_segment())
 
     def delete_before(self, slot):
         """Let the first `slot` segments go."""
-        old = self._extent
+        old = self._shown.extent
         for segment in old.segments[:slot]:
             segment.retire()
-        self._extent = Extent(old.segments[slot:], old.segments[slot].base_offset)
+        self._shown.extent = Extent(old.segments[slot:], old.segments[slot].base_offset)
         for segment in old.segments[:slot]:
             segment.path.unlink()
 
     def close(self):
-        extent, self._extent = self._extent, None
+        extent, self._shown.extent = self._shown.extent, None
         for segment in extent.segments if extent else ():
             segment.close()
         for file in self._files:

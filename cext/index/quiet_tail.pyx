@@ -1,0 +1,104 @@
+"""The appends to a log that ask for a write, and the wait for its sync, and nothing else: nearly all of them.
+
+Each is one step, in which the interpreter delivers no exception: what a batch changes of the log, it changes as a
+whole. Every other append takes the slow path, `WriteGate.change` and seglog.log.tail, which writes the same bytes.
+"""
+from libc.stdint cimport int32_t, int64_t
+
+from .batch_encode cimport EncodedBatch
+from .write_gate cimport WriteGate
+
+from .batch_encode import encode_one
+
+
+cdef class QuietTail(WriteGate):
+    """The end of a log. With the lock all of it is changed; each field may be read without.
+
+    active              the SegmentAppender that grows
+    next_offset         one past the last offset written
+    durable_offset      one past the last offset that is surely on the disk
+    leader_epoch        of the batches to come
+    is_epoch_due        `leader_epoch` has not begun yet, or nothing was written since opening
+    is_unordered        several batches were unsynced at a time, since opening
+    publishes_synced    readers see what is durable, and appenders wait for that
+    """
+    cdef public object active
+    cdef public int64_t next_offset
+    cdef public int64_t durable_offset
+    cdef public int32_t leader_epoch
+    cdef public bint is_epoch_due
+    cdef public bint is_unordered
+    cdef public bint publishes_synced
+
+    def append_one(self, int64_t timestamp, key, value, headers, int64_t bytes_max):
+        """Append a record as a batch of its own, uncompressed; its offset. -1: not quiet, and nothing is done.
+
+        Raises what encode_one raises, StorageError, LogFailedError.
+        """
+        cdef int64_t offset
+        cdef int64_t number
+        if not self.is_open():
+            return -1
+        self.lock.take()
+        try:
+            offset = self.put_one(timestamp, key, value, headers, bytes_max)
+            number = self.number
+        except BaseException as error:
+            self.give_after(error)
+            raise
+        self.lock.give()
+        if offset >= 0 and self.publishes_synced:
+            self.wait(number)
+        return offset
+
+    def append_made(self, EncodedBatch made not None):
+        """The same of a batch that was made here; the offset of its last record."""
+        cdef int64_t last
+        cdef int64_t number
+        if not self.is_open():
+            return -1
+        self.lock.take()
+        try:
+            last = self.put_made(made)
+            number = self.number
+        except BaseException as error:
+            self.give_after(error)
+            raise
+        self.lock.give()
+        if last >= 0 and self.publishes_synced:
+            self.wait(number)
+        return last
+
+    cdef int64_t put_one(self, int64_t timestamp, object key, object value, object headers, int64_t bytes_max) except -2:
+        cdef int64_t offset = self.next_offset
+        if not self.is_quiet():
+            return -1
+        made = encode_one(offset, timestamp, key, value, headers, self.leader_epoch)
+        if len(made) > bytes_max or not self.write_quietly(made, offset, offset, timestamp):
+            return -1
+        return offset
+
+    cdef int64_t put_made(self, EncodedBatch made) except -2:
+        cdef int64_t first = self.next_offset
+        cdef int64_t last = first + made.batch.count - 1
+        if not self.is_quiet():
+            return -1
+        made.place(first, self.leader_epoch)
+        return last if self.write_quietly(made, first, last, made.batch.max_timestamp) else -1
+
+    cdef bint is_quiet(self) noexcept:
+        return (
+            self.is_open() and not self.is_epoch_due
+            and (self.is_unordered or self.durable_offset == self.next_offset)
+        )
+
+    cdef bint write_quietly(self, object made, int64_t first, int64_t last, int64_t max_timestamp) except? False:
+        self.is_changing = True
+        if not self.active.append_quietly(made, first, last, max_timestamp):
+            self.is_changing = False
+            return False
+        self.next_offset = last + 1
+        if self.publishes_synced:
+            self.number += 1
+        self.is_changing = False
+        return True

@@ -1,0 +1,19 @@
+from typing_extensions import Buffer, disjoint_base
+
+from seglog._kernels.batch_encode import EncodedBatch, Headers
+from seglog._kernels.quiet_appender import QuietAppender
+from seglog._kernels.write_gate import WriteGate
+
+@disjoint_base
+class QuietTail(WriteGate):
+    active: QuietAppender
+    next_offset: int
+    durable_offset: int
+    leader_epoch: int
+    is_epoch_due: bool
+    is_unordered: bool
+    publishes_synced: bool
+    def append_one(
+        self, timestamp: int, key: Buffer | None, value: Buffer | None, headers: Headers | None, bytes_max: int
+    ) -> int: ...
+    def append_made(self, made: EncodedBatch) -> int: ...

@@ -1,0 +1,99 @@
+"""How threads come to write to one log, ledger or managed ledger: the one place for lock, refusal, failure and sync.
+
+    gate.change(section, *args)     with the lock, if a change is possible
+    gate.alone(section, *args)      nobody syncs meanwhile: for closing and replacing files
+    gate.wait(number)               return when the appends up to `number` are on the disk; threads share the syncs
+    gate.when(number, callback)     the same without a thread that waits
+
+How that is kept whole under ^C and other asynchronous exceptions: _kernels.write_gate. A section says
+`gate.is_changing = True` before its first change. If an error of ours leaves it then, the log is read-only: what is on
+the disk is unknown (LogFailedError names the first error). If anything else does, the log is torn, and `mend` takes it
+up from the disk, as the next opening would.
+"""
+import contextlib
+import logging
+import queue
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+from seglog._kernels.write_gate import WriteGate as Gate
+from seglog.errors import LogFailedError
+
+_LOG = logging.getLogger(__name__)
+
+Callback = Callable[[BaseException | None], None]
+
+
+class WriteGate(Gate):
+    """A subclass has `mend`, and `sync` if anybody waits. `subject`: what it is the gate of, for messages."""
+
+    def __init__(self, path: Path, subject: str) -> None:
+        self.path = path
+        self._subject = subject
+        self._followers: _Followers | None = None
+
+    def sync(self) -> int:
+        """Make durable what was written before the call; the number of the last append in it."""
+        raise NotImplementedError
+
+    def mend(self) -> None:
+        """Take the log up from the disk if it is torn."""
+        raise NotImplementedError
+
+    def failed(self, first: BaseException) -> LogFailedError:
+        """What is raised whenever a read-only log is to change."""
+        return LogFailedError.since(first, self._subject)
+
+    def settle(self, error: BaseException) -> None:
+        """After `error` left the log read-only or torn. Raises LogFailedError instead of errors of ours."""
+        if self.failure is None:
+            with contextlib.suppress(BaseException):        # whoever comes next tries again, and meets it
+                self.mend()
+            return
+        if error is self.failure:
+            _LOG.error("%s is read-only until it is opened again: %s", self.path, error)
+        if isinstance(error, Exception) and not isinstance(error, LogFailedError):
+            raise self.failed(error) from error
+
+    def when(self, number: int, callback: Callback) -> None:
+        """Call `callback(None)` when the appends up to `number` are on the disk, `callback(error)` if they never will.
+
+        In a thread of the gate's, in the order of the calls: it must be quick. Without the lock.
+        """
+        if self._followers is None:
+            self.with_lock(self._begin_following)
+        assert self._followers is not None
+        self._followers.add(self, number, callback)
+
+    def _begin_following(self) -> None:
+        if self._followers is None:
+            self._followers = _Followers(self)
+
+
+class _Followers:
+    """Those who are called back. One daemon thread waits for all of them; it does not keep the gate alive."""
+
+    def __init__(self, gate: WriteGate) -> None:
+        self._queue: queue.SimpleQueue[tuple[WriteGate, int, Callback] | None] = queue.SimpleQueue()
+        weakref.finalize(gate, self._queue.put, None)
+        threading.Thread(target=_follow, args=(self._queue,), name=f"seglog {gate.path.name} sync", daemon=True).start()
+
+    def add(self, gate: WriteGate, number: int, callback: Callback) -> None:
+        self._queue.put((gate, number, callback))
+
+
+def _follow(followers: "queue.SimpleQueue[tuple[WriteGate, int, Callback] | None]") -> None:
+    while (follower := followers.get()) is not None:
+        gate, number, callback = follower
+        error: BaseException | None = None
+        try:
+            gate.wait(number)
+        except BaseException as failure:
+            error = failure
+        try:
+            callback(error)
+        except Exception:
+            _LOG.exception("a callback of %s raised", gate.path)
+        del follower, gate, callback, error

@@ -1,0 +1,130 @@
+"""^C anywhere in a call of a ledger or managed ledger: it is usable or closed then, and what was added is there."""
+import ctypes
+import os
+import random
+import threading
+import time
+
+import pytest
+
+from seglog.ledger.ledger import Ledger
+from seglog.ledger.managed_ledger import ManagedLedger
+from support.interrupts import interrupted_at_each_opcode
+from support.topics import message, numbers
+
+MODES = ["batch", "never"]
+TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
+CONFIG = {"brokerEntryMetadataInterceptors": ["timestamp", "index"], "managedLedgerMaxEntriesPerLedger": 40,
+          "managedLedgerMinLedgerRolloverTimeMinutes": 0}
+
+
+@pytest.mark.parametrize("fsync", MODES)
+def test_an_interrupt_at_any_instruction_of_an_add_leaves_the_ledger_usable(in_memory, fsync):
+    tried, acknowledged = [], {}
+    with Ledger.create(in_memory / "ledger-7", 7, fsync=fsync) as ledger:
+        def add(_):
+            tried.append(b"%d" % len(tried))
+            acknowledged[ledger.add(tried[-1])] = tried[-1]
+
+        def check(_, where):
+            assert ledger.writer.failure is None, where
+            add(None)
+
+        interrupted_at_each_opcode(lambda: None, add, check, step=1 if TORTURE else 2)
+    with Ledger.open(in_memory / "ledger-7") as ledger:
+        found = dict(enumerate(ledger.read_first(ledger.entry_count)))
+    assert acknowledged.items() <= found.items()
+    assert [value for value in tried if value in found.values()] == list(found.values())
+
+
+@pytest.mark.parametrize("fsync", MODES)
+def test_an_interrupt_at_any_instruction_of_an_add_leaves_the_managed_ledger_usable(in_memory, fsync):
+    tried, acknowledged = [], {}
+    with ManagedLedger(in_memory / "orders", config=CONFIG, fsync=fsync) as topic:
+        def add(_):
+            tried.append(message(len(tried)))
+            acknowledged[topic.add_entry(tried[-1])] = len(tried) - 1
+
+        def check(_, where):
+            add(None)
+
+        interrupted_at_each_opcode(lambda: None, add, check, step=1 if TORTURE else 5)
+    with ManagedLedger(in_memory / "orders") as topic:
+        entries = list(topic)
+        found = dict(zip([entry.position for entry in entries], numbers(entries), strict=True))
+        assert acknowledged.items() <= found.items()
+        assert list(found.values()) == sorted(set(found.values()))
+        assert [entry.index for entry in entries] == list(range(len(entries)))     # none twice, none left out
+
+
+@pytest.mark.parametrize("action", [ManagedLedger.roll, ManagedLedger.flush, ManagedLedger.trim, ManagedLedger.close])
+def test_an_interrupt_in_any_other_call_leaves_it_usable_or_closed(in_memory, action):
+    number = 0
+
+    def prepare():
+        nonlocal number
+        number += 1
+        topic = ManagedLedger(in_memory / f"{number}", config=CONFIG)
+        topic.add_entry(message(0))
+        return topic
+
+    def check(topic, where):
+        added = 1
+        if not topic.closed:
+            topic.add_entry(message(1))
+            added = 2
+        topic.close()
+        with ManagedLedger(topic.path) as again:
+            assert numbers(again) == list(range(added)), where
+
+    interrupted_at_each_opcode(prepare, action, check, step=1 if TORTURE else 3)
+
+
+class Sent(Exception):
+    pass
+
+
+@pytest.mark.parametrize("fsync", MODES)
+def test_exceptions_sent_to_threads_that_add_keep_nobody_waiting(in_memory, fsync):
+    topic = ManagedLedger(in_memory / "orders", config=CONFIG, fsync=fsync)
+    acknowledged, done = [{} for _ in range(4)], threading.Event()
+
+    def work(number):
+        n = number
+        while not done.is_set():
+            try:
+                while not done.is_set():
+                    n += 4
+                    position = topic.add_entry(message(n))
+                    acknowledged[number][position] = n
+            except Sent:
+                pass
+
+    def run(number):
+        while not done.is_set():
+            try:  # noqa: SIM105 -- with fewer lines in which it could come
+                work(number)
+            except Sent:
+                pass
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    chance = random.Random(7)
+    for _ in range(1000 if TORTURE else 60):
+        time.sleep(chance.random() * 0.004)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(chance.choice(threads).ident), ctypes.py_object(Sent)
+        )
+    done.set()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    topic.add_entry(message(0))
+    topic.close()
+    with ManagedLedger(in_memory / "orders") as topic:
+        entries = list(topic)
+        found = dict(zip([entry.position for entry in entries], numbers(entries), strict=True))
+        for mine in acknowledged:
+            assert mine.items() <= found.items()
+        assert [entry.index for entry in entries] == list(range(len(entries)))

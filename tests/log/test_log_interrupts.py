@@ -1,0 +1,319 @@
+"""^C and the like, anywhere in a call: the log is usable or closed after it, never stuck, never read-only.
+
+What was acknowledged is there. An append that was interrupted is in the log as a whole or not at all.
+"""
+import ctypes
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import seglog
+from seglog.errors import LogClosedError
+from support.interrupts import Interrupted, Interrupter, interrupted_at_each_opcode
+
+MODES = ["batch", "interval", "never"]
+TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
+SMALL = {"segment.bytes": 2000, "segment.index.bytes": 4096}
+
+
+class Witness:
+    """What was acknowledged, and what may be there besides."""
+
+    def __init__(self, log):
+        self.log = log
+        self.acknowledged = []
+        self.tried = set()
+        self._count = 0
+
+    def value(self):
+        self._count += 1
+        value = b"%d" % self._count
+        self.tried.add(value)
+        return value
+
+    def append(self):
+        value = self.value()
+        offset = self.log.append(value)
+        self.acknowledged.append((offset, value))
+
+    def check(self, where):
+        """The log goes on, at once."""
+        assert self.log.stats().failure is None, where
+        self.append()
+
+    def check_all(self, found, start=0):
+        """`found`: what a reader gets."""
+        assert [offset for offset, _ in found] == list(range(start, start + len(found)))
+        assert {pair for pair in self.acknowledged if pair[0] >= start} <= set(found)
+        assert {value for _, value in found} <= self.tried
+
+
+def records(log):
+    return [(record.offset, bytes(record.value)) for record in log.read()]
+
+
+def appends(log, witness):
+    witness.append()
+
+
+def appends_many(log, witness):
+    log.append_many([(None, witness.value()), (None, witness.value())])
+
+
+def ready(value):
+    """A batch from elsewhere; what makes it is not interrupted."""
+    tracer = sys.gettrace()
+    sys.settrace(None)
+    try:
+        return seglog.build_batch([(None, value)], codec="gzip")
+    finally:
+        sys.settrace(tracer)
+
+
+def appends_a_compressed_batch(log, witness):
+    log.append_batch(ready(witness.value()))
+
+
+def appends_with_a_time_of_its_own(log, witness):
+    log.append(witness.value(), timestamp="-1h")
+
+
+def appends_and_rolls(log, witness):
+    log.append(witness.value())
+    log.roll()
+
+
+def flushes(log, witness):
+    log.append_many([(None, witness.value())])
+    log.flush()
+
+
+ACTIONS = [
+    appends, appends_many, appends_a_compressed_batch, appends_with_a_time_of_its_own, appends_and_rolls, flushes,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fsync", MODES)
+@pytest.mark.parametrize("action", ACTIONS)
+def test_an_interrupt_at_any_instruction_leaves_the_log_usable(in_memory, fsync, action):
+    with seglog.open(in_memory / "orders-0", fsync=fsync, config={"segment.bytes": 1 << 20}) as log:
+        witness = Witness(log)
+        witness.append()
+        points = interrupted_at_each_opcode(
+            lambda: witness, lambda _: action(log, witness), Witness.check, step=1 if TORTURE else 3
+        )
+        assert points > 30
+        witness.check_all(records(log))
+    with seglog.open(in_memory / "orders-0") as log:
+        assert log.recovery.lost == ()
+        witness.check_all(records(log))
+
+
+@pytest.mark.parametrize("fsync", MODES)
+def test_an_interrupt_in_the_first_append_leaves_the_log_usable(in_memory, fsync):
+    number = 0
+
+    def prepare():
+        nonlocal number
+        number += 1
+        return Witness(seglog.open(in_memory / f"orders-{number}", fsync=fsync))
+
+    def check(witness, where):
+        witness.check(where)
+        witness.check_all(records(witness.log))
+        witness.log.close()
+
+    interrupted_at_each_opcode(prepare, Witness.append, check, step=1 if TORTURE else 23)
+
+
+@pytest.mark.parametrize("fsync", MODES)
+def test_an_interrupt_in_a_cut_leaves_the_log_usable(in_memory, fsync):
+    with seglog.open(in_memory / "orders-0", fsync=fsync, config=SMALL) as log:
+        def prepare():
+            log.append_many([(None, b"%d" % n) for n in range(20)])
+            return log
+
+        def cut(log):
+            log.truncate_to(log.log_end_offset - 5)
+            log.delete_records(log.log_end_offset - 3)
+
+        def check(log, where):
+            assert log.stats().failure is None, where
+            log.append(b"after")
+            assert [r.offset for r in log.read()] == list(range(log.log_start_offset, log.log_end_offset))
+
+        interrupted_at_each_opcode(prepare, cut, check, step=1 if TORTURE else 7)
+
+
+@pytest.mark.parametrize("fsync", MODES)
+def test_an_interrupt_in_close_leaves_the_log_usable_or_closed(in_memory, fsync):
+    number = 0
+
+    def prepare():
+        nonlocal number
+        number += 1
+        witness = Witness(seglog.open(in_memory / f"orders-{number}", fsync=fsync))
+        witness.append()
+        return witness
+
+    def check(witness, where):
+        if not witness.log.closed:
+            witness.check(where)
+        witness.log.close()
+        assert witness.log.closed, where
+        with pytest.raises(LogClosedError):
+            witness.log.append(b"")
+        with seglog.open(witness.log.path) as log:      # its locks are free
+            witness.check_all(records(log))
+
+    interrupted_at_each_opcode(prepare, lambda witness: witness.log.close(), check)
+
+
+def test_an_interrupt_while_records_linger_loses_none_whose_offset_was_given(in_memory):
+    config = {"linger.ms": 60_000, "linger.bytes": 60}
+    with seglog.open(in_memory / "orders-0", fsync="never", config=config) as log:
+        witness = Witness(log)
+
+        def several(_):
+            for _ in range(4):
+                witness.append()
+
+        interrupted_at_each_opcode(lambda: witness, several, Witness.check, step=1 if TORTURE else 5)
+        log.flush()
+        witness.check_all(records(log))
+
+
+def test_an_interrupt_beside_an_appender_that_shares_its_syncs_keeps_neither_waiting(in_memory):
+    with seglog.open(in_memory / "orders-0") as log:
+        done = threading.Event()
+        others = []
+
+        def append_on():
+            while not done.is_set():
+                others.append(log.append(b"other"))
+
+        other = threading.Thread(target=append_on)
+        other.start()
+        try:
+            for at in range(0, 150, 1 if TORTURE else 2):
+                interrupter = Interrupter(at)
+                interrupter.run(lambda: log.append(b"mine"))
+                seen = len(others)
+                deadline = time.monotonic() + 20
+                while len(others) <= seen + 1:
+                    assert time.monotonic() < deadline, interrupter.where
+                    time.sleep(0)
+        finally:
+            done.set()
+            other.join(20)
+        assert not other.is_alive()
+        assert log.stats().failure is None
+
+
+# --- as the interpreter delivers them --------------------------------------------------------------
+
+
+def send(thread, kind=Interrupted):
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(kind))
+
+
+@pytest.mark.parametrize("count", [1, 8])
+@pytest.mark.parametrize(("fsync", "linger_ms"), [*((mode, 0) for mode in MODES), ("interval", 1), ("never", 1)])
+def test_exceptions_sent_to_threads_that_append_keep_nobody_waiting(in_memory, fsync, count, linger_ms):
+    class Sent(Exception):      # no error of ours, but no BaseException either
+        pass
+
+    config = {"linger.ms": linger_ms, "segment.bytes": 20_000}
+    log = seglog.open(in_memory / "orders-0", fsync=fsync, config=config)
+    acknowledged = [[] for _ in range(count)]
+    done = threading.Event()
+
+    def work(number):
+        mine, n = acknowledged[number], 0
+        while not done.is_set():
+            try:
+                while not done.is_set():
+                    n += 1
+                    value = b"%d %d" % (number, n)
+                    offset = log.append(value)
+                    mine.append((offset, value))
+                    if n % 50 == 0:
+                        log.roll()
+            except Sent:
+                pass
+
+    def run(number):
+        while not done.is_set():
+            try:  # noqa: SIM105 -- with fewer lines in which it could come
+                work(number)
+            except Sent:
+                pass
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    chance = random.Random(count)
+    for _ in range(2000 if TORTURE else 60):
+        time.sleep(chance.random() * 0.004)
+        send(chance.choice(threads), Sent)
+    done.set()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert log.stats().failure is None
+    log.append(b"after")
+    log.flush()
+    found = dict(records(log))
+    assert sorted(found) == list(range(len(found)))
+    for mine in acknowledged:
+        assert all(found.get(offset) == value for offset, value in mine)
+    log.close()
+
+
+APPENDER = """
+import sys, seglog
+log = seglog.open(sys.argv[1], fsync=sys.argv[2])
+print("go", flush=True)
+interrupts = 0
+while interrupts < 9:
+    try:
+        while True:
+            log.append(b"x" * 100)
+    except KeyboardInterrupt:
+        interrupts += 1
+        print(interrupts, flush=True)
+while not log.closed:
+    try:
+        end = log.append(b"last")
+        log.close()
+    except KeyboardInterrupt:
+        pass
+print("closed", end, flush=True)
+"""
+
+
+@pytest.mark.parametrize("fsync", MODES)
+def test_control_c_in_a_loop_of_appends_leaves_a_log_that_closes(tmp_path, fsync):
+    path = tmp_path / "orders-0"
+    process = subprocess.Popen([sys.executable, "-c", APPENDER, path, fsync], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "go\n"
+        for n in range(1, 10):
+            time.sleep(0.003 * n)
+            process.send_signal(signal.SIGINT)
+            assert process.stdout.readline() == f"{n}\n"
+        out, _ = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    assert out.startswith("closed ")
+    with seglog.open(path) as log:
+        assert log.log_end_offset == int(out.split()[1]) + 1
+        assert log.recovery.lost == ()
