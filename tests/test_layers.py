@@ -17,6 +17,7 @@ FLOORS = [
     {"log", "topic"},
     {"conversion", "verification", "upkeep"},
     {"spark"},
+    {"opening"},
     {"__init__"},
     {"tools"},
 ]

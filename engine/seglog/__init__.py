@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from seglog.ledger.managed_ledger import ManagedLedger
     from seglog.ledger.position import Position
     from seglog.log.append import AppendResult
-    from seglog.log.log import Log, open
-    from seglog.log.open_dir import LogDir, open_dir
+    from seglog.log.log import Log
+    from seglog.log.open_dir import LogDir
     from seglog.log.partition import Partition, open_partition
     from seglog.log.stats import LogStats
+    from seglog.opening import open, open_dir
     from seglog.segment.answers import LostRange, TimestampOffset
     from seglog.segment.segment import Segment
     from seglog.topic.delayed_delivery import DelayedDelivery
@@ -54,8 +55,8 @@ __all__ = [
 _ROOM_OF = {
     "build_batch": "format.batch",
     "convert": "conversion.directory",
-    "open": "log.log",
-    "open_dir": "log.open_dir",
+    "open": "opening",
+    "open_dir": "opening",
     "open_partition": "log.partition",
     "AppendResult": "log.append",
     "BucketDelayedDeliveryTracker": "delayed.bucket_tracker",

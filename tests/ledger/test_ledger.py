@@ -307,7 +307,7 @@ def test_a_deleted_ledger_is_gone_and_its_readers_go_on(path):
 def test_entries_beyond_what_a_segment_holds_are_refused_and_nothing_changes(path, monkeypatch):
     with Ledger.create(path, 7, fsync="never") as ledger:
         ledger.add(b"one")
-        monkeypatch.setattr(ledger.writer, "_size_bytes", SEGMENT.segment_bytes - 1000)
+        monkeypatch.setattr(ledger.writer, "size_bytes", SEGMENT.segment_bytes - 1000)
         with pytest.raises(RecordTooLargeError):
             ledger.add(bytes(1000))
         assert ledger.add(b"two") == 1

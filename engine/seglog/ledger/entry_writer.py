@@ -54,18 +54,10 @@ class EntryWriter(WriteGate):
         self.published: PublishedEnd = PublishedEnd(self._appender.end)
         self._waits = fsync == "batch"
         self._waiting = EntryBatch()
-        self._next_id = 0
-        self._size_bytes = 0            # what the .log has at most when all that waits is written
-
-    @property
-    def next_id(self) -> int:
-        """The id of the next entry; all before it were put, not all are published."""
-        return self._next_id
-
-    @property
-    def size_bytes(self) -> int:
-        """What the .log has at most when all that was put is written."""
-        return self._size_bytes
+        # The id of the next entry; all before it were put, not all are published.
+        self.next_id = 0
+        # What the .log has at most when all that was put is written.
+        self.size_bytes = 0
 
     @property
     def max_timestamp(self) -> int:
@@ -118,9 +110,9 @@ class EntryWriter(WriteGate):
         """With the lock: the bytes that so many entries may come to. Raises RecordTooLargeError."""
         # Each entry might become a batch.
         most = size_bytes + count * (_RECORD_BYTES_MAX + _BATCH_HEADER_BYTES)
-        if most > SEGMENT.segment_bytes - self._size_bytes:
+        if most > SEGMENT.segment_bytes - self.size_bytes:
             raise RecordTooLargeError(
-                f"{count} entries of {size_bytes} bytes do not fit behind the {self._size_bytes} bytes of the ledger: "
+                f"{count} entries of {size_bytes} bytes do not fit behind the {self.size_bytes} bytes of the ledger: "
                 "2 GiB - 1 are the most",
                 file=self.path,
             )
@@ -128,9 +120,9 @@ class EntryWriter(WriteGate):
 
     def _took(self, count: int, most: int) -> tuple[int, int]:
         """With the lock: entries wait."""
-        first = self._next_id
-        self._size_bytes += most
-        self._next_id = first + count
+        first = self.next_id
+        self.size_bytes += most
+        self.next_id = first + count
         self.number += 1
         if not self._waits:
             self._write()
@@ -197,7 +189,7 @@ class EntryWriter(WriteGate):
         if not self._appender.append_quietly(raw, first, last, made.max_timestamp):
             self._appender.append_batch(raw, first, last, made.max_timestamp)
         waiting.taken = None
-        self._size_bytes = self._appender.end.position
+        self.size_bytes = self._appender.end.position
 
     # --- after an interrupt ------------------------------------------------------------------
 
@@ -223,7 +215,7 @@ class EntryWriter(WriteGate):
         self._write()                   # what was taken
         self._write()                   # and what waits behind it
         end = self._appender.end
-        self._next_id, self._size_bytes = end.next_offset, end.position
+        self.next_id, self.size_bytes = end.next_offset, end.position
         self.is_torn = False
 
     def _taken_up(self) -> SegmentAppender:

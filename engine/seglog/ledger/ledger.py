@@ -31,6 +31,7 @@ from seglog.format import names
 from seglog.fs import lock
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.handles import OpenHandle
 from seglog.ledger.entry_writer import SEGMENT, EntryWriter
 from seglog.ledger.ledger_metadata import MAX_ID, LedgerEnd, LedgerMetadata, checked_properties
 from seglog.ledger.ledger_recovery import check_ledger, recover_segment
@@ -45,7 +46,7 @@ LOG_NAME = names.file_name(0, names.LOG_SUFFIX)
 DELETED_SUFFIX = names.DELETED_SUFFIX
 
 
-class Ledger:
+class Ledger(OpenHandle):
     """Made by `create` or `open`. Threads may share it.
 
     ledger_id, path, properties, created_ms: as it was made. `lost`: what recovery cut when it was opened, or None.

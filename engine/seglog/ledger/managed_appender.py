@@ -150,8 +150,8 @@ class ManagedAppender(ManagedReader):
         self._gate.is_changing = True
         try:
             while done < count:
-                ledger = self._ledger_for(checked.size_between(done, done + 1))
-                writer, state = ledger.writer, self._state
+                ledger, writer = self._ledger_for(checked.size_between(done, done + 1))
+                state = self._state
                 stop = done + self._room(writer, checked, done)
                 if TIMESTAMP in self._interceptors:
                     state = BrokerState(state.index, max(state.timestamp, self.clock.now_ms(), 0))
@@ -179,16 +179,17 @@ class ManagedAppender(ManagedReader):
     def _set_listeners(self, changed: Callable[[], tuple[Callable[[], None], ...]]) -> None:
         self._listeners = changed()
 
-    def _ledger_for(self, size_bytes: int) -> Ledger:
+    def _ledger_for(self, size_bytes: int) -> tuple[Ledger, EntryWriter]:
         """The last ledger; another one where that is full."""
         active = self._current().active
-        if active is not None and not self._is_full(active, size_bytes):
-            return active
-        return shielded(self._roll)
+        if active is not None and not self._is_full(active, writer := active.writer, size_bytes):
+            return active, writer
+        active = shielded(self._roll)
+        return active, active.writer
 
-    def _is_full(self, active: Ledger, size_bytes: int) -> bool:
+    def _is_full(self, active: Ledger, writer: EntryWriter, size_bytes: int) -> bool:
         """ManagedLedgerImpl.currentLedgerIsFull; and no ledger passes what a segment holds."""
-        writer, config = active.writer, self.config
+        config = self.config
         if not writer.next_id:
             return False
         if size_bytes + _OVERHEAD_BYTES > SEGMENT.segment_bytes - writer.size_bytes:

@@ -259,7 +259,7 @@ class ManagedLedger(ManagedAppender):
 
     def _roll_if_full(self) -> None:
         active = self._current().active
-        if active is not None and self._is_full(active, 0):
+        if active is not None and self._is_full(active, active.writer, 0):
             self._seal_active()
         self._trim()
 

@@ -16,6 +16,7 @@ from seglog.errors import (
     OffsetOutOfRangeError,
 )
 from seglog.fs.files import FileSystem
+from seglog.fs.handles import OpenHandle
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.extent import LedgerExtent
 from seglog.ledger.ledger import Ledger
@@ -27,7 +28,7 @@ from seglog.ledger.stored_entry import StoredEntry
 Predicate = Callable[[StoredEntry], bool]
 
 
-class ManagedReader:
+class ManagedReader(OpenHandle):
     """What a ManagedLedger can be asked. Threads may share it.
 
     Every method raises LogClosedError after `close()`, CorruptRecordError where damage is met, and StorageError where a

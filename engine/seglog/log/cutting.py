@@ -1,13 +1,16 @@
-"""How a log is cut: at its end back to an offset, or at its start up to one.
+"""How a log is cut, at its end back to an offset or at its start up to one; and how sealed segments are exchanged.
 
 In an order of durable steps such that a crash after any of them leaves a directory which Kafka and we open. No
 exception from outside reaches a cut (_kernels.shield).
 """
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.shield import shielded
-from seglog.errors import OffsetOutOfRangeError
+from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError
+from seglog.format import names
+from seglog.fs.files import FileSystem
 from seglog.log.arguments import checked_offset
 from seglog.log.extent import Extent
 from seglog.log.removal import cut_segment, remove_segments
@@ -17,7 +20,7 @@ from seglog.state.producer_snapshots import rebuild
 
 
 class LogCutter:
-    """`truncate_to` and `delete_records` of a `Log`, which says what they do."""
+    """`truncate_to`, `delete_records` and `replace_segments` of a `Log`, which says what they do."""
 
     def __init__(self, tail: LogTail) -> None:
         self._tail = tail
@@ -115,6 +118,47 @@ class LogCutter:
             self._delete_before(extent, before)
         return tail.current().log_start_offset
 
+    def replace_segments(self, old: Sequence[int], new: Sequence[Path]) -> None:
+        tail = self._tail
+        tail.check()
+        shielded(tail.files_lock.run, tail.change, self._replace_segments, tuple(old), tuple(new))
+
+    def _replace_segments(self, old: tuple[int, ...], new: tuple[Path, ...]) -> None:
+        tail = self._tail
+        extent = tail.current()
+        begin = extent.slot_of(old[0]) if old else 0
+        stop = begin + len(old)
+        if not old or extent.base_offsets[begin:stop] != old or stop >= len(extent.segments):
+            raise InvalidArgumentError(
+                f"{list(old)} are not the base offsets of sealed segments that follow each other", file=tail.path
+            )
+        targets = [_swapped_in(log, tail.path) for log in new]
+        bases = [_base_offset_of(target) for target in targets]
+        if bases != sorted(set(bases)) or any(not old[0] <= base < extent.base_offsets[stop] for base in bases):
+            raise InvalidArgumentError(
+                f"segments at {bases} do not lie in the place of {list(old)}, up to {extent.base_offsets[stop]}",
+                file=tail.path,
+            )
+        tail.before_change()
+        tail.is_changing = True
+        self._swap(extent.segments[begin:stop], targets)
+        kept = (*extent.segments[:begin], *map(tail.sealed, targets), *extent.segments[stop:])
+        tail.shown.extent = Extent(kept, extent.log_start_offset)
+
+    def _swap(self, old: Sequence[Segment], targets: Sequence[Path]) -> None:
+        """By Kafka's protocol, which state.leftovers completes. Each step is durable before the next one begins."""
+        tail = self._tail
+        # The last one first: a .swap at or above a .cleaned goes when the log is opened (KAFKA-6264).
+        for target in reversed(targets):
+            _rename_all(tail.fs, target, names.CLEANED_SUFFIX, names.SWAP_SUFFIX)
+        tail.fs.sync_directory(tail.path)
+        for segment in old:
+            segment.retire()
+        remove_segments(tail.fs, tail.path, [segment.path for segment in old])
+        for target in targets:
+            _rename_all(tail.fs, target, names.SWAP_SUFFIX, "")
+        tail.fs.sync_directory(tail.path)
+
     def _delete_before(self, extent: Extent, before: int) -> None:
         tail = self._tail
         tail.before_change()
@@ -130,3 +174,24 @@ class LogCutter:
         if gone:
             remove_segments(tail.fs, tail.path, [segment.path for segment in gone])
             tail.snapshots.delete_before(kept[0].base_offset)
+
+
+def _swapped_in(cleaned: Path, directory: Path) -> Path:
+    """The name that a .log.cleaned will have."""
+    parsed = names.parse_file_name(cleaned.name)
+    if cleaned.parent != directory or parsed is None or parsed.state != names.CLEANED_SUFFIX:
+        raise InvalidArgumentError("not a .log.cleaned file in the directory of the log", file=cleaned)
+    return directory / cleaned.name.removesuffix(names.CLEANED_SUFFIX)
+
+
+def _base_offset_of(log: Path) -> int:
+    """Of a segment, by the name of its .log."""
+    return int(log.name.removesuffix(names.LOG_SUFFIX))
+
+
+def _rename_all(fs: FileSystem, log: Path, state: str, new_state: str) -> None:
+    """Give all files of a segment that are in `state` the next one; the .log last, for with it the segment counts."""
+    for suffix in (*names.INDEX_SUFFIXES, names.LOG_SUFFIX):
+        source = log.with_name(log.name.removesuffix(names.LOG_SUFFIX) + suffix + state)
+        if source.exists():
+            fs.rename(source, source.with_name(source.name.removesuffix(state) + new_state))

@@ -15,7 +15,7 @@ methods, backs it up and closes it.
 import os
 import warnings
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -241,6 +241,17 @@ class Log(LogReader):
         """
         return self._cutter.delete_records(before)
 
+    def replace_segments(self, old: Sequence[int], new: Sequence[Path]) -> None:
+        """Let the segments `new` (`.log.cleaned` files in the log's directory, in order, whole and synced with their
+        indexes) take the place of the sealed ones with the base offsets `old`, which follow each other.
+
+        Readers see the old segments or the new ones. Whatever a crash leaves, the next opening, or a broker, goes back
+        or finishes it. For compaction and the like. (LocalLog.replaceSegments)
+
+        Raises InvalidArgumentError, StorageError, LogClosedError, LogFailedError.
+        """
+        self._cutter.replace_segments(old, new)
+
     # --- by itself -------------------------------------------------------------------------------
 
     def _start_housekeeping(self) -> None:
@@ -357,30 +368,6 @@ class Log(LogReader):
             if self._housekeeping is not None:
                 self._housekeeping.stop()
             self._tail.let_go(clean=False)
-
-
-def open(
-    path: str | os.PathLike[str],
-    *,
-    config: Mapping[str, object] | LogConfig | None = None,
-    fsync: Fsync = "batch",
-    leader_epoch: int = 0,
-    clock: Clock | None = None,
-    fs: FileSystem | None = None,
-    create: bool = True,
-) -> Log:
-    """Open a partition directory such as `data/orders-0` to append to it; make it where it is not there.
-
-    `config`: Kafka's keys (docs/config.md). `fsync`: when an append is on the disk: "batch" when it returns, concurrent
-    ones sharing one sync; "interval" after flush.ms or flush.messages; "never" when the system writes it, a segment
-    is full, or flush() or close() is called. `leader_epoch`: what appended batches carry; a log that has a later one
-    goes on in that. `clock`, `fs`: for tests. `create=False` refuses where there is no such directory.
-
-    Raises what `Log` raises.
-    """
-    return Log(
-        path, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock, fs=fs, create=create
-    )
 
 
 # Those that a fork takes along.

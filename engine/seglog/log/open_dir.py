@@ -22,6 +22,7 @@ from seglog.format import names
 from seglog.fs import lock
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.handles import OpenHandle
 from seglog.fs.staging import remove_partition
 from seglog.log.arguments import checked_config, checked_path
 from seglog.log.log import Log
@@ -30,7 +31,7 @@ from seglog.state.log_dir_state import LogDirState
 from seglog.state.partition_hold import refuse_file_in_the_way
 
 
-class LogDir:
+class LogDir(OpenHandle):
     """`seglog.open_dir(path)`. Use it as a context manager, or close it: that closes its logs. Threads may share it."""
 
     def __init__(
@@ -145,23 +146,6 @@ class LogDir:
         if self._closed:
             raise LogClosedError("the log dir was closed", file=self.path)
         self._state.check()
-
-
-def open_dir(
-    path: str | os.PathLike[str],
-    *,
-    config: Mapping[str, object] | LogConfig | None = None,
-    fsync: Fsync = "batch",
-    leader_epoch: int = 0,
-    clock: Clock | None = None,
-    fs: FileSystem | None = None,
-) -> LogDir:
-    """Open a log dir such as `data`, which holds `orders-0` and others; make it where it is not there.
-
-    `log_dir.log(topic, partition)` opens one of its logs, or makes it. The arguments are those of `seglog.open`, for
-    every log. Raises what `LogDir` raises.
-    """
-    return LogDir(path, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock, fs=fs)
 
 
 def _checked(topic: str, partition: int) -> TopicPartition:

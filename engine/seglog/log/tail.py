@@ -328,7 +328,8 @@ class LogTail(WriteGate, QuietTail):
         old = self.active
         self.seal_active()
         self.producers.remove_expired(self.now_ms(), self.config.producer_id_expiration_ms)
-        self.snapshots.take(self.producers, base_offset)
+        # Its name becomes durable with those of the new segment. Without it a recovery has more to read.
+        self.snapshots.take(self.producers, base_offset, sync_names=False)
         new = self.created_at(base_offset)
         old.close()
         self.shown.extent = self.current().followed_by(self._grow(new))

@@ -25,6 +25,7 @@ from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
 from seglog.delayed.tracker import DelayedDeliveryTracker
 from seglog.delayed.worker import IdleWorker, Worker
 from seglog.errors import InvalidArgumentError
+from seglog.fs.handles import OpenHandle
 from seglog.ledger.cursor import Cursor
 from seglog.ledger.entry import Entry
 from seglog.ledger.managed_ledger import ManagedLedger
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 PROPERTIES = (BUCKET_PROPERTY, CANCELLED, MOVED)
 
 
-class DelayedDelivery:
+class DelayedDelivery(OpenHandle):
     """Trackers and dispatchers of one managed ledger, which stays the caller's. `config`: docs/config.md.
 
     Raises what opening the trackers raises.

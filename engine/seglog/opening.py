@@ -1,0 +1,54 @@
+"""How logs are opened: the doors `seglog.open` and `seglog.open_dir`.
+
+They stand above `log/` and `upkeep/`, so that what a log does by itself over its life can be handed in here: a log does
+not import what examines or rewrites it.
+"""
+import os
+from collections.abc import Mapping
+
+from seglog.clock import Clock
+from seglog.config import Fsync, LogConfig
+from seglog.fs.files import FileSystem
+from seglog.log.log import Log
+from seglog.log.open_dir import LogDir
+
+
+def open(
+    path: str | os.PathLike[str],
+    *,
+    config: Mapping[str, object] | LogConfig | None = None,
+    fsync: Fsync = "batch",
+    leader_epoch: int = 0,
+    clock: Clock | None = None,
+    fs: FileSystem | None = None,
+    create: bool = True,
+) -> Log:
+    """Open a partition directory such as `data/orders-0` to append to it, and make it if it is not there.
+
+    `config`: Kafka's keys (docs/config.md). `fsync`: when an append is on the disk: "batch" when it returns, concurrent
+    ones sharing one sync; "interval" after flush.ms or flush.messages; "never" when the system writes it, a segment
+    is full, or flush() or close() is called. `leader_epoch`: what appended batches carry; a log that has a later one
+    goes on in that. `clock`, `fs`: for tests. `create=False` refuses if there is no such directory.
+
+    Raises what `Log` raises.
+    """
+    return Log(
+        path, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock, fs=fs, create=create
+    )
+
+
+def open_dir(
+    path: str | os.PathLike[str],
+    *,
+    config: Mapping[str, object] | LogConfig | None = None,
+    fsync: Fsync = "batch",
+    leader_epoch: int = 0,
+    clock: Clock | None = None,
+    fs: FileSystem | None = None,
+) -> LogDir:
+    """Open a log dir such as `data`, which holds `orders-0` and others, and make it if it is not there.
+
+    `log_dir.log(topic, partition)` opens one of its logs, or makes it. The arguments are those of `seglog.open`, for
+    every log. Raises what `LogDir` raises.
+    """
+    return LogDir(path, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock, fs=fs)
