@@ -22,7 +22,7 @@ from .targets import Place, resolve
 
 
 @dataclass(slots=True)
-class Extent:
+class Totals:
     """Sums over batch headers of a segment, a partition or all. Timestamps in ms, -1 where there is none."""
 
     segments: int = 0
@@ -41,7 +41,7 @@ class Extent:
         """Behind the last batch: a write that did not finish, or the zeros of a preallocated file."""
         return self.bytes - self.bytes_v0 - self.bytes_v1 - self.bytes_v2 - self.damaged_bytes
 
-    def add(self, other: "Extent") -> None:
+    def add(self, other: "Totals") -> None:
         self.segments += other.segments
         self.bytes += other.bytes
         self.batches += other.batches
@@ -63,9 +63,9 @@ class Extent:
         }
 
 
-def extent_of(segment: Segment) -> tuple[Extent, int]:
+def extent_of(segment: Segment) -> tuple[Totals, int]:
     """The segment's sums and its next offset, in one walk over its headers."""
-    extent = Extent(segments=1, bytes=segment.size_bytes, minute_indexes=int(minute_index_path(segment.path).exists()))
+    extent = Totals(segments=1, bytes=segment.size_bytes, minute_indexes=int(minute_index_path(segment.path).exists()))
     next_offset = segment.base_offset
 
     def on_lost(lost: LostRange) -> None:
@@ -75,7 +75,7 @@ def extent_of(segment: Segment) -> tuple[Extent, int]:
         bytes_of = [0, 0, 0]
         for (magic, _), (_, size_bytes, _) in tally(table).items():
             bytes_of[magic] += size_bytes
-        extent.add(Extent(
+        extent.add(Totals(
             batches=len(table), bytes_v0=bytes_of[0], bytes_v1=bytes_of[1], bytes_v2=bytes_of[2],
             first_timestamp=table.min_timestamp, max_timestamp=table.max_timestamp,
         ))
@@ -93,7 +93,7 @@ def command(paths: Sequence[Path], as_json: bool) -> int:
     tell, in UTC. "last" is the last offset.
     """
     places = resolve(paths, marked=True)
-    total = Extent()
+    total = Totals()
     rows: list[list[str]] = []
     for place in places:
         with place.open() as partition:
@@ -115,9 +115,9 @@ def command(paths: Sequence[Path], as_json: bool) -> int:
     return 1 if total.damaged_bytes else 0
 
 
-def _survey(place: Place, partition: Partition, as_json: bool) -> tuple[Extent, int, list[list[str]]]:
+def _survey(place: Place, partition: Partition, as_json: bool) -> tuple[Totals, int, list[list[str]]]:
     """The whole's extent, its next offset, and a row a segment."""
-    whole, end, rows = Extent(), 0, []
+    whole, end, rows = Totals(), 0, []
     for segment in partition.segments:
         extent, end = extent_of(segment)
         whole.add(extent)
@@ -130,7 +130,7 @@ def _survey(place: Place, partition: Partition, as_json: bool) -> tuple[Extent, 
     return whole, end, rows
 
 
-def _row(name: str, extent: Extent, start: int, end: int) -> list[str]:
+def _row(name: str, extent: Totals, start: int, end: int) -> list[str]:
     return [
         name, f"{extent.segments:,}", report.size(extent.bytes), *(_offsets(start, end)), _day(extent.first_timestamp),
         _day(extent.max_timestamp), *map(_size_or_dash, (extent.bytes_v0, extent.bytes_v1, extent.bytes_v2)),
@@ -138,7 +138,7 @@ def _row(name: str, extent: Extent, start: int, end: int) -> list[str]:
     ]
 
 
-def _print_table(places: Sequence[Place], rows: list[list[str]], total: Extent) -> None:
+def _print_table(places: Sequence[Place], rows: list[list[str]], total: Totals) -> None:
     of_partitions = any(place.in_log_dir for place in places)
     head = [
         "partition" if of_partitions else "segment", "segments", "bytes", "first", "last", "first time", "last time",

@@ -102,20 +102,6 @@ def first_of_later_epoch(BatchTable table not None, int epoch, Py_ssize_t first=
     return found
 
 
-def first_epoch_back(BatchTable table not None, int32_t epoch):
-    """The first slot whose leader epoch is below `epoch` or the one before it, -1 where none is. -1 is no epoch."""
-    cdef Py_ssize_t i
-    cdef Py_ssize_t found = -1
-    with nogil:
-        for i in range(table.n):
-            if table.rows[i].leader_epoch >= 0:
-                if table.rows[i].leader_epoch < epoch:
-                    found = i
-                    break
-                epoch = table.rows[i].leader_epoch
-    return found
-
-
 def next_epoch(BatchTable table not None, Py_ssize_t slot):
     """The first slot behind `slot` with another leader epoch; the number of batches where there is none."""
     cdef Py_ssize_t i

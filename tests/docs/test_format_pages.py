@@ -30,7 +30,7 @@ from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import TransactionIndex
 from seglog.spark.job import plan_partition
 from seglog.spark.journal import CONVERTING, Journal
-from seglog.spark.manifest import MANIFEST_FILE, Manifest, files_to_bytes
+from seglog.spark.manifest import MANIFEST_FILE, TopicsManifest, files_to_bytes
 from seglog.spark.options import ConversionOptions
 from seglog.spark.plan import TaskPacker, tasks_to_bytes
 from seglog.spark.segment_task import convert_task
@@ -424,7 +424,7 @@ def topics_manifest():
         found = sorted(path for path in Path(log_dir, "orders-0").iterdir() if path.name != PROOF_FILE)
         files = files_to_bytes({path.name: path.stat().st_size for path in found})
     lines = []
-    for file, raw in ((MANIFEST_FILE, Manifest(1, {"orders-0": prefix}).to_bytes()),
+    for file, raw in ((MANIFEST_FILE, TopicsManifest(1, {"orders-0": prefix}).to_bytes()),
                       (f"{prefix}/orders-0.files", files)):
         lines += [file, *(f"    {part}" for part in _wrapped(raw.decode().rstrip())), ""]
     note = "the only partition of its log dir, without the proof; long lines are wrapped"

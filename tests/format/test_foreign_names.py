@@ -11,7 +11,7 @@ from seglog.errors import CorruptCheckpointError, SeglogError, StorageError
 from seglog.format.checked_json import format_json
 from seglog.format.foreign_names import Shape, has_shape, judged
 from seglog.spark.journal import Journal
-from seglog.spark.manifest import Manifest, read_files
+from seglog.spark.manifest import TopicsManifest, read_files
 from seglog.spark.options import ConversionOptions
 from seglog.spark.plan import Shard, Task
 from seglog.spark.workplace import Marker, Outcome
@@ -41,7 +41,8 @@ class OneFile:
 
 
 def manifest(name="orders-0", prefix="v1-00000000"):
-    return Manifest.parse(format_json("seglog-topics-manifest", 1, serial=1, partitions={name: prefix}), "manifest")
+    raw = format_json("seglog-topics-manifest", 1, serial=1, partitions={name: prefix})
+    return TopicsManifest.parse(raw, "manifest")
 
 
 def list_of_files(name, size_bytes=1):
@@ -123,7 +124,7 @@ def test_what_is_no_size_is_not_taken_for_one(size_bytes):
 ], ids=ascii)
 def test_what_is_no_manifest_is_a_named_error(raw):
     with pytest.raises(CorruptCheckpointError):
-        Manifest.parse(raw, "manifest")
+        TopicsManifest.parse(raw, "manifest")
 
 
 @pytest.mark.parametrize("more", [{"target": "/another"}, {"options": {}}, {"options": []}, {"state": "none"}])

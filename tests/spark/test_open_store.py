@@ -3,7 +3,7 @@ import pytest
 
 from seglog.errors import InvalidArgumentError
 from seglog.fs.files import OsFileSystem
-from seglog.spark.manifest import Manifest, is_prefix
+from seglog.spark.manifest import TopicsManifest, is_prefix
 from seglog.stores.hdfs_store import HdfsStore
 from seglog.stores.object_store import ObjectStore
 from seglog.stores.open_store import is_local, open_store
@@ -66,15 +66,15 @@ def test_options_that_do_not_go_together_are_told():
 
 
 def test_a_version_gets_a_prefix_that_none_has_or_had():
-    manifest = Manifest(3, {"orders-0": "v2-00000000", "orders-1": "v10-11111111"})
+    manifest = TopicsManifest(3, {"orders-0": "v2-00000000", "orders-1": "v10-11111111"})
     prefixes = {manifest.next_prefix(["v11-22222222", "orders-7"]) for _ in range(20)}
     assert len(prefixes) == 20
     assert all(is_prefix(prefix) and prefix.startswith("v12-") for prefix in prefixes)
-    assert Manifest().next_prefix([]).startswith("v1-")
+    assert TopicsManifest().next_prefix([]).startswith("v1-")
 
 
 def test_a_manifest_says_what_counts_from_now_on():
-    manifest = Manifest(3, {"orders-0": "v1-00000000", "orders-1": "v1-00000000"})
+    manifest = TopicsManifest(3, {"orders-0": "v1-00000000", "orders-1": "v1-00000000"})
     after = manifest.replaced({"orders-1": None, "orders-2": "v2-11111111"})
     assert (after.serial, after.partitions) == (4, {"orders-0": "v1-00000000", "orders-2": "v2-11111111"})
-    assert Manifest.parse(after.to_bytes(), "manifest") == after
+    assert TopicsManifest.parse(after.to_bytes(), "manifest") == after

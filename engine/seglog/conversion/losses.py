@@ -17,7 +17,7 @@ from seglog.format import names
 from seglog.format.conversion_profile import Profile
 from seglog.log.partition import Partition
 from seglog.log.replay import producers_before
-from seglog.segment.aborted_transactions import AbortedTransactions
+from seglog.segment.aborted_transactions import AbortedFilter
 from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction
 from seglog.state.producer_snapshot import ProducerEntry
@@ -98,9 +98,9 @@ class LossSurvey:
         self._aborted_records = self._open_records = 0
         self._end_offset = 0
         aborted, still_open = _transactions(segments, producers) if profile.to < 2 else ([], [])
-        self._aborted, self._open = AbortedTransactions(aborted), AbortedTransactions(still_open)
+        self._aborted, self._open = AbortedFilter(aborted), AbortedFilter(still_open)
         self.dropped = tuple(sorted([*aborted, *still_open], key=_marker)) if profile.aborted == "drop" else ()
-        self._dropped = AbortedTransactions(self.dropped)
+        self._dropped = AbortedFilter(self.dropped)
 
     @classmethod
     def of_partition(cls, source: Partition, profile: Profile) -> Self:

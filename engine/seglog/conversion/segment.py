@@ -22,7 +22,7 @@ from seglog.format.conversion_profile import SLICE_BYTES, Profile, slices
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import refusals
-from seglog.segment.aborted_transactions import AbortedTransactions
+from seglog.segment.aborted_transactions import AbortedFilter
 from seglog.segment.indexes import index_bytes
 from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction
@@ -73,7 +73,7 @@ class _SegmentConversion:
         self._directory = directory
         self._profile = profile
         self._config = config
-        self._dropped = AbortedTransactions(dropped)
+        self._dropped = AbortedFilter(dropped)
         self._worked = worked
 
     def run(self, segment: Segment, end_offset: int) -> ConvertedSegment:
@@ -125,7 +125,7 @@ class _SegmentConversion:
             source = opened(self._source, is_last=is_last)
             targets = [opened(file, is_last=False) for file in files]
             for target in targets:
-                self._check_indexes(target)
+                check_indexes(target, self._config, _file_beside(target))
             weight = source.size_bytes / max(1, sum(target.size_bytes for target in targets))
             proof = SegmentProof(
                 digest([source], pool, lambda size_bytes: self._worked(size_bytes / 2), self._view()),
@@ -140,14 +140,27 @@ class _SegmentConversion:
             return EVERYTHING
         return View(with_time=self._profile.to > 0, with_headers=False, with_control=False, kept=self._kept)
 
-    def _check_indexes(self, segment: Segment) -> None:
-        """The indexes on disk are those that the .log on disk gives. Raises ProofMismatchError."""
-        for suffix, entries in index_bytes(segment, self._config).files(self._config):
-            path = segment.path.with_suffix(suffix)
-            with refusals("read", path):
-                found = read_file(path)
-            if found != entries:
-                raise ProofMismatchError("the index is not the one that its log gives", file=path)
+
+def check_indexes(segment: Segment, config: LogConfig, read: Callable[[str], bytes | None]) -> None:
+    """The indexes on disk are those that the .log on disk gives. `read` gives a file of the segment's directory.
+
+    Raises ProofMismatchError.
+    """
+    for suffix, entries in index_bytes(segment, config).files(config):
+        name = segment.path.with_suffix(suffix).name
+        if read(name) != entries:
+            raise ProofMismatchError(
+                "the index is not the one that its log gives", file=segment.path.with_name(name)
+            )
+
+
+def _file_beside(segment: Segment) -> Callable[[str], bytes]:
+    def read(name: str) -> bytes:
+        path = segment.path.with_name(name)
+        with refusals("read", path):
+            return read_file(path)
+
+    return read
 
 
 def tables_in_order(segment: Segment, end_offset: int) -> Iterator[BatchTable]:

@@ -15,7 +15,7 @@ from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction, TransactionIndex
 
 
-class AbortedTransactions:
+class AbortedFilter:
     """Aborted transactions in the order of their markers."""
 
     def __init__(self, transactions: Iterable[AbortedTransaction] = ()) -> None:

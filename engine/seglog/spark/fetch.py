@@ -11,7 +11,7 @@ from seglog.format.foreign_names import Shape, has_shape, judged
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import lock_log_dir
 from seglog.fs.staging import Staging, remove_leftovers
-from seglog.spark.manifest import Manifest, read_files
+from seglog.spark.manifest import TopicsManifest, read_files
 from seglog.state.carried_offsets import LogDirOffsets, make_log_dir_with, put_offsets, tell_log_dir
 from seglog.stores.open_store import AnyPath, open_store
 from seglog.stores.remote_store import RemoteStore
@@ -70,7 +70,7 @@ def fetch_topics(
 
 def _places(store: RemoteStore, path: str) -> dict[str, str]:
     """{partition: the directory that counts}."""
-    manifest = Manifest.read(store, path)
+    manifest = TopicsManifest.read(store, path)
     if manifest.partitions:
         return {name: f"{path}/{prefix}/{name}" for name, prefix in manifest.partitions.items()}
     return {

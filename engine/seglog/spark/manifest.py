@@ -23,14 +23,14 @@ _MANIFEST, _FILES = "seglog-topics-manifest", "seglog-partition-files"
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class TopicsManifest:
     """`partitions`: {name: prefix of the version that counts}. `serial` is one more with each manifest that is put."""
 
     serial: int = 0
     partitions: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, store: Store, path: str) -> "Manifest":
+    def read(cls, store: Store, path: str) -> "TopicsManifest":
         """That of the log dir `path`; an empty one where there is none. Raises CorruptCheckpointError,
         UnsupportedVersionError, StorageError.
         """
@@ -39,8 +39,8 @@ class Manifest:
         return cls() if raw is None else cls.parse(raw, file)
 
     @classmethod
-    def parse(cls, raw: bytes, file: str) -> "Manifest":
-        def make(body: dict[str, Any]) -> "Manifest":
+    def parse(cls, raw: bytes, file: str) -> "TopicsManifest":
+        def make(body: dict[str, Any]) -> "TopicsManifest":
             partitions = dict(body["partitions"])
             for name, prefix in partitions.items():
                 judged(name, Shape.PARTITION, file, CorruptCheckpointError)
@@ -52,10 +52,10 @@ class Manifest:
     def to_bytes(self) -> bytes:
         return format_json(_MANIFEST, VERSION, serial=self.serial, partitions=dict(sorted(self.partitions.items())))
 
-    def replaced(self, partitions: Mapping[str, str | None]) -> "Manifest":
+    def replaced(self, partitions: Mapping[str, str | None]) -> "TopicsManifest":
         """The next one, in which these have other prefixes; None for a partition that is not there any more."""
         merged = {**self.partitions, **partitions}
-        return Manifest(self.serial + 1, {name: prefix for name, prefix in merged.items() if prefix is not None})
+        return TopicsManifest(self.serial + 1, {name: prefix for name, prefix in merged.items() if prefix is not None})
 
     def next_prefix(self, directories: list[str]) -> str:
         """A prefix that no version has: neither here, nor among what stands in the log dir, nor that had one before."""

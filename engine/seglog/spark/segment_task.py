@@ -14,14 +14,13 @@ from typing import Any
 
 from seglog._kernels.columns import ArenaPool
 from seglog._kernels.crc import crc32c
-from seglog.conversion.proof import digest
-from seglog.conversion.segment import convert_segment
+from seglog.conversion.proof import SegmentProof, digest
+from seglog.conversion.segment import check_indexes, convert_segment
 from seglog.conversion.throttle import Throttle
-from seglog.errors import ProofMismatchError, SeglogError, StorageError
+from seglog.errors import SeglogError, StorageError
 from seglog.format.compression import decompressor
 from seglog.fs.files import OsFileSystem
 from seglog.fs.refusals import storage_error
-from seglog.segment.indexes import index_bytes
 from seglog.segment.segment import Segment
 from seglog.spark.plan import SourceSegment
 from seglog.spark.workplace import Marker, Survey, Workplace
@@ -171,14 +170,6 @@ def verify_segment(workplace: Workplace, partition: str, marker: Marker) -> None
                 workplace.store.local(workplace.staged(partition), part.file, part.size_bytes)
             )
             staged.append(closer.enter_context(closing(Segment(path, is_last=False, decompress=decompress))))
-        found = digest(staged, ArenaPool())
-        if (found.records, found.sha256) != (proven.records, proven.sha256):
-            raise ProofMismatchError(
-                f"{found.records} records with digest {found.sha256[:16]} stand where {proven.records} with"
-                f" {proven.sha256[:16]} were written", file=staged[0].path,
-            )
+        SegmentProof(proven, digest(staged, ArenaPool())).check(staged[0].path)
         for segment in staged:
-            for suffix, entries in index_bytes(segment, config).files(config):
-                index = workplace.staged(partition, f"{segment.path.stem}{suffix}")
-                if workplace.store.read(index) != entries:
-                    raise ProofMismatchError("the index is not the one that its log gives", file=index)
+            check_indexes(segment, config, lambda name: workplace.store.read(workplace.staged(partition, name)))

@@ -13,7 +13,7 @@ from seglog.errors import InvalidArgumentError
 from seglog.format import names
 from seglog.fs.lock import lock_log_dir
 from seglog.fs.refusals import refusals
-from seglog.spark.manifest import MANIFEST_FILE, Manifest, files_path, files_to_bytes
+from seglog.spark.manifest import MANIFEST_FILE, TopicsManifest, files_path, files_to_bytes
 from seglog.spark.workplace import Workplace
 from seglog.state.carried_offsets import (
     LogDirOffsets,
@@ -23,7 +23,7 @@ from seglog.state.carried_offsets import (
     tell_log_dir,
     topic_partition,
 )
-from seglog.state.checkpoints import format_offset_checkpoint, parse_offsets_or_none
+from seglog.state.checkpoints import format_offset_checkpoint, merged_offsets, parse_offsets_or_none
 from seglog.stores.store import LocalStore, RenamingStore, Store
 
 Offsets = Mapping[str, int | None]
@@ -246,13 +246,13 @@ class ManifestTarget(Target):
     def __init__(self, workplace: Workplace) -> None:
         super().__init__(workplace)
         self._store = workplace.store
-        self._manifest: Manifest | None = None
+        self._manifest: TopicsManifest | None = None
 
     def make(self) -> None:
         """Nothing: a prefix is there with its first object."""
 
     def new_prefix(self) -> str:
-        return Manifest.read(self._store, self.path).next_prefix(self._store.directories(self.path))
+        return TopicsManifest.read(self._store, self.path).next_prefix(self._store.directories(self.path))
 
     def check_free(self, partitions: Iterable[str]) -> None:
         """Nothing is in the way of another version, unless it is no version at all."""
@@ -266,7 +266,7 @@ class ManifestTarget(Target):
 
     def has(self, partition: str) -> bool:
         if self._manifest is None:      # of one run: nobody else puts one meanwhile
-            self._manifest = Manifest.read(self._store, self.path)
+            self._manifest = TopicsManifest.read(self._store, self.path)
         return self._manifest.partitions.get(partition) == self.workplace.prefix
 
     def seal(self, partition: str, files: Mapping[str, int]) -> None:
@@ -277,7 +277,7 @@ class ManifestTarget(Target):
 
     def publish(self, partitions: list[str]) -> None:
         store, workplace = self._store, self.workplace
-        now = Manifest.read(store, self.path)
+        now = TopicsManifest.read(store, self.path)
         offsets = self._offsets()
         outcomes = zip(partitions, store.each(workplace.outcome, partitions), strict=True)
         carried = {name: offsets.carried(name, found.end_offset) for name, found in outcomes if found is not None}
@@ -289,13 +289,13 @@ class ManifestTarget(Target):
         if meta is not None:
             store.write(workplace.staged(names.META_PROPERTIES), meta)
         before = {name: prefix for name in ours if (prefix := now.partitions.get(name)) not in (None, workplace.prefix)}
-        former = Manifest(now.serial, {**before, **self._former()})
+        former = TopicsManifest(now.serial, {**before, **self._former()})
         store.write(workplace.within("former.json"), former.to_bytes())
         self._put(now.replaced(ours))
 
     def check_unchanged(self, partitions: Iterable[str]) -> None:
         """An object does not change, and its partition counts until another manifest says otherwise."""
-        now, former = Manifest.read(self._store, self.path), self._former()
+        now, former = TopicsManifest.read(self._store, self.path), self._former()
         for partition in partitions:
             prefix = now.partitions.get(partition)
             if prefix not in (None, self.workplace.prefix, former.get(partition)):
@@ -305,7 +305,7 @@ class ManifestTarget(Target):
                 )
 
     def take_back(self, partitions: Iterable[str]) -> list[str]:
-        now, former = Manifest.read(self._store, self.path), self._former()
+        now, former = TopicsManifest.read(self._store, self.path), self._former()
         taken = [name for name in partitions if now.partitions.get(name) == self.workplace.prefix]
         if taken:
             self._put(now.replaced({name: former.get(name) for name in taken}))
@@ -317,7 +317,7 @@ class ManifestTarget(Target):
         """Nothing: what is said of them is in the version that is gone."""
 
     def settle(self) -> None:
-        now, former = Manifest.read(self._store, self.path).partitions, self._former()
+        now, former = TopicsManifest.read(self._store, self.path).partitions, self._former()
         left = set(now.values())
         for prefix in sorted({*former.values()} - left):
             self._store.remove_tree(f"{self.path}/{prefix}")
@@ -331,9 +331,9 @@ class ManifestTarget(Target):
         """{partition: its prefix before this conversion}."""
         path = self.workplace.within("former.json")
         raw = self._store.read(path)
-        return {} if raw is None else Manifest.parse(raw, path).partitions
+        return {} if raw is None else TopicsManifest.parse(raw, path).partitions
 
-    def _put(self, manifest: Manifest) -> None:
+    def _put(self, manifest: TopicsManifest) -> None:
         """The one step."""
         path = f"{self.path}/{MANIFEST_FILE}"
         if manifest.partitions:
@@ -351,12 +351,8 @@ def merge_checkpoints(store: Store, log_dir: str, offsets: Mapping[str, Offsets]
         path = f"{log_dir}/{checkpoint}"
         raw = store.read(path)
         found = {} if raw is None else parse_offsets_or_none(raw, path) or {}
-        merged = dict(found)
-        for partition, lines in offsets.items():
-            where, offset = topic_partition(partition), lines.get(checkpoint)
-            if offset is None:
-                merged.pop(where, None)
-            else:
-                merged[where] = offset
+        merged = merged_offsets(found, {
+            topic_partition(partition): lines.get(checkpoint) for partition, lines in offsets.items()
+        })
         if merged != found:
             store.write(path, format_offset_checkpoint(merged))

@@ -68,6 +68,19 @@ def parse_offsets_or_none(raw: bytes, file: str | os.PathLike[str]) -> dict[Topi
         return None
 
 
+def merged_offsets(
+    found: Mapping[TopicPartition, int], lines: Mapping[TopicPartition, int | None]
+) -> dict[TopicPartition, int]:
+    """The offsets of a file with these lines in it, None for no line; the lines of others stay, in their order."""
+    offsets = dict(found)
+    for where, offset in lines.items():
+        if offset is None:
+            offsets.pop(where, None)
+        else:
+            offsets[where] = offset
+    return offsets
+
+
 def merge_offset(fs: FileSystem, path: Path, where: TopicPartition, offset: int | None) -> bool:
     """Let one partition's line say `offset`, or be gone; the lines of others stay. The caller holds a lock.
 
@@ -75,11 +88,7 @@ def merge_offset(fs: FileSystem, path: Path, where: TopicPartition, offset: int 
     A file that does not parse is kept beside as `<name>.bak`: its other lines cannot be.
     """
     found = offsets_or_none(path)
-    offsets = dict(found or {})
-    if offset is None:
-        offsets.pop(where, None)
-    else:
-        offsets[where] = offset
+    offsets = merged_offsets(found or {}, {where: offset})
     if offsets == found:
         return False
     backup = None

@@ -29,11 +29,11 @@ MAX_INSIDE_BYTES = 1 << 20
 # What to change, and how often of a thousand.
 KINDS = {
     "log": 600, "index": 100, "timeindex": 90, "txnindex": 50, "snapshot": 60, "leader-epoch-checkpoint": 40,
-    "partition.metadata": 20, "log-start-offset-checkpoint": 25, "meta.properties": 10, ".kafka_cleanshutdown": 5,
+    "partition.metadata": 20, "log-start-offset-checkpoint": 40,
 }  # fmt: skip
 
 # Names beside a partition directory, not in it.
-LOG_DIR_FILES = ("log-start-offset-checkpoint", "meta.properties", ".kafka_cleanshutdown")
+LOG_DIR_FILES = ("log-start-offset-checkpoint",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,6 @@ from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import TransactionIndex
 from seglog.state.checkpoints import parse_offset_checkpoint
 from seglog.state.leader_epochs import LeaderEpochs
-from seglog.state.meta_properties import CleanShutdown, MetaProperties
 from seglog.state.partition_metadata import PartitionMetadata
 from seglog.state.producer_snapshot import ProducerSnapshot
 from seglog.state.producer_state import ProducerState
@@ -381,6 +380,4 @@ _PARSERS: Mapping[str, Callable[[bytes], object]] = {
     "leader-epoch-checkpoint": _leader_epochs,
     "partition.metadata": PartitionMetadata.parse,
     "log-start-offset-checkpoint": _checkpoint,
-    "meta.properties": MetaProperties.parse,
-    ".kafka_cleanshutdown": CleanShutdown.parse,
 }
