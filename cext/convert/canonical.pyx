@@ -33,23 +33,23 @@ cdef int without(bint with_time, bint with_headers):
 
 
 def canonical_bytes(
-    Columns columns not None, int64_t first=0, int64_t last=-1, *, bint with_time=True, bint with_headers=True
+    Columns columns not None, int64_t start=0, int64_t stop=-1, *, bint with_time=True, bint with_headers=True
 ):
-    """The stream of the rows [first, last) (-1: to the end), as a read-only memoryview.
+    """The stream of the rows [start, stop) (-1: to the end), as a read-only memoryview.
 
     Its memory is an arena of the columns' pool, back there when the last view is gone.
     """
-    if last == -1:
-        last = columns.c.rows
-    if not 0 <= first <= last <= columns.c.rows:
-        raise InvalidArgumentError(f"rows {first} to {last} of {columns.c.rows}")
-    if first == last:
+    if stop == -1:
+        stop = columns.c.rows
+    if not 0 <= start <= stop <= columns.c.rows:
+        raise InvalidArgumentError(f"rows {start} to {stop} of {columns.c.rows}")
+    if start == stop:
         return memoryview(b"")
     cdef int left_out = without(with_time, with_headers)
-    cdef int64_t size = seg_canonical_size(&columns.c, first, last - first, left_out)
+    cdef int64_t size = seg_canonical_size(&columns.c, start, stop - start, left_out)
     cdef Arena arena = columns.pool.acquire(size + SEG_SLACK)
     with nogil:
-        seg_canonical(&columns.c, first, last - first, left_out, arena.base)
+        seg_canonical(&columns.c, start, stop - start, left_out, arena.base)
     return lend(arena, arena.base, size, 1, b"B")
 
 

@@ -30,23 +30,23 @@ cdef class Packer:
             raise TypeError("a Packer is a BatchPacker or a MessagePacker")
         self.chunk = OutputChunk()
 
-    def add(self, BatchTable table not None, Py_ssize_t first, Py_ssize_t last):
-        """Convert the batches [first, last) of a table. What is done waits for `take`.
+    def add(self, BatchTable table not None, Py_ssize_t start, Py_ssize_t stop):
+        """Convert the batches [start, stop) of a table. What is done waits for `take`.
 
         Raises CorruptRecordError (position, offset) for a batch that is damaged, UnsupportedCompressionTypeError
         for a codec that the format does not have, and what `decompress` raises: nothing of that batch is converted
         then, all before it is. RecordTooLargeError: a batch would pass 2 GiB. What `compress` raises may leave half a
         batch, and the packer then refuses to go on.
         """
-        cdef Py_ssize_t i = first
+        cdef Py_ssize_t i = start
         cdef int status = OK
-        if first < 0 or last > table.n or first > last:
-            raise InvalidArgumentError(f"batches [{first}, {last}) of a table of {table.n}")
+        if start < 0 or stop > table.n or start > stop:
+            raise InvalidArgumentError(f"batches [{start}, {stop}) of a table of {table.n}")
         self.enter()
         try:
-            while i < last:
+            while i < stop:
                 with nogil:
-                    status = self.add_plain(table, &i, last)
+                    status = self.add_plain(table, &i, stop)
                 if status == OK:
                     break
                 if status != NEEDS_GIL:

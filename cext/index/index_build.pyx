@@ -87,8 +87,8 @@ cdef class IndexBuilder:
         if minute_entries:
             self.now.last_minute = last_minute_timestamp // MINUTE_MS
 
-    def add(self, BatchTable table not None, Py_ssize_t first, Py_ssize_t last, int64_t file_position):
-        """Index the batches [first, last) of a table; the first of them stands at `file_position` in the file.
+    def add(self, BatchTable table not None, Py_ssize_t start, Py_ssize_t stop, int64_t file_position):
+        """Index the batches [start, stop) of a table; the first of them stands at `file_position` in the file.
 
         Raises CorruptRecordError where an offset does not fit the segment or falls back, and
         InvalidArgumentError where an index is full (see `is_full`: roll before); nothing is added then.
@@ -97,16 +97,16 @@ cdef class IndexBuilder:
         cdef int64_t offset_bytes = self.offset_index.size
         cdef int64_t time_bytes = self.time_index.size
         cdef int64_t minute_bytes = self.minute_index.size
-        cdef Py_ssize_t i = first
+        cdef Py_ssize_t i = start
         cdef int64_t shift
         cdef int status = OK
-        if first < 0 or last > table.n or first > last or file_position < 0:
-            raise InvalidArgumentError(f"batches [{first}, {last}) at {file_position} of a table of {table.n}")
-        if first == last:
+        if start < 0 or stop > table.n or start > stop or file_position < 0:
+            raise InvalidArgumentError(f"batches [{start}, {stop}) at {file_position} of a table of {table.n}")
+        if start == stop:
             return
-        shift = file_position - table.rows[first].position
+        shift = file_position - table.rows[start].position
         with nogil:
-            while i < last:
+            while i < stop:
                 status = self.add_batch(
                     table.rows[i].last_offset, table.rows[i].max_timestamp,
                     table.rows[i].position + shift, table.rows[i].size_bytes)

@@ -481,9 +481,9 @@ cdef Columns new_columns(ArenaPool pool):
     return columns
 
 
-def decode(BatchTable table not None, int64_t first, int64_t last, ArenaPool pool not None, *,
+def decode(BatchTable table not None, int64_t start, int64_t stop, ArenaPool pool not None, *,
            bint check_crc=True, bint include_control=True):
-    """The records of the batches [first, last) of a table, as Columns.
+    """The records of the batches [start, stop) of a table, as Columns.
 
     Compressed batches are opened by the table's `decompress`. `include_control=False` leaves out
     the records of control batches. The CRC is checked as stored, so not of messages in a wrapper.
@@ -491,24 +491,24 @@ def decode(BatchTable table not None, int64_t first, int64_t last, ArenaPool poo
     Raises CorruptRecordError with position and base offset of a batch that is not what it says,
     RecordTooLargeError where the records would pass 2 GiB (see chunks()), and what `decompress` raises.
     """
-    check_range(table, first, last)
+    check_range(table, start, stop)
     cdef Columns columns = new_columns(pool)
-    columns._fill(table, first, first, last, MAX_CONTENT_BYTES, check_crc, include_control)
-    if columns._next_batch < last:
+    columns._fill(table, start, start, stop, MAX_CONTENT_BYTES, check_crc, include_control)
+    if columns._next_batch < stop:
         raise_too_large(table, &table.rows[columns._next_batch])
     return columns
 
 
 def chunks(BatchTable table not None, ArenaPool pool not None, int64_t chunk_bytes=0, *,
-           int64_t first=0, int64_t last=-1, bint check_crc=True, bint include_control=True):
-    """Walk the batches [first, last) of a table as Columns of about `chunk_bytes` (default: the pool's).
+           int64_t start=0, int64_t stop=-1, bint check_crc=True, bint include_control=True):
+    """Walk the batches [start, stop) of a table as Columns of about `chunk_bytes` (default: the pool's).
 
     A chunk is whole batches, at least one: it ends with the batch that fills it, so one large batch
-    makes one large chunk. last -1: to the end of the table.
+    makes one large chunk. stop -1: to the end of the table.
     """
-    if last == -1:
-        last = table.n
-    check_range(table, first, last)
+    if stop == -1:
+        stop = table.n
+    check_range(table, start, stop)
     if chunk_bytes == 0:
         chunk_bytes = pool.chunk_bytes
     if not 0 < chunk_bytes < MAX_CONTENT_BYTES:
@@ -517,8 +517,8 @@ def chunks(BatchTable table not None, ArenaPool pool not None, int64_t chunk_byt
     it._table = table
     it._pool = pool
     it._chunk_bytes = chunk_bytes
-    it.next_batch = it._begin = first
-    it._last = last
+    it.next_batch = it._start = start
+    it._stop = stop
     it._check_crc = check_crc
     it._include_control = include_control
     return it
@@ -534,8 +534,8 @@ cdef class ColumnChunks:
     cdef BatchTable _table
     cdef ArenaPool _pool
     cdef int64_t _chunk_bytes
-    cdef int64_t _begin
-    cdef int64_t _last
+    cdef int64_t _start
+    cdef int64_t _stop
     cdef bint _check_crc
     cdef bint _include_control
     cdef public int64_t next_batch
@@ -550,15 +550,15 @@ cdef class ColumnChunks:
         cdef Columns columns
         if self.next_batch < 0:
             raise InvalidArgumentError(f"next_batch is {self.next_batch}")
-        while self.next_batch < self._last:
+        while self.next_batch < self._stop:
             columns = new_columns(self._pool)
             try:
-                columns._fill(self._table, self._begin, self.next_batch, self._last, self._chunk_bytes,
+                columns._fill(self._table, self._start, self.next_batch, self._stop, self._chunk_bytes,
                               self._check_crc, self._include_control)
             except Exception:
                 self.next_batch = columns._next_batch
                 if columns.c.rows == 0:
-                    self._begin = self.next_batch + 1
+                    self._start = self.next_batch + 1
                     raise
                 # The chunk first; the next call meets the same error with nothing before it.
                 return columns

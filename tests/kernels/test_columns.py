@@ -213,7 +213,7 @@ def test_a_batch_larger_than_a_chunk_is_one_chunk():
 
 
 def test_chunks_take_a_part_of_the_table():
-    it = chunks(table_of(b"".join(TEN)), ArenaPool(), 1 << 20, first=3, last=7)
+    it = chunks(table_of(b"".join(TEN)), ArenaPool(), 1 << 20, start=3, stop=7)
     assert [row[0] for row in rows_of(next(it))] == [3, 4, 5, 6]
     assert it.next_batch == 7
     assert list(it) == []

@@ -6,7 +6,7 @@ class _Hasher(Protocol):
     def update(self, data: memoryview, /) -> object: ...
 
 def canonical_bytes(
-    columns: Columns, first: int = 0, last: int = -1, *, with_time: bool = True, with_headers: bool = True
+    columns: Columns, start: int = 0, stop: int = -1, *, with_time: bool = True, with_headers: bool = True
 ) -> memoryview: ...
 def update_digest(
     columns: Columns, hasher: _Hasher, *, with_time: bool = True, with_headers: bool = True

@@ -54,8 +54,8 @@ class ColumnChunks:
 
 def decode(
     table: BatchTable,
-    first: int,
-    last: int,
+    start: int,
+    stop: int,
     pool: ArenaPool,
     *,
     check_crc: bool = True,
@@ -66,8 +66,8 @@ def chunks(
     pool: ArenaPool,
     chunk_bytes: int = 0,
     *,
-    first: int = 0,
-    last: int = -1,
+    start: int = 0,
+    stop: int = -1,
     check_crc: bool = True,
     include_control: bool = True,
 ) -> ColumnChunks: ...

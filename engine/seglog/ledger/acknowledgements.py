@@ -127,13 +127,13 @@ class Acknowledgements:
         kept.advance(extent)
         return kept
 
-    def unacknowledged(self, extent: LedgerExtent, begin: int, end: int) -> Iterator[Position]:
-        """The entries with ordinals in [begin, end) of the extent that are not wholly acknowledged."""
-        while begin < end and (position := extent.position(begin)) is not None:
+    def unacknowledged(self, extent: LedgerExtent, start: int, stop: int) -> Iterator[Position]:
+        """The entries with ordinals in [start, stop) of the extent that are not wholly acknowledged."""
+        while start < stop and (position := extent.position(start)) is not None:
             if position <= self.mark_delete:
-                begin = extent.up_to(self.mark_delete)
+                start = extent.up_to(self.mark_delete)
             elif self.holds(position):
-                begin += self.run_from(position) - position.entry_id + 1
+                start += self.run_from(position) - position.entry_id + 1
             else:
                 yield position
-                begin += 1
+                start += 1

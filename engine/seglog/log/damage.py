@@ -53,7 +53,7 @@ def columns_of(
 ) -> Iterator[Columns]:
     for segment, table, first, last in tables:
         walk = chunks(
-            table, pool, chunk_bytes=chunk_bytes, first=first, last=last, check_crc=on_lost is None,
+            table, pool, chunk_bytes=chunk_bytes, start=first, stop=last, check_crc=on_lost is None,
             include_control=control,
         )
         while True:

@@ -23,13 +23,13 @@ def lacks_a_sector(log: memoryview, damage: Damage) -> bool:
     return any(log[at : at + SECTOR_BYTES] == _ZEROS for at in range(begin, damage.end, SECTOR_BYTES))
 
 
-def _must_differ(offset: int, first: int, last: int) -> bool:
-    """Whether the bytes [first, last) of a batch that begins with this offset cannot all be zeros.
+def _must_differ(offset: int, start: int, stop: int) -> bool:
+    """Whether the bytes [start, stop) of a batch that begins with this offset cannot all be zeros.
 
     An offset begins with zeros, and a size may; but a size is not 0, nor are magic and CRC together.
     """
     return (
-        any(offset.to_bytes(SIZE_POS, "big")[first:last])
-        or (first <= SIZE_POS and last >= LOG_OVERHEAD)
-        or (first <= MAGIC_POS and last >= _CRC_END)
+        any(offset.to_bytes(SIZE_POS, "big")[start:stop])
+        or (start <= SIZE_POS and stop >= LOG_OVERHEAD)
+        or (start <= MAGIC_POS and stop >= _CRC_END)
     )
