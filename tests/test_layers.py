@@ -9,8 +9,8 @@ ROOT = Path(__file__).parent.parent
 ENGINE = ROOT / "engine/seglog"
 # A room may import rooms on lower floors, never its own floor's neighbours or above.
 FLOORS = [
-    {"_version", "errors", "clock", "counters", "pulsar_pb", "_kernels"},
-    {"config", "metrics"},
+    {"_version", "errors", "counters", "pulsar_pb", "_kernels"},
+    {"clock", "config", "metrics"},
     {"fs", "format", "delayed"},
     {"segment", "stores"},
     {"state", "ledger"},

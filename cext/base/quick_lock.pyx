@@ -4,9 +4,17 @@ threading.RLock takes 150 ns a turn in a `with`, more than adding a delayed mess
 and his depth, and a real lock is touched only where a thread has to wait: the scheme of the FastRLock of lxml and
 others. Kernels that keep the GIL throughout ask `is_open` and take nothing at all.
 
-It may stand under a threading.Condition. Unlike an RLock it is not left by a signal while a thread waits.
+An exception that is delivered from outside (Ctrl-C, PyThreadState_SetAsyncExc) leaves no lock taken: such exceptions
+come between the steps of the interpreter, and `with lock:` takes and gives it within one step each. threading.Condition
+takes its lock in Python code, and keeps it for ever if it is interrupted there: threads that wait for a change use a
+LockCondition instead. Unlike an RLock, a QuickLock does not react to a signal while a thread waits for it.
+
+In a forked child only the forking thread is left. A lock that another thread held is free there.
 """
+import os
+
 cimport cython
+from cpython.exc cimport PyErr_CheckSignals
 from cpython.pythread cimport (
     NOWAIT_LOCK,
     WAIT_LOCK,
@@ -15,7 +23,28 @@ from cpython.pythread cimport (
     PyThread_free_lock,
     PyThread_get_thread_ident,
     PyThread_release_lock,
+    PyThread_type_lock,
 )
+from libc.stdint cimport int64_t
+
+cdef extern from "pythread.h":
+    # CPython's own declarations say `enum`, `long long` (microseconds) and `int`.
+    ctypedef enum PyLockStatus:
+        PY_LOCK_FAILURE
+        PY_LOCK_ACQUIRED
+        PY_LOCK_INTR
+    PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, long long microseconds, int intr_flag) nogil
+
+cdef long forks_of_process = 0
+
+
+def _forked():
+    global forks_of_process
+    forks_of_process += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 @cython.final
@@ -26,6 +55,7 @@ cdef class QuickLock:
         self.door = PyThread_allocate_lock()
         if self.door == NULL:
             raise MemoryError
+        self.forks = forks_of_process
 
     def __dealloc__(self):
         if self.door != NULL:
@@ -33,13 +63,31 @@ cdef class QuickLock:
                 PyThread_release_lock(self.door)
             PyThread_free_lock(self.door)
 
+    cdef int forget_the_parent(self) except -1:
+        """In a child: forget the threads of the parent, and a door that one of them may have been at."""
+        door = PyThread_allocate_lock()
+        if door == NULL:
+            raise MemoryError
+        # The old door is left to the child's memory: nobody knows what state it is in.
+        self.door = door
+        self.is_door_locked = False
+        self.waiting = 0
+        if self.depth and self.owner != <unsigned long>PyThread_get_thread_ident():
+            self.depth = 0
+        self.forks = forks_of_process
+        return 0
+
     cdef bint is_open(self) noexcept:
+        if self.forks != forks_of_process:
+            return False
         if self.depth:
             return self.owner == <unsigned long>PyThread_get_thread_ident()
         return self.waiting == 0
 
     cdef int take(self) except -1:
         cdef unsigned long me = <unsigned long>PyThread_get_thread_ident()
+        if self.forks != forks_of_process:
+            self.forget_the_parent()
         if self.depth and self.owner == me:
             self.depth += 1
             return 0
@@ -81,18 +129,80 @@ cdef class QuickLock:
     def __exit__(self, kind, error, trace):
         self.give()
 
-    # --- what threading.Condition asks for ---------------------------------------------------
 
-    def _is_owned(self):
-        return self.depth > 0 and self.owner == <unsigned long>PyThread_get_thread_ident()
+cdef struct Sleeper:
+    PyThread_type_lock bed      # locked while it sleeps
+    Sleeper* next
 
-    def _release_save(self):
-        """Give it back however often it was taken; how often that was."""
-        cdef long depth = self.depth
-        self.depth = 1
-        self.give()
-        return depth
 
-    def _acquire_restore(self, long depth):
-        self.take()
-        self.depth = depth
+@cython.final
+cdef class LockCondition:
+    """Where threads that hold a QuickLock wait for a change of what it guards.
+
+    `number` counts the changes. Look at it, look for what is wanted, then wait for the next change: `notify` needs no
+    lock, and one that comes between looking and waiting is not missed.
+    """
+    cdef QuickLock lock
+    cdef Sleeper* first
+    cdef readonly int64_t number
+    cdef long forks
+
+    def __cinit__(self, QuickLock lock not None):
+        self.lock = lock
+        self.first = NULL
+        self.forks = forks_of_process
+
+    def notify(self):
+        """Something changed: wake everybody. Any thread may call it, with the lock or without."""
+        cdef Sleeper* sleeper
+        self.number += 1
+        if self.forks != forks_of_process:
+            self.first = NULL       # threads of the parent
+            self.forks = forks_of_process
+        while self.first != NULL:
+            sleeper = self.first
+            self.first = sleeper.next
+            PyThread_release_lock(sleeper.bed)
+
+    def wait(self, int64_t seen, timeout_s=None):
+        """Give the lock away until `number` is not `seen`, but for no longer than `timeout_s` (None: for ever). The
+        thread has the lock again afterwards, also when a signal's handler raises. May return early."""
+        cdef Sleeper me
+        cdef Sleeper** link
+        cdef PyLockStatus status
+        cdef long long microseconds = -1
+        cdef double seconds
+        cdef long depth
+        if self.number != seen:
+            return
+        if timeout_s is not None:
+            seconds = timeout_s
+            # A hundred years are for ever.
+            if seconds < 3e9:
+                microseconds = <long long>(seconds * 1e6) if seconds > 0 else 0
+        if self.lock.depth == 0 or self.lock.owner != <unsigned long>PyThread_get_thread_ident():
+            raise RuntimeError("this thread does not have the lock")
+        me.bed = PyThread_allocate_lock()
+        if me.bed == NULL:
+            raise MemoryError
+        PyThread_acquire_lock(me.bed, NOWAIT_LOCK)
+        me.next = self.first
+        self.first = &me
+        depth = self.lock.depth
+        self.lock.depth = 1
+        self.lock.give()
+        with nogil:
+            status = PyThread_acquire_lock_timed(me.bed, microseconds, 1)
+        # The GIL is ours again: nobody wakes anybody while we get up.
+        link = &self.first
+        while link[0] != NULL:
+            if link[0] == &me:
+                link[0] = me.next
+                break
+            link = &link[0].next
+        if status == PY_LOCK_ACQUIRED:
+            PyThread_release_lock(me.bed)
+        PyThread_free_lock(me.bed)
+        self.lock.take()
+        self.lock.depth = depth
+        PyErr_CheckSignals()

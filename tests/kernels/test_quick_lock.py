@@ -1,4 +1,7 @@
-"""QuickLock excludes, is taken again by its thread, and stands under a Condition; Intake leaves a taken one alone."""
+"""QuickLock excludes, and is taken again by its thread; a LockCondition misses no change; Intake leaves a taken one
+alone."""
+import os
+import signal
 import threading
 import time
 
@@ -8,7 +11,7 @@ from pyroaring import BitMap
 from seglog._kernels.due_runs import DueRuns
 from seglog._kernels.intake import Intake
 from seglog._kernels.pending_set import PendingSet
-from seglog._kernels.quick_lock import QuickLock
+from seglog._kernels.quick_lock import LockCondition, QuickLock
 
 
 def in_threads(count, work):
@@ -75,27 +78,91 @@ def test_a_lock_of_another_thread_or_of_nobody_is_not_given_back():
 
 def test_a_condition_waits_and_is_notified_however_often_the_lock_was_taken():
     lock = QuickLock()
-    condition = threading.Condition(lock)
+    condition = LockCondition(lock)
     given, taken = [], []
 
     def consume(_):
-        with lock, condition:
+        with lock, lock:
             while not given:
-                assert condition.wait(30)
+                condition.wait(condition.number, 30)
             taken.append(given.pop())
+            condition.notify()
 
     def produce(_):
         for n in range(3):
-            with condition:
+            with lock:
                 given.append(n)
                 condition.notify()
-            while len(taken) <= n:
-                time.sleep(0.001)
+                while len(taken) <= n:
+                    condition.wait(condition.number, 30)
 
     in_threads(4, lambda n: produce(n) if n == 3 else consume(n))
     assert sorted(taken) == [0, 1, 2]
-    with pytest.raises(RuntimeError):
+
+
+def test_a_change_between_looking_and_waiting_is_not_missed():
+    lock = QuickLock()
+    condition = LockCondition(lock)
+    with lock:
+        seen = condition.number
         condition.notify()
+        condition.wait(seen)        # or it would be for ever
+        condition.wait(condition.number, 0.001)
+    with pytest.raises(RuntimeError):
+        condition.wait(condition.number)
+
+
+def test_a_thread_that_waits_is_left_by_a_signal_with_the_lock_taken_and_given_back():
+    """threading.Condition kept its lock where the signal came at certain steps."""
+    lock = QuickLock()
+    condition = LockCondition(lock)
+    signal_before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for n in range(60):
+            signal.setitimer(signal.ITIMER_REAL, 0.0005 + n * 2e-5)
+            # It may come at any step of the block.
+            with pytest.raises(KeyboardInterrupt), lock, lock:      # noqa: PT012
+                while True:
+                    condition.wait(condition.number)
+            free = []
+            in_threads(1, lambda _, free=free: free.append(lock.acquire() and lock.release() is None))
+            assert free == [True]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal_before)
+
+
+def test_in_a_forked_child_a_lock_of_another_thread_is_free():
+    lock = QuickLock()
+    condition = LockCondition(lock)
+    taken, done = threading.Event(), threading.Event()
+
+    def hold(_):
+        with lock:
+            taken.set()
+            done.wait(30)
+
+    def wait(_):
+        with lock:
+            condition.wait(condition.number, 30)
+
+    holder, waiter = (threading.Thread(target=work, args=(0,)) for work in (hold, wait))
+    holder.start()
+    assert taken.wait(30)
+    waiter.start()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        condition.notify()
+        with lock, lock:
+            os._exit(7)
+    done.set()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    holder.join(30)
+    with lock:
+        condition.notify()
+    waiter.join(30)
+    assert not waiter.is_alive()
 
 
 def test_an_exception_gives_the_lock_back():

@@ -1,0 +1,6 @@
+from typing import final
+
+@final
+class ClockSteps:
+    def __new__(cls) -> ClockSteps: ...
+    def wait(self) -> None: ...
