@@ -21,14 +21,18 @@ from .options import PATH, TimeType, json_option, limit_option
 HOUR_MS = 3_600_000
 # `count` without times: what is due until then.
 HORIZONS = {"now": 0, "in an hour": HOUR_MS, "in 2 hours": 2 * HOUR_MS, "in a day": 24 * HOUR_MS}
-FOREVER = 2**63 - 1
+# Behind the last millisecond that there is.
+FOREVER = 2**63
 
 path_argument = click.argument("path", metavar="PATH", type=PATH)
 subscription_option = click.option(
     "--subscription", metavar="NAME", help="Whose index; without it, that which all subscriptions share."
 )
 first_option = click.option("--from", "first_ms", type=TimeType(), default=0, help="Due at this time or later.")
-end_option = click.option("--to", "end_ms", type=TimeType(), default=FOREVER, help="Due before this time.")
+end_option = click.option(
+    "--to", "end_ms", type=TimeType(), help="Due before this time.",
+    callback=lambda ctx, param, value: FOREVER if value is None else value,
+)  # fmt: skip
 
 
 class PositionType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
@@ -280,6 +284,4 @@ def _opened(
                     f"there is no subscription {name!r}", file=path, hint=f"there are: {', '.join(names) or 'none'}"
                 )
             cursor = topic.open_cursor(name)
-            index = delayed.index(cursor)
-            index.read_log(cursor)
-            yield index
+            yield delayed.index(cursor)

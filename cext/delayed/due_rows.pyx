@@ -285,9 +285,9 @@ cdef class DueRows:
                 self.rows[i - due] = self.rows[i]
             self.count -= due
 
-    def keep_before(self, int64_t deliver_at):
-        """Let go of the rows, sorted before, that are due at `deliver_at` or later."""
-        self.count = first_after(self.rows, self.count, deliver_at - 1)
+    def keep_before(self, deliver_at):
+        """Let go of the rows, sorted before, that are due at `deliver_at` or later; it may be 2**63."""
+        self.count = first_after(self.rows, self.count, min(deliver_at - 1, INT64_MAX))
 
     def drop(self, int64_t n):
         """Let go of the first n rows."""

@@ -440,6 +440,12 @@ cdef class DueRuns:
         while self.n_runs and not self.head_is_pending(pending, moved):
             self.drop_head()
 
+    def has_due(self, int64_t cutoff, dict pending not None, dict moved not None):
+        """Whether a message is due at `cutoff` that is pending."""
+        self.sort_due_tails(cutoff)
+        self.drop_stale_heads(pending, moved)
+        return self.n_runs > 0 and self.heap[0].rows[self.heap[0].pos].deliver_at <= cutoff
+
     cdef bint head_is_pending(self, dict pending, dict moved) except -1:
         cdef Run* run = &self.heap[0]
         cdef DueRow row = run.rows[run.pos]
@@ -516,8 +522,9 @@ cdef class DueRuns:
                 copy_run(&self.heap[i], self.heap[i].n, found)
         return found
 
-    def rows_between(self, int64_t first_at, int64_t end_at, dict pending not None, dict moved not None):
-        """A copy of the rows with first_at <= deliver_at < end_at that are not stale, unsorted."""
+    def rows_between(self, int64_t first_at, end_at, dict pending not None, dict moved not None):
+        """A copy of the rows with first_at <= deliver_at < end_at that are not stale, unsorted; `end_at` up to 2**63."""
+        cdef int64_t last_at = min(end_at - 1, INT64_MAX)
         cdef DueRows found = DueRows()
         cdef DueRow row
         cdef int64_t i, chunk, j, n, kept = 0
@@ -527,14 +534,14 @@ cdef class DueRuns:
                 found.reserve(n)
                 for j in range(n):
                     row = self.tails[i].chunks[chunk][j]
-                    if first_at <= row.deliver_at < end_at and is_pending(&row, self.tails[i].owner, pending, moved):
+                    if first_at <= row.deliver_at <= last_at and is_pending(&row, self.tails[i].owner, pending, moved):
                         found.rows[found.count] = row
                         found.count += 1
         for i in range(self.n_runs):
             j = self.heap[i].pos + first_after(
                 self.heap[i].rows + self.heap[i].pos, self.heap[i].n - self.heap[i].pos, first_at - 1
             )
-            n = j + first_after(self.heap[i].rows + j, self.heap[i].n - j, end_at - 1)
+            n = j + first_after(self.heap[i].rows + j, self.heap[i].n - j, last_at)
             found.reserve(n - j)
             kept = found.count
             for j in range(j, n):

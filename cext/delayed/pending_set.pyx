@@ -149,6 +149,14 @@ cdef class PendingSet:
             mine |= bitmap
         self.count += len(mine)
 
+    def is_within(self, PositionUnion positions not None):
+        """Whether every position here is one of `positions`."""
+        cdef dict others = {ledger: serialised for ledger, serialised in positions.bitmaps()}
+        for ledger_id, mine in self.bitmaps.items():
+            if mine and (ledger_id not in others or not mine <= self.new_bitmap.deserialize(others[ledger_id])):
+                return False
+        return True
+
     def adopt_all(self, PositionUnion positions not None):
         """Add all of `positions`."""
         for ledger_id, serialised in positions.bitmaps():

@@ -438,3 +438,77 @@ def test_limit_of_entry_0_metadata_of_many_segments_is_split():
     assert len(snapshot.metadata) > 1
     assert max(map(len, snapshot.metadata)) <= 10_000
     assert len(decode_metadata(snapshot.metadata)) == 2000
+
+
+# --- damage that checksums do not show -----------------------------------------------------------
+
+
+class Log:
+    """The log of a tracker that stands alone: all its messages."""
+
+    def __init__(self, topic, messages):
+        self.topic, self.messages, self.losses, self.done = topic, messages, 0, set()
+        topic.tracker.source = self
+
+    def read_up(self):
+        for (ledger, entry), at in self.messages.items():
+            known = self.topic.tracker.contains_message(ledger, entry)
+            if (ledger, entry) not in self.done and not known:
+                self.topic.tracker.add_message(ledger, entry, at)
+
+    def read_again(self):
+        self.losses += 1
+
+
+@pytest.mark.parametrize("slot", [0, 1, 2, 3])
+@pytest.mark.parametrize("held", ["nothing", "another", "one less", "missing"])
+def test_a_segment_that_holds_other_messages_than_its_metadata_says_is_given_up(slot, held):
+    topic = Topic(most=3).fill(range(1, 3))
+    log = Log(topic, {(ledger, e): NOW + 1000 + 1000 * e for ledger in (1, 2) for e in range(10)})
+    (bucket,) = topic.tracker.buckets
+    _, segments = topic.storage._snapshots[bucket.snapshot_id]
+    if held == "missing":
+        del segments[slot]
+    elif held == "nothing":
+        segments[slot] = b""
+    elif held == "another":
+        segments[slot] = segments[(slot + 1) % 4]
+    else:
+        rows = decode_rows(segments[slot])
+        if len(rows) < 3:
+            return      # its times would differ: the case "nothing"
+        kept = DueRows()
+        for row in (rows[0], rows[2]):
+            kept.append(*row)
+        segments[slot] = kept.encode(0, 2)
+    got = []
+    for second in range(12):
+        topic.clock.set(NOW + 1000 * second)
+        popped = topic.tracker.get_scheduled_messages(100)
+        got += popped
+        log.done.update(popped)
+        if log.losses:
+            # As a reader does: what is due and not known is dispatched at once.
+            due = {p for p, at in log.messages.items() if at <= topic.clock.now_ms() and p not in log.done}
+            got += sorted(due - {p for p in due if topic.tracker.contains_message(*p)})
+            log.done.update(got)
+            log.read_up()
+    if slot == 0:
+        # It was in memory already when it was harmed.
+        assert log.losses == 0 or held == "missing"
+    else:
+        assert log.losses == 1
+        assert topic.tracker.stats.lost.value == 1
+    assert sorted(got) == sorted(every((1, 2)))
+
+
+def test_a_segment_that_cannot_be_read_just_now_is_tried_again():
+    topic = Topic(most=3).fill(range(1, 3))
+    topic.storage.refuses = {"segments"}
+    topic.clock.set(NOW + 9000)
+    got = topic.tracker.get_scheduled_messages(100)
+    assert len(got) < 15
+    topic.storage.refuses.clear()
+    topic.clock.advance_monotonic(RETRY_NS // 10**6)
+    assert sorted(got + topic.drain()) == sorted(every((1, 2)))
+    assert topic.tracker.stats.lost.value == 0

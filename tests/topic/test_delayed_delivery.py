@@ -1,5 +1,7 @@
 """A topic's delayed messages under each configuration, one index for all subscriptions, from one kind to another."""
 import shutil
+import threading
+from functools import partial
 
 import pytest
 
@@ -7,13 +9,14 @@ from seglog.clock import ManualClock
 from seglog.delayed.bucket import BUCKET_PROPERTY
 from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
 from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
+from seglog.delayed.tracker import DelayedDeliveryTracker
 from seglog.delayed.worker import InlineWorker
-from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError
+from seglog.errors import InvalidArgumentError, LogClosedError, TooManyDelayedError
 from seglog.ledger.managed_ledger import ManagedLedger
-from seglog.ledger.position import Position
 from seglog.topic import dispatcher as dispatcher_module
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.topic.delayed_index import BUILDING_CURSOR
+from seglog.topic.dispatcher import Dispatcher
 from support.topics import delayed, message, numbers
 
 NOW = 1_700_000_000_000
@@ -25,7 +28,7 @@ KINDS = {
 SMALL = {
     "delayedDeliveryLedgerStepPerBucket": 0, "delayedDeliveryMinIndexCountPerBucket": 4,
     "delayedDeliveryMaxIndexesPerBucketSnapshotSegment": 3, "delayedDeliveryMaxNumBuckets": 3,
-}  # fmt: skip
+}
 
 
 class Topic:
@@ -310,7 +313,7 @@ def test_a_message_that_was_rescheduled_keeps_its_time_through_a_crash_and_under
     for again in (found, later):
         for now, due in (
             (1000, [0, 2, 3, 4, 5, 6, 7, 8, 9]), (1499, []), (1500, [10]), (4999, []), (5000, [1]), (9000, [11])
-        ):  # fmt: skip
+        ):
             again.clock.set(NOW + now)
             assert sorted(again.consume("one")) == due, now
             assert sorted(again.consume("other")) == due, now
@@ -406,33 +409,183 @@ def test_an_index_may_become_shared_when_all_that_was_passed_is_trimmed(tmp_path
     topic.close()
 
 
-@of_kind("bucket", "shared")
-def test_a_tracker_may_name_messages_of_a_ledger_that_a_power_cut_emptied(topic, tmp_path):
-    """What a tracker stores is synced, entries need not be: the last ledger may come to be empty."""
-    positions = list(topic.publish(*[60_000] * 6))
+# --- what the subscription keeps for itself ------------------------------------------------------
+
+
+@of_kind(*KINDS)
+@pytest.mark.parametrize("by", ["tracker", "index"])
+def test_clearing_leaves_the_subscriptions_own_properties(topic, by):
+    cursor = topic["one"].cursor
+    cursor.update_properties({"team": "billing", "#x": "y"})
+    topic.publish(*[1000] * 12)
     assert topic.consume("one") == []
-    assert topic.delayed.tracker(topic["one"].cursor).reschedule(*positions[-1], NOW + 30_000)
+    if by == "tracker":
+        topic.delayed.tracker(cursor).clear()
+    else:
+        topic.delayed.index(cursor).clear()
+    assert cursor.properties == {"team": "billing", "#x": "y"}
+    assert topic.snapshots == []
+    topic.clock.set(NOW + 1000)
+    assert topic.consume("one") == list(range(12))
+
+
+# --- threads -----------------------------------------------------------------------------------
+
+
+def at_once(*calls):
+    """What each call gave, or raised: all of them by threads that begin together."""
+    barrier, results = threading.Barrier(len(calls)), [None] * len(calls)
+
+    def run(slot, call):
+        barrier.wait()
+        try:
+            results[slot] = call()
+        except Exception as error:
+            results[slot] = error
+
+    threads = [threading.Thread(target=run, args=pair) for pair in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    return results
+
+
+@of_kind(*KINDS)
+def test_threads_that_ask_for_one_tracker_get_one(topic):
+    cursor = topic.log.open_cursor("one")
+    found = at_once(*[lambda: topic.delayed.tracker(cursor)] * 8)
+    assert all(tracker is found[0] for tracker in found), found
+
+
+@of_kind(*KINDS)
+def test_threads_that_open_several_subscriptions_at_once_all_succeed(topic):
+    cursors = [topic.log.open_cursor(f"s{n}") for n in range(8)]
+    found = at_once(*[partial(topic.delayed.tracker, cursor) for cursor in cursors])
+    assert all(isinstance(tracker, DelayedDeliveryTracker) for tracker in found), found
+
+
+@of_kind(*KINDS)
+def test_a_second_dispatcher_of_a_subscription_is_refused(topic):
+    topic.publish(None, 1000)
+    cursor = topic["one"].cursor
+    with pytest.raises(InvalidArgumentError, match="'one' has a dispatcher already"):
+        topic.delayed.dispatcher(cursor)
+    with pytest.raises(InvalidArgumentError):
+        Dispatcher(topic.log, cursor, topic.delayed.tracker(cursor), clock=topic.clock)
+    assert topic.consume("one") == [0]
+    topic["one"].close()
+    topic.dispatchers["one"] = topic.delayed.dispatcher(cursor)
+    topic.clock.set(NOW + 1000)
+    assert topic.consume("one") == [1]
+
+
+@of_kind(*KINDS)
+def test_after_it_was_closed_there_is_no_tracker(topic):
+    cursor = topic["one"].cursor
     topic.delayed.close()
-    cut = tmp_path / "cut"
-    shutil.copytree(topic.path, cut)
-    last = max(cut.glob("ledger-*"))
-    (last / "00000000000000000000.log").write_bytes(b"")
-    metadata = last / "ledger.json"
-    assert b'"end": null' in metadata.read_bytes()
-    again = Topic(cut, topic.kind, topic.clock)
-    assert again.log.entry_count == 4
-    topic.clock.advance(61_000)
-    assert again.consume("one") == [0, 1, 2, 3]
-    again.publish(None)
-    assert again.consume("one") == [0]
-    again.close()
+    for door in (topic.delayed.tracker, topic.delayed.index, topic.delayed.dispatcher):
+        with pytest.raises(LogClosedError, match="the delayed delivery was closed"):
+            door(cursor)
 
 
-@of_kind("bucket")
-def test_a_ledger_that_recovery_deleted_is_not_read(topic, tmp_path):
-    topic.publish(0)
-    cut = tmp_path / "cut"
-    shutil.copytree(topic.path, cut)
-    (cut / "ledger-0" / "00000000000000000000.log").write_bytes(b"")
-    with ManagedLedger(cut) as log, pytest.raises(OffsetOutOfRangeError):
-        log.read(Position(0, 0))
+# --- what no dispatcher has read yet -------------------------------------------------------------
+
+
+@of_kind(*KINDS)
+def test_a_message_may_be_cancelled_as_soon_as_it_is_published(topic):
+    (position,) = topic.publish(1000)
+    assert topic["one"].cancel(position)
+    assert not topic["one"].cancel(position)
+    topic.clock.set(NOW + 1000)
+    assert topic.consume("one") == []
+    assert topic.consume("other") == ([] if topic.kind == "shared" else [0])
+    assert topic["one"].cursor.backlog() == 0
+
+
+@of_kind(*KINDS)
+def test_messages_behind_a_backlog_are_rescheduled_and_counted(topic):
+    positions = topic.publish(*[None] * 30, *[1000 * n for n in range(1, 21)])
+    tracker = topic.delayed.tracker(topic["one"].cursor)
+    assert tracker.reschedule(*positions[40], NOW + 100)
+    assert tracker.deliver_now(*positions[41])
+    assert not tracker.reschedule(*positions[7], NOW + 100)
+    assert tracker.count(0, 2**63) == len(tracker.list(0, 2**63)) == tracker.number_of_delayed_messages == 20
+    assert tracker.histogram([NOW, NOW + 101, NOW + 10_001, 2**63]) == [2, 10, 8]
+    assert topic.consume("one", 31)[:1] == [41]
+    topic.clock.set(NOW + 100)
+    assert 40 in topic.consume("one")
+
+
+@of_kind(*KINDS)
+def test_a_clock_that_went_back_brings_what_was_due_once(topic):
+    """It was due when it was met first, so it was not added."""
+    positions = topic.publish(1000, None)
+    topic.clock.set(NOW + 2000)
+    tracker = topic.delayed.tracker(topic["one"].cursor)
+    assert tracker.count(0, 2**63) == 0
+    topic.clock.set(NOW)
+    assert topic.consume("one") == [1]
+    topic.clock.set(NOW + 1000)
+    assert topic.consume("one") == [0]
+    assert topic["one"].cursor.mark_delete_position == positions[1]
+
+
+# --- how many may be delayed ---------------------------------------------------------------------
+
+
+@of_kind(*KINDS)
+def test_the_limit_of_delayed_messages_is_held_at_the_door(topic):
+    topic.delayed.reconfigure(SMALL | KINDS[topic.kind] | {"delayedDeliveryMaxDelayedMessages": 2})
+    for number in range(2):
+        topic.delayed.add_entry(delayed(number, NOW + 1000))
+    with pytest.raises(TooManyDelayedError, match="2 messages are delayed"):
+        topic.delayed.add_entry(delayed(2, NOW + 1000))
+    topic.delayed.add_entry(message(3))
+    topic.delayed.add_entry(delayed(4, NOW))
+    assert topic.consume("one") == [3, 4]
+    topic.clock.set(NOW + 1000)
+    assert topic.consume("one") == [0, 1]
+    assert topic.consume("other") == [0, 1, 3, 4] or topic.kind != "memory"
+    topic.delayed.add_entry(delayed(5, NOW + 5000))
+
+
+# --- the last millisecond, and what is no time at all --------------------------------------------
+
+
+@of_kind(*KINDS)
+def test_the_last_millisecond_is_listed_and_dropped(topic):
+    last = [delayed(0, 2**63 - 1), delayed(1, 2**63 - 2)]
+    topic.log.add_entries(last + [delayed(n, NOW + 9000) for n in range(2, 14)])
+    tracker = topic.delayed.tracker(topic["one"].cursor)
+    assert [at for at, *_ in tracker.list(2**63 - 2, 2**63)] == [2**63 - 2, 2**63 - 1]
+    assert tracker.count(2**63 - 1, 2**63) == tracker.count(2**63 - 1, 10**30) == 1
+    assert tracker.histogram([0, 2**62, 2**63]) == [12, 2]
+    assert topic.delayed.index(topic["one"].cursor).clear(drop=True) == 14
+    assert topic["one"].cursor.backlog() == 0
+
+
+@of_kind(*KINDS)
+@pytest.mark.parametrize("at", [1.5, NOW + 0.0, 2**63, -1, "1", None, True])
+def test_a_message_is_rescheduled_to_whole_milliseconds_only(topic, at):
+    (position,) = topic.publish(1000)
+    tracker = topic.delayed.tracker(topic["one"].cursor)
+    with pytest.raises(InvalidArgumentError):
+        tracker.reschedule(*position, at)
+    assert [due for due, *_ in tracker.list(0, 2**63)] == [NOW + 1000]
+
+
+# --- what is due ---------------------------------------------------------------------------------
+
+
+@of_kind(*KINDS)
+def test_no_message_is_available_where_the_one_that_is_due_was_cancelled(topic):
+    positions = topic.publish(*[1000 + n for n in range(20)])
+    tracker = topic.delayed.tracker(topic["one"].cursor)
+    for position in positions[:10]:
+        assert topic["one"].cancel(position)
+    topic.clock.set(NOW + 1009)
+    assert not tracker.has_message_available()
+    topic.clock.set(NOW + 1010)
+    assert tracker.has_message_available()

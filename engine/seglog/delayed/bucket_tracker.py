@@ -54,7 +54,7 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
         self._apply_config()
         self._storage = storage
         self._sealed = SealedBuckets(
-            storage, self._runs, self._promises, self._amendments, self._clock, FIRST_BUCKET
+            storage, self._runs, self._promises, self._amendments, self._clock, FIRST_BUCKET, self._lost
         )
         self._background = BucketWork(
             self._sealed,
@@ -72,6 +72,11 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
         self._worker: Worker = worker or BackgroundWorker()
         self._worker.start(self._background.run)
         self._worker.wake()
+
+    def _lost(self, messages: int) -> None:
+        """A bucket's snapshot is damaged: so many messages are not known any more."""
+        self._intake.delayed -= messages
+        self._forgotten()
 
     def reconfigure(self, config: DelayedDeliveryConfig) -> None:
         super().reconfigure(config)
@@ -142,12 +147,12 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
     def has_message_available(self) -> bool:
         with self._lock:
             # A segment that begins with messages trimmed or cancelled seems due before one of its messages is.
-            while (next_at := self.next_delivery_time()) is not None and next_at <= self._cutoff():
+            while not super().has_message_available():
                 bucket = self._sealed.first_unloaded()
-                if bucket is None or bucket.next_at != next_at:
-                    return True
+                if bucket is None or bucket.next_at is None or bucket.next_at > self._cutoff():
+                    return False
                 self._sealed.load_next(bucket)
-            return False
+            return True
 
     def next_delivery_time(self) -> int | None:
         with self._lock:
@@ -207,8 +212,8 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
         if not self._closed:
             self._background.close()
             self._worker.close()
-            super().close()
             self._storage.close()
+            super().close()
 
     def wait_idle(self) -> None:
         """Return when background work that can be done now is done."""

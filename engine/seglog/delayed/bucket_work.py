@@ -16,7 +16,7 @@ from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.merge import merged_rows, select_for_merge
 from seglog.delayed.sealed import SealedBuckets
 from seglog.delayed.snapshot import SnapshotEncoder, decode_rows, encode_snapshot
-from seglog.delayed.storage import FAILURES
+from seglog.delayed.storage import DAMAGE, FAILURES
 
 # Segments that will be due within this time are loaded in the background.
 PREFETCH_MS = 2_000
@@ -107,15 +107,15 @@ class BucketWork:
         began = self._stats.begin("load")
         try:
             rows = self._sealed.read_rows(bucket, slot)
-        except (*FAILURES, ValueError) as e:
+        except FAILURES as e:
             with self._lock:
                 self._sealed.load_failed(bucket, e)
             return
         with self._lock:
             # A poll may have loaded it, or the bucket may be gone.
-            if self._sealed.promises.get(bucket.number) is bucket.pending and bucket.loaded == slot:
-                self._sealed.take_over(bucket, rows)
-        self._stats.succeeded("load", began)
+            is_wanted = self._sealed.promises.get(bucket.number) is bucket.pending and bucket.loaded == slot
+            if not is_wanted or self._sealed.take_over(bucket, rows):
+                self._stats.succeeded("load", began)
 
     # --- sealing -----------------------------------------------------------------------------------
 
@@ -222,7 +222,12 @@ class BucketWork:
             self._stats.succeeded("merge", began)
 
     def _read_for_merge(self, bucket: Bucket, slot: int) -> DueRows:
-        rows = self._sealed.read_rows(bucket, slot)
+        try:
+            rows = self._sealed.read_rows(bucket, slot)
+        except DAMAGE as e:
+            with self._lock:
+                self._sealed.give_up(bucket, e)
+            raise
         with self._lock:
             if bucket.pending is not None:
                 bucket.pending.keep_pending(rows, self._sealed.amendments.moved)

@@ -1,20 +1,20 @@
 """The tracker that keeps every delayed message in memory."""
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from seglog._kernels.due_rows import DueRows
 from seglog._kernels.due_runs import DueRuns
 from seglog._kernels.intake import Intake
 from seglog._kernels.pending_set import PendingSet
-from seglog._kernels.quick_lock import QuickLock
+from seglog._kernels.quick_lock import LockCondition, QuickLock
 from seglog.clock import Clock, SystemClock
 from seglog.counters import Metric, Sample
 from seglog.delayed.amendments import CANCELLED, MOVED, Amendments
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.metrics import METRICS
-from seglog.delayed.storage import FAILURES, Properties
+from seglog.delayed.storage import DAMAGE, FAILURES, Properties
 from seglog.delayed.tracker import Counts, DelayedDeliveryTracker, DelayedMessage, Messages, Positions
 from seglog.errors import InvalidArgumentError, TooManyDelayedError
 
@@ -25,6 +25,8 @@ PUSHED, LATE, FIRST_BUCKET = 0, 1, 2
 MAX_TIME = 2**63 - 1
 # Of a memoryview, where an item takes 8 bytes: long is as long as long long here, and NumPy says so.
 INT64_FORMATS = ("q", "l", "<q", "<l", "=q", "=l")
+
+T = TypeVar("T")
 
 Column = memoryview
 # `list` is a method below.
@@ -53,6 +55,7 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
         self._now_ms = self._clock.now_ms
         # Guards everything below. Re-entered where background work runs in the caller's thread.
         self._lock = QuickLock()
+        self._changed = LockCondition(self._lock)
         self._runs = DueRuns(PUSHED, LATE)
         self._new_bitmap: Any = BitMap
         # The positions that are pending: of rows that came as they should, and of the others. One set here, two where
@@ -88,17 +91,22 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
     def lock(self) -> QuickLock:
         return self._lock
 
+    @property
+    def changed(self) -> LockCondition:
+        return self._changed
+
     def reconfigure(self, config: DelayedDeliveryConfig) -> None:
         with self._lock:
             self._config = config
             self._apply_config()
+            self._changed.notify()
 
     # --- adding ------------------------------------------------------------------------------
 
     def add_message(self, ledger_id: int, entry_id: int, deliver_at: int) -> bool:
         return self._intake.add(ledger_id, entry_id, deliver_at) or self._add(ledger_id, entry_id, deliver_at)
 
-    def _add(self, ledger_id: int, entry_id: int, deliver_at: int) -> bool:
+    def _add(self, ledger_id: int, entry_id: int, deliver_at: int, *, within_limit: bool = True) -> bool:
         """Any message, also one that the intake leaves alone."""
         with self._lock:
             if self._amendments:
@@ -108,7 +116,8 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
             if deliver_at <= self._cutoff() or deliver_at < 0:
                 self._hand_to_reader(ledger_id, entry_id)
                 return False
-            if self._intake.delayed >= self._intake.most and not self._is_pending(ledger_id, entry_id):
+            is_full = within_limit and self._intake.delayed >= self._intake.most
+            if is_full and not self._is_pending(ledger_id, entry_id):
                 raise TooManyDelayedError(
                     f"{self._intake.delayed} messages are delayed, the limit is {self._intake.most}"
                 )
@@ -125,30 +134,33 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
         if self._intake.delayed and self._take(ledger_id, entry_id):
             self._intake.delayed -= 1
 
-    def add_messages(self, ledger_ids: Any, entry_ids: Any, deliver_ats: Any) -> bytes:
+    def add_messages(
+        self, ledger_ids: Any, entry_ids: Any, deliver_ats: Any, *, within_limit: bool = True
+    ) -> bytes:
         ledgers, entries, ats = (_int64(column) for column in (ledger_ids, entry_ids, deliver_ats))
         if not len(ledgers) == len(entries) == len(ats):
             raise InvalidArgumentError(f"columns of {len(ledgers)}, {len(entries)} and {len(ats)} messages")
         answers = bytearray(len(ats))
         first = 0
         while first < len(ats):
-            first = self._add_neighbours(ledgers, entries, ats, first, answers)
+            first = self._add_neighbours(ledgers, entries, ats, first, answers, within_limit)
         return bytes(answers)
 
-    def _add_neighbours(self, ledgers: Column, entries: Column, ats: Column, first: int, answers: bytearray) -> int:
+    def _add_neighbours(
+        self, ledgers: Column, entries: Column, ats: Column, first: int, answers: bytearray, within_limit: bool
+    ) -> int:
         """Add messages from `first` on, all at once where they are new neighbours of one ledger; where it stopped."""
         with self._lock:
             ledger_id = ledgers[first]
             if not self._amendments and self._takes_in_bulk(ledger_id):
                 cutoff = max(self._now_ms() + self._intake.early_ms, -1)
-                end, added = self._runs.push_neighbours(
-                    ats, ledgers, entries, first, cutoff, self._intake.most - self._intake.delayed, self._pushed
-                )
+                room = self._intake.most - self._intake.delayed if within_limit else len(ats)
+                end, added = self._runs.push_neighbours(ats, ledgers, entries, first, cutoff, room, self._pushed)
                 if end > first:
                     self._intake.delayed += added
                     answers[first:end] = b"\1" * (end - first)
                     return end
-            answers[first] = self.add_message(ledger_id, entries[first], ats[first])
+            answers[first] = self._add(ledger_id, entries[first], ats[first], within_limit=within_limit)
             return first + 1
 
     def _takes_in_bulk(self, ledger_id: int) -> bool:
@@ -171,8 +183,7 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
 
     def has_message_available(self) -> bool:
         with self._lock:
-            next_at = self.next_delivery_time()
-            return next_at is not None and next_at <= self._cutoff()
+            return self._runs.has_due(self._cutoff(), self._promises, self._amendments.moved)
 
     def next_delivery_time(self) -> int | None:
         with self._lock:
@@ -229,8 +240,20 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
 
     # --- decisions about single messages -----------------------------------------------------
 
+    def forget(self, ledger_id: int, entry_id: int) -> bool:
+        with self._lock:
+            taken = self._take(ledger_id, entry_id)
+            self._intake.delayed -= taken
+            return taken
+
+    def _read_up(self) -> None:
+        """Know every message that is in the log now."""
+        if self.source is not None:
+            self.source.read_up()
+
     def cancel(self, ledger_id: int, entry_id: int) -> bool:
         with self._lock:
+            self._read_up()
             if not self._is_pending(ledger_id, entry_id):
                 return False
             moved_to = self._amendments.moved.get((ledger_id, entry_id))
@@ -249,9 +272,12 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
             return True
 
     def reschedule(self, ledger_id: int, entry_id: int, deliver_at: int) -> bool:
-        if deliver_at < 0:
-            raise InvalidArgumentError(f"a message cannot be delivered at {deliver_at}")
+        if type(deliver_at) is not int or not 0 <= deliver_at <= MAX_TIME:
+            raise InvalidArgumentError(
+                f"a message is delivered at a whole number of ms since 1970, at most 2**63 - 1, not at {deliver_at!r}"
+            )
         with self._lock:
+            self._read_up()
             if not self._is_pending(ledger_id, entry_id):
                 return False
             self._check_delay(deliver_at)
@@ -270,6 +296,7 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
             # Its promise goes to where its new row is; rows of another time are stale from now on.
             self._take(ledger_id, entry_id)
             self._runs.push_new(deliver_at, ledger_id, entry_id, self._unsealed, late=True)
+            self._changed.notify()
             return True
 
     def deliver_now(self, ledger_id: int, entry_id: int) -> bool:
@@ -312,21 +339,40 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
         return iter(())
 
     def list(self, first_at: int, end_at: int) -> Messages:
-        first_at = max(first_at, 0)
-        with self._lock:
-            rows = set(self._rows_between(first_at, end_at))
+        rows: set[tuple[int, int, int]] = set()
+
+        def collect() -> None:
+            rows.clear()
+            rows.update(self._rows_between(first_at, end_at))
             for part in self._stored_rows_between(first_at, end_at):
                 rows.update(part)
+
+        first_at = min(max(first_at, 0), MAX_TIME)
+        self._look(collect)
         return [DelayedMessage(*row) for row in sorted(rows)]
 
     def count(self, first_at: int, end_at: int) -> int:
-        first_at = max(first_at, 0)
-        with self._lock:
-            in_memory = len(set(self._rows_between(first_at, end_at)))
-            return in_memory + sum(map(len, self._stored_rows_between(first_at, end_at)))
+        return self._look(lambda: self._count(min(max(first_at, 0), MAX_TIME), end_at))
+
+    def _count(self, first_at: int, end_at: int) -> int:
+        in_memory = len(set(self._rows_between(first_at, end_at)))
+        return in_memory + sum(map(len, self._stored_rows_between(first_at, end_at)))
 
     def histogram(self, edges: Sequence[int]) -> Counts:
-        return [self.count(first, end) for first, end in pairwise(edges)]
+        bounds = [min(max(edge, 0), MAX_TIME + 1) for edge in edges]
+        return self._look(lambda: [self._count(min(first, MAX_TIME), end) for first, end in pairwise(bounds)])
+
+    def _look(self, answer: Callable[[], T]) -> T:
+        """An answer about all messages that are in the log now."""
+        with self._lock:
+            while True:
+                self._read_up()
+                try:
+                    return answer()
+                except DAMAGE:
+                    # The bucket is forgotten, and its messages are in the log.
+                    if self.source is None:
+                        raise
 
     # --- forgetting -----------------------------------------------------------------------------
 
@@ -351,15 +397,22 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
             self._unsealed.clear()
             self._amendments.clear()
             self._intake.delayed = 0
+            self._forgotten()
+
+    def _forgotten(self) -> None:
+        """Messages that are still in the log are not known any more."""
+        if self.source is not None:
+            self.source.read_again()
+        self._changed.notify()
 
     def close(self) -> None:
         with self._lock:
-            if not self._closed:
-                self._closed = True
-                self._runs.clear()
-                self._pushed.clear()
-                self._unsealed.clear()
-                self._intake.delayed = 0
+            self._runs.clear()
+            self._pushed.clear()
+            self._unsealed.clear()
+            self._intake.delayed = 0
+            self.source = None
+            self._closed = True
 
 
 def drop_below(pending: PendingSet, ledger_id: int) -> int:

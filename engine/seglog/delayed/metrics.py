@@ -21,6 +21,10 @@ METRICS = (
     Metric("pulsar_delayed_delivery_tracker_memory_usage", "gauge", (), "bytes of rows in memory"),
     Metric("pulsar_delayed_delivery_tracker_bucket_merge_count", "counter", (), "merges of buckets"),
     Metric("pulsar_delayed_delivery_tracker_bucket_delete_count", "counter", (), "snapshots deleted"),
+    Metric(
+        "pulsar_delayed_delivery_tracker_bucket_lost_count", "counter", (),
+        "buckets whose snapshot is damaged: their messages are indexed again from the log",
+    ),
     Metric("pulsar_subscription_delayed", "gauge", (), "messages that are delayed"),
     Metric("pulsar_subscription_delayed_in_memory", "gauge", (), "messages of which a row is in memory"),
     Metric("pulsar_subscription_delayed_in_last_mutable_queue", "gauge", (), "messages in the last mutable bucket"),
@@ -37,6 +41,7 @@ class BucketStats:
         self.latency_ms = {kind: Histogram(LATENCY_BOUNDS_MS) for kind in OPERATIONS}
         self.merged = Counter()
         self.deleted = Counter()
+        self.lost = Counter()
         self.last_failure: BaseException | None = None
 
     def begin(self, kind: str) -> int:
@@ -56,6 +61,7 @@ class BucketStats:
         """The values of those METRICS that are about operations."""
         yield Sample("pulsar_delayed_delivery_tracker_bucket_merge_count", (), self.merged.value)
         yield Sample("pulsar_delayed_delivery_tracker_bucket_delete_count", (), self.deleted.value)
+        yield Sample("pulsar_delayed_delivery_tracker_bucket_lost_count", (), self.lost.value)
         for kind in OPERATIONS:
             of_kind = (("type", kind),)
             for state in STATES:

@@ -6,7 +6,7 @@ from seglog._kernels.pending_set import PendingSet
 from seglog._kernels.position_union import PositionUnion
 from seglog.delayed.amendments import ledger_id_of
 from seglog.delayed.bucket import BUCKET_PROPERTY
-from seglog.delayed.sealed import SealedBuckets
+from seglog.delayed.sealed import SealedBuckets, holds_all
 from seglog.delayed.snapshot import unite_metadata
 from seglog.delayed.storage import FAILURES
 from seglog.errors import CorruptDelayedIndexError, SnapshotMissingError
@@ -84,6 +84,8 @@ class BucketRecovery:
             rows = self._attempt(lambda: self._sealed.read_rows(bucket, bucket.loaded))
             pending.remove_due(rows, self._cutoff)
             bucket.loaded += 1
+            if bucket.next_at is None and not holds_all(rows, pending):
+                raise CorruptDelayedIndexError(f"snapshot {snapshot_id} lacks messages that its metadata names")
         self._sealed.adopt(bucket, pending, size_bytes)
         if rows is not None:
             self._sealed.runs.add_run(bucket.number, rows)

@@ -1,23 +1,32 @@
 """The sealed buckets of a tracker: what they promise, and which of their segments is the next to be loaded."""
-import threading
+import logging
 from bisect import insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from heapq import heappop, heappush
 
 from seglog._kernels.due_rows import DueRows
 from seglog._kernels.due_runs import DueRuns
 from seglog._kernels.pending_set import PendingSet
+from seglog._kernels.position_union import PositionUnion
+from seglog._kernels.quick_lock import QuickLock
 from seglog.clock import Clock
-from seglog.delayed.amendments import Amendments
-from seglog.delayed.bucket import Bucket, bucket_of
+from seglog.delayed.amendments import CANCELLED, MOVED, Amendments
+from seglog.delayed.bucket import BUCKET_PROPERTY, Bucket, bucket_of
 from seglog.delayed.metrics import BucketStats
 from seglog.delayed.snapshot import decode_rows
-from seglog.delayed.storage import FAILURES, BucketSnapshotStorage
+from seglog.delayed.storage import DAMAGE, FAILURES, BucketSnapshotStorage
+from seglog.errors import CorruptDelayedIndexError
+
+logger = logging.getLogger("seglog")
+
+# What a tracker keeps in the properties of a cursor, which has others of its subscription.
+PROPERTIES = (BUCKET_PROPERTY, CANCELLED, MOVED)
 
 
 class SealedBuckets:
     """Buckets that are stored or being stored, sorted by ledger, their ranges disjoint.
 
+    `when_lost` hears how many messages were pending in a bucket that was given up, since its snapshot is damaged.
     Guarded by the tracker's lock, but for `publish`.
     """
 
@@ -29,12 +38,14 @@ class SealedBuckets:
         amendments: Amendments,
         clock: Clock,
         first_number: int,
+        when_lost: Callable[[int], None],
     ) -> None:
         self.storage = storage
         self.runs = runs
         self.promises = promises
         self.amendments = amendments
         self.clock = clock
+        self._when_lost = when_lost
         self.stats = BucketStats()
         self.buckets: list[Bucket] = []
         self.end = -1
@@ -50,7 +61,7 @@ class SealedBuckets:
         # (time of its next segment, number, bucket): what is not loaded. Entries that no longer hold are skipped.
         self._unloaded: list[tuple[int, int, Bucket]] = []
         # Held while the list of buckets is stored, so that none is listed after `clear`. Taken last.
-        self._listing = threading.Lock()
+        self._listing = QuickLock()
 
     # --- which there are -------------------------------------------------------------------------
 
@@ -96,10 +107,11 @@ class SealedBuckets:
         self.snapshot_bytes -= bucket.size_bytes
 
     def clear(self) -> None:
-        """Forget every bucket and every property, in storage first. Snapshots go later."""
+        """Forget every bucket and every decision, in storage first. Snapshots go later."""
         with self._listing:
             self.generation += 1
-            self.storage.update_properties(dict.fromkeys(self.storage.properties()))
+            ours = [name for name in self.storage.properties() if name.startswith(PROPERTIES)]
+            self.storage.update_properties(dict.fromkeys(ours))
         self.unstored.clear()
         for bucket in list(self.buckets):
             if bucket.snapshot_id is not None:
@@ -164,37 +176,75 @@ class SealedBuckets:
     def read_rows(self, bucket: Bucket, slot: int) -> DueRows:
         """All rows of a segment, pending or not. Needs no lock."""
         assert bucket.snapshot_id is not None
-        (entry,) = self.storage.get_segments(bucket.snapshot_id, slot, slot + 1)
-        return decode_rows(entry, bucket.property_name)
+        for entry in self.storage.get_segments(bucket.snapshot_id, slot, slot + 1):
+            rows = decode_rows(entry, bucket.property_name)
+            if len(rows) and (rows[0][0], rows[len(rows) - 1][0]) == bucket.segments[slot]:
+                return rows
+            raise CorruptDelayedIndexError(
+                f"segment {slot} of snapshot {bucket.snapshot_id} spans other times than its metadata says"
+            )
+        raise CorruptDelayedIndexError(f"snapshot {bucket.snapshot_id} has no segment {slot}")
 
     def read_pending_rows(self, bucket: Bucket, slot: int) -> DueRows:
         """The rows of a segment that are still pending, whether it was loaded or not."""
-        rows = self.read_rows(bucket, slot)
+        try:
+            rows = self.read_rows(bucket, slot)
+        except DAMAGE as e:
+            self.load_failed(bucket, e)
+            raise
         assert bucket.pending is not None
         bucket.pending.keep_pending(rows, self.amendments.moved)
         return rows
 
     def load_next(self, bucket: Bucket) -> None:
-        """Load the bucket's next segment. Where that fails, other buckets go on and this one is tried again."""
+        """Load the bucket's next segment. Where that fails, other buckets go on and this one is tried again, or given
+        up."""
         began = self.stats.begin("load")
         try:
             rows = self.read_rows(bucket, bucket.loaded)
-        except (*FAILURES, ValueError) as e:
+        except FAILURES as e:
             self.load_failed(bucket, e)
             return
-        self.take_over(bucket, rows)
-        self.stats.succeeded("load", began)
+        if self.take_over(bucket, rows):
+            self.stats.succeeded("load", began)
 
     def load_failed(self, bucket: Bucket, failure: BaseException) -> None:
         self.stats.failed("load", failure)
-        bucket.retry.put_off(self.clock.monotonic_ns())
+        if isinstance(failure, DAMAGE):
+            self.give_up(bucket, failure)
+        else:
+            bucket.retry.put_off(self.clock.monotonic_ns())
 
-    def take_over(self, bucket: Bucket, rows: DueRows) -> None:
-        """Let the rows of the bucket's next segment be delivered."""
+    def give_up(self, bucket: Bucket, failure: BaseException) -> None:
+        """Forget a bucket whose snapshot is damaged. Its messages are in the log, which is to be read again."""
+        if bucket not in self.buckets:
+            return
+        lost = bucket.remaining
+        logger.warning("%s: its %d messages are indexed again from the log: %s", bucket.property_name, lost, failure)
+        self.stats.lost.add()
+        if bucket.snapshot_id is not None:
+            self.doomed.append(bucket.snapshot_id)
+        self.unstored[bucket.property_name] = None
+        self.forget(bucket)
+        self._when_lost(lost)
+
+    def take_over(self, bucket: Bucket, rows: DueRows) -> bool:
+        """Let the rows of the bucket's next segment be delivered. False: it was the last one, and messages that the
+        metadata promises were in none, so the bucket was given up."""
         self.runs.add_run(bucket.number, rows)
         bucket.loaded += 1
         bucket.retry.reset()
         self._expect(bucket)
+        if bucket.next_at is None and not self._has_all_rows(bucket):
+            damage = CorruptDelayedIndexError(f"snapshot {bucket.snapshot_id} lacks messages that its metadata names")
+            self.load_failed(bucket, damage)
+            return False
+        return True
+
+    def _has_all_rows(self, bucket: Bucket) -> bool:
+        """Whether there is a row of each message that the bucket promises, now that all its segments are loaded."""
+        assert bucket.pending is not None
+        return holds_all(self.runs.rows_of(bucket.number), bucket.pending)
 
     def unloaded_between(self, first_at: int, end_at: int) -> Iterator[DueRows]:
         """The pending rows with first_at <= deliver_at < end_at of segments that are not loaded, segment by segment."""
@@ -208,3 +258,11 @@ class SealedBuckets:
                     rows.keep_after(first_at - 1)
                     rows.keep_before(end_at)
                     yield rows
+
+
+def holds_all(rows: DueRows, pending: PendingSet) -> bool:
+    """Whether each position of `pending` has one of the rows."""
+    pending.keep_pending(rows, {})
+    positions = PositionUnion()
+    positions.add_rows(rows)
+    return pending.is_within(positions)

@@ -6,10 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from seglog.errors import SeglogError, SnapshotMissingError
+from seglog.errors import CorruptDelayedIndexError, SeglogError, SnapshotMissingError
 
 # What an operation on storage may end with and be tried again.
 FAILURES = (SeglogError, OSError, MemoryError)
+# Those of them that trying again does not mend: what the snapshot held is found in the log only.
+DAMAGE = (CorruptDelayedIndexError, SnapshotMissingError)
 
 
 class Properties(Protocol):

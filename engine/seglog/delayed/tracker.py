@@ -1,9 +1,9 @@
 """What a tracker of delayed messages answers, whichever way it keeps them."""
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from seglog._kernels.quick_lock import QuickLock
+from seglog._kernels.quick_lock import LockCondition, QuickLock
 from seglog.delayed.config import DelayedDeliveryConfig
 
 Position = tuple[int, int]
@@ -17,6 +17,16 @@ class DelayedMessage(NamedTuple):
     """ms since 1970"""
     ledger_id: int
     entry_id: int
+
+
+class LogSource(Protocol):
+    """The log that a tracker's messages are in. Both methods are called with the tracker's lock held."""
+
+    def read_up(self) -> None:
+        """Tell the tracker of every message in the log that it does not know."""
+
+    def read_again(self) -> None:
+        """The tracker had to forget messages whose snapshot is damaged: read the log again, from its start."""
 
 
 # `list` is a method below.
@@ -36,14 +46,25 @@ class DelayedDeliveryTracker(ABC):
     The log is the source of truth. After a restart it is read again from the mark-delete position, and what a tracker
     does not know any more is added again. A position's deliver_at does not change in the log; `reschedule` does that.
 
+    `source`: who reads the log for the tracker. Where there is one, single messages, lists and counts are answered from
+    the whole log, also from what no reader has met yet; without one, from what was added.
+
     Thread-safe. Entry ids are at most 4294967295, the limit of the bitmaps in Pulsar's snapshots.
     """
+
+    source: LogSource | None = None
 
     @property
     @abstractmethod
     def lock(self) -> QuickLock:
         """A lock that its thread may take again. Who holds it sees no other thread change the tracker: for what takes
         several calls. Taken before the lock of a cursor, which the tracker's own properties may need."""
+
+    @property
+    @abstractmethod
+    def changed(self) -> LockCondition:
+        """Where a thread with the lock waits for what may bring the next delivery forward, beside time and new
+        messages."""
 
     @abstractmethod
     def reconfigure(self, config: DelayedDeliveryConfig) -> None:
@@ -60,8 +81,13 @@ class DelayedDeliveryTracker(ABC):
         """
 
     @abstractmethod
-    def add_messages(self, ledger_ids: Any, entry_ids: Any, deliver_ats: Any) -> bytes:
-        """`add_message` for columns: buffers of int64 of one length. One byte a message, 1 for True."""
+    def add_messages(
+        self, ledger_ids: Any, entry_ids: Any, deliver_ats: Any, *, within_limit: bool = True
+    ) -> bytes:
+        """`add_message` for columns: buffers of int64 of one length. One byte a message, 1 for True.
+
+        `within_limit=False`: they are in the log already, so delayedDeliveryMaxDelayedMessages refuses none of them.
+        """
 
     @abstractmethod
     def get_scheduled_messages(self, max_messages: int) -> Positions:
@@ -86,6 +112,10 @@ class DelayedDeliveryTracker(ABC):
         """How many are pending. O(1), without a lock."""
 
     @abstractmethod
+    def forget(self, ledger_id: int, entry_id: int) -> bool:
+        """Whether the message was pending and is not any more: whoever it is for has acknowledged it."""
+
+    @abstractmethod
     def cancel(self, ledger_id: int, entry_id: int) -> bool:
         """Whether the message was pending and will now never be delivered. Durable where the tracker is."""
 
@@ -99,7 +129,8 @@ class DelayedDeliveryTracker(ABC):
 
     @abstractmethod
     def list(self, first_at: int, end_at: int) -> Messages:
-        """The pending messages with first_at <= deliver_at < end_at, in the order of delivery."""
+        """The pending messages with first_at <= deliver_at < end_at, in the order of delivery. The last millisecond
+        that a message may name is 2**63 - 1; `end_at` may be later."""
 
     @abstractmethod
     def count(self, first_at: int, end_at: int) -> int:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from seglog.errors import InvalidArgumentError, LogClosedError, OffsetOutOfRangeError
+from seglog.errors import InvalidArgumentError, LogClosedError, OffsetOutOfRangeError, SeglogError
 from seglog.ledger.acknowledgements import Acknowledgements
 from seglog.ledger.cursor_file import CursorState
 from seglog.ledger.ledger_metadata import changed_properties
@@ -123,21 +123,37 @@ class Cursor:
         and not read from the disk. (ManagedCursor.asyncReadEntriesWithSkip)
         """
         with self._lock:
+            # In one step, and last: of what an exception or a signal interrupts, nothing was read.
+            found, self._read = self.read_after(self._read, max_entries, max_bytes, skip)
+            return found
+
+    def read_after(
+        self,
+        after: Position,
+        max_entries: int = DEFAULT_READ,
+        max_bytes: int | None = None,
+        skip: Callable[[Position], bool] | None = None,
+    ) -> tuple[list[StoredEntry], Position]:
+        """What `read` would give if it had come to `after`, and how far that is. The cursor stays where it is."""
+        with self._lock:
             extent = self._extent()
-            begin = extent.up_to(max(self._read, self.mark_delete_position))
             found: list[StoredEntry] = []
             size_bytes = 0
+            begin = extent.up_to(max(after, self.mark_delete_position))
             for position in self._acknowledged.unacknowledged(extent, begin, extent.count):
                 if len(found) >= max_entries or (max_bytes is not None and size_bytes >= max_bytes and found):
                     break
-                if skip is not None and skip(position):
-                    self._read = position
-                    continue
-                entry = self._topic.read(position)
-                found.append(entry)
-                self._read = position
-                size_bytes += len(entry) if max_bytes is not None else 0
-            return found
+                if skip is None or not skip(position):
+                    try:
+                        entry = self._topic.read(position)
+                    except SeglogError:
+                        if not found:
+                            raise
+                        break       # what was read first; the next reading meets it again
+                    found.append(entry)
+                    size_bytes += len(entry) if max_bytes is not None else 0
+                after = position
+            return found, after
 
     def rewind(self) -> None:
         """Read again from the first entry that is not acknowledged."""

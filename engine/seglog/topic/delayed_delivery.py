@@ -16,15 +16,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from seglog._kernels.quick_lock import QuickLock
 from seglog.clock import Clock, SystemClock
 from seglog.delayed.amendments import CANCELLED, MOVED, Amendments
 from seglog.delayed.bucket import BUCKET_PROPERTY
 from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
+from seglog.delayed.sealed import PROPERTIES
 from seglog.delayed.tracker import DelayedDeliveryTracker
 from seglog.delayed.worker import IdleWorker, Worker
-from seglog.errors import InvalidArgumentError
+from seglog.errors import InvalidArgumentError, LogClosedError, TooManyDelayedError
 from seglog.fs.handles import OpenHandle
 from seglog.ledger.cursor import Cursor
 from seglog.ledger.entry import Entry
@@ -36,8 +38,6 @@ from seglog.topic.dispatcher import Dispatcher
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-PROPERTIES = (BUCKET_PROPERTY, CANCELLED, MOVED)
 
 
 class DelayedDelivery(OpenHandle):
@@ -64,7 +64,10 @@ class DelayedDelivery(OpenHandle):
         self._managed_ledger = managed_ledger
         self._clock = clock or SystemClock()
         self._new_worker = new_worker
+        # Guards what follows, and the opening of trackers. Taken before a tracker's lock.
+        self._lock = QuickLock()
         self._indexes: dict[str, DelayedIndex] = {}
+        self._is_closed = False
         self._remove_other_kinds()
 
     @classmethod
@@ -91,15 +94,41 @@ class DelayedDelivery(OpenHandle):
         """Add an entry to the managed ledger, unless it asks for a delay above delayedDeliveryMaxDelayInMillis, counted
         from its publish time (PersistentTopic.isExceedMaximumDeliveryDelay of Pulsar 4.2.4).
 
-        Raises InvalidArgumentError for such a delay, and what ManagedLedger.add_entry raises.
+        Raises InvalidArgumentError for such a delay, TooManyDelayedError for an entry that would be delayed while a
+        subscription has delayedDeliveryMaxDelayedMessages of them, and what ManagedLedger.add_entry raises.
         """
-        longest = self.config.max_delay_ms
-        if longest:
-            fields = Entry(headers_and_payload).fields()
-            delay = 0 if fields.deliver_at_time is None else fields.deliver_at_time - fields.publish_time
-            if delay > longest:
-                raise InvalidArgumentError(f"a delay of {delay} ms; delayedDeliveryMaxDelayInMillis is {longest}")
-        return self._managed_ledger.add_entry(headers_and_payload)
+        longest, most = self.config.max_delay_ms, self.config.max_delayed
+        if not longest and most < 0:
+            return self._managed_ledger.add_entry(headers_and_payload)
+        fields = Entry(headers_and_payload).fields()
+        deliver_at = fields.deliver_at_time
+        if longest and deliver_at is not None and deliver_at - fields.publish_time > longest:
+            raise InvalidArgumentError(
+                f"a delay of {deliver_at - fields.publish_time} ms; delayedDeliveryMaxDelayInMillis is {longest}"
+            )
+        if most < 0 or deliver_at is None or deliver_at <= self._clock.now_ms():
+            return self._managed_ledger.add_entry(headers_and_payload)
+        with self._lock:        # one publisher at a time: what one adds, the next counts
+            for index in self._all_indexes():
+                self._refuse_full(index, most)
+            return self._managed_ledger.add_entry(headers_and_payload)
+
+    def _all_indexes(self) -> list[DelayedIndex]:
+        """Those of every subscription, opened where they are not."""
+        cursors = [cursor for name, cursor in self._managed_ledger.cursors.items() if name != BUILDING_CURSOR]
+        indexes = [self.index(cursor) for cursor in cursors]
+        return indexes[:1] if self.config.shared_index else indexes
+
+    @staticmethod
+    def _refuse_full(index: DelayedIndex, most: int) -> None:
+        with index.lock:
+            index.read_up()
+            delayed = index.tracker.number_of_delayed_messages
+        if delayed >= most:
+            raise TooManyDelayedError(
+                f"{delayed} messages are delayed; delayedDeliveryMaxDelayedMessages is {most}",
+                hint="wait until some are delivered, or cancel some",
+            )
 
     def reconfigure(self, config: Mapping[str, object] | DelayedDeliveryConfig) -> None:
         """Go on under another configuration, of which docs/config.md says what counts from the next seal on only.
@@ -112,35 +141,41 @@ class DelayedDelivery(OpenHandle):
             raise InvalidArgumentError(
                 "another kind of tracker is for a delivery that is opened anew", hint="close this one, and open another"
             )
-        self.config = config
-        for index in self._indexes.values():
-            index.tracker.reconfigure(config)
+        with self._lock:
+            self.config = config
+            for index in self._indexes.values():
+                index.tracker.reconfigure(config)
 
     # --- what there is -----------------------------------------------------------------------
 
     def index(self, cursor: Cursor) -> DelayedIndex:
-        """The index that has the delayed messages of a subscription: its own, or that of all."""
-        name = BUILDING_CURSOR if self.config.shared_index else cursor.name
-        if name not in self._indexes:
-            self._indexes[name] = self._open(cursor)
-        return self._indexes[name]
+        """The index that has the delayed messages of a subscription: its own, or that of all. Raises LogClosedError
+        once this was closed."""
+        with self._lock:
+            if self._is_closed:
+                raise LogClosedError("the delayed delivery was closed", file=self._managed_ledger.path)
+            name = BUILDING_CURSOR if self.config.shared_index else cursor.name
+            if name not in self._indexes:
+                self._indexes[name] = self._open(cursor)
+            return self._indexes[name]
 
     def tracker(self, cursor: Cursor) -> DelayedDeliveryTracker:
         """The tracker that has the delayed messages of a subscription."""
         return self.index(cursor).tracker
 
     def dispatcher(self, cursor: Cursor) -> Dispatcher:
-        """A dispatcher of a subscription. There should be one at a time."""
+        """A dispatcher of a subscription, for all threads that read it. Raises InvalidArgumentError if it has one that
+        is not closed, and LogClosedError once this was closed."""
         return Dispatcher(self._managed_ledger, cursor, self.index(cursor), clock=self._clock)
 
     def _open(self, cursor: Cursor) -> DelayedIndex:
         if not self.config.bucket_tracker:
             in_memory = InMemoryDelayedDeliveryTracker(self.config, clock=self._clock, decisions=cursor)
-            return DelayedIndex(in_memory, lambda: [cursor])
+            return DelayedIndex(in_memory, self._managed_ledger, cursor)
         if self.config.shared_index:
             owner = self._managed_ledger.open_cursor(BUILDING_CURSOR, "earliest")
             return SharedDelayedIndex(self._open_buckets(owner), self._managed_ledger)
-        return DelayedIndex(self._open_buckets(cursor), lambda: [cursor])
+        return DelayedIndex(self._open_buckets(cursor), self._managed_ledger, cursor)
 
     def _open_buckets(self, owner: Cursor) -> BucketDelayedDeliveryTracker:
         storage = LedgerSnapshotStorage(
@@ -216,11 +251,13 @@ class DelayedDelivery(OpenHandle):
 
     def close(self) -> None:
         """Close the trackers; dispatchers give out nothing any more. Twice is fine."""
-        for index in self._indexes.values():
-            for reader in list(index.readers):
-                reader.close()
-            index.tracker.close()
-        self._indexes.clear()
+        with self._lock:
+            self._is_closed = True
+            for name, index in list(self._indexes.items()):
+                for reader in list(index.readers):
+                    reader.close()
+                index.tracker.close()
+                del self._indexes[name]
 
     def __enter__(self) -> Self:
         return self

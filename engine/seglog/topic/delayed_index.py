@@ -2,23 +2,28 @@
 
 Whoever reads, adds and polls, does so under one lock, the tracker's own. So at each moment that a reader looks, a
 message is either known to the tracker, or was handed to the replay queues.
+
+The index reads the log for its tracker, apart from the readers: `read_up` goes to the log's end, so that what is asked
+about single messages is answered from the whole log. What a tracker forgets, since a snapshot is damaged, is found
+there again.
 """
 import enum
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from array import array
+from collections.abc import Sequence
 from typing import Protocol
 
+from seglog._kernels.entry_columns import metadata_columns
 from seglog.delayed.tracker import DelayedDeliveryTracker
-from seglog.errors import TooManyDelayedError
+from seglog.errors import InvalidArgumentError
 from seglog.ledger.cursor import Cursor
 from seglog.ledger.managed_ledger import ManagedLedger
-from seglog.ledger.position import Position
+from seglog.ledger.position import EARLIEST, Position
 from seglog.ledger.stored_entry import StoredEntry
 
 # The name of the cursor that builds a shared index. It keeps no ledger from being trimmed that no other cursor keeps.
 BUILDING_CURSOR = "__delayed_index"
-# Entries that are read at once to build the index.
-BUILD = 1000
+# Entries that the index reads at once.
+READ_UP = 1000
 
 
 class Fate(enum.Enum):
@@ -30,34 +35,133 @@ class Fate(enum.Enum):
 
 
 class Reader(Protocol):
-    """Who wants scheduled messages: a Dispatcher."""
+    """Who wants scheduled messages: a Dispatcher. All but `close` is called with the index's lock held."""
+
+    @property
+    def cursor(self) -> Cursor: ...
 
     def take_scheduled(self, positions: Sequence[Position]) -> None:
-        """Called with the index's lock held."""
+        """These are due."""
+
+    def has_taken(self, position: Position) -> bool:
+        """Whether the message was given to this reader already."""
 
     def read_again(self) -> None:
-        """What was passed over is not known any more: read it. Called with the index's lock held."""
+        """What was passed over is not known any more: read it."""
 
     def close(self) -> None: ...
 
 
 class DelayedIndex:
-    """`cursors` gives those whose messages the tracker has: what all of them have passed, it forgets."""
+    """The tracker of one subscription, and its reader. `cursor`: the subscription's.
 
-    def __init__(self, tracker: DelayedDeliveryTracker, cursors: Callable[[], Iterable[Cursor]]) -> None:
+    Raises InvalidArgumentError if another index has the tracker.
+    """
+
+    def __init__(self, tracker: DelayedDeliveryTracker, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
         self.tracker = tracker
         # Guards the readers, and what they keep.
         self.lock = tracker.lock
         self.readers: list[Reader] = []
-        self._cursors = cursors
+        self._managed_ledger = managed_ledger
+        self._cursor = cursor
+        # Up to here the tracker knows every message, but those that were due when they were met.
+        self._read_to = EARLIEST
+        self._is_reading = False
+        # How often what had been read was not known any more.
+        self._losses = 0
         self._first_ledger_id = -1
+        with self.lock:
+            if tracker.source is not None:
+                raise InvalidArgumentError(
+                    "this tracker is read by another index", hint="make one dispatcher of a subscription, and share it"
+                )
+            tracker.source = self
 
-    def place(self, entry: StoredEntry) -> Fate:
-        """Tell the tracker of an entry that it does not know. Raises TooManyDelayedError, CorruptRecordError."""
-        deliver_at = entry.entry.fields().deliver_at_time
-        if deliver_at is None or not self.tracker.add_message(*entry.position, deliver_at):
-            return Fate.DUE
-        return Fate.DELAYED if self.tracker.contains_message(*entry.position) else Fate.CANCELLED
+    def detach(self) -> None:
+        """Let the tracker go: another index may have it."""
+        with self.lock:
+            if self.tracker.source is self:
+                self.tracker.source = None
+
+    # --- readers -----------------------------------------------------------------------------
+
+    def join(self, reader: Reader) -> None:
+        """Let `reader` have what is due. Raises InvalidArgumentError if its subscription has a reader."""
+        with self.lock:
+            if any(other.cursor is reader.cursor for other in self.readers):
+                raise InvalidArgumentError(
+                    f"the subscription {reader.cursor.name!r} has a dispatcher already",
+                    hint="share that one among the threads, or close it first",
+                )
+            self.readers.append(reader)
+
+    def leave(self, reader: Reader) -> None:
+        with self.lock:
+            if reader in self.readers:
+                self.readers.remove(reader)
+
+    def subscriptions(self) -> list[Cursor]:
+        """The cursors whose messages the tracker has: what all of them have passed, it forgets."""
+        return [self._cursor]
+
+    # --- what was read -----------------------------------------------------------------------
+
+    def place_all(self, entries: Sequence[StoredEntry]) -> list[Fate]:
+        """Tell the tracker of entries that it does not know, in order; what becomes of each. Raises CorruptRecordError.
+        """
+        columns = metadata_columns([entry.data for entry in entries])
+        ledgers = array("q", [entry.position.ledger_id for entry in entries])
+        ids = array("q", [entry.position.entry_id for entry in entries])
+        answers = self.tracker.add_messages(ledgers, ids, columns.deliver_at_time, within_limit=False)
+        if not any(answers):
+            return [Fate.DUE] * len(entries)
+        known = self.tracker.contains_message
+        return [
+            (Fate.DELAYED if known(*entry.position) else Fate.CANCELLED) if answer else Fate.DUE
+            for entry, answer in zip(entries, answers, strict=True)
+        ]
+
+    def build(self) -> None:
+        """Read ahead of the readers, where somebody does that."""
+
+    def read_up(self) -> None:
+        """Tell the tracker of every message in the log that it does not know. What is due is left to the readers."""
+        if self._is_reading:
+            return
+        with self.lock:
+            self._is_reading = True
+            try:
+                while True:
+                    losses = self._losses
+                    entries, read_to = self._cursor.read_after(self._read_to, READ_UP, skip=self._is_passed_over)
+                    if entries:
+                        self.place_all(entries)
+                    if losses == self._losses:
+                        self._read_to = read_to
+                        if not entries:
+                            return
+            finally:
+                self._is_reading = False
+
+    def _is_passed_over(self, position: Position) -> bool:
+        return (
+            self.tracker.contains_message(*position)
+            or any(reader.has_taken(position) for reader in self.readers)
+            or self._is_over(position)
+        )
+
+    def _is_over(self, position: Position) -> bool:
+        """Whether nobody wants the message any more, although the index comes to it."""
+        return False
+
+    def read_again(self) -> None:
+        """The tracker knows less than it did: so does everybody who passed over what it knew."""
+        with self.lock:
+            self._losses += 1
+            self._read_to = EARLIEST
+            for reader in self.readers:
+                reader.read_again()
 
     def poll(self, wanted: int) -> None:
         """Hand at most so many messages that are due to every reader."""
@@ -65,9 +169,11 @@ class DelayedIndex:
         for reader in self.readers if positions else ():
             reader.take_scheduled(positions)
 
+    # --- what was passed ---------------------------------------------------------------------
+
     def trim(self) -> None:
         """Forget ledgers that every cursor has passed."""
-        passed = min((cursor.mark_delete_position for cursor in self._cursors()), default=None)
+        passed = min((cursor.mark_delete_position for cursor in self.subscriptions()), default=None)
         if passed is not None and passed.ledger_id > self._first_ledger_id:
             self._first_ledger_id = passed.ledger_id
             self._passed(passed)
@@ -76,23 +182,7 @@ class DelayedIndex:
         """Every cursor has come to `position`, the first one known in its ledger."""
         self.tracker.trim(position.ledger_id)
 
-    def build(self) -> None:
-        """Read ahead of the readers, where somebody does that."""
-
-    def read_log(self, cursor: Cursor) -> None:
-        """Tell the tracker at once of everything that the cursor has ahead. For who asks it, and dispatches nothing."""
-        with self.lock:
-            while entries := cursor.read(BUILD, skip=self._is_known):
-                for entry in entries:
-                    if not self._is_over(entry.position):
-                        self.place(entry)
-
-    def _is_known(self, position: Position) -> bool:
-        return self.tracker.contains_message(*position)
-
-    def _is_over(self, position: Position) -> bool:
-        """Whether nobody wants the message any more, although whoever reads for the index comes to it."""
-        return False
+    # --- decisions ---------------------------------------------------------------------------
 
     def clear(self, *, drop: bool = False) -> int:
         """Remove the snapshots, and forget what was decided about single messages; how many were pending.
@@ -100,15 +190,15 @@ class DelayedIndex:
         They are indexed again when the log is read the next time, or, with `drop`, are acknowledged instead.
         """
         with self.lock:
+            self.read_up()
             pending = self.tracker.number_of_delayed_messages
-            for cursor in self._cursors() if drop else ():
-                for message in self.tracker.list(0, 2**63 - 1):
+            for message in self.tracker.list(0, 2**63) if drop else ():
+                for cursor in self.subscriptions():
                     cursor.acknowledge(Position(message.ledger_id, message.entry_id))
+            for cursor in self.subscriptions() if drop else ():
                 cursor.flush()
             self.tracker.clear()
             self._first_ledger_id = -1
-            for reader in self.readers:
-                reader.read_again()
             return pending
 
     def cancel(self, position: Position) -> bool:
@@ -116,7 +206,7 @@ class DelayedIndex:
         with self.lock:
             cancelled = self.tracker.cancel(*position)
             if cancelled:
-                for cursor in self._cursors():
+                for cursor in self.subscriptions():
                     cursor.acknowledge(position)
                     # A tracker in memory forgets at a crash, and so would who changes to another kind.
                     cursor.flush()
@@ -132,41 +222,27 @@ class SharedDelayedIndex(DelayedIndex):
     """
 
     def __init__(self, tracker: DelayedDeliveryTracker, managed_ledger: ManagedLedger) -> None:
-        super().__init__(tracker, self._subscriptions)
-        self._managed_ledger = managed_ledger
-        self._building = managed_ledger.open_cursor(BUILDING_CURSOR, "earliest")
-        # Read, and not placed yet: the tracker had as many messages as it may have.
-        self._read: deque[StoredEntry] = deque()
+        super().__init__(tracker, managed_ledger, managed_ledger.open_cursor(BUILDING_CURSOR, "earliest"))
 
-    def _subscriptions(self) -> list[Cursor]:
+    def subscriptions(self) -> list[Cursor]:
         return [cursor for name, cursor in self._managed_ledger.cursors.items() if name != BUILDING_CURSOR]
 
     def _is_over(self, position: Position) -> bool:
         # The building cursor acknowledges nothing by itself; after `clear` it comes to what was cancelled.
-        cursors = self._subscriptions()
+        cursors = self.subscriptions()
         return bool(cursors) and all(cursor.is_acknowledged(position) for cursor in cursors)
-
-    def clear(self, *, drop: bool = False) -> int:
-        with self.lock:
-            self._building.rewind()
-            self._read.clear()
-            return super().clear(drop=drop)
 
     def build(self) -> None:
         """Read on, and add what is delayed. What is due, the subscriptions find by their own cursors."""
-        if not self._read:
-            self._read.extend(self._building.read(BUILD, skip=self._is_known))
-        try:
-            while self._read:
-                if not self._is_over(self._read[0].position):
-                    self.place(self._read[0])
-                self._read.popleft()
-        except TooManyDelayedError:
-            pass        # later, when there is room; nothing is lost, since the subscriptions do not know them either
+        self.read_up()
+
+    def _is_passed_over(self, position: Position) -> bool:
+        # What one reader has taken may be delayed for another: after a rewind, or a clock that was set back.
+        return self.tracker.contains_message(*position) or self._is_over(position)
 
     def _passed(self, position: Position) -> None:
         super()._passed(position)
         # A cursor that is new may stand in front of entries that were trimmed before it came.
         last = self._managed_ledger.last_position
         if last is not None:
-            self._building.mark_delete(min(position, last))
+            self._cursor.mark_delete(min(position, last))

@@ -10,29 +10,33 @@
                 └─ else: dispatched
     tracker ── due ── replay queue ── not acknowledged meanwhile: read, dispatched
 
-There is no timer that could be lost: whoever waits computes when the next message is due, and looks at the clock so
-often that one that is set forward does not make it late.
+There is no timer that could be lost. A waiting reader sleeps until the next message is due, and is woken when an entry
+is added, a message is rescheduled, or the clock is set (seglog.clock); where the clock cannot tell that it was set, the
+reader looks at it every 10 ms.
 """
-import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Self, cast
+from typing import Self
 
 from seglog._kernels.pending_set import PendingSet
-from seglog.clock import Clock, SystemClock
+from seglog.clock import Clock, SystemClock, listen, unlisten
 from seglog.delayed.tracker import DelayedDeliveryTracker
-from seglog.errors import LogClosedError, OffsetOutOfRangeError, TooManyDelayedError
+from seglog.errors import CorruptRecordError, LogClosedError, OffsetOutOfRangeError, SeglogError
 from seglog.ledger.cursor import DEFAULT_READ, Cursor
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.position import Position
 from seglog.ledger.stored_entry import StoredEntry
 from seglog.topic.delayed_index import DelayedIndex, Fate
 
-# How long a reader sleeps while a message is delayed, at most and at least. It sleeps by a clock that cannot be set,
-# and messages are due by one that can.
-LOOK_AGAIN_S, AT_LEAST_S = 0.01, 0.001
+# How long a reader sleeps while a message is delayed, at most. It sleeps by a clock that cannot be set, and messages
+# are due by one that can: if nobody tells when it is set, look often. A clock that is slewed, which nobody tells, goes
+# at most 500 ppm wrong: in this time 5 ms, and less in the last sleep.
+LOOK_AGAIN_S, LONGEST_S = 0.01, 10.0
+# A segment that could not be loaded is late already. It is tried again after as long (bucket.RETRY_NS).
+RETRY_S = 0.1
 # A queue that nobody reads is dropped when it is longer: the cursor, rewound, finds what was in it.
 MAX_REPLAY = 100_000
 
@@ -56,22 +60,24 @@ class Dispatcher:
 
         self._managed_ledger = managed_ledger
         self._cursor = cursor
-        self._index = tracker if isinstance(tracker, DelayedIndex) else DelayedIndex(tracker, lambda: [cursor])
+        self._has_own_index = not isinstance(tracker, DelayedIndex)
+        self._index = tracker if isinstance(tracker, DelayedIndex) else DelayedIndex(tracker, managed_ledger, cursor)
         self._tracker = self._index.tracker
         self._clock = clock or SystemClock()
-        # The index's lock, which guards what follows, and where readers wait.
-        self._changed = threading.Condition(cast("threading.RLock", self._index.lock))      # it has all that one has
-        self._waiting = 0
+        # Guards what follows; and where readers wait.
+        self._lock = self._index.lock
+        self._changed = self._tracker.changed
         # What is due, in the order in which it became it.
         self._replay: deque[Position] = deque()
         # What was dispatched or is in the replay queue: the cursor comes to some of it later, and passes over it.
         self._taken = PendingSet(BitMap)
-        # Read, and not placed yet: the tracker had as many messages as it may have.
-        self._read: deque[StoredEntry] = deque()
+        # Read, and not placed yet.
+        self._read: list[StoredEntry] = []
         self._first_ledger_id = -1
         self._is_closed = False
-        with self._index.lock:
-            self._index.readers.append(self)
+        self._index.join(self)
+        # Equal to no other reader's, and no reason to keep this dispatcher.
+        self._wake = partial(self._changed.notify)
         managed_ledger.listen(self._wake)
 
     def __repr__(self) -> str:
@@ -90,63 +96,89 @@ class Dispatcher:
         is over. Raises LogClosedError once this was closed, and what Cursor.read raises.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._changed:
-            # From before the first look on: whoever adds an entry after it must wake us.
-            self._waiting += 1
-            try:
-                while True:
-                    entries = self._take(max_entries)
-                    left_s = None if deadline is None else deadline - time.monotonic()
-                    if entries or (left_s is not None and left_s <= 0):
-                        return entries
-                    self._changed.wait(self._sleep_s(left_s))
-            finally:
-                self._waiting -= 1
+        with self._lock:
+            while True:
+                # From before the first look on: what is added after it must wake us.
+                seen = self._changed.number
+                entries = self._take(max_entries)
+                left_s = None if deadline is None else deadline - time.monotonic()
+                if entries or (left_s is not None and left_s <= 0):
+                    return entries
+                self._sleep(seen, left_s)
 
-    def _sleep_s(self, left_s: float | None) -> float | None:
-        """How long nothing will happen by itself; None: for ever."""
+    def _sleep(self, seen: int, left_s: float | None) -> None:
+        """Until something may have changed."""
         next_at = self._tracker.next_delivery_time()
         if next_at is None:
-            return left_s
-        # What is due and was not given is late already: its segment could not be loaded.
-        due_s = max((next_at - self._clock.now_ms()) / 1000, AT_LEAST_S)
-        return min(due_s, LOOK_AGAIN_S) if left_s is None else min(due_s, LOOK_AGAIN_S, left_s)
+            self._changed.wait(seen, left_s)
+            return
+        is_told = listen(self._clock, self._wake)
+        try:
+            # The clock is asked only now: from here on we hear when it is set.
+            due_s = (next_at - self._clock.now_ms()) / 1000
+            sleep_s = min(due_s if due_s > 0 else RETRY_S, LONGEST_S if is_told else LOOK_AGAIN_S)
+            self._changed.wait(seen, sleep_s if left_s is None else min(sleep_s, left_s))
+        finally:
+            if is_told:
+                unlisten(self._clock, self._wake)
 
     def _take(self, max_entries: int) -> list[StoredEntry]:
         if self._is_closed:
             raise LogClosedError("the dispatcher was closed", file=self._managed_ledger.path)
-        self._forget_passed()
-        self._index.trim()
-        self._index.build()
         entries: list[StoredEntry] = []
+        try:
+            self._forget_passed()
+            self._index.trim()
+            self._index.build()
+            self._take_replayed(entries, max_entries)
+            self._take_read(entries, max_entries)
+        except SeglogError:
+            if not entries:
+                raise
+            # What was found before comes first; the next reading meets the error again.
+        except BaseException:
+            # Interrupted, somewhere: what would have been given comes again.
+            waiting = set(self._replay)
+            given = [entry.position for entry in entries if entry.position not in waiting]
+            self._replay.extendleft(reversed(given))
+            self.read_again()
+            raise
+        return entries
+
+    def _take_replayed(self, entries: list[StoredEntry], max_entries: int) -> None:
         while len(entries) < max_entries:
             if not self._replay:
                 self._index.poll(max_entries - len(entries))
                 if not self._replay:
-                    break
+                    return
             entry = self._replayed(self._replay[0])
-            self._replay.popleft()
             if entry is not None:
                 entries.append(entry)
-        try:
-            while len(entries) < max_entries and self._read_on(max_entries - len(entries)):
-                entry = self._read[0]
-                fate = self._index.place(entry)
-                self._read.popleft()
-                if fate is Fate.DUE:
-                    self._taken.add(*entry.position)
-                    entries.append(entry)
-                elif fate is Fate.CANCELLED:
-                    self._cursor.acknowledge(entry.position)
-        except TooManyDelayedError:
-            pass        # read on later
-        return entries
+            self._replay.popleft()
 
-    def _read_on(self, wanted: int) -> bool:
-        """Whether there is an entry to be placed."""
-        if not self._read:
-            self._read.extend(self._cursor.read(wanted, skip=self._is_known))
-        return bool(self._read)
+    def _take_read(self, entries: list[StoredEntry], max_entries: int) -> None:
+        while (wanted := max_entries - len(entries)) > 0:
+            if not self._read:
+                self._read = self._cursor.read(wanted, skip=self._is_known)
+                if not self._read:
+                    return
+            read = self._read[:wanted]
+            try:
+                fates = self._index.place_all(read)
+            except CorruptRecordError:
+                # One of them: those before it are placed first, one by one.
+                fates = self._index.place_all(read[:1])
+            done = 0
+            try:
+                for entry, fate in zip(read, fates, strict=False):
+                    if fate is Fate.DUE:
+                        self._taken.add(*entry.position)
+                        entries.append(entry)
+                    elif fate is Fate.CANCELLED:
+                        self._cursor.acknowledge(entry.position)
+                    done += 1
+            finally:
+                self._read = self._read[done:]
 
     def _is_known(self, position: Position) -> bool:
         return self._tracker.contains_message(*position) or self._taken.contains(*position)
@@ -172,38 +204,44 @@ class Dispatcher:
 
     def take_scheduled(self, positions: Sequence[Position]) -> None:
         """Put messages that are due into the replay queue, but those that were dispatched. For the index."""
-        self._replay.extend(position for position in positions if self._taken.add(*position))
+        new = [position for position in positions if not self._taken.contains(*position)]
+        self._replay.extend(new)
+        for position in new:
+            self._taken.add(*position)
         if len(self._replay) > MAX_REPLAY:
             for position in self._replay:
                 self._taken.remove(*position)
             self._replay.clear()
             self.read_again()
-        self._changed.notify_all()
+        self._changed.notify()
+
+    def has_taken(self, position: Position) -> bool:
+        """Whether it was dispatched, or is about to be. For the index."""
+        return self._taken.contains(*position)
 
     def read_again(self) -> None:
         """Begin at the mark-delete position once more, and pass over what was dispatched. For the index."""
         self._cursor.rewind()
-        self._read.clear()
+        self._read = []
 
     def redeliver(self, positions: Iterable[Position]) -> None:
         """Give these entries, which were dispatched and are not acknowledged, once more."""
-        with self._changed:
+        with self._lock:
             waiting = set(self._replay)
             self._replay.extend(
                 position
                 for position in dict.fromkeys(positions)
                 if position not in waiting and self._taken.contains(*position)
             )
-            self._changed.notify_all()
+            self._changed.notify()
 
     def rewind(self) -> None:
         """Give everything that is due and not acknowledged once more."""
-        with self._changed:
-            self._cursor.rewind()
+        with self._lock:
+            self.read_again()
             self._replay.clear()
             self._taken.clear()
-            self._read.clear()
-            self._changed.notify_all()
+            self._changed.notify()
 
     def cancel(self, position: Position) -> bool:
         """Whether the message was delayed: it will never be delivered, to whom its tracker serves, and is acknowledged.
@@ -212,20 +250,16 @@ class Dispatcher:
         """
         return self._index.cancel(position)
 
-    def _wake(self) -> None:
-        """An entry was added."""
-        if self._waiting:
-            with self._changed:
-                self._changed.notify_all()
-
     def close(self) -> None:
         """Give out nothing any more. Tracker and cursor stay open. Twice is fine."""
-        with self._changed:
+        with self._lock:
             if not self._is_closed:
-                self._is_closed = True
-                self._index.readers.remove(self)
+                self._index.leave(self)
+                if self._has_own_index:
+                    self._index.detach()
                 self._managed_ledger.unlisten(self._wake)
-                self._changed.notify_all()
+                self._is_closed = True
+                self._changed.notify()
 
     def __enter__(self) -> Self:
         return self
