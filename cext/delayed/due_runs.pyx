@@ -523,7 +523,7 @@ cdef class DueRuns:
         return found
 
     def rows_between(self, int64_t first_at, end_at, dict pending not None, dict moved not None):
-        """A copy of the rows with first_at <= deliver_at < end_at that are not stale, unsorted; `end_at` up to 2**63."""
+        """A copy of the rows with first_at <= deliver_at < end_at (up to 2**63) that are not stale, unsorted."""
         cdef int64_t last_at = min(end_at - 1, INT64_MAX)
         cdef DueRows found = DueRows()
         cdef DueRow row

@@ -11,9 +11,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from pathlib import Path
-from threading import RLock
 from urllib.parse import quote
 
+from seglog._kernels.quick_lock import QuickLock
 from seglog.clock import Clock
 from seglog.delayed.storage import BucketSnapshotStorage, Properties
 from seglog.errors import (
@@ -67,7 +67,7 @@ class LedgerSnapshotStorage(BucketSnapshotStorage):
         self._owner = owner
         self._new_ledger_id = new_ledger_id
         # Guards the two below, and is held while something is read. Taken last.
-        self._lock = RLock()
+        self._lock = QuickLock()
         self._open: OrderedDict[int, Ledger] = OrderedDict()
         self._read_bytes: dict[int, int] = {}
 
