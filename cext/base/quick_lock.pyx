@@ -130,6 +130,11 @@ cdef class QuickLock:
         self.give()
 
 
+cdef enum:
+    # A signal that comes just before the thread falls asleep does not wake it. Its handler runs after so long at most.
+    SLICE_US = 1_000_000
+
+
 cdef struct Sleeper:
     PyThread_type_lock bed      # locked while it sleeps
     Sleeper* next
@@ -192,7 +197,9 @@ cdef class LockCondition:
         self.lock.depth = 1
         self.lock.give()
         with nogil:
-            status = PyThread_acquire_lock_timed(me.bed, microseconds, 1)
+            status = PyThread_acquire_lock_timed(
+                me.bed, microseconds if 0 <= microseconds < SLICE_US else SLICE_US, 1
+            )
         # The GIL is ours again: nobody wakes anybody while we get up.
         link = &self.first
         while link[0] != NULL:
