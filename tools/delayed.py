@@ -9,9 +9,11 @@ from seglog.clock import SystemClock
 from seglog.delayed.worker import IdleWorker, InlineWorker, Worker
 from seglog.errors import CorruptDelayedIndexError, InvalidArgumentError, SnapshotMissingError
 from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.manifest import Manifest
 from seglog.ledger.position import Position
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.topic.delayed_index import BUILDING_CURSOR, DelayedIndex
+from seglog.topic.delayed_policies import stored_policies
 from seglog.verification.snapshot_check import StoredIndex, stored_indexes
 
 from . import report
@@ -161,6 +163,43 @@ def _stored(path: Path, subscription: str | None) -> list[StoredIndex]:
         there = ", ".join(index.name for index in found) or "none"
         raise InvalidArgumentError(f"{subscription!r} has no snapshots; of these there are: {there}", file=path)
     return named
+
+
+# --- policies --------------------------------------------------------------------------------
+
+
+@command.group(name="policies")
+def policies() -> None:
+    """Keys of docs/config.md that are kept with the topic: they go before what its program sets."""
+
+
+@policies.command(name="get", cls=Command)
+@path_argument
+@json_option
+def get_policies(path: Path, as_json: bool) -> None:
+    """Print them. Reads beside a process that writes the topic."""
+    found = stored_policies(Manifest.read(path).properties)
+    for key, value in sorted(found.items()):
+        if as_json:
+            report.print_json("policy", key=key, value=value)
+        else:
+            print(f"{key}={value}")
+
+
+@policies.command(name="set", cls=Command)
+@path_argument
+@click.argument("settings", metavar="KEY=VALUE...", nargs=-1, required=True)
+def set_policies(path: Path, settings: Sequence[str]) -> None:
+    """Keep keys with the topic; `KEY=` removes one. A program that has the topic open sets them itself
+    (DelayedDelivery.set_policies): status 5 then."""
+    changes: dict[str, object] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise InvalidArgumentError(f"{setting!r} is no KEY=VALUE", file=path)
+        changes[key] = value or None
+    with ManagedLedger(path, create=False) as topic, DelayedDelivery.as_found(topic) as delayed:
+        delayed.set_policies(changes)
 
 
 # --- messages --------------------------------------------------------------------------------

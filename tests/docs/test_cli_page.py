@@ -132,12 +132,14 @@ NO_EXAMPLE = (["demo"], ["doctor"], ["spark", "convert"], ["spark", "fetch"])
 
 def leaves():
     """Every command that can be called, as words."""
-    for name in COMMANDS:
-        command = command_of([name])
+    groups = [[name] for name in COMMANDS]
+    while groups:
+        words = groups.pop(0)
+        command = command_of(words)
         if isinstance(command, click.Group):
-            yield from ([name, inner] for inner in command.list_commands(click.Context(command)))
+            groups += ([*words, inner] for inner in command.list_commands(click.Context(command)))
         else:
-            yield [name]
+            yield words
 
 
 def test_every_command_has_a_section_an_example_and_its_options():

@@ -157,3 +157,19 @@ def test_a_topic_that_somebody_writes_is_looked_at_and_not_changed(path):
 def test_what_is_no_managed_ledger_is_refused(tmp_path):
     seglog("delayed", "ls", tmp_path, status=4)
     seglog("delayed", "count", tmp_path, "--subscription", "one", status=4)
+
+
+def test_policies_are_kept_with_the_topic(tmp_path):
+    path = tmp_path / "t"
+    ManagedLedger(path).close()
+    assert seglog("delayed", "policies", "get", path).stdout == ""
+    both = "delayedDeliveryMaxDelayInMillis=5000", "delayedDeliveryTickTimeMillis=7"
+    seglog("delayed", "policies", "set", path, *both)
+    seglog("delayed", "policies", "set", path, "delayedDeliveryTickTimeMillis=")
+    assert seglog("delayed", "policies", "get", path).stdout == "delayedDeliveryMaxDelayInMillis=5000\n"
+    with ManagedLedger(path) as topic, DelayedDelivery(topic) as delivery:
+        assert delivery.config.max_delay_ms == 5000
+        seglog("delayed", "policies", "get", path)      # beside its writer
+        seglog("delayed", "policies", "set", path, "delayedDeliveryTickTimeMillis=9", status=5)
+    seglog("delayed", "policies", "set", path, "nothing=1", status=2)
+    seglog("delayed", "policies", "set", path, "nothing", status=2)

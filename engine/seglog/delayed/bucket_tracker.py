@@ -9,6 +9,7 @@ delivered before it is loaded. So no message is found out to be the last of its 
 the rest of a bucket when that message was trimmed).
 """
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from seglog._kernels.due_rows import DueRows
 from seglog._kernels.pending_set import PendingSet
@@ -174,6 +175,13 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
             or self._sealed.contains(ledger_id, entry_id)
         )
 
+    def pending_in(self, ledger_id: int) -> Any:
+        sets = (self._pushed, self._unsealed, self._sealed.promised(ledger_id))
+        bitmaps = [found for promised in sets if promised and (found := promised.bitmap(ledger_id))]
+        if len(bitmaps) > 1:
+            return self._new_bitmap.union(*bitmaps)
+        return bitmaps[0] if bitmaps else None
+
     def _take(self, ledger_id: int, entry_id: int) -> bool:
         return (
             self._pushed.remove(ledger_id, entry_id)
@@ -196,8 +204,8 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
     def _forget_amendments(self, gone: Mapping[str, None]) -> None:
         self._sealed.unstored.update(gone)
 
-    def _trim(self, ledger_id: int) -> int:
-        dropped = super()._trim(ledger_id)
+    def _trim(self, ledger_id: int, entry_id: int) -> int:
+        dropped = super()._trim(ledger_id, entry_id)
         self._worker.wake()
         return dropped
 
@@ -240,6 +248,7 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
         found = [
             *super().samples(),
             Sample(f"{index}_bucket_total", (), len(self._sealed) + 1),
+            Sample("pulsar_delayed_delivery_tracker_bucket_count", (), len(self._sealed) + 1),
             Sample(f"{index}_loaded", (), max(self._in_memory - self.mutable_size, 0)),
             Sample(f"{index}_bucket_snapshot_size_bytes", (), self._sealed.snapshot_bytes),
             *self.stats.samples(),

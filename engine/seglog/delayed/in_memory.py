@@ -137,7 +137,7 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
     def add_messages(
         self, ledger_ids: Any, entry_ids: Any, deliver_ats: Any, *, within_limit: bool = True
     ) -> bytes:
-        ledgers, entries, ats = (_int64(column) for column in (ledger_ids, entry_ids, deliver_ats))
+        ledgers, entries, ats = _int64(ledger_ids), _int64(entry_ids), _int64(deliver_ats)
         if not len(ledgers) == len(entries) == len(ats):
             raise InvalidArgumentError(f"columns of {len(ledgers)}, {len(entries)} and {len(ats)} messages")
         answers = bytearray(len(ats))
@@ -202,6 +202,9 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
         """Whether the position was pending; it is no longer."""
         return self._unsealed.remove(ledger_id, entry_id)
 
+    def pending_in(self, ledger_id: int) -> Any:
+        return self._unsealed.bitmap(ledger_id)
+
     def contains_message(self, ledger_id: int, entry_id: int) -> bool:
         with self._lock:
             return self._is_pending(ledger_id, entry_id)
@@ -239,6 +242,10 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
         return min(len(self._runs), self._intake.delayed)
 
     # --- decisions about single messages -----------------------------------------------------
+
+    @property
+    def has_cancelled(self) -> bool:
+        return bool(self._amendments.cancelled_in)
 
     def forget(self, ledger_id: int, entry_id: int) -> bool:
         with self._lock:
@@ -376,15 +383,15 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
 
     # --- forgetting -----------------------------------------------------------------------------
 
-    def trim(self, ledger_id: int) -> int:
+    def trim(self, ledger_id: int, entry_id: int = 0) -> int:
         with self._lock:
-            dropped = self._trim(ledger_id)
+            dropped = self._trim(ledger_id, entry_id)
             self._intake.delayed -= dropped
             return dropped
 
-    def _trim(self, ledger_id: int) -> int:
+    def _trim(self, ledger_id: int, entry_id: int) -> int:
         self._forget_amendments(self._amendments.trim(ledger_id))
-        return sum(drop_below(promised, ledger_id) for promised in set(self._promises.values()))
+        return sum(drop_before(promised, ledger_id, entry_id) for promised in set(self._promises.values()))
 
     def clear(self) -> None:
         with self._lock:
@@ -415,9 +422,14 @@ class InMemoryDelayedDeliveryTracker(DelayedDeliveryTracker):
             self._closed = True
 
 
-def drop_below(pending: PendingSet, ledger_id: int) -> int:
-    """Forget ledgers below this one; how many messages were pending in them."""
-    return sum(pending.drop(ledger) for ledger in pending.ledger_ids() if ledger < ledger_id)
+def drop_before(pending: PendingSet, ledger_id: int, entry_id: int) -> int:
+    """Forget what is before this position; how many messages were pending there."""
+    dropped = sum(pending.drop(ledger) for ledger in pending.ledger_ids() if ledger < ledger_id)
+    bitmap = pending.bitmap(ledger_id)
+    if bitmap and bitmap.min() < entry_id:
+        passed = [entry for entry in bitmap if entry < entry_id]
+        dropped += sum(pending.remove(ledger_id, entry) for entry in passed)
+    return dropped
 
 
 def _int64(column: Any) -> Column:

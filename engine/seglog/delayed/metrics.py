@@ -18,6 +18,7 @@ METRICS = (
     Metric(f"{_INDEX}_bucket_op_count", "counter", ("state", "type"), "operations on buckets, begun and ended"),
     Metric(f"{_INDEX}_bucket_op_latency_ms", "histogram", ("type",), "how long operations took that succeeded"),
     Metric(f"{_INDEX}_bucket_op_failed_count", "counter", ("type",), "operations that failed; each is tried again"),
+    Metric("pulsar_delayed_delivery_tracker_bucket_count", "gauge", (), "the same, under the name of PIP-195"),
     Metric("pulsar_delayed_delivery_tracker_memory_usage", "gauge", (), "bytes of rows in memory"),
     Metric("pulsar_delayed_delivery_tracker_bucket_merge_count", "counter", (), "merges of buckets"),
     Metric("pulsar_delayed_delivery_tracker_bucket_delete_count", "counter", (), "snapshots deleted"),

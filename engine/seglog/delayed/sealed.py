@@ -130,19 +130,20 @@ class SealedBuckets:
 
     # --- what is pending ---------------------------------------------------------------------------
 
-    def _promised(self, ledger_id: int) -> PendingSet | None:
+    def promised(self, ledger_id: int) -> PendingSet | None:
+        """What the stored bucket of a ledger promises."""
         if ledger_id > self.end:
             return None
         bucket = bucket_of(self.buckets, ledger_id)
         return None if bucket is None else bucket.pending
 
     def contains(self, ledger_id: int, entry_id: int) -> bool:
-        promised = self._promised(ledger_id)
+        promised = self.promised(ledger_id)
         return promised is not None and promised.contains(ledger_id, entry_id)
 
     def remove(self, ledger_id: int, entry_id: int) -> bool:
         """Whether the position was pending in a stored bucket; it is no longer."""
-        promised = self._promised(ledger_id)
+        promised = self.promised(ledger_id)
         return promised is not None and promised.remove(ledger_id, entry_id)
 
     # --- segments ----------------------------------------------------------------------------------

@@ -89,6 +89,11 @@ class DelayedDeliveryTracker(ABC):
         `within_limit=False`: they are in the log already, so delayedDeliveryMaxDelayedMessages refuses none of them.
         """
 
+    @property
+    @abstractmethod
+    def has_cancelled(self) -> bool:
+        """Whether any message was cancelled that the cursor has not passed."""
+
     @abstractmethod
     def get_scheduled_messages(self, max_messages: int) -> Positions:
         """At most so many messages that are due, in the order of delivery; they are not pending afterwards."""
@@ -100,6 +105,11 @@ class DelayedDeliveryTracker(ABC):
     @abstractmethod
     def contains_message(self, ledger_id: int, entry_id: int) -> bool:
         """Whether the message is pending here: readers skip it (existDelayedMessage of PIP-195)."""
+
+    @abstractmethod
+    def pending_in(self, ledger_id: int) -> Any:
+        """The entry ids of the pending messages of a ledger, a pyroaring.BitMap; None where there are none. Borrowed:
+        for looking, with the lock held."""
 
     @abstractmethod
     def next_delivery_time(self) -> int | None:
@@ -141,8 +151,8 @@ class DelayedDeliveryTracker(ABC):
         """How many are pending between each edge (ms since 1970, rising) and the next; one number less than edges."""
 
     @abstractmethod
-    def trim(self, ledger_id: int) -> int:
-        """Forget what is in ledgers below this one, which the cursor has passed. How many were pending there."""
+    def trim(self, ledger_id: int, entry_id: int = 0) -> int:
+        """Forget what is before this position, which the cursor has passed. How many were pending there."""
 
     @abstractmethod
     def clear(self) -> None:

@@ -336,7 +336,10 @@ class OsFile(WritableFile):
     def __del__(self) -> None:
         if getattr(self, "_fd", -1) >= 0:
             warnings.warn(f"{self.path} was not closed", ResourceWarning, stacklevel=2, source=self)
-            os.close(self._fd)
+            # Whoever is collected with it may close it after this: the number is somebody else's then.
+            self._closed = True
+            fd, self._fd = self._fd, -1
+            os.close(fd)
 
 
 class OsFileSystem(FileSystem):

@@ -129,11 +129,22 @@ class Acknowledgements:
 
     def unacknowledged(self, extent: LedgerExtent, start: int, stop: int) -> Iterator[Position]:
         """The entries with ordinals in [start, stop) of the extent that are not wholly acknowledged."""
+        for ledger_id, ids in self.unacknowledged_runs(extent, start, stop):
+            for entry_id in ids:
+                yield Position(ledger_id, entry_id)
+
+    def unacknowledged_runs(self, extent: LedgerExtent, start: int, stop: int) -> Iterator[tuple[int, range]]:
+        """The same, as (ledger id, entry ids in a row)."""
         while start < stop and (position := extent.position(start)) is not None:
+            ledger_id, first = position
             if position <= self.mark_delete:
                 start = extent.up_to(self.mark_delete)
             elif self.holds(position):
-                start += self.run_from(position) - position.entry_id + 1
+                start += self.run_from(position) - first + 1
             else:
-                yield position
-                start += 1
+                end = min(extent.entries_of(extent.slot_of(ledger_id)), first + stop - start)
+                ids = self.entries.get(ledger_id)
+                if ids is not None:
+                    end = min(end, next(ids.iter_equal_or_larger(first), end))
+                yield ledger_id, range(first, end)
+                start += end - first

@@ -6,11 +6,11 @@ crash brings entries again that were acknowledged, and never takes one that was 
 acknowledgement, is written at once.
 """
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from seglog.errors import InvalidArgumentError, LogClosedError, OffsetOutOfRangeError, SeglogError
-from seglog.ledger.acknowledgements import Acknowledgements
+from seglog.ledger.acknowledgements import Acknowledgements, bitmap
 from seglog.ledger.cursor_file import CursorState
 from seglog.ledger.ledger_metadata import changed_properties
 from seglog.ledger.managed_reader import ManagedReader, Predicate
@@ -18,9 +18,14 @@ from seglog.ledger.position import EARLIEST, LATEST, Position
 from seglog.ledger.stored_entry import StoredEntry
 
 if TYPE_CHECKING:
+    from pyroaring import BitMap
+
     from seglog.ledger.extent import LedgerExtent
 
 DEFAULT_READ = 100
+
+
+Listener = Callable[[Sequence[Position], Position], None]
 
 
 class Home(Protocol):
@@ -46,6 +51,9 @@ class Cursor:
         self._properties = dict(state.properties)
         # The last entry that was read, or passed over.
         self._read = self._acknowledged.mark_delete
+        self._listeners: tuple[Listener, ...] = ()
+        # What the listeners are to hear: entries, and up to where all are acknowledged.
+        self._news: list[tuple[Sequence[Position], Position]] = []
         self._is_dirty = False
         self._written_ns = topic.clock.monotonic_ns()
         self._is_closed = False
@@ -116,15 +124,17 @@ class Cursor:
         max_entries: int = DEFAULT_READ,
         max_bytes: int | None = None,
         skip: Callable[[Position], bool] | None = None,
+        skip_in: Callable[[int], "BitMap | None"] | None = None,
     ) -> list[StoredEntry]:
         """The next entries that are not wholly acknowledged, none where there is none yet; goes on behind them.
 
         `max_bytes`: no further entry once these have so many bytes. `skip`: entries that it is true of are passed over
-        and not read from the disk. (ManagedCursor.asyncReadEntriesWithSkip)
+        and not read from the disk. (ManagedCursor.asyncReadEntriesWithSkip) `skip_in`: the same, for all entries of a
+        ledger at a time.
         """
         with self._lock:
             # In one step, and last: of what an exception or a signal interrupts, nothing was read.
-            found, self._read = self.read_after(self._read, max_entries, max_bytes, skip)
+            found, self._read = self.read_after(self._read, max_entries, max_bytes, skip, skip_in)
             return found
 
     def read_after(
@@ -133,6 +143,7 @@ class Cursor:
         max_entries: int = DEFAULT_READ,
         max_bytes: int | None = None,
         skip: Callable[[Position], bool] | None = None,
+        skip_in: Callable[[int], "BitMap | None"] | None = None,
     ) -> tuple[list[StoredEntry], Position]:
         """What `read` would give if it had come to `after`, and how far that is. The cursor stays where it is."""
         with self._lock:
@@ -140,19 +151,24 @@ class Cursor:
             found: list[StoredEntry] = []
             size_bytes = 0
             begin = extent.up_to(max(after, self.mark_delete_position))
-            for position in self._acknowledged.unacknowledged(extent, begin, extent.count):
-                if len(found) >= max_entries or (max_bytes is not None and size_bytes >= max_bytes and found):
-                    break
-                if skip is None or not skip(position):
-                    try:
-                        entry = self._topic.read(position)
-                    except SeglogError:
-                        if not found:
-                            raise
-                        break       # what was read first; the next reading meets it again
-                    found.append(entry)
-                    size_bytes += len(entry) if max_bytes is not None else 0
-                after = position
+            for ledger_id, ids in self._acknowledged.unacknowledged_runs(extent, begin, extent.count):
+                skipped = skip_in(ledger_id) if skip_in is not None else None
+                for entry_id in (bitmap(ids) - skipped if skipped else ids):
+                    if len(found) >= max_entries or (max_bytes is not None and size_bytes >= max_bytes and found):
+                        return found, after
+                    # A step in C: the class's own __new__ is one in Python.
+                    position = tuple.__new__(Position, (ledger_id, entry_id))
+                    if skip is None or not skip(position):
+                        try:
+                            entry = self._topic.read(position)
+                        except SeglogError:
+                            if not found:
+                                raise
+                            return found, after     # the next reading meets it again
+                        found.append(entry)
+                        size_bytes += len(entry) if max_bytes is not None else 0
+                    after = position
+                after = Position(ledger_id, ids[-1])
             return found, after
 
     def rewind(self) -> None:
@@ -171,8 +187,9 @@ class Cursor:
                     break
                 last, skipped = position, skipped + 1
             if last is not None:
-                self.mark_delete(last)
-            return skipped
+                self._mark_delete(last)
+        self._tell()
+        return skipped
 
     # --- acknowledging -----------------------------------------------------------------------
 
@@ -182,11 +199,14 @@ class Cursor:
         Raises OffsetOutOfRangeError for a position behind the last entry.
         """
         with self._lock:
-            extent = self._extent()
-            self._refuse_beyond(extent, position)
-            before = self.mark_delete_position
-            if position <= before:
-                return
+            self._mark_delete(position)
+        self._tell()
+
+    def _mark_delete(self, position: Position) -> None:
+        extent = self._extent()
+        self._refuse_beyond(extent, position)
+        before = self.mark_delete_position
+        if position > before:
             self._acknowledged.mark(position)
             self._acknowledged.advance(extent)
             self._changed(before)
@@ -206,8 +226,10 @@ class Cursor:
             extent = self._extent()
             before = self.mark_delete_position
             if self._acknowledge(extent, position, batch_indexes, batch_size):
+                whole = self._acknowledged.holds(position)
                 self._acknowledged.advance(extent)
-                self._changed(before)
+                self._changed(before, (position,) if whole else ())
+        self._tell()
 
     def acknowledge_many(self, positions: Iterable[Position]) -> None:
         """Acknowledge entries. Raises OffsetOutOfRangeError, and then none is."""
@@ -220,7 +242,28 @@ class Cursor:
             for position in listed:
                 self._acknowledge(extent, position, None, None)
             self._acknowledged.advance(extent)
-            self._changed(before)
+            self._changed(before, listed)
+        self._tell()
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener` with the entries that were acknowledged, each time, and with the mark-delete position; in the
+        thread that acknowledges, without the cursor's lock. It must never raise."""
+        with self._lock:
+            self._listeners = (*self._listeners, listener)
+
+    def unlisten(self, listener: Listener) -> None:
+        """Call it no more; nothing where it is not called."""
+        with self._lock:
+            self._listeners = tuple(kept for kept in self._listeners if kept is not listener)
+
+    def _tell(self) -> None:
+        while self._news:
+            try:
+                news = self._news.pop(0)
+            except IndexError:      # another thread tells it
+                return
+            for listener in self._listeners:
+                listener(*news)
 
     def _acknowledge(
         self, extent: "LedgerExtent", position: Position, batch_indexes: Iterable[int] | None, batch_size: int | None
@@ -248,7 +291,8 @@ class Cursor:
         with self._lock:
             last = self._topic.last_position
             if last is not None:
-                self.mark_delete(last)
+                self._mark_delete(last)
+        self._tell()
 
     # --- seeking -----------------------------------------------------------------------------
 
@@ -323,8 +367,10 @@ class Cursor:
             if last is None or end <= begin:
                 return 0
             backlog = self.backlog()
-            self.mark_delete(last)
-            return backlog - self.backlog()
+            self._mark_delete(last)
+            expired = backlog - self.backlog()
+        self._tell()
+        return expired
 
     def _first_live(self, extent: "LedgerExtent", begin: int, horizon_ms: int) -> Position | None:
         """The first entry that is neither acknowledged nor expired."""
@@ -374,8 +420,10 @@ class Cursor:
     def closed(self) -> bool:
         return self._is_closed
 
-    def _changed(self, before: Position) -> None:
+    def _changed(self, before: Position, acknowledged: Sequence[Position] = ()) -> None:
         now = self.mark_delete_position
+        if self._listeners:
+            self._news.append((acknowledged, now))
         self._is_dirty = True
         rate = self._topic.config.mark_delete_per_s
         if not rate or self._topic.clock.monotonic_ns() - self._written_ns >= 1_000_000_000 // rate:

@@ -96,6 +96,14 @@ class Entry(EntryFrame):
             raise InvalidArgumentError("the payload is a chunk: put all chunks of the message together, then open them")
         return open_payload(fields.compression, self.payload(), fields.uncompressed_size, limit_bytes)
 
+    @property
+    def value(self) -> bytes:
+        """What the message says, decompressed: a copy. Raises as `opened_payload`; InvalidArgumentError for a batch,
+        whose messages `message_batch.batch_of` gives."""
+        if self.fields().is_batch:
+            raise InvalidArgumentError("the entry is a batch of messages", hint="message_batch.batch_of gives them")
+        return bytes(self.opened_payload())
+
     def damage(self) -> tuple[str, ...]:
         """What is wrong with an entry whose parts fit into one another; empty where nothing is.
 

@@ -308,9 +308,11 @@ class ManagedLedger(ManagedAppender):
             self._gate.refusal = self._closed_error
         for cursor in self._cursors.values():
             cursor.abandon()
-        for ledger in list(self._opened.values()):
-            ledger.abandon()
-        self._held.release()
+        try:
+            for ledger in list(self._opened.values()):
+                ledger.abandon()
+        finally:
+            self._held.release()
 
     def _closed_error(self) -> LogClosedError:
         return LogClosedError("the managed ledger was closed", file=self.path)

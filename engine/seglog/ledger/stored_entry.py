@@ -60,6 +60,11 @@ class StoredEntry:
         return self.entry.fields().num_messages
 
     @property
+    def value(self) -> bytes:
+        """What its message says, decompressed. Raises as Entry.value, for a batch InvalidArgumentError."""
+        return self.entry.value
+
+    @property
     def entry(self) -> Entry:
         """With the parts of its frame."""
         return Entry(self.data)

@@ -12,9 +12,12 @@ decided about single messages is carried over:
     shared           <topic>/delayed/__delayed_index, listed by the cursor of that name, which is there only then
 """
 from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+from uuid import uuid4
 
 from seglog._kernels.quick_lock import QuickLock
 from seglog.clock import Clock, SystemClock
@@ -29,11 +32,13 @@ from seglog.delayed.worker import IdleWorker, Worker
 from seglog.errors import InvalidArgumentError, LogClosedError, TooManyDelayedError
 from seglog.fs.handles import OpenHandle
 from seglog.ledger.cursor import Cursor
-from seglog.ledger.entry import Entry
+from seglog.ledger.entry import Entry, pulsar_pb
 from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.message_batch import build_message_entry
 from seglog.ledger.position import Position
 from seglog.ledger.snapshot_storage import LedgerSnapshotStorage, remove_snapshots, snapshot_directory
 from seglog.topic.delayed_index import BUILDING_CURSOR, DelayedIndex, SharedDelayedIndex
+from seglog.topic.delayed_policies import policy_properties, stored_policies, under_policies
 from seglog.topic.dispatcher import Dispatcher
 
 if TYPE_CHECKING:
@@ -60,8 +65,12 @@ class DelayedDelivery(OpenHandle):
             raise InvalidArgumentError(
                 "enableShareDelayedMessageIndex needs enableBucketDelayedDeliveryTracker", hint="set both, or neither"
             )
-        self.config = config
+        self._given = config
+        self.config = under_policies(config, managed_ledger.properties)
         self._managed_ledger = managed_ledger
+        # As a client's producer that is given no name: nobody else's.
+        self._producer_name = f"seglog-{uuid4().hex[:12]}"
+        self._sequence_ids = count()
         self._clock = clock or SystemClock()
         self._new_worker = new_worker
         # Guards what follows, and the opening of trackers. Taken before a tracker's lock.
@@ -130,8 +139,56 @@ class DelayedDelivery(OpenHandle):
                 hint="wait until some are delivered, or cancel some",
             )
 
+    def publish(
+        self,
+        value: "Buffer",
+        *,
+        delay: timedelta | float | None = None,
+        deliver_at_ms: int | None = None,
+        key: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Position:
+        """Add a message, and where it stands. `delay`: how long it is held back, in seconds or as a timedelta; or
+        `deliver_at_ms`: until when, ms since 1970. Without either it is delivered at once.
+
+        Raises InvalidArgumentError for a delay that is negative or given twice, and what `add_entry` raises.
+        """
+        now_ms = self._clock.now_ms()
+        if delay is not None:
+            if deliver_at_ms is not None:
+                raise InvalidArgumentError("a message has a delay or a time, not both")
+            deliver_at_ms = now_ms + _delay_ms(delay)
+        elif deliver_at_ms is not None and (type(deliver_at_ms) is not int or not 0 <= deliver_at_ms < 2**63):
+            raise InvalidArgumentError(f"a message is due at whole ms since 1970, not at {deliver_at_ms!r}")
+        metadata = pulsar_pb().MessageMetadata(
+            producer_name=self._producer_name, sequence_id=next(self._sequence_ids), publish_time=now_ms,
+            deliver_at_time=deliver_at_ms, partition_key=key,
+        )  # fmt: skip
+        for name, text in (properties or {}).items():
+            metadata.properties.add(key=name, value=text)
+        return self.add_entry(build_message_entry(metadata, value))
+
+    # --- configuration -----------------------------------------------------------------------
+
+    @property
+    def policies(self) -> dict[str, str]:
+        """The keys that are kept with the topic, and their values: they go before what this was opened with."""
+        return stored_policies(self._managed_ledger.properties)
+
+    def set_policies(self, changes: Mapping[str, object]) -> None:
+        """Keep these keys with the topic, durably, and remove those that are None; they count from now on, and whenever
+        it is opened.
+
+        Raises InvalidConfigError for an unknown key or a bad value, InvalidArgumentError for the kind of tracker.
+        """
+        properties = policy_properties(changes)
+        with self._lock:
+            self._managed_ledger.update_properties(properties)
+            self.reconfigure(under_policies(self._given, self._managed_ledger.properties))
+
     def reconfigure(self, config: Mapping[str, object] | DelayedDeliveryConfig) -> None:
-        """Go on under another configuration, of which docs/config.md says what counts from the next seal on only.
+        """Go on under another configuration until this is closed, of which docs/config.md says what counts from the
+        next seal on only. What is to stay is a policy.
 
         Raises InvalidArgumentError for another kind of tracker: that takes opening anew.
         """
@@ -266,6 +323,17 @@ class DelayedDelivery(OpenHandle):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _delay_ms(delay: timedelta | float) -> int:
+    try:
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
+        delay_ms = int(seconds * 1000)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidArgumentError(f"a delay is seconds or a timedelta, not {delay!r}") from None
+    if not 0 <= delay_ms < 2**62:
+        raise InvalidArgumentError(f"a delay of {seconds} s")
+    return delay_ms
 
 
 def _decided(cursor: Cursor) -> Amendments:

@@ -8,9 +8,10 @@ about single messages is answered from the whole log. What a tracker forgets, si
 there again.
 """
 import enum
+import weakref
 from array import array
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from seglog._kernels.entry_columns import metadata_columns
 from seglog.delayed.tracker import DelayedDeliveryTracker
@@ -20,10 +21,25 @@ from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.position import EARLIEST, Position
 from seglog.ledger.stored_entry import StoredEntry
 
+if TYPE_CHECKING:
+    from pyroaring import BitMap
+
 # The name of the cursor that builds a shared index. It keeps no ledger from being trimmed that no other cursor keeps.
 BUILDING_CURSOR = "__delayed_index"
 # Entries that the index reads at once.
 READ_UP = 1000
+
+
+def weakly(method: Callable[[Sequence[Position], Position], None]) -> Callable[[Sequence[Position], Position], None]:
+    """The same for a cursor to call, as long as somebody else holds the method's object."""
+    found = weakref.WeakMethod(method)
+
+    def call(positions: Sequence[Position], passed: Position) -> None:
+        there = found()
+        if there is not None:
+            there(positions, passed)
+
+    return call
 
 
 class Fate(enum.Enum):
@@ -43,8 +59,8 @@ class Reader(Protocol):
     def take_scheduled(self, positions: Sequence[Position]) -> None:
         """These are due."""
 
-    def has_taken(self, position: Position) -> bool:
-        """Whether the message was given to this reader already."""
+    def taken_in(self, ledger_id: int) -> "BitMap | None":
+        """The entries of a ledger that were given to this reader already. Borrowed."""
 
     def read_again(self) -> None:
         """What was passed over is not known any more: read it."""
@@ -68,6 +84,10 @@ class DelayedIndex:
         # Up to here the tracker knows every message, but those that were due when they were met.
         self._read_to = EARLIEST
         self._is_reading = False
+        self._told: list[Cursor] = []
+        # What the index has no use for, although its cursor has not passed it.
+        self._skip: Callable[[Position], bool] | None = None
+        self._forgotten_to = EARLIEST
         # How often what had been read was not known any more.
         self._losses = 0
         self._first_ledger_id = -1
@@ -77,12 +97,37 @@ class DelayedIndex:
                     "this tracker is read by another index", hint="make one dispatcher of a subscription, and share it"
                 )
             tracker.source = self
+        self._heard = weakly(self._acknowledged)
+        self._hear()
 
     def detach(self) -> None:
         """Let the tracker go: another index may have it."""
         with self.lock:
+            for cursor in self._told:
+                cursor.unlisten(self._heard)
+            self._told.clear()
             if self.tracker.source is self:
                 self.tracker.source = None
+
+    def _hear(self) -> None:
+        """Be told of what is acknowledged, by the cursors that are new too."""
+        for cursor in self.subscriptions():
+            if cursor not in self._told:
+                self._told.append(cursor)
+                cursor.listen(self._heard)
+
+    def _acknowledged(self, positions: Sequence[Position], passed: Position) -> None:
+        """A cursor acknowledged these, which may have been delayed still."""
+        if not self.tracker.number_of_delayed_messages:
+            return
+        with self.lock:
+            for position in positions:
+                if self._is_over(position):
+                    self.tracker.forget(*position)
+            passed = min((cursor.mark_delete_position for cursor in self.subscriptions()), default=passed)
+            if passed > self._forgotten_to:
+                self._forgotten_to = passed
+                self.tracker.trim(passed.ledger_id, passed.entry_id + 1)
 
     # --- readers -----------------------------------------------------------------------------
 
@@ -110,12 +155,15 @@ class DelayedIndex:
     def place_all(self, entries: Sequence[StoredEntry]) -> list[Fate]:
         """Tell the tracker of entries that it does not know, in order; what becomes of each. Raises CorruptRecordError.
         """
-        columns = metadata_columns([entry.data for entry in entries])
-        ledgers = array("q", [entry.position.ledger_id for entry in entries])
-        ids = array("q", [entry.position.entry_id for entry in entries])
+        data, ledgers, ids = [], array("q"), array("q")
+        for entry in entries:
+            data.append(entry.data)
+            ledgers.append(entry.position.ledger_id)
+            ids.append(entry.position.entry_id)
+        columns = metadata_columns(data)
         answers = self.tracker.add_messages(ledgers, ids, columns.deliver_at_time, within_limit=False)
-        if not any(answers):
-            return [Fate.DUE] * len(entries)
+        if not self.tracker.has_cancelled:
+            return [Fate.DELAYED if answer else Fate.DUE for answer in answers]
         known = self.tracker.contains_message
         return [
             (Fate.DELAYED if known(*entry.position) else Fate.CANCELLED) if answer else Fate.DUE
@@ -134,7 +182,7 @@ class DelayedIndex:
             try:
                 while True:
                     losses = self._losses
-                    entries, read_to = self._cursor.read_after(self._read_to, READ_UP, skip=self._is_passed_over)
+                    entries, read_to = self._cursor.read_after(self._read_to, READ_UP, None, self._skip, self._known_in)
                     if entries:
                         self.place_all(entries)
                     if losses == self._losses:
@@ -144,16 +192,15 @@ class DelayedIndex:
             finally:
                 self._is_reading = False
 
-    def _is_passed_over(self, position: Position) -> bool:
-        return (
-            self.tracker.contains_message(*position)
-            or any(reader.has_taken(position) for reader in self.readers)
-            or self._is_over(position)
-        )
+    def _known_in(self, ledger_id: int) -> "BitMap | None":
+        """What is pending, or was given to the reader already."""
+        known = [self.tracker.pending_in(ledger_id), *(reader.taken_in(ledger_id) for reader in self.readers)]
+        found = [bitmap for bitmap in known if bitmap]
+        return found[0].union(*found) if len(found) > 1 else found[0] if found else None
 
     def _is_over(self, position: Position) -> bool:
-        """Whether nobody wants the message any more, although the index comes to it."""
-        return False
+        """Whether nobody wants the message any more."""
+        return self._cursor.is_acknowledged(position)
 
     def read_again(self) -> None:
         """The tracker knows less than it did: so does everybody who passed over what it knew."""
@@ -173,6 +220,7 @@ class DelayedIndex:
 
     def trim(self) -> None:
         """Forget ledgers that every cursor has passed."""
+        self._hear()
         passed = min((cursor.mark_delete_position for cursor in self.subscriptions()), default=None)
         if passed is not None and passed.ledger_id > self._first_ledger_id:
             self._first_ledger_id = passed.ledger_id
@@ -223,6 +271,7 @@ class SharedDelayedIndex(DelayedIndex):
 
     def __init__(self, tracker: DelayedDeliveryTracker, managed_ledger: ManagedLedger) -> None:
         super().__init__(tracker, managed_ledger, managed_ledger.open_cursor(BUILDING_CURSOR, "earliest"))
+        self._skip = self._is_over
 
     def subscriptions(self) -> list[Cursor]:
         return [cursor for name, cursor in self._managed_ledger.cursors.items() if name != BUILDING_CURSOR]
@@ -236,9 +285,10 @@ class SharedDelayedIndex(DelayedIndex):
         """Read on, and add what is delayed. What is due, the subscriptions find by their own cursors."""
         self.read_up()
 
-    def _is_passed_over(self, position: Position) -> bool:
+    def _known_in(self, ledger_id: int) -> "BitMap | None":
         # What one reader has taken may be delayed for another: after a rewind, or a clock that was set back.
-        return self.tracker.contains_message(*position) or self._is_over(position)
+        found: BitMap | None = self.tracker.pending_in(ledger_id)
+        return found
 
     def _passed(self, position: Position) -> None:
         super()._passed(position)

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from seglog._kernels.pending_set import PendingSet
 from seglog.clock import Clock, SystemClock, listen, unlisten
@@ -30,6 +30,9 @@ from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.position import Position
 from seglog.ledger.stored_entry import StoredEntry
 from seglog.topic.delayed_index import DelayedIndex, Fate
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap
 
 # How long a reader sleeps while a message is delayed, at most. It sleeps by a clock that cannot be set, and messages
 # are due by one that can: if nobody tells when it is set, look often. A clock that is slewed, which nobody tells, goes
@@ -158,8 +161,10 @@ class Dispatcher:
 
     def _take_read(self, entries: list[StoredEntry], max_entries: int) -> None:
         while (wanted := max_entries - len(entries)) > 0:
+            at_end = False
             if not self._read:
-                self._read = self._cursor.read(wanted, skip=self._is_known)
+                self._read = self._cursor.read(wanted, skip_in=self._known_in)
+                at_end = len(self._read) < wanted
                 if not self._read:
                     return
             read = self._read[:wanted]
@@ -179,9 +184,13 @@ class Dispatcher:
                     done += 1
             finally:
                 self._read = self._read[done:]
+            if at_end and not self._read:
+                return
 
-    def _is_known(self, position: Position) -> bool:
-        return self._tracker.contains_message(*position) or self._taken.contains(*position)
+    def _known_in(self, ledger_id: int) -> "BitMap | None":
+        pending, taken = self._tracker.pending_in(ledger_id), self._taken.bitmap(ledger_id)
+        found: BitMap | None = pending | taken if pending and taken else pending or taken
+        return found
 
     def _replayed(self, position: Position) -> StoredEntry | None:
         """None where it was acknowledged meanwhile, or trimmed."""
@@ -215,9 +224,10 @@ class Dispatcher:
             self.read_again()
         self._changed.notify()
 
-    def has_taken(self, position: Position) -> bool:
-        """Whether it was dispatched, or is about to be. For the index."""
-        return self._taken.contains(*position)
+    def taken_in(self, ledger_id: int) -> "BitMap | None":
+        """What was dispatched, or is about to be. For the index."""
+        found: BitMap | None = self._taken.bitmap(ledger_id)
+        return found
 
     def read_again(self) -> None:
         """Begin at the mark-delete position once more, and pass over what was dispatched. For the index."""
