@@ -125,7 +125,7 @@ def test_ledgers_that_the_cursor_has_passed_are_forgotten(topic):
     assert topic.read() == []
     topic.cursor.mark_delete(positions[10])
     topic.read()
-    assert topic.tracker.number_of_delayed_messages == 2
+    assert topic.tracker.number_of_delayed_messages == 1
     topic.clock.set(NOW + 100_000)
     assert topic.read() == [11]
 

@@ -18,9 +18,9 @@ from seglog.counters import Sample
 from seglog.delayed.bucket import Bucket
 from seglog.delayed.bucket_work import BucketWork
 from seglog.delayed.config import DelayedDeliveryConfig
-from seglog.delayed.in_memory import FIRST_BUCKET, LATE, PUSHED, InMemoryDelayedDeliveryTracker, Samples
 from seglog.delayed.metrics import BucketStats
 from seglog.delayed.recovery import BucketRecovery
+from seglog.delayed.row_tracker import FIRST_BUCKET, LATE, PUSHED, RowTracker, Samples
 from seglog.delayed.sealed import SealedBuckets
 from seglog.delayed.storage import BucketSnapshotStorage
 from seglog.delayed.tracker import Positions
@@ -30,7 +30,7 @@ from seglog.delayed.worker import BackgroundWorker, Worker
 MAX_SEALING = 4
 
 
-class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
+class BucketDelayedDeliveryTracker(RowTracker):
     """Delayed messages in buckets over a BucketSnapshotStorage, which it owns from now on.
 
     Raises what the storage raises where it cannot be read after some attempts.
@@ -44,19 +44,15 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
         clock: Clock | None = None,
         worker: Worker | None = None,
     ) -> None:
-        super().__init__(config, clock=clock)
-        # The last mutable bucket's messages; `_unsealed` then has those that are in no bucket, or in one being stored.
-        self._pushed = PendingSet(self._new_bitmap)
-        self._promises[PUSHED] = self._pushed
+        # `_pushed` are the last mutable bucket's messages, `_unsealed` those in no bucket, or in one being stored.
+        super().__init__(config, clock, is_sealed=True)
         # The ledgers of the last mutable bucket, both inclusive; -1: it has none.
-        self._mutable_start = self._mutable_end = -1
-        self._intake = self._new_intake(self._unsealed)
-        self._intake.ledger_id = -1
-        self._apply_config()
+        self._mutable_start = self._mutable_end = self._intake.ledger_id = -1
         self._storage = storage
         self._sealed = SealedBuckets(
             storage, self._runs, self._promises, self._amendments, self._clock, FIRST_BUCKET, self._lost
         )
+        self._unstored = self._sealed.unstored      # stored in the background, too
         self._background = BucketWork(
             self._sealed,
             self._unsealed,
@@ -189,20 +185,20 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
             or self._sealed.remove(ledger_id, entry_id)
         )
 
-    def _store_amendments(self, ledger_id: int) -> None:
-        self._storage.update_properties(self._sealed.unstored | self._amendments.properties_of(ledger_id))
-        self._sealed.unstored.clear()
-
-    def _amendments_in_doubt(self, ledger_id: int) -> None:
-        self._sealed.unstored.update(self._amendments.properties_of(ledger_id))
+    def _store(self, changes: Mapping[str, str | None]) -> None:
+        self._storage.update_properties(changes)
 
     def _stored_rows_between(self, first_at: int, end_at: int) -> Iterator[DueRows]:
         return self._sealed.unloaded_between(first_at, end_at)
 
     # --- forgetting ------------------------------------------------------------------------------
 
-    def _forget_amendments(self, gone: Mapping[str, None]) -> None:
-        self._sealed.unstored.update(gone)
+    def _forget_properties(self, gone: Mapping[str, None]) -> None:
+        self._unstored.update(gone)
+
+    def _clear_stored(self) -> None:
+        self._sealed.clear()
+        self._mutable_start = self._mutable_end = self._intake.ledger_id = -1
 
     def _trim(self, ledger_id: int, entry_id: int) -> int:
         dropped = super()._trim(ledger_id, entry_id)
@@ -211,8 +207,6 @@ class BucketDelayedDeliveryTracker(InMemoryDelayedDeliveryTracker):
 
     def clear(self) -> None:
         with self._lock:
-            self._sealed.clear()
-            self._mutable_start = self._mutable_end = self._intake.ledger_id = -1
             super().clear()
             self._worker.wake()
 

@@ -38,12 +38,14 @@ def select_for_merge(buckets: Sequence[Bucket], fan_in: int) -> Sequence[Bucket]
     """`fan_in` neighbours to be merged, else one less, down to two; empty where there is nothing to merge.
 
     Neighbours are looked at from the oldest on, and a later group is preferred when it has no more messages than any
-    group before it and its next segment is due before that of the preferred one. So says the code of Pulsar 4.2.4
-    (BucketDelayedDeliveryTracker.selectMergedBuckets) and so say its golden runs; its comment says "the fewest
-    messages". Two things are ours. Pulsar takes only buckets that have a segment to load, because it loses the messages
-    of the others (#26251); here such buckets come first, and where there are none, any. And a group that is much larger
-    than the smallest one is left alone: Pulsar's rule would merge the largest buckets again and again, since they are
-    due first, at a cost that grows with the square of the messages.
+    group before it and its next segment is due before that of the preferred one. That is modelled on Pulsar 4.2.4
+    (BucketDelayedDeliveryTracker.selectMergedBuckets, whose comment says "the fewest messages"), and chooses as its
+    golden runs do. On other workloads the choice is ours: Pulsar's code looks at the time of a segment one slot further
+    on (firstScheduleTimestamps.get(current + 1), #26241), and where one of the two merged ledgers 12 to 22 the other
+    merged 15 to 24. Two more things are ours. Pulsar takes only buckets that have a segment to load, because it loses
+    the messages of the others (#26251); here such buckets come first, and where there are none, any. And a group that
+    is much larger than the smallest one is left alone: Pulsar's rule would merge the largest buckets again and again,
+    since they are due first, at a cost that grows with the square of the messages.
     """
     for only_unloaded in (True, False):
         for width in range(min(fan_in, len(buckets)), 1, -1):

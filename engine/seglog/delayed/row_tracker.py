@@ -1,0 +1,434 @@
+"""What every tracker of delayed messages does with rows in memory: adding, delivering, deciding, looking.
+
+A row is (deliver_at, ledger_id, entry_id) and has an owner; an owner's PendingSet says which of its rows still count.
+Where the sets are, what is beside the rows, and where decisions are stored, the two trackers over this base say.
+"""
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, TypeVar
+
+from seglog._kernels.due_rows import DueRows
+from seglog._kernels.due_runs import DueRuns
+from seglog._kernels.intake import Intake
+from seglog._kernels.pending_set import PendingSet
+from seglog._kernels.quick_lock import LockCondition, QuickLock
+from seglog.clock import Clock, SystemClock
+from seglog.counters import Metric, Sample
+from seglog.delayed.amendments import Amendments
+from seglog.delayed.config import DelayedDeliveryConfig
+from seglog.delayed.metrics import METRICS
+from seglog.delayed.storage import DAMAGE
+from seglog.delayed.tracker import Counts, DelayedDeliveryTracker, DelayedMessage, Messages, Positions
+from seglog.errors import InvalidArgumentError, TooManyDelayedError
+
+# Owners of rows, for DueRuns. Rows that came as they should; rows that no bucket will ever hold (of ledgers whose
+# bucket is sealed, rescheduled ones, due ones); buckets are numbered after them.
+PUSHED, LATE, FIRST_BUCKET = 0, 1, 2
+
+MAX_TIME = 2**63 - 1
+# Of a memoryview, where an item takes 8 bytes: long is as long as long long here, and NumPy says so.
+INT64_FORMATS = ("q", "l", "<q", "<l", "=q", "=l")
+
+T = TypeVar("T")
+
+Column = memoryview
+# `list` is a method below.
+Samples = list[Sample]
+
+
+class RowTracker(DelayedDeliveryTracker):
+    """The base of both trackers, as Pulsar has an abstract one.
+
+    `is_sealed`: what comes as it should is kept apart from the rest, since it is sealed into buckets.
+    """
+
+    def __init__(self, config: DelayedDeliveryConfig | None, clock: Clock | None, *, is_sealed: bool) -> None:
+        from pyroaring import BitMap
+
+        self._config = config or DelayedDeliveryConfig()
+        self._clock = clock or SystemClock()
+        self._now_ms = self._clock.now_ms
+        # Guards everything below. Re-entered where background work runs in the caller's thread.
+        self._lock = QuickLock()
+        self._changed = LockCondition(self._lock)
+        self._runs = DueRuns(PUSHED, LATE)
+        self._new_bitmap: Any = BitMap
+        # The positions that are pending: of rows that came as they should, and of the others.
+        self._unsealed = PendingSet(BitMap)
+        self._pushed = PendingSet(BitMap) if is_sealed else self._unsealed
+        # Owner of rows -> the set that says which of them are still pending.
+        self._promises: dict[int, PendingSet] = {PUSHED: self._pushed, LATE: self._unsealed}
+        self._amendments = Amendments()
+        # Properties that should be stored, and may not be.
+        self._unstored: dict[str, str | None] = {}
+        told = None if isinstance(self._clock, SystemClock) else self._clock.now_ms
+        decided = self._amendments.cancelled_in, self._amendments.moved
+        other = self._unsealed if is_sealed else None       # may know a message of the ledger being written, too
+        self._intake = Intake(self._lock, self._runs, self._pushed, *decided, told, other)
+        self._closed = False
+        self._apply_config()
+
+    # --- what the trackers differ in ---------------------------------------------------------
+
+    @abstractmethod
+    def _track(self, ledger_id: int, entry_id: int, deliver_at: int) -> bool:
+        """Whether the position was not pending; it is now."""
+
+    @abstractmethod
+    def _takes_in_bulk(self, ledger_id: int) -> bool:
+        """Whether a message of this ledger needs no other care than `DueRuns.push_new`."""
+
+    @abstractmethod
+    def _pop(self, cutoff: int, limit: int) -> Positions:
+        """At most so many messages that are due at `cutoff`, in order; they are not pending any more."""
+
+    @abstractmethod
+    def _is_pending(self, ledger_id: int, entry_id: int) -> bool: ...
+
+    @abstractmethod
+    def _take(self, ledger_id: int, entry_id: int) -> bool:
+        """Whether the position was pending; it is no longer."""
+
+    @abstractmethod
+    def _stored_rows_between(self, first_at: int, end_at: int) -> Iterator[DueRows]:
+        """The pending rows of these times that are not in memory, in parts; no row twice."""
+
+    @abstractmethod
+    def _store(self, changes: Mapping[str, str | None]) -> None:
+        """Store properties: durably, if at all."""
+
+    @abstractmethod
+    def _forget_properties(self, gone: Mapping[str, None]) -> None:
+        """These are of no use any more."""
+
+    @abstractmethod
+    def _clear_stored(self) -> None:
+        """Remove everything that is stored of this tracker."""
+
+    # --- configuration -----------------------------------------------------------------------
+
+    def _apply_config(self) -> None:
+        self._intake.early_ms = 0 if self._config.strict else self._config.tick_time_ms
+        self._intake.most = MAX_TIME if self._config.max_delayed < 0 else self._config.max_delayed
+
+    @property
+    def config(self) -> DelayedDeliveryConfig:
+        return self._config
+
+    @property
+    def lock(self) -> QuickLock:
+        return self._lock
+
+    @property
+    def changed(self) -> LockCondition:
+        return self._changed
+
+    def reconfigure(self, config: DelayedDeliveryConfig) -> None:
+        with self._lock:
+            self._config = config
+            self._apply_config()
+            self._changed.notify()
+
+    # --- adding ------------------------------------------------------------------------------
+
+    def add_message(self, ledger_id: int, entry_id: int, deliver_at: int) -> bool:
+        return self._intake.add(ledger_id, entry_id, deliver_at) or self._add(ledger_id, entry_id, deliver_at)
+
+    def _add(self, ledger_id: int, entry_id: int, deliver_at: int, *, within_limit: bool = True) -> bool:
+        """Any message, also one that the intake leaves alone."""
+        with self._lock:
+            if self._amendments:
+                if self._amendments.is_cancelled(ledger_id, entry_id):
+                    return True
+                deliver_at = self._amendments.moved.get((ledger_id, entry_id), deliver_at)
+            if deliver_at <= self._cutoff() or deliver_at < 0:
+                self._hand_to_reader(ledger_id, entry_id)
+                return False
+            is_full = within_limit and self._intake.delayed >= self._intake.most
+            if is_full and not self._is_pending(ledger_id, entry_id):
+                raise TooManyDelayedError(
+                    f"{self._intake.delayed} messages are delayed, the limit is {self._intake.most}"
+                )
+            if self._track(ledger_id, entry_id, deliver_at):
+                self._intake.delayed += 1
+            return True
+
+    def _hand_to_reader(self, ledger_id: int, entry_id: int) -> None:
+        """The reader dispatches this message itself: if it is pending here, it must not be delivered a second time."""
+        if self._intake.delayed and self._take(ledger_id, entry_id):
+            self._intake.delayed -= 1
+
+    def add_messages(
+        self, ledger_ids: Any, entry_ids: Any, deliver_ats: Any, *, within_limit: bool = True
+    ) -> bytes:
+        ledgers, entries, ats = _int64(ledger_ids), _int64(entry_ids), _int64(deliver_ats)
+        if not len(ledgers) == len(entries) == len(ats):
+            raise InvalidArgumentError(f"columns of {len(ledgers)}, {len(entries)} and {len(ats)} messages")
+        answers = bytearray(len(ats))
+        first = 0
+        while first < len(ats):
+            first = self._add_neighbours(ledgers, entries, ats, first, answers, within_limit)
+        return bytes(answers)
+
+    def _add_neighbours(
+        self, ledgers: Column, entries: Column, ats: Column, first: int, answers: bytearray, within_limit: bool
+    ) -> int:
+        """Add messages from `first` on, all at once where they are new neighbours of one ledger; where it stopped."""
+        with self._lock:
+            ledger_id = ledgers[first]
+            if not self._amendments and self._takes_in_bulk(ledger_id):
+                cutoff = max(self._now_ms() + self._intake.early_ms, -1)
+                room = self._intake.most - self._intake.delayed if within_limit else len(ats)
+                end, added = self._runs.push_neighbours(ats, ledgers, entries, first, cutoff, room, self._pushed)
+                if end > first:
+                    self._intake.delayed += added
+                    answers[first:end] = b"\1" * (end - first)
+                    return end
+            answers[first] = self._add(ledger_id, entries[first], ats[first], within_limit=within_limit)
+            return first + 1
+
+    # --- delivering ----------------------------------------------------------------------------
+
+    def _cutoff(self) -> int:
+        return self._now_ms() + self._intake.early_ms
+
+    def get_scheduled_messages(self, max_messages: int) -> Positions:
+        with self._lock:
+            popped = self._pop(self._cutoff(), max_messages)
+            self._intake.delayed -= len(popped)
+            return popped
+
+    def has_message_available(self) -> bool:
+        with self._lock:
+            return self._runs.has_due(self._cutoff(), self._promises, self._amendments.moved)
+
+    def next_delivery_time(self) -> int | None:
+        with self._lock:
+            if self._intake.delayed == 0:
+                return None
+            self._runs.drop_stale_heads(self._promises, self._amendments.moved)
+            next_at = self._runs.next_at()
+            return None if next_at < 0 else next_at
+
+    # --- what is pending ---------------------------------------------------------------------
+
+    def contains_message(self, ledger_id: int, entry_id: int) -> bool:
+        with self._lock:
+            return self._is_pending(ledger_id, entry_id)
+
+    @property
+    def number_of_delayed_messages(self) -> int:
+        return self._intake.delayed
+
+    @property
+    def memory_usage(self) -> int:
+        """Bytes that rows of messages take; bitmaps are left out."""
+        return self._runs.memory_bytes
+
+    # --- numbers ---------------------------------------------------------------------------
+
+    @property
+    def metrics(self) -> Sequence[Metric]:
+        """What `samples` may give: name, type and labels."""
+        return METRICS
+
+    def samples(self) -> Samples:
+        """The present values of METRICS, without a lock. Where all subscriptions share this tracker, none is said of a
+        subscription."""
+        found = [Sample("pulsar_delayed_delivery_tracker_memory_usage", (), self.memory_usage)]
+        if not self._config.shared_index:
+            found += (
+                Sample("pulsar_subscription_delayed", (), self._intake.delayed),
+                Sample("pulsar_subscription_delayed_in_memory", (), self._in_memory),
+            )
+        return found
+
+    @property
+    def _in_memory(self) -> int:
+        """Messages of which a row is in memory; stale rows are not always told apart."""
+        return min(len(self._runs), self._intake.delayed)
+
+    # --- decisions about single messages -----------------------------------------------------
+
+    @property
+    def has_cancelled(self) -> bool:
+        return bool(self._amendments.cancelled_in)
+
+    def forget(self, ledger_id: int, entry_id: int) -> bool:
+        with self._lock:
+            taken = self._take(ledger_id, entry_id)
+            self._intake.delayed -= taken
+            return taken
+
+    def _read_up(self) -> None:
+        """Know every message that is in the log now."""
+        if self.source is not None:
+            self.source.read_up()
+
+    def cancel(self, ledger_id: int, entry_id: int) -> bool:
+        with self._lock:
+            self._read_up()
+            if not self._is_pending(ledger_id, entry_id):
+                return False
+            moved_to = self._amendments.moved.get((ledger_id, entry_id))
+            self._amendments.cancel(ledger_id, entry_id)
+            try:
+                self._store_amendments(ledger_id)
+            except BaseException:
+                # Nobody knows whether it was stored; in this process the message stays what it was.
+                self._amendments.take_back_cancel(ledger_id, entry_id)
+                if moved_to is not None:
+                    self._amendments.moved[ledger_id, entry_id] = moved_to
+                self._amendments_in_doubt(ledger_id)
+                raise
+            self._take(ledger_id, entry_id)
+            self._intake.delayed -= 1
+            return True
+
+    def reschedule(self, ledger_id: int, entry_id: int, deliver_at: int) -> bool:
+        if type(deliver_at) is not int or not 0 <= deliver_at <= MAX_TIME:
+            raise InvalidArgumentError(
+                f"a message is delivered at a whole number of ms since 1970, at most 2**63 - 1, not at {deliver_at!r}"
+            )
+        with self._lock:
+            self._read_up()
+            if not self._is_pending(ledger_id, entry_id):
+                return False
+            self._check_delay(deliver_at)
+            moved = self._amendments.moved
+            moved_to = moved.get((ledger_id, entry_id))
+            moved[ledger_id, entry_id] = deliver_at
+            try:
+                self._store_amendments(ledger_id)
+            except BaseException:
+                if moved_to is None:
+                    del moved[ledger_id, entry_id]
+                else:
+                    moved[ledger_id, entry_id] = moved_to
+                self._amendments_in_doubt(ledger_id)
+                raise
+            # Its promise goes to where its new row is; rows of another time are stale from now on.
+            self._take(ledger_id, entry_id)
+            self._runs.push_new(deliver_at, ledger_id, entry_id, self._unsealed, late=True)
+            self._changed.notify()
+            return True
+
+    def deliver_now(self, ledger_id: int, entry_id: int) -> bool:
+        return self.reschedule(ledger_id, entry_id, max(self._now_ms(), 0))
+
+    def _check_delay(self, deliver_at: int) -> None:
+        longest = self._config.max_delay_ms
+        if longest and deliver_at - self._now_ms() > longest:
+            raise InvalidArgumentError(
+                f"a delay of {deliver_at - self._now_ms()} ms; delayedDeliveryMaxDelayInMillis is {longest}"
+            )
+
+    def _store_amendments(self, ledger_id: int) -> None:
+        """Make durable what was decided about messages of a ledger, where anything is."""
+        self._store(self._unstored | self._amendments.properties_of(ledger_id))
+        self._unstored.clear()
+
+    def _amendments_in_doubt(self, ledger_id: int) -> None:
+        """`_store_amendments` failed: what is stored may be other than what holds here."""
+        self._unstored.update(self._amendments.properties_of(ledger_id))
+
+    # --- looking --------------------------------------------------------------------------------
+
+    def _rows_between(self, first_at: int, end_at: int) -> DueRows:
+        """The pending rows of these times that are in memory; unsorted, and a row may be there twice: after the clock
+        stepped back a message may have been added again beside its old row."""
+        return self._runs.rows_between(first_at, end_at, self._promises, self._amendments.moved)
+
+    def list(self, first_at: int, end_at: int) -> Messages:
+        rows: set[tuple[int, int, int]] = set()
+
+        def collect() -> None:
+            rows.clear()
+            rows.update(self._rows_between(first_at, end_at))
+            for part in self._stored_rows_between(first_at, end_at):
+                rows.update(part)
+
+        first_at = min(max(first_at, 0), MAX_TIME)
+        self._look(collect)
+        return [DelayedMessage(*row) for row in sorted(rows)]
+
+    def count(self, first_at: int, end_at: int) -> int:
+        return self._look(lambda: self._count(min(max(first_at, 0), MAX_TIME), end_at))
+
+    def _count(self, first_at: int, end_at: int) -> int:
+        in_memory = len(set(self._rows_between(first_at, end_at)))
+        return in_memory + sum(map(len, self._stored_rows_between(first_at, end_at)))
+
+    def histogram(self, edges: Sequence[int]) -> Counts:
+        bounds = [min(max(edge, 0), MAX_TIME + 1) for edge in edges]
+        return self._look(lambda: [self._count(min(first, MAX_TIME), end) for first, end in pairwise(bounds)])
+
+    def _look(self, answer: Callable[[], T]) -> T:
+        """An answer about all messages that are in the log now."""
+        with self._lock:
+            while True:
+                self._read_up()
+                try:
+                    return answer()
+                except DAMAGE:
+                    # The bucket is forgotten, and its messages are in the log.
+                    if self.source is None:
+                        raise
+
+    # --- forgetting -----------------------------------------------------------------------------
+
+    def trim(self, ledger_id: int, entry_id: int = 0) -> int:
+        with self._lock:
+            dropped = self._trim(ledger_id, entry_id)
+            self._intake.delayed -= dropped
+            return dropped
+
+    def _trim(self, ledger_id: int, entry_id: int) -> int:
+        self._forget_properties(self._amendments.trim(ledger_id))
+        return sum(drop_before(promised, ledger_id, entry_id) for promised in set(self._promises.values()))
+
+    def clear(self) -> None:
+        with self._lock:
+            self._clear_stored()
+            self._unstored.clear()
+            self._runs.clear()
+            self._pushed.clear()
+            self._unsealed.clear()
+            self._amendments.clear()
+            self._intake.delayed = 0
+            self._forgotten()
+
+    def _forgotten(self) -> None:
+        """Messages that are still in the log are not known any more."""
+        if self.source is not None:
+            self.source.read_again()
+        self._changed.notify()
+
+    def close(self) -> None:
+        with self._lock:
+            self._runs.clear()
+            self._pushed.clear()
+            self._unsealed.clear()
+            self._intake.delayed = 0
+            self.source = None
+            self._closed = True
+
+
+def drop_before(pending: PendingSet, ledger_id: int, entry_id: int) -> int:
+    """Forget what is before this position; how many messages were pending there."""
+    dropped = sum(pending.drop(ledger) for ledger in pending.ledger_ids() if ledger < ledger_id)
+    bitmap = pending.bitmap(ledger_id)
+    if bitmap and bitmap.min() < entry_id:
+        passed = [entry for entry in bitmap if entry < entry_id]
+        dropped += sum(pending.remove(ledger_id, entry) for entry in passed)
+    return dropped
+
+
+def _int64(column: Any) -> Column:
+    view = memoryview(column)
+    if view.itemsize != 8 or view.format not in INT64_FORMATS or view.ndim != 1 or not view.contiguous:
+        raise InvalidArgumentError(
+            f"a column is a buffer of int64, one after the other, not of {view.format!r} in {view.ndim} dimensions"
+        )
+    return view.cast("B").cast("q")
