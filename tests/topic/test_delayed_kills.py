@@ -11,12 +11,12 @@ from pathlib import Path
 from support.killed_topic import Journal, check, open_topic
 from support.topics import numbers
 
-CHILD = Path(__file__).parent.parent / "support/killed_topic.py"
+CHILD = Path(__file__).parent.parent / "support/crash/killed_topic.py"
 TOPICS, KILLS = (25, 8) if os.environ.get("SEGLOG_TORTURE") else (1, 8)
 
 
 def test_kills_lose_nothing_and_bring_nothing_that_was_cancelled(in_memory):
-    path = os.pathsep.join(filter(None, [str(CHILD.parent.parent), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [str(CHILD.parent.parent.parent), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path}
     for seed in range(TOPICS):
         chance, directory = random.Random(seed), in_memory / str(seed)

@@ -11,7 +11,7 @@ from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.topic.delayed_delivery import DelayedDelivery
 from support.topics import delayed
 
-CHILD = Path(__file__).parent.parent / "support/interrupted_topic.py"
+CHILD = Path(__file__).parent.parent / "support/crash/interrupted_topic.py"
 ROUNDS = 20 if os.environ.get("SEGLOG_TORTURE") else 1
 NOW = 1_700_000_000_000
 
@@ -21,7 +21,7 @@ def test_an_interrupt_at_any_step_hangs_and_loses_nothing(in_memory, how):
     for seed in range(ROUNDS):
         child = subprocess.run(
             [sys.executable, CHILD, in_memory / str(seed), str(seed), "1250", how], capture_output=True, text=True,
-            env={**os.environ, "PYTHONPATH": str(CHILD.parent.parent)}, timeout=600, check=False,
+            env={**os.environ, "PYTHONPATH": str(CHILD.parent.parent.parent)}, timeout=600, check=False,
         )  # fmt: skip
         assert child.returncode == 0, child.stderr[-4000:]
         assert int(child.stdout.split()[0]) >= 1250

@@ -40,7 +40,8 @@ class Topic:
         self.chance = random.Random(seed)
         self.made = 0
         self.published = {}     # number -> position, where the add returned
-        self.acknowledged, self.cancelled = set(), set()    # begun to be acknowledged; told that it is cancelled
+        self.acknowledged = set()       # begun to be acknowledged
+        self.cancelling, self.cancelled = set(), set()      # begun to be cancelled; told that it is
         self.opened = 0
         self.open()
 
@@ -81,8 +82,10 @@ class Topic:
     def cancel(self):
         if self.published:
             number = self.chance.randrange(max(self.made - 20, 0), self.made)
-            if number in self.published and self.dispatcher.cancel(self.published[number]):
-                self.cancelled.add(number)
+            if number in self.published:
+                self.cancelling.add(number)
+                if self.dispatcher.cancel(self.published[number]):
+                    self.cancelled.add(number)
 
     def reschedule(self):
         if self.published:
@@ -109,7 +112,7 @@ class Topic:
                     got.update(numbers(entries))
                     dispatcher.cursor.acknowledge_many(entry.position for entry in entries)
             assert log.open_cursor("one").backlog() == 0
-        missing = self.published.keys() - got - self.acknowledged - self.cancelled
+        missing = self.published.keys() - got - self.acknowledged - self.cancelling
         assert not missing, f"never given: {sorted(missing)}"
         assert not got & self.cancelled, f"given though cancelled: {sorted(got & self.cancelled)}"
 
