@@ -303,7 +303,8 @@ class ManagedAppender(ManagedReader):
                 break
             gone.append(info.ledger_id)
         if gone:
-            self._put_manifest(*self._manifest.ledgers[len(gone) :])
+            # Index and time stay those of the last sealed ledger: the entries behind it may not be on the disk.
+            self._put(self._manifest.with_(ledgers=self._manifest.ledgers[len(gone) :]))
             self._extent = LedgerExtent(self._manifest.ledgers, self._current().active)
             self._delete(gone)
         return gone

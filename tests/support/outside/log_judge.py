@@ -5,19 +5,17 @@
 reads a JSON object a line from stdin, {"path", "name", "fsync", "backups": paths}, and answers each by the facts. What
 it finds and appends it also notes as log_worker does: it runs under the recorder itself, so the power may be cut again.
 """
-import json
 import os
 import struct
-import sys
-import traceback
 
 import seglog
+from support.outside.judging import answer_all
 from support.outside.log_worker import CONFIG, number_of, value_of
-from support.outside.notes import Notes
 
 
-def judge(path, note, fsync, number, backups=()):
+def judge(task, note, number):
     """Open, look, append, close, look again, open once more."""
+    path, fsync = task["path"], task["fsync"]
     with seglog.open(path, config=CONFIG, fsync=fsync) as log:
         facts = {
             "start": log.log_start_offset, "end": log.log_end_offset, "durable_offset": log.durable_offset,
@@ -50,7 +48,7 @@ def judge(path, note, fsync, number, backups=()):
         if log.recovery.lost:
             wrong.append(f"opened a second time it lost {log.recovery.lost}")
     facts["backups"] = {}
-    for name in backups:
+    for name in task["backups"]:
         if os.path.exists(name):
             with seglog.open(name, config=CONFIG, create=False) as log:
                 found = log.log_start_offset, [(r.offset, number_of(r.value)) for r in log.read()]
@@ -114,20 +112,6 @@ def _entries(path, form):
         return None
 
 
-def main():
-    note = Notes()
-    for count, line in enumerate(sys.stdin):
-        task = json.loads(line)
-        note("state", task["name"])
-        try:
-            facts = judge(task["path"], note, task["fsync"], 10**12 + count * 10, task.get("backups", ()))
-        except Exception as error:
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            facts = {"error": f"{type(error).__name__} at {where.name}: {error}"}
-            note("judged", facts["error"])
-        print(json.dumps(facts), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    answer_all(judge)
     os._exit(0)

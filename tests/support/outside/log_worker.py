@@ -53,9 +53,8 @@ def number_of(value):
 
 
 class Worker:
-    def __init__(self, path, kind, seed, fsync, threads, steps, config=None, close=True):
-        self.path, self.fsync, self.threads, self.steps, self.close_at_end = path, fsync, threads, steps, close
-        self.config = CONFIG | (config or {})
+    def __init__(self, path, kind, seed, fsync, threads, steps):
+        self.path, self.fsync, self.threads, self.steps = path, fsync, threads, steps
         self.weights = WEIGHTS[kind]
         self.seed = seed
         self.note = Notes()
@@ -63,10 +62,11 @@ class Worker:
         self.lock = threading.Lock()
         self.snapshots = 0
         self.failures = 0
+        self.is_dead = False
         self.log = None
 
     def open(self):
-        self.log = seglog.open(self.path, config=self.config, fsync=self.fsync)
+        self.log = seglog.open(self.path, config=CONFIG, fsync=self.fsync)
         log = self.log
         self.note("has", log.log_start_offset, log.log_end_offset, [number_of(r.value) for r in log.read()])
         self.note("durable", log.durable_offset)
@@ -147,6 +147,8 @@ class Worker:
             except SeglogError as again:
                 self.note("failed", f"{type(again).__name__}: {again}"[:200])
                 self.failures += 1
+        self.note("dead", str(error)[:200])
+        self.is_dead = True
         return False
 
     def alone(self, chance):
@@ -156,7 +158,6 @@ class Worker:
                 self.do(chance.choices(deeds, weights)[0], chance)
             except SeglogError as error:
                 if not self.failed(error):
-                    self.note("dead", str(error)[:200])
                     return
 
     def together(self, chance):
@@ -184,7 +185,6 @@ class Worker:
         for thread in appenders:
             thread.join()
         if failures and not self.failed(failures[0]):
-            self.note("dead", str(failures[0])[:200])
             return
         self.steps //= 4
         self.alone(chance)
@@ -195,10 +195,9 @@ class Worker:
             self.open()
         except SeglogError as error:
             if not self.failed(error):
-                self.note("dead", str(error)[:200])
                 return
         self.alone(chance) if self.threads == 1 else self.together(chance)
-        if self.log is not None and not self.log.closed and self.close_at_end:
+        if not self.is_dead:
             try:
                 self.close()
             except SeglogError as error:

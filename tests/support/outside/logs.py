@@ -1,4 +1,4 @@
-"""Recordings of logs that are changed (log_worker.py), as cases for power cuts."""
+"""Recordings of logs and topics that are changed (log_worker.py, topic_worker.py), as cases for power cuts."""
 import json
 import shutil
 from collections import Counter
@@ -6,8 +6,10 @@ from collections import Counter
 from support.outside.cuts import Witnesses, case_of
 from support.outside.log_witness import LogWitness
 from support.outside.recording import Fault, Recording
+from support.outside.topic_witness import TopicWitness
 
 KINDS = ("appends", "cuts", "backups")
+TOPIC_KINDS = ("entries", "cursors", "delayed")
 MODES = ("batch", "interval", "never")
 SYNC_DELAY_US = 300         # where threads share syncs: as long as a quick drive takes
 
@@ -28,6 +30,27 @@ def record_log(scratch, library, kind, seed, fsync, threads=1, steps=60, faults=
     name = f"{kind}, {fsync}, {threads} threads, seed {seed}" + "".join(f", {fault}" for fault in faults)
     witnesses = Witnesses(LogWitness, (fsync, any(fault.span == "on" for fault in faults)))
     case = case_of(name, recording, witnesses, "support.outside.log_judge")
+    shutil.rmtree(recording.directory)
+    return case
+
+
+def record_topic(scratch, library, kind, seed, fsync, threads=1, steps=60, faults=(), lives=1):
+    """The same of a managed ledger, its cursors, or its delayed messages."""
+    recording = Recording.begin(scratch / "recording", library)
+    rate = seed % 2
+    for life in range(lives):
+        is_last = life == lives - 1
+        arguments = {
+            "path": str(recording.disk / "topic"), "kind": kind, "seed": seed * 10 + life, "fsync": fsync,
+            "threads": threads, "steps": steps, "rate": rate,
+        }  # fmt: skip
+        recording.run(
+            "support.outside.topic_worker", json.dumps(arguments), faults=faults if not is_last or lives == 1 else (),
+            sync_delay_us=SYNC_DELAY_US if threads > 1 else 0, check=is_last,
+        )  # fmt: skip
+    name = f"{kind}, {fsync}, {threads} threads, seed {seed}" + "".join(f", {fault}" for fault in faults)
+    witnesses = Witnesses(TopicWitness, (fsync, rate, any(fault.span == "on" for fault in faults), kind))
+    case = case_of(name, recording, witnesses, "support.outside.topic_judge")
     shutil.rmtree(recording.directory)
     return case
 

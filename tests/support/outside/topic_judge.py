@@ -1,0 +1,74 @@
+"""Opens topics that a power cut left, and tells what is in them; see log_judge.py.
+
+reads {"path", "name", "fsync", "now", "delayed"} and answers with the facts that topic_witness.py asks for.
+"""
+import os
+
+from seglog import DelayedDelivery, ManagedLedger
+from seglog.clock import ManualClock
+from support.command import seglog_json
+from support.outside.judging import answer_all
+from support.outside.topic_worker import CONFIG, DELAYED, contents, entry_of
+
+END_OF_TIME_MS = 4_000_000_000_000
+
+
+def judge(task, note, number):
+    """Open, look, deliver what is due now and at the end of time, add, close, look again."""
+    path, clock, wrong = task["path"], ManualClock(task["now"]), []
+    note("now", task["now"])
+    # Nothing is trimmed, so that what is there can be compared afterwards.
+    config = CONFIG | {"defaultRetentionTimeInMinutes": -1, "defaultRetentionSizeInMB": -1}
+    with ManagedLedger(path, config=config, fsync=task["fsync"], clock=clock) as topic:
+        entries, cursors = contents(topic)
+        note("has", entries, cursors)
+        for name, cursor in topic.cursors.items():
+            if name in cursors and cursor.backlog() != len(entries) - len(cursors[name]):
+                done = len(cursors[name])
+                wrong.append(f"{name} has a backlog of {cursor.backlog()}, of {len(entries)} entries {done} are done")
+        indexes = [entry.index for entry in topic]
+        if indexes != sorted(set(indexes)) or (indexes and topic.last_index < indexes[-1]):
+            wrong.append(f"message indexes {indexes}, the last one is {topic.last_index}")
+        delivered = deliver(topic, clock) if task["delayed"] and "one" in topic.cursors else None
+        more = []
+        for n in (number, number + 1):
+            note("give", [n], [0])
+            position = topic.add_entry(entry_of(n, 0))
+            note("took", [n], [position])
+            more.append([*position, n])
+        if entries and more[0] <= entries[-1]:
+            wrong.append(f"added at {more}, and the last entry was {entries[-1]}")
+        note("close")
+    note("closed")
+    report = seglog_json("ledger", "verify", path, status=None)
+    wrong += [f"ledger verify: {line}" for line in report if line["type"] == "finding"]
+    with ManagedLedger(path, config=config, fsync=task["fsync"], clock=clock) as topic:
+        again, _ = contents(topic)
+        if again != entries + more:
+            wrong.append(f"opened a second time it has other entries: {len(again)}, not {len(entries) + 2}")
+        if topic.lost is not None:
+            wrong.append(f"opened a second time it lost {topic.lost}")
+    return {"entries": entries, "cursors": cursors, "delivered": delivered, "wrong": wrong}
+
+
+def deliver(topic, clock):
+    """Positions that are given now, and at the end of time."""
+    with (
+        DelayedDelivery(topic, DELAYED, clock=clock) as delayed,
+        delayed.dispatcher(topic.cursors["one"]) as dispatcher,
+    ):
+        now = read_all(dispatcher)
+        clock.set(END_OF_TIME_MS)
+        return now, read_all(dispatcher)
+
+
+def read_all(dispatcher):
+    positions = []
+    while entries := dispatcher.read(100, timeout_s=0):
+        positions += [entry.position for entry in entries]
+    return positions
+
+
+if __name__ == "__main__":
+    answer_all(judge)
+    os._exit(0)

@@ -1,0 +1,263 @@
+"""A process that changes a managed ledger, its cursors and its delayed messages, and notes each call.
+
+    python -m support.outside.topic_worker '{"path": "disk/topic", "kind": "cursors", "seed": 1, ...}'
+
+A position is [ledger id, entry id]. Notes (notes.py; the witness is topic_witness.py):
+
+    has ENTRIES CURSORS     opened (again): [ledger, entry, number] each, and {cursor: acknowledged positions}
+    give NUMBERS DUE        entries are about to be added, due then (0: not delayed); then
+    took NUMBERS POSITIONS  they were
+    flush, flushed          flush() or roll() of the topic; close, closed
+    cursor NAME, opened NAME
+    ack NAME POSITIONS, acked NAME      acknowledge(_many); `mark NAME POSITION`, acked NAME: mark_delete
+    seek NAME POSITION, sought NAME
+    save NAME, saved NAME   Cursor.flush
+    now MS                  the clock is set to this
+    got POSITIONS           the dispatcher gave these
+    cancel POSITION, cancelled POSITION ANSWER
+    move POSITION MS, moved POSITION MS ANSWER      reschedule
+    failed WHAT, dead WHAT  as in log_worker.py
+"""
+import json
+import os
+import random
+import sys
+import threading
+
+from seglog import DelayedDelivery, ManagedLedger, Position
+from seglog.clock import ManualClock
+from seglog.errors import SeglogError
+from seglog.ledger.entry import build_entry
+from seglog.pulsar_pb.entry_pb2 import MessageMetadata
+from support.outside.notes import Notes
+
+CONFIG = {
+    "managedLedgerMaxEntriesPerLedger": 12, "brokerEntryMetadataInterceptors": "timestamp,index", "flush.ms": 20,
+    "managedLedgerDefaultMarkDeleteRateLimit": 0,
+}  # fmt: skip
+# Small buckets, so that snapshots are made, merged and deleted all the time.
+DELAYED = {
+    "delayedDeliveryMinIndexCountPerBucket": 6, "delayedDeliveryLedgerStepPerBucket": 2,
+    "delayedDeliveryMaxIndexesPerBucketSnapshotSegment": 4, "delayedDeliveryTimeStepPerBucketSnapshotSeconds": 20,
+    "delayedDeliveryMaxNumBuckets": 3,
+}  # fmt: skip
+CURSORS = ("one", "two")
+WEIGHTS = {
+    "entries": {"add": 90, "flush": 4, "roll": 3, "reopen": 3},
+    "cursors": {"add": 55, "ack": 22, "mark": 5, "seek": 3, "save": 4, "roll": 4, "flush": 3, "reopen": 4},
+    "delayed": {"add": 50, "read": 14, "pass time": 9, "cancel": 9, "move": 7, "roll": 4, "flush": 3, "reopen": 4},
+}
+FAILURES_MAX = 6
+BEGIN_MS = 1_700_000_000_000
+
+
+def entry_of(number, due_ms):
+    metadata = MessageMetadata(producer_name="p", sequence_id=number, publish_time=BEGIN_MS)
+    if due_ms:
+        metadata.deliver_at_time = due_ms
+    size = number * 131 % 600 if number % 5 else number * 37 % 2500
+    return build_entry(metadata, b"%d." % number + b"e" * size)
+
+
+def number_of(stored):
+    """The number of an entry; None if it is none of ours."""
+    fields = stored.entry.fields()
+    number, due_ms = fields.sequence_id, fields.deliver_at_time or 0
+    return number if bytes(stored.headers_and_payload) == entry_of(number, due_ms) else None
+
+
+def contents(topic):
+    """What `has` tells."""
+    entries = [[*entry.position, number_of(entry)] for entry in topic]
+    cursors = {
+        name: [place[:2] for place in entries if cursor.is_acknowledged(Position(*place[:2]))]
+        for name, cursor in topic.cursors.items()
+    }
+    return entries, cursors
+
+
+class Worker:
+    def __init__(self, path, kind, seed, fsync, threads, steps, rate=0):
+        self.path, self.kind, self.seed, self.fsync, self.threads, self.steps = path, kind, seed, fsync, threads, steps
+        self.config = CONFIG | {"managedLedgerDefaultMarkDeleteRateLimit": rate}
+        self.note = Notes()
+        self.next_number = seed * 1_000_000
+        self.lock = threading.Lock()
+        self.failures = 0
+        self.is_dead = False
+        self.clock = ManualClock(BEGIN_MS)
+        self.topic = self.delayed = self.dispatcher = None
+
+    # --- there and back ------------------------------------------------------------------------
+
+    def open(self):
+        self.note("now", self.clock.now_ms())
+        self.topic = ManagedLedger(self.path, config=self.config, fsync=self.fsync, clock=self.clock)
+        self.note("has", *contents(self.topic))
+        names = CURSORS if self.kind == "cursors" else CURSORS[:1] if self.kind == "delayed" else ()
+        for name in names:
+            if name not in self.topic.cursors:
+                self.note("cursor", name)
+                self.topic.open_cursor(name, "earliest")
+                self.note("opened", name)
+        if self.kind == "delayed":
+            self.delayed = DelayedDelivery(self.topic, DELAYED, clock=self.clock)
+            self.dispatcher = self.delayed.dispatcher(self.topic.cursors["one"])
+
+    def close(self):
+        self.note("close")
+        self.let_go()
+        self.note("closed")
+
+    def let_go(self):
+        if self.delayed is not None:
+            delayed, self.delayed = self.delayed, None
+            delayed.close()
+        if self.topic is not None:
+            self.topic.close()
+
+    def failed(self, error):
+        """After a failed call: close, open again, go on."""
+        self.note("failed", f"{type(error).__name__}: {error}"[:200])
+        self.failures += 1
+        while self.failures < FAILURES_MAX:
+            try:
+                self.let_go()
+                self.open()
+                return True
+            except SeglogError as again:
+                self.note("failed", f"{type(again).__name__}: {again}"[:200])
+                self.failures += 1
+        self.note("dead", str(error)[:200])
+        self.is_dead = True
+        return False
+
+    # --- deeds -----------------------------------------------------------------------------------
+
+    def add(self, chance):
+        with self.lock:
+            count = chance.choice([1, 1, 1, 2, 4])
+            self.next_number += count
+            numbers = list(range(self.next_number - count, self.next_number))
+        now_ms = self.clock.now_ms()
+        is_late = self.kind == "delayed" and chance.random() < 0.8
+        due = [now_ms + chance.choice([1, 20_000, 45_000, 300_000, 3_000_000]) if is_late else 0 for _ in numbers]
+        self.note("give", numbers, due)
+        entries = [entry_of(*pair) for pair in zip(numbers, due, strict=True)]
+        positions = [self.topic.add_entry(entries[0])] if count == 1 else list(self.topic.add_entries(entries))
+        self.note("took", numbers, positions)
+
+    def some(self, chance, count):
+        positions = [entry.position for entry in self.topic]
+        return sorted(chance.sample(positions, min(count, len(positions))))
+
+    def do(self, deed, chance):
+        topic = self.topic
+        cursor = topic.cursors[chance.choice(CURSORS)] if self.kind == "cursors" else None
+        match deed:
+            case "add":
+                self.add(chance)
+            case "flush" | "roll":
+                self.note("flush")
+                getattr(topic, deed)()
+                self.note("flushed")
+            case "reopen":
+                self.close()
+                self.open()
+            case "ack" if positions := self.some(chance, chance.choice([1, 3, 8])):
+                self.note("ack", cursor.name, positions)
+                cursor.acknowledge_many(positions)
+                self.note("acked", cursor.name)
+            case "mark" if positions := self.some(chance, 1):
+                self.note("mark", cursor.name, positions[0])
+                cursor.mark_delete(positions[0])
+                self.note("acked", cursor.name)
+            case "seek" if positions := self.some(chance, 1):
+                self.note("seek", cursor.name, positions[0])
+                cursor.seek(positions[0])
+                self.note("sought", cursor.name)
+            case "save":
+                self.note("save", cursor.name)
+                cursor.flush()
+                self.note("saved", cursor.name)
+            case "pass time":
+                self.clock.advance(chance.choice([5_000, 30_000, 400_000]))
+                self.note("now", self.clock.now_ms())
+            case "read":
+                self.read(chance)
+            case "cancel" if positions := self.some(chance, 1):
+                self.note("cancel", positions[0])
+                self.note("cancelled", positions[0], self.dispatcher.cancel(positions[0]))
+            case "move" if positions := self.some(chance, 1):
+                at_ms = self.clock.now_ms() + chance.choice([10_000, 100_000])
+                self.note("move", positions[0], at_ms)
+                tracker = self.delayed.tracker(topic.cursors["one"])
+                self.note("moved", positions[0], at_ms, tracker.reschedule(*positions[0], at_ms))
+
+    def read(self, chance):
+        positions = [entry.position for entry in self.dispatcher.read(chance.choice([1, 10, 100]))]
+        self.note("got", positions)
+        acknowledged = [position for position in positions if chance.random() < 0.8]
+        if acknowledged:
+            self.note("ack", "one", acknowledged)
+            self.topic.cursors["one"].acknowledge_many(acknowledged)
+            self.note("acked", "one")
+
+    # --- the program -----------------------------------------------------------------------------
+
+    def alone(self, chance, steps):
+        weights = WEIGHTS[self.kind]
+        for _ in range(steps):
+            try:
+                self.do(chance.choices(list(weights), list(weights.values()))[0], chance)
+            except SeglogError as error:
+                if not self.failed(error):
+                    return
+
+    def together(self, chance):
+        """Adders at once; this thread does all the rest, but for closing."""
+        def adder(chance):
+            try:
+                for _ in range(self.steps // self.threads):
+                    self.add(chance)
+            except SeglogError as error:
+                failures.append(error)
+
+        failures = []
+        adders = [
+            threading.Thread(target=adder, args=(random.Random(f"{self.seed} {n}"),)) for n in range(self.threads)
+        ]
+        for thread in adders:
+            thread.start()
+        deeds = [deed for deed in WEIGHTS[self.kind] if deed not in ("add", "reopen")]
+        while any(thread.is_alive() for thread in adders):
+            adders[0].join(0.004)
+            try:
+                self.do(chance.choice(deeds), chance)
+            except SeglogError as error:
+                failures.append(error)
+                break
+        for thread in adders:
+            thread.join()
+        if failures and not self.failed(failures[0]):
+            return
+        self.alone(chance, self.steps // 4)
+
+    def run(self):
+        chance = random.Random(self.seed)
+        try:
+            self.open()
+        except SeglogError as error:
+            if not self.failed(error):
+                return
+        self.alone(chance, self.steps) if self.threads == 1 else self.together(chance)
+        try:
+            if not self.is_dead:
+                self.close()
+        except SeglogError as error:
+            self.note("failed", str(error)[:200])
+
+
+if __name__ == "__main__":
+    Worker(**json.loads(sys.argv[1])).run()
+    os._exit(0)     # as a process that is killed: nothing is closed that was not closed
