@@ -300,6 +300,9 @@ def ask(judge, tasks, recording):
                 process.wait()
                 said = "".join(errors)[-1500:]
                 answers.append({"error": f"the judge ended with {process.returncode}: {said}"})
+            except BaseException:
+                process.kill()      # or leaving this block waits for it
+                raise
     return answers
 
 

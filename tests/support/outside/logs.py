@@ -1,9 +1,12 @@
-"""Recordings of logs and topics that are changed (log_worker.py, topic_worker.py), as cases for power cuts."""
+"""Recordings of what workers do (log_worker.py, topic_worker.py, convert_worker.py), as cases for power cuts."""
 import json
 import shutil
 from collections import Counter
 
+from support.outside.convert_judge import look
+from support.outside.convert_witness import ConvertWitness
 from support.outside.cuts import Witnesses, case_of
+from support.outside.disk import read_tree
 from support.outside.log_witness import LogWitness
 from support.outside.recording import Fault, Recording
 from support.outside.topic_witness import TopicWitness
@@ -51,6 +54,21 @@ def record_topic(scratch, library, kind, seed, fsync, threads=1, steps=60, fault
     name = f"{kind}, {fsync}, {threads} threads, seed {seed}" + "".join(f", {fault}" for fault in faults)
     witnesses = Witnesses(TopicWitness, (fsync, rate, any(fault.span == "on" for fault in faults), kind))
     case = case_of(name, recording, witnesses, "support.outside.topic_judge")
+    shutil.rmtree(recording.directory)
+    return case
+
+
+def record_conversion(scratch, library, golden, rounds, faults=()):
+    """A golden partition that is converted in place and back."""
+    start = read_tree(golden / f"{golden.name}-0")
+    start = {"logs": None, "logs/orders-0": None} | {f"logs/orders-0/{path}": data for path, data in start.items()}
+    recording = Recording.begin(scratch / "recording", library, start)
+    before = look(recording.disk / "logs" / "orders-0")
+    arguments = json.dumps({"root": str(recording.disk), "rounds": rounds})
+    recording.run("support.outside.convert_worker", arguments, faults=faults)
+    name = f"conversion of {golden.name}" + "".join(f", {fault}" for fault in faults)
+    witnesses = Witnesses(ConvertWitness, (before["records"], before["magics"]))
+    case = case_of(name, recording, witnesses, "support.outside.convert_judge")
     shutil.rmtree(recording.directory)
     return case
 
