@@ -15,6 +15,26 @@ def recorder(tmp_path_factory) -> Path:
     return compile_recorder(tmp_path_factory.mktemp("recorder"))
 
 
+@pytest.fixture(scope="session")
+def whole_runs():
+    """Recordings in which nothing failed, by what they are of: each is made once."""
+    return {}
+
+
+@pytest.fixture
+def record(in_memory, recorder, whole_runs):
+    """`record(record_log, kind, seed, fsync, ...)`: a case, made now or before."""
+    def recorded(make, *arguments, **options):
+        if options.get("faults"):
+            return make(in_memory, recorder, *arguments, **options)
+        key = make, arguments, tuple(sorted(options.items()))
+        if key not in whole_runs:
+            whole_runs[key] = make(in_memory, recorder, *arguments, **options)
+        return whole_runs[key]
+
+    return recorded
+
+
 @pytest.fixture
 def power_cuts(in_memory, recorder, tmp_path) -> PowerCuts:
     """Judges states in memory; what violates is kept in the test's directory."""
