@@ -486,3 +486,30 @@ def test_a_writer_makes_one_batch_of_what_waits(tmp_path):
     writer.close()
     batch, = Segment(writer.path, is_last=False).batches()
     assert [(r.offset, r.timestamp, r.value) for r in batch] == [(0, 1, b"a"), (1, 2, b"b"), (2, 3, b"c")]
+
+
+class SlowSync(OsFileSystem):
+    """Tells when a file is being synced, and waits until it may go on."""
+
+    def __init__(self):
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def create(self, path):
+        file = super().create(path)
+        sync, file.sync_data = file.sync_data, lambda: (self.begun.set(), self.go_on.wait(60), sync())
+        return file
+
+
+@pytest.mark.parametrize("fsync", ["interval", "never"])
+def test_a_flush_takes_no_entry_back_that_is_added_meanwhile(tmp_path, fsync):
+    fs = SlowSync()
+    with Ledger.create(tmp_path / "ledger-1", 1, fs=fs, fsync=fsync) as ledger:
+        ledger.add(b"one")
+        flushing = threading.Thread(target=ledger.flush)
+        flushing.start()
+        assert fs.begun.wait(60)
+        ledger.add(b"two")
+        fs.go_on.set()
+        flushing.join()
+        assert ledger.entry_count == 2
+        assert ledger.read(1) == b"two"

@@ -167,8 +167,13 @@ class EntryWriter(WriteGate):
         """What the gate calls: alone with the files, but for `put`."""
         number, end = self.with_lock(self._write_all)
         self._appender.sync()
-        self.published.at = end
+        self.with_lock(self._publish, end)
         return number
+
+    def _publish(self, end: End) -> None:
+        """With the lock. Unless adds wait for their sync, entries were published meanwhile: readers never go back."""
+        if end.next_offset > self.published.at.next_offset:
+            self.published.at = end
 
     def _write_all(self) -> tuple[int, End]:
         self._write()
