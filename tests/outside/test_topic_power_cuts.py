@@ -61,7 +61,6 @@ def test_a_call_that_fails_costs_nothing_that_was_promised(record, power_cuts, h
     holds(len(wanted) * STATES // 2)
 
 
-@pytest.mark.xfail(strict=True, reason="recovery seals a ledger by the length that the page cache has")
 @pytest.mark.parametrize("fsync", MODES)
 def test_a_sync_that_failed_once_is_not_made_good_by_the_next(record, power_cuts, holds, fsync):
     """Its pages are lost though a later sync of the file succeeds (fsyncgate); the topic is opened again between."""

@@ -1,0 +1,212 @@
+"""A log whose threads are interrupted at random moments: KeyboardInterrupt by a signal on the main thread, an
+asynchronous exception on the others.
+
+    python -m support.outside.interrupted_worker '{"path": "data/orders-0", "fsync": "batch", "threads": 8, ...}'
+
+Prints a line "at INTERRUPTS" now and then, and at the end one of JSON: {"interrupts", "ignored", "appended", "wrong"}.
+One exception at a time is on its way to a thread, and is sent only while that thread is where it can be caught: so each
+one hits the engine or the line around its call, and none is lost. Whoever starts this watches that it goes on.
+"""
+import ctypes
+import faulthandler
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import seglog
+from seglog.errors import LogClosedError, LogFailedError, SeglogError
+
+CONFIG = {"segment.bytes": 30_000, "index.interval.bytes": 500, "flush.ms": 5}
+REOPEN_EVERY = 40       # deeds of the main thread between two closings
+VIOLATIONS_MAX = 10
+
+
+class Interrupted(BaseException):
+    """What the threads get that are not the main one."""
+
+
+def value_of(number):
+    return b"%d." % number + b"v" * (number * 131 % 300)
+
+
+class Target:
+    """A thread that is interrupted. `ready` is set by itself where an exception is caught, taken by who sends one."""
+
+    def __init__(self, work):
+        self.work = work
+        self.ready = self.done = self.is_sheltered = False
+        self.interrupts = 0
+        self.ident = None
+
+    def run(self):
+        self.ident = threading.get_ident()
+        while not self.done:
+            try:
+                self.ready = True
+                # Until the last exception has come: it must not come behind this.
+                while self.ready or not self.done:
+                    self.work()
+                    if self.done and self.ready:
+                        self.ready = False
+            except (KeyboardInterrupt, Interrupted):
+                self.interrupts += 1
+
+
+class Worker:
+    def __init__(self, path, fsync, threads, interrupts, seed, linger_ms=0):
+        self.path, self.fsync, self.interrupts = path, fsync, interrupts
+        self.config = CONFIG | ({"linger.ms": linger_ms} if linger_ms else {})
+        self.chance = random.Random(seed)
+        self.numbers = iter(range(10**9))
+        self.taken = {}         # offset -> number, as append answered
+        self.wrong = []
+        self.ignored = 0
+        self.log = None
+        self.turns = 0
+        self.is_opening = True  # or closing: others wait
+        self.targets = [Target(self.main_deed)] + [Target(self.append) for _ in range(threads - 1)]
+
+    # --- what is interrupted -----------------------------------------------------------------------
+
+    def append(self):
+        log = self.log
+        if log is None or self.is_opening:
+            time.sleep(0.0005)
+            return
+        number = next(self.numbers)
+        try:
+            offset = log.append(value_of(number))
+            self.taken[offset] = number
+        except LogClosedError:
+            pass
+        except LogFailedError as error:
+            self.is_opening = True      # the main thread closes it and opens it again
+            self.violated(f"read-only by an interrupt: {error}", error)
+
+    def main_deed(self):
+        if self.log is None or self.log.closed:
+            self.open()
+        self.turns += 1
+        try:
+            if self.is_opening or self.turns % REOPEN_EVERY == 0:
+                self.is_opening = True
+                self.log.close()
+                self.open()
+            elif self.turns % 7 == 0:
+                self.log.flush()
+            elif self.turns % 11 == 0:
+                self.log.roll()
+            elif self.turns % 5 == 0:
+                numbers = [next(self.numbers) for _ in range(3)]
+                last = self.log.append_many([(None, value_of(n)) for n in numbers])
+                self.taken |= {last - 2 + n: number for n, number in enumerate(numbers)}
+            else:
+                self.append()
+        except LogClosedError:
+            pass
+        except SeglogError as error:
+            self.violated(f"{type(error).__name__}: {error}", error)
+            self.is_opening = True
+
+    def open(self):
+        """Sheltered: whoever is interrupted before a call has returned has nothing to close."""
+        main = self.targets[0]
+        main.is_sheltered = True
+        while not main.ready:
+            time.sleep(0.0001)      # the one that is on its way comes here
+        try:
+            self.log = seglog.open(self.path, config=self.config, fsync=self.fsync)
+            self.is_opening = False
+        except SeglogError as error:
+            self.violated(f"does not open: {type(error).__name__}: {error}", error)
+            time.sleep(0.01)
+        finally:
+            main.is_sheltered = False
+
+    def violated(self, what, error):
+        cause = repr(error.__cause__ or error.__context__)
+        if len(self.wrong) < VIOLATIONS_MAX:
+            self.wrong.append(f"{what}; from {cause}")
+
+    # --- who interrupts ------------------------------------------------------------------------------
+
+    def pester(self):
+        sent = 0
+        while sent < self.interrupts:
+            ready = [target for target in self.targets if target.ready]
+            if ready:
+                target = self.chance.choice(ready)
+                target.ready = False
+                if target.is_sheltered:
+                    target.ready = True
+                    continue
+                if target is self.targets[0]:
+                    signal.pthread_kill(target.ident, signal.SIGINT)
+                else:
+                    send = ctypes.pythonapi.PyThreadState_SetAsyncExc
+                    send(ctypes.c_ulong(target.ident), ctypes.py_object(Interrupted))
+                sent += 1
+                if sent % 200 == 0:
+                    os.write(1, b"at %d\n" % sent)
+            for _ in range(self.chance.randrange(400)):
+                pass
+            if self.chance.random() < 0.2:
+                time.sleep(self.chance.random() * 0.0005)
+        for target in self.targets:
+            target.done = True
+
+    def swallowed(self, unraisable):
+        """An exception came where Python has nobody to give it to: a weak reference's callback, a __del__."""
+        if unraisable.exc_type in (KeyboardInterrupt, Interrupted):
+            self.ignored += 1
+            for target in self.targets:
+                if target.ident == threading.get_ident():
+                    target.ready = True
+        else:
+            self.wrong.append(f"ignored in {unraisable.object}: {unraisable.exc_value!r}")
+
+    def run(self):
+        sys.setswitchinterval(2e-5)
+        sys.unraisablehook = self.swallowed
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        threads = [threading.Thread(target=target.run, daemon=True) for target in self.targets[1:]]
+        for thread in threads:
+            thread.start()
+        pester = threading.Thread(target=self.pester, daemon=True)
+        main = self.targets[0]
+        main.ident = threading.get_ident()
+        pester.start()
+        main.run()
+        for thread in threads:
+            thread.join()
+        pester.join()
+        self.finish()
+
+    def finish(self):
+        self.log.close()
+        with seglog.open(self.path, config=CONFIG) as log:
+            found = {}
+            for record in log.read():
+                number = int(record.value.split(b".")[0])
+                if record.value != value_of(number):
+                    self.wrong.append(f"offset {record.offset} holds what nobody appended")
+                found[record.offset] = number
+        if lost := [offset for offset, number in self.taken.items() if found.get(offset) != number]:
+            self.wrong.append(f"{len(lost)} acknowledged records are lost, from offset {min(lost)} on")
+        if len(set(found.values())) != len(found):
+            self.wrong.append("a record is there twice")
+        report = seglog.verify(Path(self.path), config=CONFIG)
+        self.wrong += [f"verify: {finding}" for finding in report.findings[:3]]
+        told = sum(target.interrupts for target in self.targets)
+        facts = {"interrupts": told, "ignored": self.ignored, "appended": len(self.taken), "wrong": self.wrong}
+        print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    Worker(**json.loads(sys.argv[1])).run()
+    os._exit(0)
