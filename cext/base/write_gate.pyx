@@ -5,13 +5,13 @@ Whoever changes something brings it as a function, which runs with the lock (`ch
 comes in the middle of Python code, ^C or what PyThreadState_SetAsyncExc sends, nobody stays at the gate for ever.
 
 What it leaves behind the gate is told by `is_changing`, which a function sets before its first change and which its
-return resets. Left by an error of ours, the gate is closed for good (`failure`): what is on the disk is unknown. Left by
-anything else it is torn: whoever comes next, and in most cases who was interrupted himself, calls `mend` before all.
+return resets. Left by an error of ours, the gate is closed for good (`failure`): what is on the disk is unknown. Left
+by anything else it is torn: whoever comes next, and in most cases who was interrupted himself, calls `mend` before all.
 
-Appenders that wait for the disk share one sync. Whoever finds nobody syncing leads: its sync covers all that was written
-before it began. Those who come meanwhile stand in a queue; when the sync is done, those whom it covered go, and the first
-of the others leads the next one for all of them. So a lone appender pays for its own sync and nothing else, and eight
-threads pay for about two between them, while they make their next appends.
+Appenders that wait for the disk share one sync. Whoever finds nobody syncing leads: its sync covers all that was
+written before it began. Those who come meanwhile stand in a queue; when the sync is done, those whom it covered go, and
+the first of the others leads the next one for all of them. So a lone appender pays for its own sync and nothing else,
+and eight threads pay for about two between them, while they make their next appends.
 
 Left at that, they soon stand in two halves, each of which appends while the other syncs. If a sync is no slower than
 switching the GIL among eight threads, this is already optimal. If it is slower, the one who is due to lead first
@@ -418,7 +418,8 @@ cdef class WriteGate(GroupCommit):
     """The lock of a log as well, and what keeps it from being changed.
 
     number          of appends that somebody may wait for; counted with the lock
-    refusal         makes the error for whoever wants to change something; None: it is possible. Read without the lock first
+    refusal         makes the error for whoever wants to change something; None: it is possible. Read without the lock
+                    first
     is_changing     set by a section before its first change; by one that finds it can refuse after all, reset
     is_torn         a change was left in the middle: `mend` is due
     """

@@ -91,7 +91,6 @@ cdef class AppendedFile:
         self.append(memoryview(data).cast("B")[written:])
         return begin
 
-
     def sync_descriptor(self, bint data_only):
         """fsync, or fdatasync. In one step with what is kept of it: no exception from outside comes in between."""
         cdef int result

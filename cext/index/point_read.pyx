@@ -64,7 +64,9 @@ cdef class LastOpened:
 
 @cython.final
 cdef class PointReader:
-    """PointReader(window, base_offset, offsets, checked, last_opened, decompress, end_offset): reads records of one segment.
+    """PointReader(window, base_offset, offsets, checked, last_opened, decompress, end_offset)
+
+    Reads records of one segment.
 
     window: the .log, up to the published end where it grows.
     offsets: entries of the offset index and nothing behind them; None: it is searched from the start.
@@ -346,7 +348,10 @@ cdef bint offsets_increase(Span records, const BatchHeader* row) noexcept nogil:
 
 
 cdef bint messages_increase(OpenedBatch batch, const BatchHeader* wrapper) noexcept:
-    """The same for a wrapper, whose offset is its last message's. (v1, 0: that is not known; see legacy_records.pxd.)"""
+    """The same for a wrapper, whose offset is its last message's.
+
+    (v1, 0: that is not known; see legacy_records.pxd.)
+    """
     cdef Span s = batch.records
     cdef RecordView message
     cdef int64_t last = -1
@@ -356,7 +361,6 @@ cdef bint messages_increase(OpenedBatch batch, const BatchHeader* wrapper) noexc
             return False
         last = message.offset
     return last == wrapper.last_offset or (wrapper.magic == 1 and wrapper.last_offset == 0)
-
 
 
 cdef int find_record(

@@ -69,7 +69,9 @@ cdef class QuietTail(WriteGate):
             self.wait(number)
         return last
 
-    cdef int64_t put_one(self, int64_t timestamp, object key, object value, object headers, int64_t bytes_max) except -2:
+    cdef int64_t put_one(
+        self, int64_t timestamp, object key, object value, object headers, int64_t bytes_max
+    ) except -2:
         cdef int64_t offset = self.next_offset
         if not self.is_quiet():
             return -1

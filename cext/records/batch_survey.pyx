@@ -3,7 +3,7 @@
 A v1 segment that is not compressed holds a batch a message; a Python object for each would cost
 more than converting it. Opens nothing, checks no CRC, raises only for slots outside the table.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int64_t
 
 from .batch_header cimport CODEC_MASK, CODEC_NONE, TRANSACTIONAL_BIT, BatchHeader
 from .segment_scan cimport BatchTable

@@ -540,7 +540,8 @@ cdef class RecordIterator:
                 return OFFSET_RANGE
             self.min_offset = out.offset + 1
             # A wrapper has the offset of its last message; a v2 batch may have lost its last record to a cleaner.
-            if self.left == 0 and self.batch.magic < 2 and out.offset < self.max_offset and self.max_offset != INT64_MAX:
+            if (self.left == 0 and self.batch.magic < 2
+                    and out.offset < self.max_offset and self.max_offset != INT64_MAX):
                 return OFFSET_RANGE
         return status
 
