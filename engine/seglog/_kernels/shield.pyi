@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-P = ParamSpec("P")
-R = TypeVar("R")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
-def shielded(function: Callable[P, R], *args: P.args, **named: P.kwargs) -> R: ...
+def shielded(function: Callable[_P, _R], *args: _P.args, **named: _P.kwargs) -> _R: ...
