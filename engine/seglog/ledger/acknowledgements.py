@@ -4,7 +4,7 @@ Behind the mark-delete position, acknowledged entries are a roaring bitmap of en
 is acknowledged in part the numbers of its messages are one. Nothing here knows files or locks.
 """
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from sortedcontainers import SortedDict
 
@@ -39,6 +39,12 @@ class Acknowledgements:
         self.mark_delete = mark_delete
         self.entries: SortedDict[int, BitMap] = SortedDict()
         self.batches: SortedDict[Position, PartOfBatch] = SortedDict()
+
+    def repair(self) -> None:
+        """An exception from outside came in the middle of a change: let the order be that of the keys again."""
+        entries, batches = cast("Any", self.entries), cast("Any", self.batches)
+        self.entries = SortedDict(dict.items(entries))
+        self.batches = SortedDict(dict.items(batches))
 
     def holds(self, position: Position) -> bool:
         """Whether all of an entry is acknowledged."""

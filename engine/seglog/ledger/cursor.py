@@ -38,6 +38,20 @@ class Home(Protocol):
         """A cursor's mark-delete position went forward: ledgers may be trimmed."""
 
 
+class _Repairing:
+    """Puts things in order when an exception from outside came in the middle of a change."""
+
+    def __init__(self, repair: Callable[[], None]) -> None:
+        self._repair = repair
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is not None and not issubclass(kind, Exception):
+            self._repair()
+
+
 class Cursor:
     """Threads may share it. Every method raises LogClosedError once it, or the managed ledger, is closed."""
 
@@ -51,6 +65,7 @@ class Cursor:
         self._properties = dict(state.properties)
         # The last entry that was read, or passed over.
         self._read = self._acknowledged.mark_delete
+        self._repairing = _Repairing(lambda: self._acknowledged.repair())
         self._listeners: tuple[Listener, ...] = ()
         # What the listeners are to hear: entries, and up to where all are acknowledged.
         self._news: list[tuple[Sequence[Position], Position]] = []
@@ -198,7 +213,7 @@ class Cursor:
 
         Raises OffsetOutOfRangeError for a position behind the last entry.
         """
-        with self._lock:
+        with self._lock, self._repairing:
             self._mark_delete(position)
         self._tell()
 
@@ -222,7 +237,7 @@ class Cursor:
         `batch_size`: how many messages the entry holds; read from it where it is not given. Raises
         OffsetOutOfRangeError where there is no such entry, InvalidArgumentError for a number that it does not have.
         """
-        with self._lock:
+        with self._lock, self._repairing:
             extent = self._extent()
             before = self.mark_delete_position
             if self._acknowledge(extent, position, batch_indexes, batch_size):
@@ -233,7 +248,7 @@ class Cursor:
 
     def acknowledge_many(self, positions: Iterable[Position]) -> None:
         """Acknowledge entries. Raises OffsetOutOfRangeError, and then none is."""
-        with self._lock:
+        with self._lock, self._repairing:
             extent = self._extent()
             listed = list(positions)
             before = self.mark_delete_position

@@ -172,6 +172,8 @@ class ManagedAppender(ManagedReader):
 
     def unlisten(self, listener: Callable[[], None]) -> None:
         """Call it no more; nothing where it is not called."""
+        if not self._held.held:
+            return      # a forked child's: the lock may be that of a thread of its parent, for ever
         self._gate.with_lock(
             self._set_listeners, lambda: tuple(kept for kept in self._listeners if kept != listener)
         )
