@@ -108,7 +108,7 @@ def run(bench: Bench, count: int) -> None:
             ("sealed inline, columns", "heapq"): Goal(),
             ("in memory", "heapq"): Goal(),
         },
-    )  # fmt: skip
+    )
     _scheduled(bench, held, columns)
 
 
@@ -125,7 +125,7 @@ def _scheduled(bench: Bench, held: list[Message], columns: Columns) -> None:
     bench.compare(
         "delayed: scheduled", len(held) / 1e6, "M msg/s", contenders,
         {("in buckets", "heapq"): Goal(10), ("in memory", "heapq"): Goal(10)},
-    )  # fmt: skip
+    )
 
 
 def _drain(tracker: InMemoryDelayedDeliveryTracker) -> None:

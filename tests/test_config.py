@@ -103,7 +103,7 @@ def test_a_key_given_twice_is_refused():
         ("compression.gzip.level", 0), ("compression.gzip.level", 10), ("compression.lz4.level", "fast"),
         ("compression.lz4.level", "9k"), ("compression.zstd.level", 23),
     ],
-)  # fmt: skip
+)
 def test_a_value_outside_its_limits_is_refused_with_them(key, value):
     limits = {k.name: k.limits for _, k in keys(LogConfig)}[key]
     with pytest.raises(InvalidConfigError) as error:

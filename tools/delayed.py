@@ -34,7 +34,7 @@ first_option = click.option("--from", "first_ms", type=TimeType(), default=0, he
 end_option = click.option(
     "--to", "end_ms", type=TimeType(), help="Due before this time.",
     callback=lambda ctx, param, value: FOREVER if value is None else value,
-)  # fmt: skip
+)
 
 
 class PositionType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
@@ -77,7 +77,7 @@ def list_buckets(path: Path, subscription: str | None, as_json: bool) -> int:
             for bucket in index.buckets:
                 fields = {
                     "cursor": index.name, "start": bucket.start, "end": bucket.end, "snapshot": bucket.snapshot_id
-                }  # fmt: skip
+                }
                 try:
                     described = index.metadata(bucket)
                     counts = {
@@ -85,7 +85,7 @@ def list_buckets(path: Path, subscription: str | None, as_json: bool) -> int:
                         "first_ms": described[0].min_schedule_timestamp if described else -1,
                         "last_ms": described[-1].max_schedule_timestamp if described else -1,
                         "size": index.size_bytes(bucket),
-                    }  # fmt: skip
+                    }
                 except (SnapshotMissingError, CorruptDelayedIndexError) as error:
                     report.note(f"bucket {bucket.start} to {bucket.end}: {error}")
                     unreadable += 1
@@ -96,7 +96,7 @@ def list_buckets(path: Path, subscription: str | None, as_json: bool) -> int:
                     index.name, f"{bucket.start}-{bucket.end}", str(bucket.snapshot_id),
                     report.number(counts["segments"]), report.number(counts["messages"]),
                     report.moment(counts["first_ms"]), report.moment(counts["last_ms"]), report.size(counts["size"]),
-                ])  # fmt: skip
+                ])
     if not as_json:
         head = ("cursor", "ledgers", "snapshot", "segments", "messages", "first due", "last due", "size")
         print(report.table(head, rows, left=(0, 1, 5, 6)))
@@ -123,7 +123,7 @@ def dump(path: Path, subscription: str | None, snapshot: int | None, as_json: bo
                             report.print_json(
                                 "delayed", cursor=index.name, snapshot=bucket.snapshot_id, segment=number,
                                 deliver_at=at, ledger=ledger, entry=entry,
-                            )  # fmt: skip
+                            )
                         else:
                             print(f"  {report.moment(at)}  {ledger}:{entry}")
 
@@ -306,17 +306,17 @@ def _opened(
                 raise InvalidArgumentError(
                     "all subscriptions share one index here (enableShareDelayedMessageIndex)",
                     file=path, hint="leave --subscription out",
-                )  # fmt: skip
+                )
             if not config.shared_index and subscription is None:
                 raise InvalidArgumentError(
                     "enableShareDelayedMessageIndex is off here: each subscription has an index of its own",
                     file=path, hint=f"give --subscription: {', '.join(names) or 'there is none'}",
-                )  # fmt: skip
+                )
             if needs_buckets and not config.bucket_tracker:
                 raise InvalidArgumentError(
                     "enableBucketDelayedDeliveryTracker is off here: there are no snapshots", file=path,
                     hint="nothing needs to be cleared",
-                )  # fmt: skip
+                )
             name = BUILDING_CURSOR if subscription is None else subscription
             if name not in topic.cursors:
                 raise InvalidArgumentError(

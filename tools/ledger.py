@@ -87,22 +87,22 @@ def _ls_topic(path: Path, topic: ClosedManagedLedger, as_json: bool) -> None:
                 "ledger", managed_ledger=name_of(path), ledger_id=info.ledger_id, entries=end.entries,
                 size_bytes=end.length_bytes, max_timestamp=end.max_timestamp, created_ms=info.created_ms,
                 sealed_ms=end.sealed_ms if sealed else None,
-            )  # fmt: skip
+            )
         rows.append([
             str(info.ledger_id), f"{end.entries:,}", report.size(end.length_bytes), report.moment(info.created_ms),
             report.moment(end.sealed_ms) if sealed else "open", report.moment(end.max_timestamp),
-        ])  # fmt: skip
+        ])
     if as_json:
         for state, backlog in zip(cursors, backlogs, strict=True):
             report.print_json(
                 "cursor", managed_ledger=name_of(path), name=state.name, mark_delete=state.acknowledged.mark_delete,
                 acknowledged_behind=len(state.acknowledged), backlog=backlog, properties=state.properties,
-            )  # fmt: skip
+            )
         report.print_json(
             "summary", managed_ledger=name_of(path), ledgers=len(rows), entries=topic.entry_count,
             size_bytes=topic.size_bytes, cursors=len(cursors), last_index=topic.manifest.last_index,
             properties=topic.manifest.properties,
-        )  # fmt: skip
+        )
         return
     print(report.table(("ledger", "entries", "bytes", "created", "sealed", "latest entry"), rows, left=()))
     if cursors:
@@ -113,7 +113,7 @@ def _ls_topic(path: Path, topic: ClosedManagedLedger, as_json: bool) -> None:
                 [state.name, str(state.acknowledged.mark_delete), f"{backlog:,}"]
                 for state, backlog in zip(cursors, backlogs, strict=True)
             ],
-        ))  # fmt: skip
+        ))
 
 
 # --- dump ------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def verify(paths: Sequence[Path], as_json: bool) -> int:
                 "summary", path=found.path, ok=found.ok, ledgers=found.ledgers, entries=found.entries,
                 messages=found.messages, size_bytes=found.size_bytes, cursors=found.cursors,
                 findings=len(found.findings),
-            )  # fmt: skip
+            )
         else:
             print("\n".join(_check_text(path, found)))
     return 0 if clean else 1

@@ -157,147 +157,147 @@ class LogConfig(Settings):
         "largest size of a .log file; a batch that would pass it begins a new segment",
         "LogConfig.DEFAULT_SEGMENT_BYTES. Kafka 4 asks for at least 1 MiB (KIP-1030), older ones for 14 bytes",
         low=14,
-    )  # fmt: skip
+    )
     segment_index_bytes: int = setting(
         10 * MIB, "segment.index.bytes", "bytes",
         "size to which the active segment's indexes are preallocated; a full index begins a new segment",
         "ServerLogConfigs.LOG_INDEX_SIZE_MAX_BYTES_DEFAULT",
         low=4,
-    )  # fmt: skip
+    )
     index_interval_bytes: int = setting(
         4 * KIB, "index.interval.bytes", "bytes",
         "bytes of log between two index entries: an entry is written when more than this were added since the last",
         "ServerLogConfigs.LOG_INDEX_INTERVAL_BYTES_DEFAULT",
-    )  # fmt: skip
+    )
     max_message_bytes: int = setting(
         MIB + 12, "max.message.bytes", "bytes",
         "largest batch, compressed where it is",
         "ServerLogConfigs.MAX_MESSAGE_BYTES_DEFAULT: 1 MiB and Records.LOG_OVERHEAD",
-    )  # fmt: skip
+    )
     max_decompressed_message_bytes: int = setting(
         64 * MIB, "max.decompressed.message.bytes", "bytes",
         "largest payload of a batch once decompressed; no stream may take more memory than this and a little",
         "Kafka's name since apache/kafka#23429; the default is ours",
         low=1,
-    )  # fmt: skip
+    )
     message_timestamp_type: str = setting(
         "CreateTime", "message.timestamp.type", "name",
         "whether a batch carries the producer's timestamps or the broker's",
         "ServerLogConfigs.LOG_MESSAGE_TIMESTAMP_TYPE_DEFAULT (KIP-32)",
         choices=("CreateTime", "LogAppendTime"),
-    )  # fmt: skip
+    )
     compression_gzip_level: int = setting(
         -1, "compression.gzip.level", "level",
         "level of batches that are compressed with gzip; -1 is zlib's own default, 6",
         "CompressionType.GZIP (KIP-390)",
         low=1, high=9, besides=(-1,),
-    )  # fmt: skip
+    )
     compression_lz4_level: int = setting(
         9, "compression.lz4.level", "level",
         "level of batches that are compressed with lz4; 9 is the fast compressor, all others the slow one",
         "CompressionType.LZ4 (KIP-390)",
         low=1, high=17,
-    )  # fmt: skip
+    )
     compression_zstd_level: int = setting(
         3, "compression.zstd.level", "level",
         "level of batches that are compressed with zstd",
         "CompressionType.ZSTD (KIP-390)",
         low=-131072, high=22,
-    )  # fmt: skip
+    )
 
     compression_type: str = setting(
         "producer", "compression.type", "name",
         "codec of batches that are appended; producer keeps that of a ready batch, and is none for records",
         "LogConfig.DEFAULT_COMPRESSION_TYPE; a topic says uncompressed (BrokerCompressionType), a producer none",
         choices=("producer", "uncompressed", "none", "gzip", "snappy", "lz4", "zstd"),
-    )  # fmt: skip
+    )
     cleanup_policy: str = setting(
         "delete", "cleanup.policy", "name",
         "whether old segments are deleted, or records whose key came again are compacted away; a compacted log refuses "
         "records without a key",
         "LogConfig.DEFAULT_CLEANUP_POLICY",
         choices=("delete", "compact", "compact,delete", "delete,compact"),
-    )  # fmt: skip
+    )
     segment_ms: int = setting(
         7 * 86_400_000, "segment.ms", "ms",
         "a batch this much later than the first one of the active segment, by their timestamps, begins a new segment",
         "LogConfig.DEFAULT_SEGMENT_MS; LogSegment.shouldRoll",
         low=1, high=MAX_LONG,
-    )  # fmt: skip
+    )
     segment_jitter_ms: int = setting(
         0, "segment.jitter.ms", "ms",
         "each segment's segment.ms is shortened by a random time up to this, so that logs do not roll all at once",
         "LogConfig.DEFAULT_SEGMENT_JITTER_MS",
         high=MAX_LONG,
-    )  # fmt: skip
+    )
     segment_idle_roll: bool = setting(
         False, "segment.idle.roll", "boolean",
         "whether an active segment older than segment.ms is also rolled by the clock, when nothing is appended",
         "ours: Kafka rolls at the next append only",
-    )  # fmt: skip
+    )
     message_timestamp_before_max_ms: int = setting(
         MAX_LONG, "message.timestamp.before.max.ms", "ms",
         "how far a record's timestamp may lie before the clock; not asked with LogAppendTime",
         "ServerLogConfigs.LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS_DEFAULT (KIP-937)",
         high=MAX_LONG,
-    )  # fmt: skip
+    )
     message_timestamp_after_max_ms: int = setting(
         3_600_000, "message.timestamp.after.max.ms", "ms",
         "how far a record's timestamp may lie after the clock; not asked with LogAppendTime",
         "ServerLogConfigs.LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS_DEFAULT (KIP-937, KIP-1030)",
         high=MAX_LONG,
-    )  # fmt: skip
+    )
     flush_messages: int = setting(
         MAX_LONG, "flush.messages", "records",
         'with fsync="interval": so many records after the last sync, the next append syncs',
         "LogConfig.DEFAULT_FLUSH_MESSAGES",
         low=1, high=MAX_LONG,
-    )  # fmt: skip
+    )
     flush_ms: int = setting(
         1000, "flush.ms", "ms",
         'with fsync="interval": no appended record stays unsynced for longer',
         "Kafka's name; its default is never (LogConfig.DEFAULT_FLUSH_MS), for it has replicas",
         high=MAX_LONG,
-    )  # fmt: skip
+    )
     linger_ms: int = setting(
         0, "linger.ms", "ms",
         "how long an append may wait in memory for others to share its batch and write; what waits is lost with the "
         'process; refused with fsync="batch"',
         "ProducerConfig.LINGER_MS",
         high=3_600_000,
-    )  # fmt: skip
+    )
     linger_bytes: int = setting(
         16 * KIB, "linger.bytes", "bytes",
         "with linger.ms: so many bytes of records are written without waiting any longer",
         "ours; the producer's batch.size",
         low=1,
-    )  # fmt: skip
+    )
     time_index_minute_enabled: bool | None = setting(
         None, "time.index.minute.enabled", "boolean",
         "whether segments also get a .time.index with one entry a minute at most; unset: a new log gets them, and one "
         "that has them keeps them up, also when it is converted",
         "KIP-33 as first proposed; a broker leaves the file alone",
         may_be_unset=True,
-    )  # fmt: skip
+    )
     producer_id_expiration_ms: int = setting(
         86_400_000, "producer.id.expiration.ms", "ms",
         "a producer that appended nothing for so long, and has no transaction open, is forgotten",
         "TransactionLogConfig.PRODUCER_ID_EXPIRATION_MS_DEFAULT",
         low=1, high=MAX_LONG,
-    )  # fmt: skip
+    )
     recovery_mode: str = setting(
         "fail", "recovery.mode", "name",
         "what opening does with a bad batch in the middle of a log that was not closed: fail and change nothing, "
         "truncate from there on as Kafka does, or quarantine its bytes and keep what follows",
         "ours; Kafka truncates (LogLoader.recoverLog)",
         choices=("fail", "truncate", "quarantine"),
-    )  # fmt: skip
+    )
     num_recovery_threads: int = setting(
         2, "num.recovery.threads.per.data.dir", "threads",
         "how many segments are checked at once when a log is recovered",
         "ServerLogConfigs.NUM_RECOVERY_THREADS_PER_DATA_DIR_DEFAULT (KIP-1030)",
         low=1, high=1024,
-    )  # fmt: skip
+    )
 
     @property
     def codec(self) -> str | None:

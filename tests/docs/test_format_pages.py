@@ -320,7 +320,7 @@ def producer_snapshot():
                 ("i", "offset_delta"), ("q", "timestamp"), ("i", "coordinator_epoch"),
                 ("q", "current_txn_first_offset"),
             )
-        ]  # fmt: skip
+        ]
         assert read[0] == ProducerSnapshot.parse(raw).producers[n].producer_id
     walk.heading("producer 2")
     walk.skip((count - 2) * 46, "the same fields")

@@ -75,7 +75,7 @@ def test_headers_keep_order_and_repetition_and_nulls():
     columns = columns_of(data)
     assert [row[4] for row in rows_of(columns)] == [
         (("b", b"1"), ("a", None), ("b", b""), ("", b"2")), (), (("b", b"1"),),
-    ]  # fmt: skip
+    ]
     assert list(columns.header_start) == [0, 4, 4, 5]
     assert columns.nbytes == 3 * 28 + 12 + 2 + (6 * 8 + 2 + 4 + 3)
 
@@ -347,7 +347,7 @@ WRONG_V2 = {
     "a header value beyond the record": (varint(9) + b"\0\0\0\1\1" + b"\2\0" + varint(9) + b"\0", 1, "header"),
     "bytes after the last header": (varint(9) + b"\0\0\0\1\1" + varint(1) + b"\0\0\0", 1, "header"),
     "bytes after a record without headers": (varint(8) + b"\0\0\0\1\1\0\0\0", 1, "size"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", WRONG_V2)

@@ -201,7 +201,7 @@ def test_a_message_with_a_wrong_checksum_is_found_inside_a_wrapper():
 def test_no_bad_message_is_found_where_there_is_none():
     for data in (
         wrapper(*inner(0, 1), offset=1), plain.message(0, b"k", b"v"), plain.batch_v2(plain.record_v2()),
-    ):  # fmt: skip
+    ):
         assert only_batch(data).find_bad_message() == -1
 
 
@@ -311,12 +311,12 @@ MESSAGE = st.builds(
     plain.message,
     st.integers(0, 3) | st.integers(-(2**63), 2**63 - 1), FIELD, FIELD,
     magic=st.sampled_from([1, 1, 1, 0]), timestamp=st.integers(-1, 9), attributes=st.sampled_from([0, 0, 8, 1]),
-)  # fmt: skip
+)
 WRAPPER = st.builds(
     lambda messages, offset, magic, attributes: wrapper(
         *messages, offset=offset, magic=magic, attributes=attributes, timestamp=99),
     st.lists(MESSAGE, max_size=4), st.integers(0, 5), st.sampled_from([0, 1]), st.sampled_from([1, 2, 3, 9, 11]),
-)  # fmt: skip
+)
 
 
 @given(st.one_of(MESSAGE, WRAPPER), st.lists(st.tuples(st.integers(16, 200), st.integers(0, 255)), max_size=3))

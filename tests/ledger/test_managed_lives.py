@@ -21,7 +21,7 @@ TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
 CONFIG = {
     "managedLedgerMaxEntriesPerLedger": 5, "managedLedgerDefaultMarkDeleteRateLimit": 0,
     "defaultRetentionTimeInMinutes": -1,
-}  # fmt: skip
+}
 
 
 class Killed(BaseException):

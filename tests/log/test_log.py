@@ -90,7 +90,7 @@ def test_closing_twice_is_fine_and_then_nothing_else_is(path):
     for use in (
         lambda: log.append(b"y"), lambda: log.append_many([(None, b"y")]), log.flush, log.roll,
         lambda: log.truncate_to(0), lambda: log.delete_records(0), log.read, lambda: log[0], lambda: log.log_end_offset,
-    ):  # fmt: skip
+    ):
         with pytest.raises(LogClosedError):
             use()
 

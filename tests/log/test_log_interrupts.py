@@ -96,7 +96,7 @@ def flushes(log, witness):
 
 ACTIONS = [
     appends, appends_many, appends_a_compressed_batch, appends_with_a_time_of_its_own, appends_and_rolls, flushes,
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("fsync", MODES)

@@ -44,7 +44,7 @@ class Producer:
         return seglog.build_batch(
             [(b"key", value) for value in values], base_sequence=sequence, transactional=self.transactional,
             timestamp=NOW, **self.who,
-        )  # fmt: skip
+        )
 
     def end(self, *, commit):
         return seglog.build_batch(

@@ -62,7 +62,7 @@ def program(seed):
         "op": "config", "min_index_count_per_bucket": chance.choice([20, 60]), "tick_ms": 1000, "strict": strict,
         "time_step_per_segment_ms": chance.choice([5000, 60_000]), "max_num_buckets": -1, "now": now,
         "max_indexes_per_segment": chance.choice([-1, 7, 30]),
-    }]  # fmt: skip
+    }]
     for _ in range(1200):
         act = chance.random()
         if act < 0.75:
@@ -98,7 +98,7 @@ def test_pulsar_gives_our_answers_and_writes_our_bytes(pulsar_oracle, tmp_path, 
         "delayedDeliveryMaxNumBuckets": -1,
         "delayedDeliveryTickTimeMillis": head["tick_ms"],
         "isDelayedDeliveryDeliverAtTimeStrict": head["strict"],
-    })  # fmt: skip
+    })
     storage = LedgerSnapshotStorage(tmp_path / "delayed")
     tracker = BucketDelayedDeliveryTracker(storage, config, clock=clock, worker=InlineWorker())
     seals = 0
@@ -132,7 +132,7 @@ def test_pulsar_seals_the_same_bytes(pulsar_oracle, tmp_path, seed):
         ledger_step=0, min_index_count=steps[0]["min_index_count_per_bucket"], strict=steps[0]["strict"],
         time_step_s=steps[0]["time_step_per_segment_ms"] // 1000, max_buckets=-1,
         max_indexes_per_segment=steps[0]["max_indexes_per_segment"],
-    )  # fmt: skip
+    )
     storage = LedgerSnapshotStorage(tmp_path / "delayed")
     tracker = BucketDelayedDeliveryTracker(storage, config, clock=clock, worker=InlineWorker())
     for step in steps[1:]:

@@ -27,7 +27,7 @@ SILENCE_S = 60      # without a line for so long it hangs: a thousand interrupts
 RUNS = [
     ("batch", 1, 0), ("batch", 8, 0), ("interval", 1, 0), ("interval", 8, 0), ("never", 1, 0), ("never", 8, 0),
     ("interval", 1, 2), ("interval", 8, 2), ("never", 1, 2), ("never", 8, 2),
-]  # fmt: skip
+]
 
 
 def interrupted(**arguments):
@@ -36,7 +36,7 @@ def interrupted(**arguments):
     with subprocess.Popen(
         command_of("support.outside.interrupted_worker", json.dumps(arguments)), stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True, env=environment,
-    ) as worker:  # fmt: skip
+    ) as worker:
         lines, errors = queue.SimpleQueue(), []
         threading.Thread(target=lambda: [*map(lines.put, worker.stdout), lines.put("")], daemon=True).start()
         taking = threading.Thread(target=lambda: errors.append(worker.stderr.read()), daemon=True)
@@ -67,7 +67,7 @@ def test_interrupts_by_chance(in_memory, fsync, threads, linger_ms):
     told = interrupted(
         path=str(in_memory / "data" / "orders-0"), fsync=fsync, threads=threads, linger_ms=linger_ms, seed=1,
         interrupts=INTERRUPTS[threads],
-    )  # fmt: skip
+    )
     assert told["wrong"] == []
     assert told["interrupts"] + told["ignored"] == INTERRUPTS[threads]
     assert told["appended"] > 0
@@ -80,7 +80,7 @@ _LOOKS_AFTER = {
     number for name, number in dis.opmap.items()
     if name in ("RESUME", "CALL", "CALL_FUNCTION_EX", "CALL_KW", "CALL_METHOD", "CALL_FUNCTION", "CALL_FUNCTION_KW")
     or "JUMP_BACKWARD" in name
-}  # fmt: skip
+}
 _PRECALL = dis.opmap.get("PRECALL")     # 3.11: of a builtin it does the call, and CALL is passed over
 ENGINE = str(Path(seglog.__file__).parent)
 

@@ -33,12 +33,12 @@ def test_threads_that_share_a_sync_outlive_a_power_cut(record, power_cuts, holds
 @pytest.mark.parametrize(("kind", "fsync"), [
     ("appends", "batch"), ("cuts", "interval"), ("appends", "never"),
     *([("cuts", "batch"), ("appends", "interval"), ("cuts", "never")] if FULL else ()),
-])  # fmt: skip
+])
 def test_killed_then_recovered_then_the_power_is_cut(record, power_cuts, holds, kind, fsync):
     """A process that was killed left its pages in memory; the next one must not take them for what is on the disk."""
     cases = [
         record(record_log, kind, seed, fsync, lives=2, faults=[Fault("any", 90 + seed * 37, "kill")]) for seed in SEEDS
-    ]  # fmt: skip
+    ]
     power_cuts.judge_all([(case, STATES, number) for number, case in enumerate(cases)])
     holds(STATES * len(cases) // 2)
 

@@ -33,12 +33,12 @@ def test_threads_that_share_a_sync_outlive_a_power_cut(record, power_cuts, holds
 
 @pytest.mark.parametrize(("kind", "fsync"), [
     (kind, fsync) for kind, fsync in PAIRS if FULL or kind != "entries"
-])  # fmt: skip
+])
 def test_killed_then_recovered_then_the_power_is_cut(record, power_cuts, holds, kind, fsync):
     cases = [
         record(record_topic, kind, seed, fsync, lives=2, faults=[Fault("any", 60 + seed * 31, "kill")])
         for seed in SEEDS
-    ]  # fmt: skip
+    ]
     power_cuts.judge_all([(case, STATES, number) for number, case in enumerate(cases)])
     holds(STATES * len(cases) // 2)
 

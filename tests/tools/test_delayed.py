@@ -13,7 +13,7 @@ from support.topics import delayed, message, numbers
 BUCKETS = {
     "delayedDeliveryLedgerStepPerBucket": 0, "delayedDeliveryMinIndexCountPerBucket": 4,
     "delayedDeliveryMaxIndexesPerBucketSnapshotSegment": 3,
-}  # fmt: skip
+}
 SHARED = BUCKETS | {"enableShareDelayedMessageIndex": True}
 MEMORY = {"enableBucketDelayedDeliveryTracker": False}
 HOUR_MS = 3_600_000
@@ -50,7 +50,7 @@ def test_ls_shows_every_bucket(path):
     rows = seglog_json("delayed", "ls", path)
     assert [(row["cursor"], row["start"], row["end"], row["segments"], row["messages"]) for row in rows] == [
         ("one", 0, 0, 4, 4), ("one", 1, 1, 4, 4), ("other", 0, 0, 4, 4), ("other", 1, 1, 4, 4),
-    ]  # fmt: skip
+    ]
     assert rows[0]["last_ms"] - rows[0]["first_ms"] == 3 * HOUR_MS
     assert seglog_json("delayed", "ls", path, "--subscription", "one") == rows[:2]
     assert "one" in seglog("delayed", "ls", path).stdout

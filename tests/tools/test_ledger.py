@@ -139,7 +139,7 @@ def test_a_sound_topic_is_clean(topic):
     assert summary == {
         "type": "summary", "schema": 1, "path": str(topic), "ok": True, "ledgers": 2, "entries": 5, "messages": 10,
         "size_bytes": sum((topic / f"ledger-{n}" / LOG).stat().st_size for n in (0, 1)), "cursors": 1, "findings": 0,
-    }  # fmt: skip
+    }
     assert "clean" in seglog("ledger", "verify", topic).stdout
     assert seglog_json("ledger", "verify", topic / "ledger-0")[0]["entries"] == 3
 

@@ -15,7 +15,7 @@ MESSAGES = 48
 SMALL = {
     "delayedDeliveryLedgerStepPerBucket": 0, "delayedDeliveryMinIndexCountPerBucket": 16,
     "delayedDeliveryMaxIndexesPerBucketSnapshotSegment": 4, "delayedDeliveryMaxNumBuckets": -1,
-}  # fmt: skip
+}
 SHARED = {"enableShareDelayedMessageIndex": True}
 
 

@@ -68,7 +68,7 @@ def test_a_message_is_published_with_a_delay_and_read_by_its_value(log, clock):
 @pytest.mark.parametrize("how", [
     {"delay": -1}, {"delay": "1"}, {"delay": float("nan")}, {"delay": 1e300}, {"delay": 1, "deliver_at_ms": 5},
     {"deliver_at_ms": 1.5}, {"deliver_at_ms": -1}, {"deliver_at_ms": 2**63},
-])  # fmt: skip
+])
 def test_what_is_no_delay_is_refused(log, how):
     with opened(log) as delivery:
         if how == {"delay": "1"}:
@@ -155,7 +155,7 @@ def test_policies_are_kept_with_the_topic_and_count_at_once(tmp_path, clock):
             assert delivery.policies == {}
             delivery.set_policies({
                 "delayedDeliveryMaxDelayInMillis": 2000, "isDelayedDeliveryDeliverAtTimeStrict": False,
-            })  # fmt: skip
+            })
             with pytest.raises(InvalidArgumentError, match="delayedDeliveryMaxDelayInMillis is 2000"):
                 delivery.publish(b"", delay=3)
             delivery.reconfigure({"delayedDeliveryMaxDelayInMillis": 1})
@@ -174,7 +174,7 @@ def test_policies_are_kept_with_the_topic_and_count_at_once(tmp_path, clock):
     ({"delayedDeliveryMaxDelayInMilis": 1}, InvalidConfigError), ({"nothing": None}, InvalidConfigError),
     ({"delayedDeliveryTickTimeMillis": 0}, InvalidConfigError),
     ({"enableShareDelayedMessageIndex": True}, InvalidArgumentError),
-])  # fmt: skip
+])
 def test_what_is_no_policy_is_refused_and_changes_nothing(log, changes, error):
     with opened(log) as delivery:
         with pytest.raises(error):

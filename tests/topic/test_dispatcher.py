@@ -307,7 +307,7 @@ def test_by_the_clock_of_the_machine_no_message_is_early(tmp_path, kind):
     topic.publish(*range(20, 120, 2))
     due = {n: topic.log.read(position).entry.fields().deliver_at_time for n, position in enumerate(
         entry.position for entry in topic.log
-    )}  # fmt: skip
+    )}
     got = []
     while len(got) < 50:
         entries = topic.dispatcher.read(timeout_s=5)

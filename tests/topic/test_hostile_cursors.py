@@ -24,7 +24,7 @@ NOW = 1_700_000_000_000
 SMALL = {
     "delayedDeliveryLedgerStepPerBucket": 0, "delayedDeliveryMinIndexCountPerBucket": 4,
     "delayedDeliveryMaxIndexesPerBucketSnapshotSegment": 3,
-}  # fmt: skip
+}
 LEDGERS = {"managedLedgerMaxEntriesPerLedger": 4}
 
 

@@ -22,7 +22,7 @@ def test_an_interrupt_at_any_step_hangs_and_loses_nothing(in_memory, how):
         child = subprocess.run(
             [sys.executable, CHILD, in_memory / str(seed), str(seed), "1250", how], capture_output=True, text=True,
             env={**os.environ, "PYTHONPATH": str(CHILD.parent.parent.parent)}, timeout=600, check=False,
-        )  # fmt: skip
+        )
         assert child.returncode == 0, child.stderr[-4000:]
         assert int(child.stdout.split()[0]) >= 1250
 

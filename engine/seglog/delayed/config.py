@@ -31,71 +31,71 @@ class DelayedDeliveryConfig(Settings):
         True, "enableBucketDelayedDeliveryTracker", "boolean",
         "keep delayed messages in buckets with snapshots; false: all of them in memory",
         "PIP-195, which spells it enbale…; off in Pulsar",
-    )  # fmt: skip
+    )
     shared_index: bool = setting(
         False, "enableShareDelayedMessageIndex", "boolean",
         "one index for all subscriptions of a topic",
         "PIP-195, which spells it enbale…; in no release of Pulsar",
-    )  # fmt: skip
+    )
     ledger_step: int = setting(
         5, "delayedDeliveryLedgerStepPerBucket", "ledgers",
         "a bucket is sealed when a message comes from so many ledgers after its first one; 0: by count alone, as Pulsar"
         + AT_THE_NEXT_SEAL,
         "PIP-195; Pulsar 4.2.4 has the count only",
-    )  # fmt: skip
+    )
     min_index_count: int = setting(
         50_000, "delayedDeliveryMinIndexCountPerBucket", "messages",
         "a bucket with so many messages is sealed when a message of a later ledger comes" + AT_THE_NEXT_SEAL,
         "ServiceConfiguration, Pulsar 4.2.4",
-    )  # fmt: skip
+    )
     time_step_s: int = setting(
         300, "delayedDeliveryTimeStepPerBucketSnapshotSeconds", "s",
         "a segment of a snapshot spans less than this" + AT_THE_NEXT_SEAL,
         "PIP-195; in Pulsar 4.2.4 …SnapshotSegmentSeconds",
         low=1,
-    )  # fmt: skip
+    )
     max_indexes_per_segment: int = setting(
         5_000, "delayedDeliveryMaxIndexesPerBucketSnapshotSegment", "messages",
         "a segment of a snapshot holds at most so many; -1: no bound" + AT_THE_NEXT_SEAL,
         "ServiceConfiguration, Pulsar 4.2.4",
         low=1, besides=(-1,),
-    )  # fmt: skip
+    )
     max_buckets: int = setting(
         20, "delayedDeliveryMaxNumBuckets", "buckets",
         "buckets are merged when there are more; -1: never",
         "PIP-195; -1 in Pulsar 4.2.4",
         low=1, besides=(-1,),
-    )  # fmt: skip
+    )
     merge_fan_in: int = setting(
         4, "merge.fan.in", "buckets",
         "how many neighbours are merged at once, at most; 2 is the proposal's",
         "MAX_MERGE_NUM of BucketDelayedDeliveryTracker, Pulsar 4.2.4; the key is ours",
         low=2,
-    )  # fmt: skip
+    )
     tick_time_ms: int = setting(
         1_000, "delayedDeliveryTickTimeMillis", "ms",
         "how much too early a message may be delivered where delivery is not strict",
         "ServiceConfiguration, Pulsar 4.2.4",
         low=1,
-    )  # fmt: skip
+    )
     strict: bool = setting(
         True, "isDelayedDeliveryDeliverAtTimeStrict", "boolean",
         "never deliver a message before its time",
         "ServiceConfiguration; false in Pulsar",
-    )  # fmt: skip
+    )
     max_delay_ms: int = setting(
         0, "delayedDeliveryMaxDelayInMillis", "ms",
         "longest delay that may be asked for by `DelayedDelivery.add_entry` or `reschedule`; 0: any; what is in the"
         " log already is delivered when it says",
         "PIP-315",
         high=2**63 - 1,
-    )  # fmt: skip
+    )
     max_delayed: int = setting(
         -1, "delayedDeliveryMaxDelayedMessages", "messages",
         "most messages that are delayed at once; adding more is refused; -1: any number",
         "ours",
         high=2**63 - 1, besides=(-1,),
-    )  # fmt: skip
+    )
 
     @property
     def time_step_ms(self) -> int:

@@ -84,7 +84,7 @@ def build_batch(
     for name, value in (
         ("producer_id", producer_id), ("producer_epoch", producer_epoch), ("base_sequence", base_sequence),
         ("leader_epoch", leader_epoch),
-    ):  # fmt: skip
+    ):
         _check_field(name, value)
     try:
         if magic not in (0, 1, 2):
@@ -109,7 +109,7 @@ def build_batch(
             codec=codec, compress=partial(_compress, level), leader_epoch=leader_epoch, log_append_time=log_append_time,
             producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence,
             is_transactional=transactional, is_control=control, delete_horizon_ms=delete_horizon_ms,
-        ))  # fmt: skip
+        ))
     except TypeError as error:
         raise InvalidArgumentError(str(error), hint="a record is (key, value[, headers[, timestamp]])") from error
 
@@ -161,7 +161,7 @@ def _check_plain(
 def _build_message_set(
     records: "Iterable[Record]", magic: int, codec: Codec, level: int | None, base_offset: int,
     timestamp: int | None, log_append_time: int | None,
-) -> bytes:  # fmt: skip
+) -> bytes:
     timestamp_type = int(log_append_time is not None)
     timestamp = NO_TIMESTAMP if timestamp is None else _checked_timestamp(timestamp)
     messages = MessageSetBuilder(
@@ -239,7 +239,7 @@ class BatchEncoder:
     def one(
         self, base_offset: int, now_ms: int, key: "Buffer | None", value: "Buffer | None",
         headers: "Headers | None" = (), timestamp: int | None = None,
-    ) -> "bytes | EncodedBatch":  # fmt: skip
+    ) -> "bytes | EncodedBatch":
         """A batch of one record; `now_ms` where it has no timestamp of its own, or under LogAppendTime."""
         if self.codec is not Codec.NONE:
             return self.many(((key, value, headers, timestamp),), now_ms, base_offset)

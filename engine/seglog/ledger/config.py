@@ -59,69 +59,69 @@ class ManagedLedgerConfig(Settings):
             "what is put in front of each entry that is added: the time, the index of its last message",
             "ServiceConfiguration, Pulsar 4.2.4 (PIP-70, PIP-90)",
         )},
-    )  # fmt: skip
+    )
     use_broker_timestamps: bool = setting(
         True, "useBrokerTimestampsForMessageSeek", "boolean",
         "seek and expire by the broker's time where an entry has one; false: by the publish time alone",
         "PIP-70; Pulsar 4.2.4 always does",
-    )  # fmt: skip
+    )
     max_entries_per_ledger: int = setting(
         50_000, "managedLedgerMaxEntriesPerLedger", "entries",
         "a ledger with so many is sealed, and another begun",
         "ServiceConfiguration, Pulsar 4.2.4",
         low=1,
-    )  # fmt: skip
+    )
     max_size_per_ledger_mb: int = setting(
         2048, "managedLedgerMaxSizePerLedgerMbytes", "MiB",
         "a ledger whose file has so many is sealed, and another begun; 2 GiB - 1 byte are always the most",
         "ServiceConfiguration, Pulsar 4.2.4",
         low=1,
-    )  # fmt: skip
+    )
     min_rollover_minutes: int = setting(
         0, "managedLedgerMinLedgerRolloverTimeMinutes", "min",
         "a ledger that is younger is not sealed for its entries or size",
         "ManagedLedgerConfig, Pulsar 4.2.4; broker.conf says 10",
-    )  # fmt: skip
+    )
     max_rollover_minutes: int = setting(
         240, "managedLedgerMaxLedgerRolloverTimeMinutes", "min",
         "a ledger that is older is sealed by the next entry, or by keep_house()",
         "ServiceConfiguration, Pulsar 4.2.4",
         low=1,
-    )  # fmt: skip
+    )
     retention_minutes: int = setting(
         0, "defaultRetentionTimeInMinutes", "min",
         "how long a ledger is kept after it was sealed, where every cursor has passed it; -1: for ever",
         "ServiceConfiguration, Pulsar 4.2.4",
         besides=(-1,),
-    )  # fmt: skip
+    )
     retention_mb: int = setting(
         0, "defaultRetentionSizeInMB", "MiB",
         "so much of what every cursor has passed is kept until its time is over; -1: any amount",
         "ServiceConfiguration, Pulsar 4.2.4",
         besides=(-1,),
-    )  # fmt: skip
+    )
     message_ttl_s: int = setting(
         0, "message.ttl", "s",
         "an entry that is older is acknowledged by expire(); 0: none is ever too old",
         "ttlDurationDefaultInSeconds in ServiceConfiguration, Pulsar 4.2.4",
-    )  # fmt: skip
+    )
     max_message_bytes: int = setting(
         5 * MIB, "maxMessageSize", "bytes",
         "largest entry that is added, before the broker's part",
         "ServiceConfiguration, Pulsar 4.2.4",
         low=1, high=GIB,
-    )  # fmt: skip
+    )
     mark_delete_per_s: int = setting(
         1, "managedLedgerDefaultMarkDeleteRateLimit", "1/s",
         "how often a cursor's acknowledgements are written to the disk, at most; 0: each one",
         "ServiceConfiguration, Pulsar 4.2.4",
-    )  # fmt: skip
+    )
     flush_ms: int = setting(
         1000, "flush.ms", "ms",
         'with fsync="interval": how long what was added may be without a sync',
         "flush.ms of Kafka; the default is ours",
         low=1,
-    )  # fmt: skip
+    )
 
     @property
     def max_size_per_ledger_bytes(self) -> int:

@@ -168,7 +168,7 @@ class Ledger(OpenHandle):
             raise CorruptRecordError(
                 f"the ledger was sealed with {metadata.end.length_bytes} bytes, and has {max(size_bytes, 0)}",
                 file=log, position=max(min(size_bytes, metadata.end.length_bytes), 0),
-            )  # fmt: skip
+            )
         return cls(path, metadata, Segment(log, is_last=False, owned=True), fs=fs, clock=clock, lost=lost)
 
     # --- what it is --------------------------------------------------------------------------

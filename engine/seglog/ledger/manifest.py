@@ -54,7 +54,7 @@ class Manifest:
             ],
             next_ledger_id=self.next_ledger_id, last_index=self.last_index, last_timestamp=self.last_timestamp,
             properties=dict(self.properties),
-        )  # fmt: skip
+        )
 
     def write(self, fs: FileSystem, directory: Path) -> None:
         """Durably, in one step. Raises StorageError."""

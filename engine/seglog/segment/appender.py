@@ -449,7 +449,7 @@ class SegmentAppender(QuietAppender):
             raise CorruptRecordError(
                 f"a batch from offset {base_offset} on, expected {self.end.next_offset} or above",
                 file=self.path, position=self.end.position, offset=base_offset,
-            )  # fmt: skip
+            )
 
     def _fail(self, error: BaseException) -> None:
         """After this nothing is written any more: files and builder may have come to different ends."""

@@ -163,7 +163,7 @@ class DelayedDelivery(OpenHandle):
         metadata = pulsar_pb().MessageMetadata(
             producer_name=self._producer_name, sequence_id=next(self._sequence_ids), publish_time=now_ms,
             deliver_at_time=deliver_at_ms, partition_key=key,
-        )  # fmt: skip
+        )
         for name, text in (properties or {}).items():
             metadata.properties.add(key=name, value=text)
         return self.add_entry(build_message_entry(metadata, value))

@@ -51,7 +51,7 @@ class RecoveryPlan:
                     ledger_directory(self.path, ledger_id), fs, SystemClock().now_ms(), truncate=truncate
                 )
                 for ledger_id in self.resealed_ledgers
-            }  # fmt: skip
+            }
             if self.makes_manifest:
                 self._make_manifest(fs)
             elif ends:

@@ -26,7 +26,7 @@ KINDS = ({"enableBucketDelayedDeliveryTracker": False}, {}, {"enableShareDelayed
 SETTINGS = {
     "delayedDeliveryLedgerStepPerBucket": 0, "delayedDeliveryMinIndexCountPerBucket": 8,
     "delayedDeliveryMaxIndexesPerBucketSnapshotSegment": 5, "delayedDeliveryMaxNumBuckets": 3,
-}  # fmt: skip
+}
 CONFIG = {"managedLedgerMaxEntriesPerLedger": 40, "defaultRetentionTimeInMinutes": -1}
 
 

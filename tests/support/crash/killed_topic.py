@@ -27,7 +27,7 @@ from support.topics import delayed, numbers
 SETTINGS = {
     "delayedDeliveryLedgerStepPerBucket": 0, "delayedDeliveryMinIndexCountPerBucket": 20,
     "delayedDeliveryMaxIndexesPerBucketSnapshotSegment": 6, "delayedDeliveryMaxNumBuckets": 2,
-}  # fmt: skip
+}
 KINDS = ({"enableBucketDelayedDeliveryTracker": False}, {}, {"enableShareDelayedMessageIndex": True}, {})
 CONFIG = {"managedLedgerMaxEntriesPerLedger": 30, "defaultRetentionTimeInMinutes": 0}
 READERS, PUBLISHERS = 2, 2

@@ -62,7 +62,7 @@ def seen(records: Iterable[Record]) -> list[Read]:
             ",".join(f"{digest(key.encode())}={digest(value)}" for key, value in record.headers) or "-",
         )
         for record in records
-    ]  # fmt: skip
+    ]
 
 
 def as_known(records: list[Read], consumed: list[Read]) -> Iterator[Read]:

@@ -30,7 +30,7 @@ MAX_INSIDE_BYTES = 1 << 20
 KINDS = {
     "log": 600, "index": 100, "timeindex": 90, "txnindex": 50, "snapshot": 60, "leader-epoch-checkpoint": 40,
     "partition.metadata": 20, "log-start-offset-checkpoint": 40,
-}  # fmt: skip
+}
 
 # Names beside a partition directory, not in it.
 LOG_DIR_FILES = ("log-start-offset-checkpoint",)
@@ -185,7 +185,7 @@ def spliced(rng: random.Random, data: bytes, other: bytes, joints: list[int], ot
 V2_FIELDS = [
     (0, "q"), (8, "i"), (12, "i"), (16, "b"), (21, "h"), (23, "i"), (27, "q"), (35, "q"), (43, "q"), (51, "h"),
     (53, "i"), (57, "i"),
-]  # fmt: skip
+]
 LEGACY_FIELDS = [(0, "q"), (8, "i"), (16, "b"), (17, "b"), (18, "i"), (18, "q"), (22, "i"), (26, "i"), (30, "i")]
 
 
@@ -326,7 +326,7 @@ HOSTILE_WORDS = [
     b"", b"-1", b"0", b"1", b"9223372036854775807", b"9223372036854775808", b"-9223372036854775808", b"9" * 5000,
     b"+1", b" ", b"\xff\xfe", b"\0", "\u0663".encode(), b"1_0", b"1e5", b"0x10", b"NaN", b"\\u12", b"\\", b"=",
     b"version", b"topic", b"AAAAAAAAAAAAAAAAAAAAAA", b"\r", b"\x0b", b"\xe2\x80\xa8", b"[" * 10_000, b"{}", b"null",
-]  # fmt: skip
+]
 
 
 def changed_text(rng: random.Random, data: bytes, other: bytes) -> tuple[bytes, str]:

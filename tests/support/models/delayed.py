@@ -8,7 +8,7 @@ from support.golden import unpack
 WORKLOADS = [
     "basic", "big-ids", "clear", "merge", "restart", "restart-merge", "small-max-buckets", "strict", "trim",
     "unlimited-seg",
-]  # fmt: skip
+]
 
 
 def workload(name: str) -> Path:

@@ -31,7 +31,7 @@ def judge(task, note, number):
     strange = {
         name for name in os.listdir(f"{task['path']}/logs")
         if name not in known and not name.endswith("-delete") and "checkpoint" not in name and "clean" not in name
-    }  # fmt: skip
+    }
     if strange:
         facts["wrong"].append(f"a broker would not start beside {strange}")
     with seglog.open(partition) as log:

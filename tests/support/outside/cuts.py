@@ -225,7 +225,7 @@ def _spans(events):
     begins = [
         (n, json.loads(event.data)[1]) for n, event in enumerate(events)
         if event.op == "N" and event.data.startswith(b'["state"')
-    ]  # fmt: skip
+    ]
     ends = [n for n, _ in begins[1:]] + [len(events)]
     return {name: events[begin + 1 : end] for (begin, name), end in zip(begins, ends, strict=True)}
 
@@ -241,7 +241,7 @@ def _inner(cut, recording, name, events):
     inside = [
         replace(event, path=inner(event.path), other=inner(event.other)) for event in events
         if event.op == "N" or is_inside(event.path)
-    ]  # fmt: skip
+    ]
     inodes = {inner(path): inode for path, inode in recording.inodes.items() if is_inside(path)}
     witness = Thaw(pickle.dumps(cut.witness.after_power_cut()), cut.case.witness.promises)
     return Case(f"{cut}, opened again", cut.tree, inodes, inside, witness, cut.case.judge)
@@ -280,7 +280,7 @@ def ask(judge, tasks, recording):
         with subprocess.Popen(
             command_of(judge), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=recording.environment(), cwd=recording.directory,
-        ) as process:  # fmt: skip
+        ) as process:
             lines, errors = queue.SimpleQueue(), []
             threading.Thread(target=_take_lines, args=(process.stdout, lines), daemon=True).start()
             threading.Thread(target=_take_all, args=(process.stderr, errors), daemon=True).start()

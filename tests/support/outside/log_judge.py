@@ -21,7 +21,7 @@ def judge(task, note, number):
             "start": log.log_start_offset, "end": log.log_end_offset, "durable_offset": log.durable_offset,
             "records": [(r.offset, number_of(r.value)) for r in log.read()],
             "lost": [str(lost) for lost in log.recovery.lost],
-        }  # fmt: skip
+        }
         wrong = facts["wrong"] = []
         note("has", facts["start"], facts["end"], [n for _, n in facts["records"]])
         note("durable", log.durable_offset)

@@ -30,7 +30,7 @@ from support.outside.notes import Notes
 CONFIG = {
     "segment.bytes": 16_000, "index.interval.bytes": 500, "max.message.bytes": 6000, "flush.ms": 20,
     "time.index.minute.enabled": True, "num.recovery.threads.per.data.dir": 1,
-}  # fmt: skip
+}
 WEIGHTS = {
     "appends": {"append": 90, "roll": 2, "flush": 3, "durable": 3, "reopen": 2},
     "cuts": {"append": 75, "cut": 10, "delete": 6, "roll": 3, "flush": 2, "reopen": 4},

@@ -25,11 +25,11 @@ def record_log(scratch, library, kind, seed, fsync, threads=1, steps=60, faults=
         arguments = {
             "path": str(recording.disk / "data" / "orders-0"), "kind": kind, "seed": seed * 10 + life, "fsync": fsync,
             "threads": threads, "steps": steps,
-        }  # fmt: skip
+        }
         recording.run(
             "support.outside.log_worker", json.dumps(arguments), faults=faults if not is_last or lives == 1 else (),
             sync_delay_us=SYNC_DELAY_US if threads > 1 else 0, check=is_last,
-        )  # fmt: skip
+        )
     name = f"{kind}, {fsync}, {threads} threads, seed {seed}" + "".join(f", {fault}" for fault in faults)
     witnesses = Witnesses(LogWitness, (fsync, any(fault.span == "on" for fault in faults)))
     case = case_of(name, recording, witnesses, "support.outside.log_judge")
@@ -46,11 +46,11 @@ def record_topic(scratch, library, kind, seed, fsync, threads=1, steps=60, fault
         arguments = {
             "path": str(recording.disk / "topic"), "kind": kind, "seed": seed * 10 + life, "fsync": fsync,
             "threads": threads, "steps": steps, "rate": rate,
-        }  # fmt: skip
+        }
         recording.run(
             "support.outside.topic_worker", json.dumps(arguments), faults=faults if not is_last or lives == 1 else (),
             sync_delay_us=SYNC_DELAY_US if threads > 1 else 0, check=is_last,
-        )  # fmt: skip
+        )
     name = f"{kind}, {fsync}, {threads} threads, seed {seed}" + "".join(f", {fault}" for fault in faults)
     witnesses = Witnesses(TopicWitness, (fsync, rate, any(fault.span == "on" for fault in faults), kind))
     case = case_of(name, recording, witnesses, "support.outside.topic_judge")
@@ -75,7 +75,7 @@ def record_conversion(scratch, library, golden, rounds, faults=()):
 
 EVENTS_OF = {
     "write": "W", "sync": "E", "create": "C", "rename": "R", "unlink": "U", "truncate": "T", "mkdir": "M", "link": "L",
-}  # fmt: skip
+}
 
 
 def failing_calls(case, chance, each=1):

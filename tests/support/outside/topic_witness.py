@@ -54,7 +54,7 @@ class CursorWitness:
 class TopicWitness:
     PROMISES = frozenset({
         "has", "took", "flushed", "opened", "acked", "sought", "saved", "closed", "cancelled", "moved", "got",
-    })  # fmt: skip
+    })
 
     def __init__(self, fsync, rate=0, faults_go_on=False, kind="entries"):
         self.fsync, self.rate, self.faults_go_on, self.kind = fsync, rate, faults_go_on, kind
@@ -201,7 +201,7 @@ class TopicWitness:
             wrong.append(f"a hole: entry {lost[0]} is lost, and {behind} are there")
         invented = [
             (p, n) for p, n in found.items() if n is None or n not in self.given or self.taken.get(p, n) != n
-        ]  # fmt: skip
+        ]
         if invented:
             wrong.append(f"not what was added there: {invented[:5]}")
         if len(set(found.values())) != len(found):

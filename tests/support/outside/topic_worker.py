@@ -34,13 +34,13 @@ from support.outside.notes import Notes
 CONFIG = {
     "managedLedgerMaxEntriesPerLedger": 12, "brokerEntryMetadataInterceptors": "timestamp,index", "flush.ms": 20,
     "managedLedgerDefaultMarkDeleteRateLimit": 0,
-}  # fmt: skip
+}
 # Small buckets, so that snapshots are made, merged and deleted all the time.
 DELAYED = {
     "delayedDeliveryMinIndexCountPerBucket": 6, "delayedDeliveryLedgerStepPerBucket": 2,
     "delayedDeliveryMaxIndexesPerBucketSnapshotSegment": 4, "delayedDeliveryTimeStepPerBucketSnapshotSeconds": 20,
     "delayedDeliveryMaxNumBuckets": 3,
-}  # fmt: skip
+}
 CURSORS = ("one", "two")
 WEIGHTS = {
     "entries": {"add": 90, "flush": 4, "roll": 3, "reopen": 3},
