@@ -98,6 +98,7 @@ def choose(case, count, seed):
     for n, event in enumerate(case.events):
         if event.op == "N" and (word := json.loads(event.data)[0]) in case.witness.promises:
             promises.setdefault(word, []).append(n + 1)
+    changes = changes or promises["end"]        # a call that failed before the first change
     failed = next((n for n, event in enumerate(case.events) if event.result), None)
     if failed is not None:
         # What came before is another recording's matter.
