@@ -1,7 +1,6 @@
 """Cursor files with a good checksum that say what no cursor can: named as damage, or taken for what it is worth."""
 import base64
 import os
-import resource
 import subprocess
 import sys
 
@@ -62,14 +61,33 @@ def consumed(path, kind=None, at=NOW + 10_000):
             return numbers(trackers.dispatcher(log.open_cursor("one", "earliest")).read(100))
 
 
-HUGE = """
-import resource, sys
+LIMITED = """
+import pathlib, resource, sys
 sys.path[:0] = sys.argv[1:3]
 import topic.test_hostile_cursors as test
+path = pathlib.Path(sys.argv[3])
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
-print(test.consumed(__import__("pathlib").Path(sys.argv[3]), eval(sys.argv[4]), test.NOW))
-print(test.consumed(__import__("pathlib").Path(sys.argv[3]), eval(sys.argv[4])))
 """
+HUGE = """
+print(test.consumed(path, eval(sys.argv[4]), test.NOW))
+print(test.consumed(path, eval(sys.argv[4])))
+"""
+ACKNOWLEDGED = """
+with test.ManagedLedger(path, config=test.LEDGERS) as log:
+    print(tuple(log.cursors["one"].mark_delete_position), log.cursors["one"].backlog())
+"""
+
+
+def run_within_3_gib(script, path, *arguments):
+    """The lines that a script prints which has so much address space."""
+    tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    engine = os.path.join(tests, os.pardir, "engine")
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED + script, tests, engine, str(path), *arguments],
+        capture_output=True, text=True, timeout=300, check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.splitlines()
 
 
 @pytest.mark.parametrize("kind", [{}, {"enableBucketDelayedDeliveryTracker": False}], ids=["bucket", "memory"])
@@ -77,21 +95,13 @@ def test_a_bitmap_of_all_ids_costs_no_more_than_the_entries_that_there_are(topic
     """1.2 MB of file, and four billion positions, of which ten are messages."""
     path, buckets = topic
     rewrite(path, properties=buckets | {CANCELLED + "0": all_ids(), CANCELLED + "1": all_ids()})
-    tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    done = subprocess.run(
-        [sys.executable, "-c", HUGE, tests, os.path.join(tests, os.pardir, "engine"), str(path), repr(kind)],
-        capture_output=True, text=True, timeout=300, check=False,
-    )
-    assert done.stdout.splitlines() == ["[]", "[8, 9]"], done.stderr[-2000:]
+    assert run_within_3_gib(HUGE, path, repr(kind)) == ["[]", "[8, 9]"]
 
 
 def test_acknowledgements_of_all_ids_end_with_the_entries(topic):
     path, _ = topic
     rewrite(path, acknowledged=[[0, all_ids()], [7, all_ids()]], batches=[[2, 0, 2**31 - 1, all_ids(2**31 - 2)]])
-    with ManagedLedger(path, config=LEDGERS) as log:
-        assert log.cursors["one"].mark_delete_position == Position(0, 3)
-        assert log.cursors["one"].backlog() == 6
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 3 << 20
+    assert run_within_3_gib(ACKNOWLEDGED, path) == ["(0, 3) 6"]
 
 
 @pytest.mark.parametrize("mark", [[2**62, 5], [2**63 - 1, 0], [40, -1]])

@@ -13,6 +13,7 @@ from typing import Any
 
 from seglog._kernels.due_rows import DueRows
 from seglog._kernels.pending_set import PendingSet
+from seglog._kernels.shield import shielded
 from seglog.clock import Clock
 from seglog.counters import Sample
 from seglog.delayed.bucket import Bucket
@@ -110,14 +111,18 @@ class BucketDelayedDeliveryTracker(RowTracker):
         by_step = config.ledger_step and ledger_id - self._mutable_start >= config.ledger_step
         if size == 0 or not (size >= config.min_index_count or by_step) or self._sealed.sealing >= MAX_SEALING:
             return
+        shielded(self._seal)
+        self._worker.wake()
+
+    def _seal(self) -> None:
+        """Make a bucket of the last mutable one, as a whole: rows without a promise would be dropped."""
         bucket = self._sealed.new_bucket(self._mutable_start, self._mutable_end)
+        self._promises[bucket.number] = self._unsealed
         self._runs.hand_over(PUSHED, bucket.number)
         for ledger in self._pushed.ledger_ids():
             self._pushed.hand_over(self._unsealed, ledger)
-        self._promises[bucket.number] = self._unsealed
         self._sealed.add(bucket)
         self._mutable_start = self._mutable_end = self._intake.ledger_id = -1
-        self._worker.wake()
 
     # --- delivering ----------------------------------------------------------------------------
 
