@@ -59,7 +59,7 @@ def _fitting(records: "Sequence[Record]", encoder: BatchEncoder, config: LogConf
         count = _below(records, limit)
         # A batch that grows counts the most that a record's lengths may take: one more may fit.
         for candidate in (count + 1, count):
-            if _fits(records[:candidate], encoder, now_ms):
+            if candidate and _fits(records[:candidate], encoder, now_ms):
                 return candidate
     return 0
 
