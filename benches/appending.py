@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 import seglog
 from benches import data
 from benches.peer_logs import AiokafkaLog, LmdbLog, Records, SqliteLog
 from benches.runner import Bench, Fresh, Goal
+from seglog.fs.files import OsFile
 
 # records a batch: share of the records, goals beside lmdb, SQLite and aiokafka
 CASES = {
@@ -148,36 +150,39 @@ def _with_linger(bench: Bench, place: Place, records: int) -> None:
 
 @contextmanager
 def counted_syncs(*, skip: bool = False) -> Iterator[list[int]]:
-    """[how many fdatasync and fsync were called within]; `skip`: called, and not done."""
+    """[how many syncs were asked for within]; `skip`: asked for, and not done."""
     calls = [0]
-    originals = os.fdatasync, os.fsync
+    originals = OsFile.sync_data, OsFile.sync, os.fsync
 
-    def counting(original: Callable[[int], None], fd: int) -> None:
-        calls[0] += 1
-        if not skip:
-            original(fd)
+    def counting(original: Callable[[Any], None]) -> Callable[[Any], None]:
+        def counted(file: Any) -> None:
+            calls[0] += 1
+            if not skip:
+                original(file)
 
-    os.fdatasync, os.fsync = (partial(counting, original) for original in originals)    # type: ignore[assignment]
+        return counted
+
+    # Files of ours are synced by a kernel, directories by os.fsync.
+    OsFile.sync_data, OsFile.sync, os.fsync = map(counting, originals)      # type: ignore[method-assign, assignment]
     try:
         yield calls
     finally:
-        os.fdatasync, os.fsync = originals
+        OsFile.sync_data, OsFile.sync, os.fsync = originals     # type: ignore[method-assign]
 
 
 @contextmanager
 def syncs_that_take(seconds: float) -> Iterator[None]:
     """As on a disk whose fdatasync lasts so long, and costs no CPU; nothing is synced."""
-    original = os.fdatasync
+    originals = OsFile.sync_data, os.fdatasync
 
-    def slow(fd: int) -> None:
-        del fd
+    def slow(_: object) -> None:
         time.sleep(seconds)
 
-    os.fdatasync = slow
+    OsFile.sync_data, os.fdatasync = slow, slow     # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
-        os.fdatasync = original
+        OsFile.sync_data, os.fdatasync = originals  # type: ignore[method-assign]
 
 
 class BareFile:

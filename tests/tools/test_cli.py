@@ -244,7 +244,7 @@ OF_THE_MACHINE = {("demo",), ("doctor",), ("spark", "convert"), ("spark", "fetch
 OF_LEDGERS = {("ledger", name) for name in ("ls", "dump", "verify", "seek", "recover")}
 # What takes a managed ledger, too: tests/tools/test_delayed.py.
 OF_TOPICS = {("delayed", name) for name in (
-    "ls", "dump", "verify", "count", "list", "cancel", "clear-delayed-bucket-snapshots"
+    "ls", "dump", "verify", "count", "list", "cancel", "policies", "clear-delayed-bucket-snapshots"
 )}
 # These do not take a partition directory, a log dir and a .log alike.
 OF_ONE = {("convert",), ("recover",), ("plan-upgrade",)}

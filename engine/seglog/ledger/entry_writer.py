@@ -167,11 +167,14 @@ class EntryWriter(WriteGate):
         """What the gate calls: alone with the files, but for `put`."""
         number, end = self.with_lock(self._write_all)
         self._appender.sync()
-        self.with_lock(self._publish, end)
+        if self._waits:
+            self.published.at = end     # nobody publishes but who is alone with the files
+        else:
+            self.with_lock(self._publish, end)
         return number
 
     def _publish(self, end: End) -> None:
-        """With the lock. Unless adds wait for their sync, entries were published meanwhile: readers never go back."""
+        """With the lock. Entries were perhaps added and published during the sync: readers never go back."""
         if end.next_offset > self.published.at.next_offset:
             self.published.at = end
 
