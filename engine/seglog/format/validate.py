@@ -4,6 +4,7 @@ The kernel append_rules checks, and assigns in place. What cannot stay as it is 
 wrapper's relative offsets do not run from 0 on, as old clients had it; a v0 wrapper, whose offsets lie inside
 compressed bytes) is built again here, as LogValidator does it: the same records in the same format version.
 """
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Self
@@ -12,6 +13,7 @@ from seglog._kernels.append_result import Assigned, Unfit, trusted
 from seglog._kernels.append_rules import AppendCheck
 from seglog._kernels.batch_builder import MessageSetBuilder
 from seglog.config import LogConfig
+from seglog.errors import CorruptRecordError
 from seglog.format.compression import Codec, compress, decompress, decompressor, may_exceed
 
 if TYPE_CHECKING:
@@ -109,9 +111,10 @@ def check_follower(raw: "Buffer", next_offset: int, rules: AppendRules) -> Assig
     """
     assigned = rules.check.follow(raw, next_offset)
     for batch in assigned.table:
-        if batch.codec and may_exceed(batch.codec, batch.payload(), rules.decompressed_bytes_max):
-            # What nobody could read under these settings is refused.
-            decompress(batch.codec, batch.magic, batch.payload(), rules.decompressed_bytes_max)
+        # What nobody could read under these settings is refused. Damage is kept as the leader has it.
+        with suppress(CorruptRecordError):
+            if batch.codec and may_exceed(batch.codec, batch.payload(), rules.decompressed_bytes_max):
+                decompress(batch.codec, batch.magic, batch.payload(), rules.decompressed_bytes_max)
     return assigned
 
 
