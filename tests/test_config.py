@@ -32,6 +32,8 @@ def test_the_defaults_are_kafkas_but_for_flush_ms():
         "flush.messages": never,
         "producer.id.expiration.ms": 86400000,
         "num.recovery.threads.per.data.dir": 2,
+        "retention.bytes": -1,
+        "file.delete.delay.ms": 60000,
         # Ours, or ours in value: one copy of the data, which no replica holds too.
         "flush.ms": 1000,
         "linger.ms": 0,
@@ -39,6 +41,10 @@ def test_the_defaults_are_kafkas_but_for_flush_ms():
         "segment.idle.roll": False,
         "time.index.minute.enabled": None,
         "recovery.mode": "fail",
+        "retention.ms": -1,
+        "retention.granularity": "segment",
+        "retention.head.rewrite.ratio": 0.5,
+        "retention.ignore.future.timestamps": False,
     }
 
 
@@ -51,6 +57,17 @@ def test_a_truth_value_may_be_text(value, meant):
 def test_nothing_else_is_a_truth_value(value):
     with pytest.raises(InvalidConfigError, match="true or false"):
         LogConfig.of({"segment.idle.roll": value})
+
+
+@pytest.mark.parametrize(("value", "meant"), [(0, 0), (1, 1), (0.25, 0.25), ("0.25", 0.25), (" .5 ", 0.5)])
+def test_a_ratio_is_a_fraction_of_one(value, meant):
+    assert LogConfig.of({"retention.head.rewrite.ratio": value}).retention_head_rewrite_ratio == meant
+
+
+@pytest.mark.parametrize("value", [1.5, -1, "1.01", True, "half", "1e-1", None, float("nan")])
+def test_nothing_else_is_a_ratio(value):
+    with pytest.raises(InvalidConfigError, match="0 to 1"):
+        LogConfig.of({"retention.head.rewrite.ratio": value})
 
 
 @pytest.mark.parametrize("key", ["segment.bytes", "segment_bytes", " segment.bytes "])

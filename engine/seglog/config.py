@@ -49,6 +49,15 @@ def parse_int(value: object) -> int:
     raise ValueError("not a whole number")
 
 
+def parse_ratio(value: object) -> float:
+    """A fraction of an int, a float or of text: 1, 0.5, "0.5". Raises ValueError."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str) and re.fullmatch(r"[0-9]*\.?[0-9]+", value.strip()):
+        return float(value)
+    raise ValueError("not a number such as 0.5")
+
+
 def parse_bool(value: object) -> bool:
     """A truth value of a bool or of "true" and "false". Raises ValueError."""
     if isinstance(value, bool):
@@ -62,7 +71,8 @@ def parse_bool(value: object) -> bool:
 class Key:
     """What a configuration key may be: the metadata of a field.
 
-    One of `choices`, a truth value where the unit is "boolean", or a number from `low` to `high` or one of `besides`.
+    One of `choices`, a truth value where the unit is "boolean", or a number from `low` to `high` or one of `besides`:
+    a fraction where the unit is "ratio", else a whole one.
     """
 
     name: str
@@ -95,7 +105,8 @@ class Key:
                 raise ValueError("not one of them")
             if self.unit == "boolean":
                 return parse_bool(value)
-            number = parse_bytes(value) if self.unit == "bytes" else parse_int(value)
+            parse = {"bytes": parse_bytes, "ratio": parse_ratio}.get(self.unit, parse_int)
+            number = parse_int(value) if str(value).strip() in map(str, self.besides) else parse(value)
             if not self.low <= number <= self.high and number not in self.besides:
                 raise ValueError("outside its limits")
         except ValueError as e:
@@ -218,6 +229,46 @@ class LogConfig(Settings):
         "LogConfig.DEFAULT_CLEANUP_POLICY",
         choices=("delete", "compact", "compact,delete", "delete,compact"),
     )
+    retention_ms: int = setting(
+        -1, "retention.ms", "ms",
+        "a segment whose largest timestamp lies further back is deleted; -1: none is. Records without timestamps (v0) "
+        "are as old as their file",
+        "Kafka's name; its default is 7 days (LogConfig.DEFAULT_RETENTION_MS). Here nothing goes unasked",
+        high=MAX_LONG, besides=(-1,),
+    )
+    retention_bytes: int = setting(
+        -1, "retention.bytes", "bytes",
+        "old segments are deleted while the .log files without them have this size at least; -1: none is",
+        "ServerLogConfigs.LOG_RETENTION_BYTES_DEFAULT",
+        high=MAX_LONG, besides=(-1,),
+    )
+    retention_granularity: str = setting(
+        "segment", "retention.granularity", "name",
+        "what retention.ms works on: whole segments, as Kafka, or batches: the log start offset moves to the first "
+        "batch that is young enough, and an old segment is rewritten without those before it",
+        "ours, as retention by time was first proposed with KIP-33",
+        choices=("segment", "batch"),
+    )
+    retention_head_rewrite_ratio: float = setting(
+        0.5, "retention.head.rewrite.ratio", "ratio",
+        "with retention.granularity=batch: how much of the first segment must lie before the log start offset for the "
+        "file to be rewritten without it; 1: it stays until all of it goes",
+        "ours",
+        low=0, high=1,
+    )
+    retention_ignore_future_timestamps: bool = setting(
+        False, "retention.ignore.future.timestamps", "boolean",
+        "whether a segment whose largest timestamp lies after the clock is as old as its file, which is when it was "
+        "sealed; else one wrong timestamp keeps it, and all behind it, until that time has come and gone",
+        "ours; Redpanda has storage_ignore_timestamps_in_future_sec",
+    )
+    file_delete_delay_ms: int = setting(
+        60_000, "file.delete.delay.ms", "ms",
+        "how long the files of a deleted segment stay, as .deleted, before they are removed; closing the log removes "
+        "them, too, and so does a disk that is full",
+        "ServerLogConfigs.LOG_DELETE_DELAY_MS_DEFAULT",
+        high=MAX_LONG,
+    )
     segment_ms: int = setting(
         7 * 86_400_000, "segment.ms", "ms",
         "a batch this much later than the first one of the active segment, by their timestamps, begins a new segment",
@@ -309,6 +360,16 @@ class LogConfig(Settings):
     def is_compacted(self) -> bool:
         """Whether cleanup.policy holds "compact": then each record needs a key."""
         return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        """Whether cleanup.policy holds "delete": then retention.ms and retention.bytes count."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def has_retention(self) -> bool:
+        """Whether anything may ever be deleted by age or size."""
+        return self.deletes and (self.retention_ms >= 0 or self.retention_bytes >= 0)
 
     @property
     def batch_bytes_max(self) -> int:

@@ -1,0 +1,104 @@
+"""What retention deletes: a function of the segments, the configuration and the clock. Nothing here touches a file.
+
+Kafka's three breaches in the order of 3.9 and 4.1 (UnifiedLog.deleteOldSegments), each on what the one before has left:
+
+    log start offset    the next segment begins at or below it; also with cleanup.policy=compact
+    size                the log is at least retention.bytes large without the segment
+    time                now - its largest timestamp > retention.ms; its file's time if no record has a timestamp
+
+Segments go from the start of the log, up to the first one that stays, and none at or above the high watermark. An empty
+last segment stays; if all others go, and the last one too, an empty one follows at the log end. The order matters
+where a timestamp lies in the future: Kafka 2.8 asks for time first, and keeps more.
+"""
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from seglog.config import LogConfig
+from seglog.log.aging import Age, Expired, LogAge, Reason, Verdict
+
+Name = TypeVar("Name")
+Breach = Callable[[Age, int], bool]
+"""Of a segment and where the next one begins: whether it goes."""
+
+
+def expired(log: LogAge, config: LogConfig, now_ms: int) -> Verdict:
+    """What goes now."""
+    gone: list[Expired] = []
+    ends = [*(segment.base_offset for segment in log.segments[1:]), log.log_end_offset]
+
+    def delete(breach: Breach, reason: Reason) -> None:
+        while (slot := len(gone)) < len(log.segments):
+            segment, end, is_last = log.segments[slot], ends[slot], slot == len(log.segments) - 1
+            if end > log.high_watermark or (is_last and segment.size_bytes == 0) or not breach(segment, end):
+                return
+            gone.append(Expired(segment.base_offset, end, segment.size_bytes, reason))
+
+    last = log.segments[-1]
+    delete(lambda segment, end: segment is not last and end <= log.log_start_offset, "start")
+    if config.deletes:
+        if config.retention_bytes >= 0:
+            left = sum(segment.size_bytes for segment in log.segments[len(gone):]) - config.retention_bytes
+            delete(_larger_by(left), "size")
+        if config.retention_ms >= 0:
+            delete(lambda segment, _: now_ms - time_of(segment, config, now_ms) > config.retention_ms, "time")
+    start = max(log.log_start_offset, gone[-1].next_offset if gone else 0)
+    verdict = Verdict(tuple(gone), start, rolls=len(gone) == len(log.segments))
+    if config.deletes and config.retention_ms >= 0 and config.retention_granularity == "batch" and not verdict.rolls:
+        return _up_to_a_young_batch(log, log.segments[len(gone)], verdict, config, now_ms)
+    return verdict
+
+
+def _larger_by(left: int) -> Breach:
+    """Whether the log has as many bytes too many, beside those that went before."""
+
+    def breach(segment: Age, _: int) -> bool:
+        nonlocal left
+        if left - segment.size_bytes < 0:
+            return False
+        left -= segment.size_bytes
+        return True
+
+    return breach
+
+
+def time_of(segment: Age, config: LogConfig, now_ms: int) -> int:
+    """How old a segment counts as: LogSegment.largestTimestamp."""
+    largest = segment.largest_timestamp
+    if largest < 0 or (config.retention_ignore_future_timestamps and largest > now_ms):
+        return segment.file_time_ms
+    return largest
+
+
+def _up_to_a_young_batch(log: LogAge, head: Age, verdict: Verdict, config: LogConfig, now_ms: int) -> Verdict:
+    """The same, and of the first segment that stays the batches before the first one that is young enough."""
+    if head.size_bytes == 0 or head.largest_timestamp < 0:
+        return verdict
+    young = head.first_batch_since(now_ms - config.retention_ms)
+    if young is None:
+        return verdict      # kept by something else than its time, such as the high watermark
+    return replace(verdict, log_start_offset=max(verdict.log_start_offset, min(young, log.high_watermark)))
+
+
+def over_total(logs: Mapping[Name, tuple[Sequence[Age], LogConfig]], total_bytes: int, now_ms: int) -> dict[Name, int]:
+    """How many segments each log loses so that all of them together have no more than `retention.total.bytes`.
+
+    The next one to go is the oldest of all that stand first in their log. Never the last one of a log, and nothing of
+    a log that is only compacted.
+    """
+    left = sum(segment.size_bytes for segments, _ in logs.values() for segment in segments) - total_bytes
+    gone = dict.fromkeys(logs, 0)
+    heads = {
+        name: time_of(segments[0], config, now_ms)
+        for name, (segments, config) in logs.items() if config.deletes and len(segments) > 1
+    } if left > 0 else {}
+    while left > 0 and heads:
+        name = min(heads, key=lambda name: heads[name])
+        segments, config = logs[name]
+        left -= segments[gone[name]].size_bytes
+        gone[name] += 1
+        if gone[name] < len(segments) - 1:
+            heads[name] = time_of(segments[gone[name]], config, now_ms)
+        else:
+            del heads[name]
+    return {name: count for name, count in gone.items() if count}
