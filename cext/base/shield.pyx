@@ -5,6 +5,9 @@ a signal's in the main thread. There is no way to hold it off. So a shielded cal
 nobody knows of, and the caller waits for it in C. What was sent meanwhile reaches the caller behind the call.
 
 A thread costs about as much as a small sync. It is for what is rare and must be whole: rolling, cutting, closing.
+
+A thread that works in the background says so (`work_in_background`), and so does a shielded call on its behalf: an
+error that it meets reaches no caller.
 """
 import _thread
 import sys
@@ -22,8 +25,20 @@ from cpython.pythread cimport (
 cdef extern from * nogil:
     """
     static _Thread_local int seg_is_shielded = 0;
+    static _Thread_local int seg_is_background = 0;
     """
     int seg_is_shielded
+    int seg_is_background
+
+
+cdef bint is_in_background() noexcept:
+    return seg_is_background
+
+
+def work_in_background():
+    """This thread works in the background from now on: no caller hears of the errors that it meets."""
+    global seg_is_background
+    seg_is_background = 1
 
 
 cdef class _Errand:
@@ -33,8 +48,10 @@ cdef class _Errand:
     cdef dict named
     cdef object result
     cdef object error
+    cdef bint is_background     # whoever sent it
 
     def __cinit__(self):
+        self.is_background = seg_is_background
         self.done = PyThread_allocate_lock()
         if self.done == NULL:
             raise MemoryError
@@ -45,8 +62,9 @@ cdef class _Errand:
             PyThread_free_lock(self.done)
 
     def __call__(self):
-        global seg_is_shielded
+        global seg_is_shielded, seg_is_background
         seg_is_shielded = 1
+        seg_is_background = self.is_background
         try:
             self.result = self.function(*self.args, **self.named)
         except BaseException as error:

@@ -28,6 +28,7 @@ cdef class Turn:
 cdef class GroupCommit:
     cdef readonly int64_t committed
     cdef readonly object failure
+    cdef public bint is_told        # a caller has met the failure
     cdef public bint is_torn
     cdef readonly int64_t syncs
     cdef readonly double sync_seconds
@@ -43,6 +44,7 @@ cdef class GroupCommit:
     cdef int64_t rest               # syncs until somebody gathers again
     cdef int64_t last_rest          # what it was when somebody last waited in vain, 0 once nobody does
 
+    cdef void fail_by(self, object error) noexcept
     cdef int refuse_after_failure(self) except -1
     cdef int take_files(self, int64_t number) except -1
     cdef int take_free_files(self, int64_t number) except -1

@@ -41,6 +41,8 @@ from cpython.pythread cimport (
     PyThread_release_lock,
 )
 
+from .shield cimport is_in_background
+
 from time import perf_counter
 
 from seglog.errors import SeglogError
@@ -169,6 +171,7 @@ cdef class GroupCommit:
 
     committed       the appends up to this number are on the disk
     failure         the first error after which nothing goes on
+    is_told         a caller has met it. An error that only a thread in the background met is told by `tell`, at closing
     waiting         how many wait for somebody else's sync
     patience_s_max, gather_from_s       when and how long a leader gathers
     """
@@ -230,8 +233,8 @@ cdef class GroupCommit:
             committed = self.sync()
         except BaseException as error:
             is_broken = self.broke(error) or isinstance(error, SeglogError)
-            if is_broken and self.failure is None:
-                self.failure = error
+            if is_broken:
+                self.fail_by(error)
             self.pass_on(0, False)
             self.settle_after(error, is_broken)
             raise
@@ -249,11 +252,23 @@ cdef class GroupCommit:
 
     def fail(self, error):
         """Let everybody who waits, now or later, learn of an error. The first one counts."""
+        self.fail_by(error)
+
+    def tell(self):
+        """Raise `failed` if no caller has met the failure: for closing, when all is released."""
+        if not self.is_told:
+            self.refuse_after_failure()
+
+    cdef void fail_by(self, object error) noexcept:
         if self.failure is None:
             self.failure = error
+        if not is_in_background():
+            self.is_told = True
 
     cdef int refuse_after_failure(self) except -1:
         if self.failure is not None:
+            if not is_in_background():
+                self.is_told = True
             raise self.failed(self.failure) from self.failure
         return 0
 
@@ -473,8 +488,7 @@ cdef class WriteGate(GroupCommit):
         if not isinstance(error, SeglogError):
             self.is_torn = True
             return False
-        if self.failure is None:
-            self.failure = error
+        self.fail_by(error)
         return True
 
     cdef bint is_open(self) noexcept:

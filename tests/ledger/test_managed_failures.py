@@ -2,6 +2,7 @@
 import errno
 import os
 import shutil
+import time
 
 import pytest
 
@@ -100,3 +101,37 @@ def test_a_cursor_of_a_failed_managed_ledger_can_be_read_and_not_moved(tmp_path)
     topic.close()
     with ManagedLedger(tmp_path / "orders") as topic:
         assert topic.cursors["one"].backlog() == 3
+
+
+@pytest.mark.parametrize("what", ["the sync of entries", "the write of a cursor"])
+def test_what_failed_in_the_background_is_told_at_closing_if_nobody_met_it_before(tmp_path, what):
+    fs = Breaking()
+    path = tmp_path / "orders"
+    # By a clock that stands still nobody but the thread writes the cursor.
+    topic = ManagedLedger(path, config={"flush.ms": 2}, fsync="interval", fs=fs, clock=ManualClock())
+    cursor = topic.open_cursor("one", "earliest")
+    position = topic.add_entry(message(0))
+    if what == "the sync of entries":
+        fs.broken = "sync "
+        topic.add_entry(message(1))
+    else:
+        fs.broken = "replace "
+        cursor.mark_delete(position)
+    deadline = time.monotonic() + 20
+    while topic._gate.failure is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    with pytest.raises(LogFailedError, match="no space"):
+        topic.close()
+    assert topic.closed
+    topic.close()
+    ManagedLedger(path).close()     # nothing is held
+
+
+def test_whoever_was_told_closes_without_an_error(tmp_path):
+    fs = Breaking()
+    topic = ManagedLedger(tmp_path / "orders", fs=fs)
+    fs.broken = "sync "
+    with pytest.raises(LogFailedError):
+        topic.add_entry(message(0))
+    topic.close()

@@ -4,6 +4,7 @@ import errno
 import os
 import resource
 import shutil
+import time
 
 import pytest
 
@@ -228,14 +229,15 @@ def test_an_error_at_any_call_of_a_recovery_leaves_one_that_the_next_opening_mak
 
 
 class SyncFails(FailingFs):
-    """Fails the sync of the .log that is asked for next, once told to."""
+    """Fails the sync, or another `call`, of the .log that is asked for next, once told to."""
 
-    def __init__(self):
+    def __init__(self, call="sync"):
         super().__init__(OsFileSystem(), fail_at=0, error=errno.EIO)
         self.armed = False
+        self._armed_call = call
 
     def _fails(self, text):
-        if self.armed and text.startswith("sync ") and text.endswith(".log"):
+        if self.armed and text.startswith(f"{self._armed_call} ") and text.endswith(".log"):
             self.armed = False
             return True
         return False
@@ -343,3 +345,60 @@ def test_where_the_sync_by_the_clock_fails_the_next_append_is_told(tmp_path):
     assert [r.value for r in log.read()] == [b"x"]      # written, and seen: what fsync="interval" promises
     log.close()
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def in_the_background(log):
+    """Return when a thread of the log's own has met an error."""
+    deadline = time.monotonic() + 20
+    while log.stats().failure is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+BY_ITSELF = {
+    "a sync": ("sync", "interval", {"flush.ms": 2}),
+    "a write that lingered": ("write", "never", {"linger.ms": 5}),
+    "the roll of an idle segment": ("sync", "never", {"segment.idle.roll": True, "segment.ms": 5}),
+}
+
+
+@pytest.mark.parametrize("what", BY_ITSELF)
+def test_what_failed_in_the_background_is_told_at_closing_if_nobody_met_it_before(tmp_path, what):
+    call, fsync, config = BY_ITSELF[what]
+    fs = SyncFails(call)
+    path = tmp_path / "orders-0"
+    log = seglog.open(path, fs=fs, fsync=fsync, config=config)
+    fs.armed = True
+    log.append(b"x")
+    in_the_background(log)
+    with pytest.raises(LogFailedError, match="input/output") as failure:
+        log.close()
+    assert failure.value.errno == errno.EIO
+    assert log.closed
+    log.close()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    seglog.open(path).close()       # nothing is held
+
+
+def test_whoever_was_told_closes_without_an_error(tmp_path):
+    fs = SyncFails()
+    log = seglog.open(tmp_path / "orders-0", fs=fs, fsync="interval", config={"flush.ms": 2})
+    fs.armed = True
+    log.append(b"x")
+    in_the_background(log)
+    with pytest.raises(LogFailedError):
+        log.flush()
+    log.close()
+
+
+def test_a_log_dir_tells_at_closing_what_failed_in_the_background_of_its_logs(tmp_path):
+    fs = SyncFails()
+    log_dir = seglog.open_dir(tmp_path / "logs", fs=fs, fsync="interval", config={"flush.ms": 2})
+    logs = [log_dir.log("orders", partition) for partition in range(3)]
+    fs.armed = True
+    logs[1].append(b"x")
+    in_the_background(logs[1])
+    with pytest.raises(LogFailedError, match="input/output"):
+        log_dir.close()
+    assert all(log.closed for log in logs)
+    seglog.open_dir(tmp_path / "logs").close()

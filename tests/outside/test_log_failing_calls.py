@@ -1,11 +1,13 @@
 """Calls that fail under a log, by the recorder; then it is closed and opened again, and some time the power is cut."""
 import os
 import random
+import subprocess
+import sys
 
 import pytest
 
 from support.outside.logs import KINDS, MODES, failing_calls, record_log
-from support.outside.recording import Fault
+from support.outside.recording import Fault, Recording
 
 FULL = bool(os.environ.get("SEGLOG_TORTURE"))
 STATES = 25 if FULL else 4
@@ -38,3 +40,28 @@ def test_a_sync_that_failed_once_is_not_made_good_by_the_next(record, power_cuts
         wanted.append((record(record_log, kind, 3, fsync, faults=[Fault("sync", nth)]), STATES * 2, number))
     power_cuts.judge_all(wanted)
     holds(len(wanted) * STATES // 2)
+
+
+APPENDS_AND_CLOSES = """
+import sys, time, seglog
+from seglog.errors import LogFailedError
+log = seglog.open(sys.argv[1], fsync="interval", config={"flush.ms": 20})
+log.append(b"x")
+while log.stats().failure is None:
+    time.sleep(0.01)
+try:
+    log.close()
+    print("close() was quiet")
+except LogFailedError as error:
+    print("close() says", error.errno)
+seglog.open(sys.argv[1]).close()
+"""
+
+
+def test_a_sync_that_failed_in_the_background_is_told_at_closing(in_memory, recorder):
+    recording = Recording.begin(in_memory / "recording", recorder)
+    done = subprocess.run(
+        [sys.executable, "-c", APPENDS_AND_CLOSES, recording.disk / "orders-0"], capture_output=True, text=True,
+        env=recording.environment([Fault("sync", 2, pattern="*.log")]), timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "close() says 5\n"), done.stderr

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from seglog._kernels.quick_lock import LockCondition, QuickLock
+from seglog._kernels.shield import work_in_background
 
 
 class Worker(Protocol):
@@ -127,6 +128,7 @@ class _Mailbox:
         self._changed.notify()
 
     def _run(self) -> None:
+        work_in_background()
         while (work := self._next()) is not None:
             try:
                 work()

@@ -351,19 +351,23 @@ class Ledger(OpenHandle):
     def close(self) -> None:
         """Seal it where it is written, and let go of it. Twice is fine; what was read stays readable.
 
-        After a failed write or sync it only lets go: who opens it next recovers it.
+        After a failed write or sync it only lets go: who opens it next recovers it. Raises LogFailedError where sealing
+        fails, or where no caller has met the failure yet.
         """
         if not self._closed:
             shielded(self._close)
 
     def _close(self) -> None:
+        writer = None if self._is_forked() else self._writer
         try:
-            if self._writer is not None and self._writer.failure is None and not self._is_forked():
+            if writer is not None and writer.failure is None:
                 self.seal()
         finally:
             self._closed = True
             self._let_go()
             self._segment.close()
+        if writer is not None:
+            writer.tell()
 
     def abandon(self) -> None:
         """Let go of it without sealing: who opens it next recovers it."""

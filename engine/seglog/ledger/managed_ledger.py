@@ -272,7 +272,8 @@ class ManagedLedger(ManagedAppender):
         """Make everything durable, seal the last ledger, and let go. Twice is fine; what was read stays readable.
 
         After a failed write or sync it only lets go: the next opening recovers. So it does in a forked child, whose
-        parent goes on. Raises LogFailedError where making it durable fails now.
+        parent goes on. Raises LogFailedError where making it durable fails now, or failed in the background and no
+        caller has met that: everything is let go of then, too.
         """
         if self._extent is None:
             return
@@ -284,8 +285,9 @@ class ManagedLedger(ManagedAppender):
 
     def _close(self) -> None:
         gate = self._gate
+        is_ours = self._held.held       # not in a forked child
         try:
-            if gate.failure is None and self._held.held:
+            if gate.failure is None and is_ours:
                 for cursor in self.cursors.values():
                     cursor.close()
                 gate.with_lock(self._finish)
@@ -295,6 +297,8 @@ class ManagedLedger(ManagedAppender):
             raise
         finally:
             self._let_go()
+        if is_ours:
+            gate.tell()
 
     def _finish(self) -> None:
         self._mend()

@@ -341,7 +341,7 @@ class Log(LogReader):
 
         After a failed write or sync it only lets go: the next opening recovers. So it does in a forked child, whose
         parent goes on. Records and batches taken before stay readable. Raises LogFailedError where making it durable
-        fails now.
+        fails now, or failed in the background and no caller has met that: everything is let go of then, too.
         """
         if self.closed:
             return

@@ -454,13 +454,15 @@ class LogTail(WriteGate, QuietTail):
     # --- closing ---------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Make everything durable if nothing failed, and let go. Raises LogFailedError if that fails now."""
+        """Make everything durable if nothing failed, and let go. Raises LogFailedError if that fails now, or if a sync
+        or write in the background failed and no caller has met that."""
         try:
             self.files_lock.run(self.with_lock, self._close)
         except BaseException as error:
             if error is self.failure:
                 self.settle(error)
             raise
+        self.tell()
 
     def _close(self) -> None:
         if self.shown.extent is None:

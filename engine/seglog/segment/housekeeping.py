@@ -7,12 +7,13 @@ import time
 import weakref
 from typing import Protocol
 
+from seglog._kernels.shield import work_in_background
 from seglog._kernels.write_gate import Bell
 from seglog.errors import SeglogError
 
 
 class Housekept(Protocol):
-    """What the thread calls. Errors are the log's to remember: whoever appends next meets them."""
+    """What the thread calls. Errors are the log's to remember: whoever appends or closes next meets them."""
 
     def write_lingering(self) -> None: ...
 
@@ -52,6 +53,7 @@ class Housekeeping:
         self._bell.ring()
 
     def _run(self) -> None:
+        work_in_background()
         period_at = None if self._period_s is None else time.monotonic() + self._period_s
         while not self._stopped:
             left = self._left_s(period_at)

@@ -10,7 +10,6 @@ How that is kept whole under ^C and other asynchronous exceptions: _kernels.writ
 the disk is unknown (LogFailedError names the first error). If anything else does, the log is torn, and `mend` takes it
 up from the disk, as the next opening would.
 """
-import contextlib
 import logging
 import queue
 import threading
@@ -49,8 +48,10 @@ class WriteGate(Gate):
     def settle(self, error: BaseException) -> None:
         """After `error` left the log read-only or torn. Raises LogFailedError instead of errors of ours."""
         if self.failure is None:
-            with contextlib.suppress(BaseException):        # whoever comes next tries again, and meets it
+            try:
                 self.mend()
+            except BaseException:       # whoever comes next tries again, and meets it
+                self.is_told = False
             return
         if error is self.failure:
             _LOG.error("%s is read-only until it is opened again: %s", self.path, error)
