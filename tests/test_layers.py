@@ -180,7 +180,7 @@ def test_kernels_know_their_neighbours_and_the_lowest_floor():
 
 
 # A folder of kernels uses those before it.
-KERNEL_FLOORS = ["base", "records", "build", "index", "convert", "entries", "delayed"]
+KERNEL_FLOORS = ["base", "records", "build", "index", "convert", "compact", "entries", "delayed"]
 
 
 def kernel_sources():

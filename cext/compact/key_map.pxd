@@ -1,0 +1,75 @@
+"""Which offset a key was seen at last, within a bound on memory. See key_map.pyx and seg_key_map.h."""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from .batch_source cimport Source
+from .segment_scan cimport BatchTable
+
+cdef enum:
+    TURN = 16               # keys whose slots come from memory at a time
+
+cdef extern from "seg_key_map.h" nogil:
+    ctypedef struct seg_key_hash:
+        uint64_t a
+        uint64_t b
+
+    ctypedef struct seg_key_slot:
+        seg_key_hash hash
+        uint64_t offset_plus_1
+        int32_t position
+
+    ctypedef struct seg_key_table:
+        seg_key_slot* slots
+        int64_t slot_count
+        int64_t max_slots
+        int64_t key_count
+        int64_t key_limit
+        int64_t max_keys
+        double load_factor
+
+    int SEG_KEY_FULL
+    seg_key_hash seg_siphash(seg_key_hash secret, const uint8_t* bytes, int64_t size, int rounds, int last_rounds,
+                             int is_wide)
+    seg_key_hash seg_siphash13(seg_key_hash secret, const uint8_t* bytes, int64_t size)
+    void seg_key_expect(const seg_key_table* t, seg_key_hash hash)
+    seg_key_slot* seg_key_find(const seg_key_table* t, seg_key_hash hash)
+    int seg_key_resize(seg_key_table* t, int64_t slot_count)
+    int seg_key_put(seg_key_table* t, seg_key_hash hash, int64_t offset, int32_t position)
+    int64_t seg_key_get(const seg_key_table* t, seg_key_hash hash)
+
+
+# Keys whose slots are on their way.
+cdef struct Turn:
+    int count
+    int put                 # how many of them a full map took
+    seg_key_hash[TURN] hash
+    int64_t[TURN] offset
+    int32_t[TURN] position
+
+
+cdef class KeyMap:
+    cdef seg_key_table table
+    cdef seg_key_hash secret
+    cdef seg_key_hash identity_mask     # all ones, but where a test asks for collisions
+    cdef readonly int64_t max_bytes
+
+    cdef seg_key_hash hash_of(self, const uint8_t* key, int64_t size) noexcept nogil
+
+    # The slot of a key; NULL: it is not known.
+    cdef const seg_key_slot* slot_of(self, seg_key_hash hash) noexcept nogil
+
+    cdef Py_ssize_t add_table(
+        self, BatchTable table, Py_ssize_t start, Py_ssize_t stop, int64_t first_offset, bint is_placed
+    ) except -1
+
+    cdef int add_plain(
+        self, BatchTable table, Py_ssize_t* i, Py_ssize_t stop, int64_t first_offset, bint is_placed, Turn* turn
+    ) noexcept nogil
+    cdef int add_source(self, Source* source, int64_t first_offset, const uint8_t* bytes, Turn* turn) noexcept nogil
+    cdef int add_rows(
+        self, const int32_t* ends, const uint8_t* data, const uint8_t* validity, const int64_t* offsets,
+        Py_ssize_t* done, Py_ssize_t stop, int64_t first_offset,
+    ) noexcept nogil
+    cdef void get_rows(
+        self, const int32_t* ends, const uint8_t* data, const uint8_t* validity, Py_ssize_t count, int64_t* found
+    ) noexcept nogil
+    cdef seg_key_hash hash_object(self, object key) except *

@@ -1,0 +1,431 @@
+"""Which offset a key was seen at last, within a bound on memory: what compaction asks of every record.
+
+A key is known by 128 bits of its SipHash-1-3 under a secret that each map draws for itself (seg_key_map.h). Kafka
+takes the key's MD5, and anybody who chooses keys can make two of them collide.
+
+A map takes memory as it grows, up to `max_bytes`: 28 bytes a slot, of which at most `load_factor` are in use. So a
+key takes 31.1 bytes at Kafka's default of 0.9. A full map says so and takes no other key; those it has go on.
+
+Hash and lookup go in turns of some records each: while one is hashed, the slots of the ones before come from memory.
+"""
+import os
+from array import array
+
+cimport cython
+from cpython cimport array as c_array
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free
+
+from seglog.errors import InvalidArgumentError
+
+from .batch_header cimport CODEC_NONE, CONTROL_BIT, V2_HEADER_SIZE, BatchHeader, codec_of
+from .batch_source cimport Source, parse_next
+from .columns cimport Columns
+from .field cimport Field, hold_field, release_field
+from .legacy_records cimport find_inner_base
+from .record_batch cimport check_count, open_records, raise_batch
+from .record_view cimport RecordView
+from .segment_scan cimport BatchTable
+from .status cimport OFFSET_RANGE, OK
+from .window cimport Window
+
+cdef c_array.array INT64S = array("q")
+
+cdef enum:
+    SECRET_BYTES = 16
+    DIGEST_BYTES = 16
+    MIN_SLOTS = 16
+    # Beside SEG_KEY_FULL and the Status of the parsers: the batch goes through a codec.
+    NEEDS_CODEC = 2
+
+
+cdef int put_turn(seg_key_table* table, Turn* turn) noexcept nogil:
+    cdef int status
+    turn.put = 0
+    while turn.put < turn.count:
+        status = seg_key_put(table, turn.hash[turn.put], turn.offset[turn.put], turn.position[turn.put])
+        if status != OK:
+            return status
+        turn.put += 1
+    turn.count = 0
+    return OK
+
+
+def siphash(data not None, secret not None, *, int rounds=1, int last_rounds=3, int digest_bytes=DIGEST_BYTES):
+    """SipHash of bytes under a secret of 16 bytes, as bytes: 8, or 16. Rounds are those of the paper: 1-3 or 2-4."""
+    cdef seg_key_hash key, hashed
+    cdef Field field
+    if (rounds, last_rounds) not in ((1, 3), (2, 4)) or digest_bytes not in (8, DIGEST_BYTES):
+        raise InvalidArgumentError(f"SipHash-{rounds}-{last_rounds} of {digest_bytes} bytes")
+    key = secret_of(secret)
+    hold_field(&field, data, b"data", -1)
+    try:
+        if field.size < 0:
+            raise TypeError("nothing to hash")
+        if rounds == 1:
+            hashed = seg_siphash(key, field.bytes, field.size, 1, 3, digest_bytes == DIGEST_BYTES)
+        else:
+            hashed = seg_siphash(key, field.bytes, field.size, 2, 4, digest_bytes == DIGEST_BYTES)
+    finally:
+        release_field(&field)
+    return (<object>hashed.a).to_bytes(8, "little") + (
+        (<object>hashed.b).to_bytes(8, "little") if digest_bytes == DIGEST_BYTES else b"")
+
+
+cdef seg_key_hash secret_of(object secret) except *:
+    cdef seg_key_hash key
+    cdef bytes whole = bytes(secret)
+    if len(whole) != SECRET_BYTES:
+        raise InvalidArgumentError(f"a secret of {len(whole)} bytes; SipHash takes {SECRET_BYTES}")
+    key.a = int.from_bytes(whole[:8], "little")
+    key.b = int.from_bytes(whole[8:], "little")
+    return key
+
+
+@cython.final
+cdef class KeyMap:
+    """KeyMap(max_bytes): the highest offset of every key, one thread at a time.
+
+    load_factor: how much of its slots a map uses (log.cleaner.io.buffer.load.factor).
+    expected_keys: take the memory of so many at once, rather than growing to it.
+    secret: 16 bytes, only for a test that must repeat. identity_bits: fewer than 128 only to force collisions.
+    """
+
+    def __cinit__(
+        self, int64_t max_bytes=128 << 20, *, double load_factor=0.9, int64_t expected_keys=0, secret=None,
+        int identity_bits=128,
+    ):
+        cdef int64_t wanted
+        self.table.max_slots = max_bytes // <int64_t>sizeof(seg_key_slot)
+        if self.table.max_slots < MIN_SLOTS:
+            raise InvalidArgumentError(
+                f"a map of {max_bytes} bytes; {MIN_SLOTS * sizeof(seg_key_slot)} at least")
+        if not 0.1 <= load_factor <= 1.0:
+            raise InvalidArgumentError(f"a load factor of {load_factor}; 0.1 to 1 expected")
+        if not 1 <= identity_bits <= 128:
+            raise InvalidArgumentError(f"an identity of {identity_bits} bits; 1 to 128 expected")
+        if expected_keys < 0:
+            raise InvalidArgumentError(f"{expected_keys} expected keys")
+        self.max_bytes = max_bytes
+        self.secret = secret_of(os.urandom(SECRET_BYTES) if secret is None else secret)
+        self.identity_mask.a = self.identity_mask.b = <uint64_t>-1
+        if identity_bits <= 64:
+            self.identity_mask.a = <uint64_t>-1 << (64 - identity_bits)
+            self.identity_mask.b = 0
+        elif identity_bits < 128:
+            self.identity_mask.b = <uint64_t>-1 << (128 - identity_bits)
+        self.table.load_factor = load_factor
+        # One slot stays empty: a search ends there.
+        self.table.max_keys = min(<int64_t>(self.table.max_slots * load_factor), self.table.max_slots - 1)
+        if expected_keys:
+            wanted = self.table.max_slots
+            if expected_keys < self.table.max_keys:
+                wanted = min(wanted, max(<int64_t>(expected_keys / load_factor) + 2, MIN_SLOTS))
+            if seg_key_resize(&self.table, wanted) != OK:
+                raise MemoryError
+
+    def __dealloc__(self):
+        free(self.table.slots)
+
+    def __len__(self):
+        return self.table.key_count
+
+    @property
+    def max_keys(self):
+        """How many keys there is room for, within `max_bytes`."""
+        return self.table.max_keys
+
+    @property
+    def is_full(self):
+        """Whether another key would be one too many."""
+        return self.table.key_count >= self.table.max_keys
+
+    @property
+    def nbytes(self):
+        """The memory that the map has taken so far."""
+        return self.table.slot_count * <int64_t>sizeof(seg_key_slot)
+
+    # --- one key -------------------------------------------------------------------------------
+
+    def put(self, key not None, int64_t offset, int32_t position=-1):
+        """Remember an offset, 0 or above, unless the key's is higher. False: the key is new and the map is full.
+
+        `position`: of the record in its segment, for who will look whether it has this very key.
+        """
+        cdef seg_key_hash hashed = self.hash_object(key)
+        cdef int status
+        if offset < 0 or offset == INT64_MAX:
+            raise InvalidArgumentError(f"an offset of {offset}")
+        status = seg_key_put(&self.table, hashed, offset, position)
+        if status < 0:
+            raise MemoryError
+        return status == OK
+
+    def get(self, key not None):
+        """The highest offset of the key, -1 where it is not known."""
+        return seg_key_get(&self.table, self.hash_object(key))
+
+    def position(self, key not None):
+        """The position that was given with the key's highest offset; -1 where none was."""
+        cdef const seg_key_slot* slot = self.slot_of(self.hash_object(key))
+        return -1 if slot == NULL else slot.position
+
+    # --- many ----------------------------------------------------------------------------------
+
+    def add_batches(
+        self, BatchTable table not None, Py_ssize_t start=0, Py_ssize_t stop=-1, *, int64_t first_offset=0,
+        bint with_positions=False,
+    ):
+        """Put the keys of the batches [start, stop) of a table (stop -1: to its end), at their offsets.
+
+        Leaves out control batches, records without a key and those below `first_offset`. Answers the first slot that
+        was not taken whole: below `stop`, the map is full. Checks no CRC: who rewrites the batches does. Raises
+        CorruptRecordError (position, offset) for records that cannot be, and what the table's `decompress` raises.
+        with_positions: keep where records lie that are not compressed.
+        """
+        if stop == -1:
+            stop = table.n
+        if start < 0 or stop > table.n or start > stop:
+            raise InvalidArgumentError(f"batches [{start}, {stop}) of a table of {table.n}")
+        return self.add_table(table, start, stop, first_offset, with_positions)
+
+    def add_columns(self, Columns columns not None, Py_ssize_t start=0, Py_ssize_t stop=-1, *, int64_t first_offset=0):
+        """Put the keys of the rows [start, stop) of columns, at their offsets. Answers the first row not taken."""
+        cdef Py_ssize_t done
+        cdef int status
+        if stop == -1:
+            stop = columns.c.rows
+        if start < 0 or stop > columns.c.rows or start > stop:
+            raise InvalidArgumentError(f"rows {start} to {stop} of {columns.c.rows}")
+        with nogil:
+            done = start
+            status = self.add_rows(
+                columns.c.key.offsets, columns.c.key.data, columns.c.key.validity, columns.c.offset, &done, stop,
+                first_offset)
+        if status < 0:
+            raise MemoryError
+        return done
+
+    def add_keys(self, ends not None, data not None, offsets not None, *, validity=None):
+        """Put keys that lie side by side, as in an Arrow `binary` column. Answers how many were taken: the first ones.
+
+        ends: int32, one more than there are keys: key n is data[ends[n]:ends[n + 1]]. offsets: int64, one a key.
+        validity: a bit a key, not set for one that is null and left out.
+        """
+        cdef Window end_window = Window(ends)
+        cdef Window data_window = Window(data)
+        cdef Window offset_window = Window(offsets)
+        cdef Window valid_window = None if validity is None else Window(validity)
+        cdef Py_ssize_t count = checked_column(end_window, data_window, valid_window)
+        cdef const int64_t* given = <const int64_t*>offset_window.base
+        cdef const uint8_t* valid = NULL if valid_window is None else valid_window.base
+        cdef Py_ssize_t done = 0
+        cdef Py_ssize_t i
+        cdef int status
+        if offset_window.size != count * <Py_ssize_t>sizeof(int64_t) or count and <size_t>given % sizeof(int64_t):
+            raise InvalidArgumentError(f"{offset_window.size} bytes of offsets for {count} keys")
+        for i in range(count):
+            if given[i] < 0 or given[i] == INT64_MAX:
+                raise InvalidArgumentError(f"an offset of {given[i]}")
+        with nogil:
+            status = self.add_rows(
+                <const int32_t*>end_window.base, data_window.base, valid, given, &done, count, 0)
+        if status < 0:
+            raise MemoryError
+        return done
+
+    def get_keys(self, ends not None, data not None, *, validity=None):
+        """The highest offset of each key of a column as in add_keys, -1 where it is not known: an array of int64."""
+        cdef Window end_window = Window(ends)
+        cdef Window data_window = Window(data)
+        cdef Window valid_window = None if validity is None else Window(validity)
+        cdef Py_ssize_t count = checked_column(end_window, data_window, valid_window)
+        cdef const uint8_t* valid = NULL if valid_window is None else valid_window.base
+        cdef c_array.array found = c_array.clone(INT64S, count, False)
+        with nogil:
+            self.get_rows(
+                <const int32_t*>end_window.base, data_window.base, valid, count, <int64_t*>found.data.as_voidptr)
+        return found
+
+    # --- without the GIL -----------------------------------------------------------------------
+
+    cdef seg_key_hash hash_of(self, const uint8_t* key, int64_t size) noexcept nogil:
+        cdef seg_key_hash hashed = seg_siphash13(self.secret, key, size)
+        hashed.a &= self.identity_mask.a
+        hashed.b &= self.identity_mask.b
+        return hashed
+
+    cdef const seg_key_slot* slot_of(self, seg_key_hash hash) noexcept nogil:
+        cdef const seg_key_slot* slot
+        if self.table.slot_count == 0:
+            return NULL
+        slot = seg_key_find(&self.table, hash)
+        return slot if slot.offset_plus_1 else NULL
+
+    cdef seg_key_hash hash_object(self, object key) except *:
+        cdef seg_key_hash hashed
+        cdef Field field
+        hold_field(&field, key, b"key", -1)
+        hashed = self.hash_of(field.bytes, field.size)
+        release_field(&field)
+        return hashed
+
+    cdef int add_rows(
+        self, const int32_t* ends, const uint8_t* data, const uint8_t* validity, const int64_t* offsets,
+        Py_ssize_t* done, Py_ssize_t stop, int64_t first_offset,
+    ) noexcept nogil:
+        """Put keys of a column from row done[0] on, and count it up. OK, SEG_KEY_FULL or NO_MEMORY."""
+        cdef seg_key_hash[TURN] hashes
+        cdef Py_ssize_t row = done[0]
+        cdef Py_ssize_t turn_end, i
+        cdef int status
+        while row < stop:
+            turn_end = min(row + TURN, stop)
+            for i in range(row, turn_end):
+                hashes[i - row] = self.hash_of(data + ends[i], ends[i + 1] - ends[i])
+                seg_key_expect(&self.table, hashes[i - row])
+            for i in range(row, turn_end):
+                if validity != NULL and not validity[i >> 3] >> (i & 7) & 1 or offsets[i] < first_offset:
+                    continue
+                status = seg_key_put(&self.table, hashes[i - row], offsets[i], -1)
+                if status != OK:
+                    done[0] = i
+                    return status
+            row = turn_end
+        done[0] = stop
+        return OK
+
+    cdef void get_rows(
+        self, const int32_t* ends, const uint8_t* data, const uint8_t* validity, Py_ssize_t count, int64_t* found
+    ) noexcept nogil:
+        cdef seg_key_hash[TURN] hashes
+        cdef Py_ssize_t row = 0
+        cdef Py_ssize_t turn_end, i
+        while row < count:
+            turn_end = min(row + TURN, count)
+            for i in range(row, turn_end):
+                hashes[i - row] = self.hash_of(data + ends[i], ends[i + 1] - ends[i])
+                seg_key_expect(&self.table, hashes[i - row])
+            for i in range(row, turn_end):
+                found[i] = -1
+                if validity == NULL or validity[i >> 3] >> (i & 7) & 1:
+                    found[i] = seg_key_get(&self.table, hashes[i - row])
+            row = turn_end
+
+    cdef Py_ssize_t add_table(
+        self, BatchTable table, Py_ssize_t start, Py_ssize_t stop, int64_t first_offset, bint is_placed
+    ) except -1:
+        cdef Source source
+        cdef Turn turn
+        cdef Window _opened     # keeps what `source` borrows
+        cdef const BatchHeader* row
+        cdef Py_ssize_t i = start
+        cdef int status
+        turn.count = 0
+        while True:
+            with nogil:
+                status = self.add_plain(table, &i, stop, first_offset, is_placed, &turn)
+            if status == OK or status == SEG_KEY_FULL:
+                return i
+            row = &table.rows[i]
+            if status == NEEDS_CODEC:
+                source.row = row
+                _opened = open_records(table.window, row, table.decompress, &source.records)
+                with nogil:
+                    status = self.add_source(&source, first_offset, NULL, &turn)
+                    if status == OK:
+                        status = put_turn(&self.table, &turn)
+                if status == SEG_KEY_FULL:
+                    return i
+                i += 1
+            if status != OK:
+                raise_batch(status, table.window, row)
+
+    cdef int add_plain(
+        self, BatchTable table, Py_ssize_t* i, Py_ssize_t stop, int64_t first_offset, bint is_placed, Turn* turn
+    ) noexcept nogil:
+        """Put the keys of rows from i[0] on, and count it up. At SEG_KEY_FULL, i[0] is the first row not put whole."""
+        cdef const uint8_t* bytes = table.window.base
+        cdef const BatchHeader* row
+        cdef Source source
+        cdef Py_ssize_t first = i[0]
+        cdef int asked = OK
+        cdef int status = OK
+        while i[0] < stop:
+            row = &table.rows[i[0]]
+            if row.attributes & CONTROL_BIT and row.magic == 2 or row.last_offset < first_offset or row.count == 0:
+                i[0] += 1
+                continue
+            if codec_of(row) != CODEC_NONE:
+                asked = NEEDS_CODEC
+                break
+            source.row = row
+            source.records.p = bytes + row.position + (V2_HEADER_SIZE if row.magic == 2 else 0)
+            source.records.end = bytes + row.position + row.size_bytes
+            status = self.add_source(&source, first_offset, bytes if is_placed else NULL, turn)
+            if status != OK:
+                break
+            i[0] += 1
+        if status == OK:
+            status = put_turn(&self.table, turn)
+        if status == SEG_KEY_FULL:
+            # The key that was one too many may be of a batch before: those go into the map some at a time.
+            while i[0] > first and table.rows[i[0] - 1].last_offset >= turn.offset[turn.put]:
+                i[0] -= 1
+        return asked if status == OK else status
+
+    cdef int add_source(self, Source* source, int64_t first_offset, const uint8_t* bytes, Turn* turn) noexcept nogil:
+        """Hash the keys of an opened batch; full turns go into the map. `bytes`: of the segment, or NULL: no places."""
+        cdef const BatchHeader* row = source.row
+        cdef RecordView record
+        cdef const uint8_t* start
+        cdef int64_t _
+        cdef int status
+        if row.magic == 2:
+            source.left = row.count
+            status = check_count(row, &source.records)
+        elif codec_of(row) == CODEC_NONE:
+            source.left = 1
+            status = OK
+        else:
+            status = find_inner_base(&source.records, row, &source.inner_base, &source.left)
+        if status != OK:
+            return status
+        for _ in range(source.left):
+            start = source.records.p
+            status = parse_next(source, &record)
+            if status != OK:
+                return status
+            if record.offset < 0 or row.magic == 2 and not row.base_offset <= record.offset <= row.last_offset:
+                return OFFSET_RANGE
+            if record.key_size < 0 or record.offset < first_offset:
+                continue
+            turn.hash[turn.count] = self.hash_of(record.key, record.key_size)
+            seg_key_expect(&self.table, turn.hash[turn.count])
+            turn.offset[turn.count] = record.offset
+            turn.position[turn.count] = -1
+            if bytes != NULL and start - bytes <= INT32_MAX:
+                turn.position[turn.count] = <int32_t>(start - bytes)
+            turn.count += 1
+            if turn.count == TURN:
+                status = put_turn(&self.table, turn)
+                if status != OK:
+                    return status
+        return OK
+
+
+cdef Py_ssize_t checked_column(Window ends, Window data, Window validity) except -1:
+    """How many keys, where all of them lie within the data."""
+    cdef const int32_t* end = <const int32_t*>ends.base
+    cdef Py_ssize_t count = ends.size // <Py_ssize_t>sizeof(int32_t) - 1
+    cdef Py_ssize_t i
+    if count < 0 or ends.size % <Py_ssize_t>sizeof(int32_t) or <size_t>ends.base % sizeof(int32_t):
+        raise InvalidArgumentError(f"{ends.size} bytes of ends; an array of int32, one more than keys, expected")
+    for i in range(count):
+        if end[i] > end[i + 1]:
+            raise InvalidArgumentError(f"the ends of keys fall from {end[i]} to {end[i + 1]}")
+    if end[0] < 0 or end[count] > data.size:
+        raise InvalidArgumentError(f"keys from {end[0]} to {end[count]} in {data.size} bytes")
+    if validity is not None and validity.size < (count + 7) // 8:
+        raise InvalidArgumentError(f"{validity.size} bytes of validity for {count} keys")
+    return count
