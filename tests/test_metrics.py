@@ -17,10 +17,10 @@ NOW = 1_700_000_000_000
 class Storage(InMemoryBucketSnapshotStorage):
     refuses = False
 
-    def get_segments(self, snapshot_id, first, end):
+    def get_segments(self, snapshot_id, start, stop):
         if self.refuses:
             raise OSError("refused")
-        return super().get_segments(snapshot_id, first, end)
+        return super().get_segments(snapshot_id, start, stop)
 
 
 def opened(storage, clock, **config):

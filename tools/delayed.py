@@ -18,7 +18,7 @@ from seglog.verification.snapshot_check import StoredIndex, stored_indexes
 
 from . import report
 from .cli import Command
-from .options import PATH, TimeType, json_option, limit_option
+from .options import PATH, PositionType, TimeType, json_option, limit_option
 
 HOUR_MS = 3_600_000
 # `count` without times: what is due until then.
@@ -35,18 +35,6 @@ end_option = click.option(
     "--to", "end_ms", type=TimeType(), help="Due before this time.",
     callback=lambda ctx, param, value: FOREVER if value is None else value,
 )
-
-
-class PositionType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
-    """`ledger:entry`."""
-
-    name = "ledger:entry"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Position:
-        ledger, _, entry = str(value).partition(":")
-        if not ledger.isdecimal() or not entry.isdecimal():
-            self.fail(f"{value!r} is no position, such as 7:12", param, ctx)
-        return Position(int(ledger), int(entry))
 
 
 @click.group(name="delayed")

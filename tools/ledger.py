@@ -23,22 +23,7 @@ from seglog.verification.ledger_check import (
 from . import report
 from .cli import Command
 from .entry_lines import Placed, entries_of, fields_of, name_of, text_of
-from .options import PATH, TimeType, json_option, limit_option, paths_argument
-
-
-class PositionType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
-    """`3:17`, an entry of a ledger; `17`, of a plain file or a single ledger."""
-
-    name = "position"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Position:
-        if isinstance(value, Position):
-            return value
-        ledger_id, colon, entry_id = str(value).rpartition(":")
-        try:
-            return Position(int(ledger_id) if colon else 0, int(entry_id))
-        except ValueError:
-            self.fail(f"{value!r} is no position, such as 3:17", param, ctx)
+from .options import PATH, PositionType, TimeType, json_option, limit_option, paths_argument
 
 
 @click.group(name="ledger")
@@ -121,7 +106,7 @@ def _ls_topic(path: Path, topic: ClosedManagedLedger, as_json: bool) -> None:
 
 @command.command(cls=Command)
 @paths_argument
-@click.option("--from", "first", type=PositionType(), help="Begin at this entry: 3:17, or 17 in a plain file.")
+@click.option("--from", "first", type=PositionType(bare=True), help="Begin at this entry: 3:17, or 17 in a plain file.")
 @limit_option("Stop after so many entries, of each PATH.")
 @json_option
 def dump(paths: Sequence[Path], first: Position | None, limit: int | None, as_json: bool) -> int:

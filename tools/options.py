@@ -7,6 +7,7 @@ import click
 
 from seglog.config import parse_bytes
 from seglog.errors import InvalidArgumentError
+from seglog.ledger.position import Position
 from seglog.log.times import to_timestamp_ms
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,6 +43,23 @@ class SizeType(click.ParamType):   # type: ignore[type-arg]    # generic only si
         except ValueError as e:
             self.fail(f"{value!r}: {e}", param, ctx)
         return n
+
+
+class PositionType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
+    """`3:17`, entry 17 of ledger 3. `bare`: also `17`, of a plain file or a single ledger, as ledger 0."""
+
+    name = "position"
+
+    def __init__(self, *, bare: bool = False) -> None:
+        self._bare = bare
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Position:
+        if isinstance(value, Position):
+            return value
+        ledger_id, colon, entry_id = str(value).rpartition(":")
+        if not (colon or self._bare) or not (ledger_id or "0").isdecimal() or not entry_id.isdecimal():
+            self.fail(f"{value!r} is not a position, such as 3:17", param, ctx)
+        return Position(int(ledger_id or 0), int(entry_id))
 
 
 class ConfigType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5

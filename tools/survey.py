@@ -85,7 +85,7 @@ class ProducerUse:
 
 
 @dataclass(slots=True)
-class Transactions:
+class TransactionUse:
     committed: int = 0
     aborted: int = 0
     open: dict[int, int] = field(default_factory=dict)      # producer id -> first offset
@@ -138,7 +138,7 @@ class Survey:
         self.largest_batch_bytes = 0
         self.codecs: dict[tuple[int, int], CodecUse] = {}
         self.timestamps = Timestamps(now_ms)
-        self.transactions = Transactions()
+        self.transactions = TransactionUse()
         self.producers: dict[int, ProducerUse] = {}
         self.indexes = IndexUse()
         self.lost: list[LostRange] = []

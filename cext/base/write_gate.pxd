@@ -60,7 +60,7 @@ cdef class GroupCommit:
     cdef int settle_after(self, object error, bint is_broken) except -1
 
 
-cdef class WriteGate(GroupCommit):
+cdef class ChangeGate(GroupCommit):
     cdef CallLock lock
     cdef public object refusal
     cdef public bint is_changing

@@ -429,7 +429,7 @@ cdef class GroupCommit:
         self.waiting -= 1
 
 
-cdef class WriteGate(GroupCommit):
+cdef class ChangeGate(GroupCommit):
     """The lock of a log as well, and what keeps it from being changed.
 
     number          of appends that somebody may wait for; counted with the lock

@@ -52,4 +52,4 @@ cdef class DueRows:
     cdef int reserve(self, int64_t more) except -1
     cdef void give_back(self) noexcept
     cdef DueRow* give_away(self) noexcept
-    cdef int check_range(self, int64_t first, int64_t end) except -1
+    cdef int check_range(self, int64_t start, int64_t stop) except -1

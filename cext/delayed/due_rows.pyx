@@ -305,29 +305,29 @@ cdef class DueRows:
         memcpy(self.rows + self.count, other.rows, other.count * sizeof(DueRow))
         self.count += other.count
 
-    def encode(self, int64_t first, int64_t end):
-        """The bytes of a SnapshotSegment that holds rows [first, end)."""
+    def encode(self, int64_t start, int64_t stop):
+        """The bytes of a SnapshotSegment that holds rows [start, stop)."""
         cdef uint8_t* scratch
         cdef int64_t size
-        self.check_range(first, end)
-        scratch = <uint8_t*>malloc((end - first) * MAX_INDEX_BYTES + 1)
+        self.check_range(start, stop)
+        scratch = <uint8_t*>malloc((stop - start) * MAX_INDEX_BYTES + 1)
         if scratch == NULL:
             raise MemoryError
         try:
             with nogil:
-                size = encode_rows(self.rows + first, end - first, scratch)
+                size = encode_rows(self.rows + start, stop - start, scratch)
             return PyBytes_FromStringAndSize(<char*>scratch, size)
         finally:
             free(scratch)
 
-    def entries_by_ledger(self, int64_t first, int64_t end):
-        """[(ledger_id, sorted array of entry ids), …] of rows [first, end), ledgers in the order of their first row."""
+    def entries_by_ledger(self, int64_t start, int64_t stop):
+        """[(ledger_id, sorted array of entry ids), …] of rows [start, stop), ledgers in the order of their first row."""
         cdef DueRow* rows
-        cdef int64_t n = end - first
+        cdef int64_t n = stop - start
         cdef int64_t i, j, begin
         cdef int rc
         cdef c_array.array entries
-        self.check_range(first, end)
+        self.check_range(start, stop)
         rows = <DueRow*>malloc(max(n, 1) * sizeof(DueRow))
         if rows == NULL:
             raise MemoryError
@@ -337,8 +337,8 @@ cdef class DueRows:
                 # Sorted by position, each with the number of its row in place of the time.
                 for i in range(n):
                     rows[i].deliver_at = 0
-                    rows[i].ledger_id = self.rows[first + i].ledger_id
-                    rows[i].entry_id = (self.rows[first + i].entry_id << 31) | i
+                    rows[i].ledger_id = self.rows[start + i].ledger_id
+                    rows[i].entry_id = (self.rows[start + i].entry_id << 31) | i
                 rc = sort_rows(rows, n)
             if rc != OK:
                 raise MemoryError
@@ -359,9 +359,9 @@ cdef class DueRows:
         found.sort()            # by first row, which no two ledgers share
         return [(ledger_id, entries) for _, ledger_id, entries in found]
 
-    cdef int check_range(self, int64_t first, int64_t end) except -1:
-        if not 0 <= first <= end <= self.count or end - first > 0x7FFFFFFF:
-            raise IndexError(f"rows {first} to {end} of {self.count}")
+    cdef int check_range(self, int64_t start, int64_t stop) except -1:
+        if not 0 <= start <= stop <= self.count or stop - start > 0x7FFFFFFF:
+            raise IndexError(f"rows {start} to {stop} of {self.count}")
         return 0
 
 

@@ -230,23 +230,23 @@ cdef class DueRuns:
         const int64_t[::1] deliver_at not None,
         const int64_t[::1] ledger_id not None,
         const int64_t[::1] entry_id not None,
-        int64_t first,
-        int64_t end,
+        int64_t start,
+        int64_t stop,
     ):
-        """Add rows [first, end) of three columns, which the caller has checked: no negative number, no entry id that
+        """Add rows [start, stop) of three columns, which the caller has checked: no negative number, no entry id that
         does not fit 32 bits."""
         cdef Tail* tail = &self.tails[0]
         cdef int64_t i
         cdef int rc = OK
-        if not 0 <= first <= end <= min(deliver_at.shape[0], ledger_id.shape[0], entry_id.shape[0]):
-            raise IndexError(f"rows {first} to {end} of columns of {deliver_at.shape[0]}")
+        if not 0 <= start <= stop <= min(deliver_at.shape[0], ledger_id.shape[0], entry_id.shape[0]):
+            raise IndexError(f"rows {start} to {stop} of columns of {deliver_at.shape[0]}")
         with nogil:
-            for i in range(first, end):
+            for i in range(start, stop):
                 rc = push_row(tail, deliver_at[i], ledger_id[i], entry_id[i])
                 if rc != OK:
-                    end = i
+                    stop = i
                     break
-        self.held += end - first
+        self.held += stop - start
         if rc != OK:
             raise MemoryError
 

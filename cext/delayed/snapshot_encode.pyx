@@ -382,8 +382,8 @@ cdef class SegmentEncoder:
         return OK
 
     def encode(self, DueRows rows not None, int64_t first, bint whole):
-        """([(entry, part of the metadata, min_schedule_timestamp, max_schedule_timestamp), …], end) of the segments of
-        sorted rows [first, end), as many as are to be made at once; end is `first` where there are no more. Not
+        """([(entry, part of the metadata, min_schedule_timestamp, max_schedule_timestamp), …], stop) of the segments of
+        sorted rows [first, stop), as many as are to be made at once; stop is `first` where there are no more. Not
         `whole`: rows may follow, and the last segment, which may go on in them, is left out."""
         cdef const DueRow* held = rows.rows
         cdef Encoded* done

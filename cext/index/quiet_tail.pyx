@@ -6,12 +6,12 @@ whole. Every other append takes the slow path, `WriteGate.change` and seglog.log
 from libc.stdint cimport int32_t, int64_t
 
 from .batch_encode cimport EncodedBatch
-from .write_gate cimport WriteGate
+from .write_gate cimport ChangeGate
 
 from .batch_encode import encode_one
 
 
-cdef class QuietTail(WriteGate):
+cdef class QuietTail(ChangeGate):
     """The end of a log. With the lock all of it is changed; each field may be read without.
 
     active              the SegmentAppender that grows

@@ -42,9 +42,9 @@ class FailingStorage(InMemoryBucketSnapshotStorage):
         self._check("metadata")
         return super().get_metadata(snapshot_id)
 
-    def get_segments(self, snapshot_id, first, end):
+    def get_segments(self, snapshot_id, start, stop):
         self._check("segments")
-        return super().get_segments(snapshot_id, first, end)
+        return super().get_segments(snapshot_id, start, stop)
 
     def delete_snapshot(self, snapshot_id):
         self._check("delete")

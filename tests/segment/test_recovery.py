@@ -38,10 +38,10 @@ def check(tmp_path):
 def covers_all(found):
     """Runs and damage lie side by side, from the first byte to the last."""
     position = 0
-    for part in sorted([*found.runs, *found.damages], key=lambda part: part.position):
-        assert part.position == position
-        assert part.end > position
-        position = part.end
+    for part in sorted([*found.runs, *found.damages], key=lambda part: part.start):
+        assert part.start == position
+        assert part.stop > position
+        position = part.stop
     return position == found.size_bytes
 
 
@@ -57,7 +57,7 @@ def test_an_empty_segment_is_whole(check):
 def test_a_whole_segment_is_one_run(check):
     parts = batches(0, 2, 4, 10)
     found = check(parts)
-    assert [(run.position, run.end, run.next_offset) for run in found.runs] == [(0, sum(map(len, parts)), 12)]
+    assert [(run.start, run.stop, run.next_offset) for run in found.runs] == [(0, sum(map(len, parts)), 12)]
     assert not found.damages
     assert not found.has_run_behind_damage
     assert not found.has_producers
@@ -97,7 +97,7 @@ def test_a_bad_checksum_costs_its_batch_alone(check):
     parts = batches(0, 2, 4)
     parts[1][-1] ^= 1
     found = check(parts)
-    assert [(d.position, d.end) for d in found.damages] == [(len(parts[0]), len(parts[0]) + len(parts[1]))]
+    assert [(d.start, d.stop) for d in found.damages] == [(len(parts[0]), len(parts[0]) + len(parts[1]))]
     assert (found.damages[0].first_offset, found.damages[0].last_offset) == (2, 3)
     assert found.damages[0].is_misplaced is False
     assert found.has_run_behind_damage
@@ -137,7 +137,7 @@ def test_whole_batches_inside_a_record_of_a_damaged_batch_are_no_batches_of_this
     parts = [batch(0), batch(2, value=mirrored), batch(4)]
     parts[1][HEADER_SIZE + 1] ^= 0x40
     found = check(parts)
-    assert [(d.position, d.end) for d in found.damages] == [(len(parts[0]), len(parts[0]) + len(parts[1]))]
+    assert [(d.start, d.stop) for d in found.damages] == [(len(parts[0]), len(parts[0]) + len(parts[1]))]
 
 
 def test_behind_damage_no_batch_of_the_next_segment_s_offsets_is_believed(check):
@@ -256,20 +256,20 @@ def test_every_batch_that_was_not_touched_is_found_and_every_byte_is_told(tmp_pa
     assert covers_all(found)
     inside = bytearray(len(raw))
     for run in found.runs:
-        inside[run.position : run.end] = b"\1" * (run.end - run.position)
+        inside[run.start : run.stop] = b"\1" * (run.stop - run.start)
     starts = [sum(map(len, parts[:slot])) for slot in range(count)]
     for slot, start in enumerate(starts):
         if slot not in touched:
             assert all(inside[start : start + len(parts[slot])])
     # And a run holds nothing but whole batches.
     for run in found.runs:
-        position = run.position
-        while position < run.end:
+        position = run.start
+        while position < run.stop:
             if position in found.foreign_magics:
                 position += int.from_bytes(raw[position + 8 : position + 12], "big") + 12
             else:
                 position = plainly_whole(raw, position)
-        assert position == run.end
+        assert position == run.stop
 
 
 def test_random_bytes_in_a_golden_log_never_hide_what_was_not_touched(golden_kafka, tmp_path):
@@ -289,5 +289,5 @@ def test_random_bytes_in_a_golden_log_never_hide_what_was_not_touched(golden_kaf
         path.write_bytes(copy)
         found = check_segment(path, 70, MAX_OFFSET, CONFIG)
         assert covers_all(found)
-        lost = sum(d.end - d.position for d in found.damages)
+        lost = sum(d.stop - d.start for d in found.damages)
         assert lost <= sum(stop - start for start, stop in starts if start < end and stop > begin)

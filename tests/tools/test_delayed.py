@@ -113,7 +113,7 @@ def test_a_cancelled_message_is_never_delivered(path):
     assert "not pending" in seglog("delayed", "cancel", path, "--subscription", "one", "0:2", status=1).stdout
     assert reading(path, BUCKETS) == 8
     assert reading(path, BUCKETS, "other") == 10
-    assert "no position" in seglog("delayed", "cancel", path, "--subscription", "one", "0-2", status=2).stderr
+    assert "not a position" in seglog("delayed", "cancel", path, "--subscription", "one", "0-2", status=2).stderr
 
 
 def test_a_shared_index_is_meant_where_no_subscription_is_named(path):

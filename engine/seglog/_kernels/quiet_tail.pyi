@@ -2,10 +2,10 @@ from typing_extensions import Buffer, disjoint_base
 
 from seglog._kernels.batch_encode import EncodedBatch, Headers
 from seglog._kernels.quiet_appender import QuietAppender
-from seglog._kernels.write_gate import WriteGate
+from seglog._kernels.write_gate import ChangeGate
 
 @disjoint_base
-class QuietTail(WriteGate):
+class QuietTail(ChangeGate):
     active: QuietAppender
     next_offset: int
     durable_offset: int

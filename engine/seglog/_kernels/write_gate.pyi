@@ -47,7 +47,7 @@ class GroupCommit:
     def tell(self) -> None: ...
 
 @disjoint_base
-class WriteGate(GroupCommit):
+class ChangeGate(GroupCommit):
     refusal: Callable[[], BaseException] | None
     is_changing: bool
     number: int

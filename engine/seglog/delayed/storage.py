@@ -51,8 +51,8 @@ class BucketSnapshotStorage(ABC):
         """The entries that were given as metadata. Raises SnapshotMissingError."""
 
     @abstractmethod
-    def get_segments(self, snapshot_id: int, first: int, end: int) -> list[bytes]:
-        """Segments [first, end), the first of a snapshot is 0. Raises SnapshotMissingError."""
+    def get_segments(self, snapshot_id: int, start: int, stop: int) -> list[bytes]:
+        """Segments [start, stop), the first of a snapshot is 0. Raises SnapshotMissingError."""
 
     @abstractmethod
     def get_length(self, snapshot_id: int) -> int:
@@ -103,8 +103,8 @@ class InMemoryBucketSnapshotStorage(BucketSnapshotStorage):
     def get_metadata(self, snapshot_id: int) -> list[bytes]:
         return list(self._find(snapshot_id)[0])
 
-    def get_segments(self, snapshot_id: int, first: int, end: int) -> list[bytes]:
-        return self._find(snapshot_id)[1][first:end]
+    def get_segments(self, snapshot_id: int, start: int, stop: int) -> list[bytes]:
+        return self._find(snapshot_id)[1][start:stop]
 
     def get_length(self, snapshot_id: int) -> int:
         self._find(snapshot_id)

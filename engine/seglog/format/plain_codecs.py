@@ -14,7 +14,7 @@ from typing import Any
 from seglog.errors import MissingCodecError
 
 
-class Codec(IntEnum):
+class PlainCodec(IntEnum):
     """The codec bits of a batch's attributes."""
 
     GZIP = 1
@@ -39,13 +39,13 @@ def open_payload(codec: int, payload: bytes) -> bytes:
     """
     try:
         match codec:
-            case Codec.GZIP:
+            case PlainCodec.GZIP:
                 return gzip.decompress(payload)
-            case Codec.SNAPPY:
+            case PlainCodec.SNAPPY:
                 return _un_snappy(payload)
-            case Codec.LZ4:
+            case PlainCodec.LZ4:
                 return _un_lz4(payload)
-            case Codec.ZSTD:
+            case PlainCodec.ZSTD:
                 return bytes(_zstd().decompress(payload))
     except (MissingCodecError, Malformed):
         raise

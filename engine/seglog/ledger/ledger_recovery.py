@@ -41,7 +41,7 @@ def check_ledger(log: Path) -> LedgerCheck:
     ]
     if not misplaced and (gap := _first_gap(log)):
         misplaced.append(Damage(gap[0], check.size_bytes, gap[1], -1, A_GAP, is_misplaced=True))
-    damages = sorted([*check.damages, *misplaced], key=lambda damage: damage.position)
+    damages = sorted([*check.damages, *misplaced], key=lambda damage: damage.start)
     is_torn_tail = bool(damages) and not damages[0].is_misplaced and not check.has_run_behind_damage
     return LedgerCheck(log, check.size_bytes, tuple(damages), is_torn_tail, check.next_offset)
 
@@ -66,10 +66,10 @@ def recover_segment(fs: FileSystem, check: LedgerCheck, now_ms: int, *, truncate
         damage = check.damages[0]
         if not check.is_torn_tail and not truncate:
             raise CorruptRecordError(
-                damage.reason, file=log, position=damage.position, offset=damage.first_offset,
+                damage.reason, file=log, position=damage.start, offset=damage.first_offset,
                 hint="`seglog ledger recover --truncate` cuts the ledger here",
             )
-        shorten(fs, log, damage.position)
+        shorten(fs, log, damage.start)
     else:
         # What was read may be in the page cache alone, also after a sync of it (docs/durability.md).
         write_again(fs, log)

@@ -120,10 +120,10 @@ class LedgerSnapshotStorage(BucketSnapshotStorage):
     def get_metadata(self, snapshot_id: int) -> list[bytes]:
         return self._read(snapshot_id, lambda ledger: ledger.read_first(_metadata_entries(ledger)))
 
-    def get_segments(self, snapshot_id: int, first: int, end: int) -> list[bytes]:
+    def get_segments(self, snapshot_id: int, start: int, stop: int) -> list[bytes]:
         def entries(ledger: Ledger) -> list[bytes]:
             skipped = _metadata_entries(ledger)
-            return [ledger.read(n) for n in range(skipped + first, min(skipped + end, ledger.entry_count))]
+            return [ledger.read(n) for n in range(skipped + start, min(skipped + stop, ledger.entry_count))]
 
         return self._read(snapshot_id, entries)
 

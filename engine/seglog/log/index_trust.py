@@ -19,13 +19,13 @@ from seglog.format import names
 from seglog.fs.mapping import Mapping
 from seglog.fs.refusals import refusals
 from seglog.segment.index_file import MINUTE_MS, OffsetIndex, TimeIndex
-from seglog.state.leftovers import File, SegmentFiles
+from seglog.state.leftovers import File, FoundSegment
 
 _OFFSET_ENTRY = struct.Struct(">ii")        # relative offset, position
 _TIME_ENTRY = struct.Struct(">qi")          # timestamp, relative offset
 
 
-def indexes_are_sound(files: SegmentFiles, config: LogConfig) -> bool:
+def indexes_are_sound(files: FoundSegment, config: LogConfig) -> bool:
     """May the index files be taken as they are? Else they are to be rebuilt from the log.
 
     Not where one is missing, no multiple of the entry size, ends in zeros that were preallocated, leads past the end
@@ -69,7 +69,7 @@ def _wants_entries(log: File, *, wants_offset: bool, wants_time: bool, interval:
         return wants_time and table.max_timestamp >= 0
 
 
-def _minutes_are_sound(files: SegmentFiles) -> bool:
+def _minutes_are_sound(files: FoundSegment) -> bool:
     """Does the minute index end in the minute of the last time entry that was made with an offset entry?"""
     offset_index, time_index = files.indexes[names.OFFSET_INDEX_SUFFIX], files.indexes[names.TIME_INDEX_SUFFIX]
     minute_index = files.indexes.get(names.MINUTE_INDEX_SUFFIX)
@@ -105,7 +105,7 @@ def _last_times(time_index: File, count: int) -> list[tuple[int, int]]:
     return list(_TIME_ENTRY.iter_unpack(_tail(time_index, size_bytes))) if size_bytes else []
 
 
-def sound_end(files: SegmentFiles) -> int | None:
+def sound_end(files: FoundSegment) -> int | None:
     """The next offset of a segment, by the headers from its last index entry on. None: index or end do not hold true.
 
     Kafka's LogSegment.readNextOffset, which takes whatever it finds: of a log with a torn tail an offset too low.

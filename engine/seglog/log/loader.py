@@ -39,7 +39,7 @@ from seglog.segment.missing_sectors import lacks_a_sector
 from seglog.segment.recovery import MAGIC_POS, Damage, Run, SegmentCheck, check_segment, check_segments
 from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import LeaderEpochs
-from seglog.state.leftovers import Leftovers, SegmentFiles, survey
+from seglog.state.leftovers import FoundSegment, Leftovers, survey
 from seglog.state.producer_snapshots import ProducerSnapshots
 from seglog.state.producer_state import ProducerState
 from seglog.state.quarantine import put_into_quarantine
@@ -116,7 +116,7 @@ class PlannedSegment:
     `foreign_magics`: positions of batches whose magic is mended.
     """
 
-    files: SegmentFiles
+    files: FoundSegment
     path: Path
     check: SegmentCheck | None = None
     is_recovered: bool = False
@@ -138,7 +138,7 @@ class PlannedSegment:
         """What its .log will have."""
         if self.runs is None:
             return self.files.log.size_bytes
-        return sum(run.end - run.position for run in self.runs)
+        return sum(run.stop - run.start for run in self.runs)
 
 
 @dataclass(slots=True)
@@ -153,12 +153,12 @@ class LoadPlan:
     unsynced_from: int | None = None
     next_offset: int = 0
     segments: list[PlannedSegment] = field(default_factory=list)
-    removed: list[SegmentFiles] = field(default_factory=list)
-    quarantined: list[tuple[SegmentFiles, Damage]] = field(default_factory=list)
+    removed: list[FoundSegment] = field(default_factory=list)
+    quarantined: list[tuple[FoundSegment, Damage]] = field(default_factory=list)
     lost: list[LostRange] = field(default_factory=list)
     repairs: list[Repair] = field(default_factory=list)
 
-    def path_of(self, files: SegmentFiles) -> Path:
+    def path_of(self, files: FoundSegment) -> Path:
         """The .log as it will be called when leftovers are swapped in."""
         return self.directory / names.file_name(files.base_offset, names.LOG_SUFFIX)
 
@@ -218,7 +218,7 @@ class LoadPlan:
     def _keep_damaged_bytes(self, fs: FileSystem) -> None:
         for files, damage in self.quarantined:
             with Mapping(files.log.path) as whole:
-                raw = memoryview(whole)[damage.position : damage.end]
+                raw = memoryview(whole)[damage.start : damage.stop]
                 put_into_quarantine(fs, self.directory, [(damage.of(self.path_of(files)), raw)])
 
     def _remove_segments(self, fs: FileSystem) -> None:
@@ -338,7 +338,7 @@ def _judge(plan: LoadPlan, checked: list[PlannedSegment], unordered_from: int | 
     else:
         raise CorruptRecordError(
             f"{damage.reason}, and whole batches follow" if not is_tail else damage.reason,
-            file=checked[slot].path, position=damage.position, offset=damage.first_offset,
+            file=checked[slot].path, position=damage.start, offset=damage.first_offset,
             hint="`seglog recover` lists what would be lost; recovery.mode=quarantine keeps what follows, "
             "truncate cuts here as Kafka does",
         )
@@ -353,7 +353,7 @@ def _cut(plan: LoadPlan, segment: PlannedSegment, *, tell: bool = True) -> None:
     """End the log before the first damage of a segment: LogLoader.recoverLog."""
     check = _checked(segment)
     damage = check.damages[0]
-    segment.runs = tuple(run for run in check.runs if run.position < damage.position)
+    segment.runs = tuple(run for run in check.runs if run.start < damage.start)
     slot = plan.segments.index(segment)
     behind, plan.segments[slot + 1 :] = plan.segments[slot + 1 :], []
     plan.removed += [later.files for later in behind]
@@ -362,7 +362,7 @@ def _cut(plan: LoadPlan, segment: PlannedSegment, *, tell: bool = True) -> None:
     is_last = not check.has_run_behind_damage and len(check.damages) == 1
     last_offset = damage.last_offset if is_last else check.next_offset - 1
     plan.lost.append(Damage(
-        damage.position, check.size_bytes, damage.first_offset, last_offset, damage.reason).of(segment.path))
+        damage.start, check.size_bytes, damage.first_offset, last_offset, damage.reason).of(segment.path))
     for later in behind:
         check = _checked(later)
         if check.size_bytes:
@@ -388,7 +388,7 @@ def _quarantine_all(plan: LoadPlan, checked: list[PlannedSegment]) -> None:
 def _is_zeros(segment: PlannedSegment, damage: Damage) -> bool:
     """Bytes that were never written: there is nothing to keep."""
     with Mapping(segment.files.log.path) as whole:
-        raw = memoryview(whole)[damage.position : damage.end]
+        raw = memoryview(whole)[damage.start : damage.stop]
         return not any(bytes(raw[at : at + _ZEROS_BYTES]).strip(b"\0") for at in range(0, len(raw), _ZEROS_BYTES))
 
 
@@ -424,7 +424,7 @@ def _rewrite(fs: FileSystem, segment: PlannedSegment) -> None:
     """Let the .log hold the runs that stay, and say magic 2 where it says more. Never by cutting: it may be mapped."""
     runs = _checked(segment).runs if segment.runs is None else segment.runs
     if not segment.foreign_magics and _is_prefix(runs):
-        shorten(fs, segment.path, runs[0].end if runs else 0)
+        shorten(fs, segment.path, runs[0].stop if runs else 0)
         return
     with Mapping(segment.path) as whole:
         write_atomically(fs, segment.path, *_pieces(memoryview(whole), runs, segment.foreign_magics))
@@ -432,21 +432,21 @@ def _rewrite(fs: FileSystem, segment: PlannedSegment) -> None:
 
 def _is_prefix(runs: tuple[Run, ...]) -> bool:
     """Are they what a file begins with, and no more?"""
-    return len(runs) == 0 or (len(runs) == 1 and runs[0].position == 0)
+    return len(runs) == 0 or (len(runs) == 1 and runs[0].start == 0)
 
 
 def _pieces(raw: memoryview, runs: tuple[Run, ...], foreign_magics: tuple[int, ...]) -> Iterator[bytes | memoryview]:
     mended = iter([*(position + MAGIC_POS for position in foreign_magics), len(raw)])
     at = next(mended)
     for run in runs:
-        position = run.position
-        while at < run.end:
+        position = run.start
+        while at < run.stop:
             if at >= position:
                 yield raw[position:at]
                 yield _V2
                 position = at + 1
             at = next(mended)
-        yield raw[position : run.end]
+        yield raw[position : run.stop]
 
 
 def _position_of(segment: PlannedSegment, offset: int) -> int:

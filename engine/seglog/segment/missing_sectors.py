@@ -14,13 +14,13 @@ _ZEROS = bytes(SECTOR_BYTES)
 
 def lacks_a_sector(log: memoryview, damage: Damage) -> bool:
     """Whether a sector of the damaged bytes of a .log is missing, or its part of one that holds the batch's header."""
-    position, end = damage.position, damage.end
-    begin = (position // SECTOR_BYTES + 1) * SECTOR_BYTES
-    for first, last in (position, min(begin, end)), (begin, min(begin + SECTOR_BYTES, end)):
-        if not any(log[first:last]) and _must_differ(damage.first_offset, first - position, last - position):
+    start, stop = damage.start, damage.stop
+    second = (start // SECTOR_BYTES + 1) * SECTOR_BYTES     # where the sector after that of `start` begins
+    for begin, end in (start, min(second, stop)), (second, min(second + SECTOR_BYTES, stop)):
+        if not any(log[begin:end]) and _must_differ(damage.first_offset, begin - start, end - start):
             return True
     # The last one may run on into the batch behind the damage, which begins with zeros and is whole without them.
-    return any(log[at : at + SECTOR_BYTES] == _ZEROS for at in range(begin, damage.end, SECTOR_BYTES))
+    return any(log[at : at + SECTOR_BYTES] == _ZEROS for at in range(second, stop, SECTOR_BYTES))
 
 
 def _must_differ(offset: int, start: int, stop: int) -> bool:

@@ -47,23 +47,23 @@ TOO_FAR = f"the offset lies further than {RELATIVE_OFFSET_MAX} from the segment'
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Whole batches in a row: bytes [position, end) of the file. `next_offset`: one past their last."""
+    """Whole batches in a row: bytes [start, stop) of the file. `next_offset`: one past their last."""
 
-    position: int
-    end: int
+    start: int
+    stop: int
     next_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes [position, end) that are no whole batches, and the offsets that may have been in them (last -1: unknown).
+    """Bytes [start, stop) that are no whole batches, and the offsets that may have been in them (last -1: unknown).
 
     `is_misplaced`: they are batches with a good CRC, and offsets that cannot be. No write that did not finish
     leaves that behind.
     """
 
-    position: int
-    end: int
+    start: int
+    stop: int
     first_offset: int
     last_offset: int
     reason: str
@@ -71,8 +71,8 @@ class Damage:
 
     def of(self, path: Path) -> LostRange:
         """The same, of a file, as it is told to a user."""
-        size_bytes = self.end - self.position
-        return LostRange(str(path), self.position, size_bytes, self.first_offset, self.last_offset, self.reason)
+        size_bytes = self.stop - self.start
+        return LostRange(str(path), self.start, size_bytes, self.first_offset, self.last_offset, self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +105,12 @@ class SegmentCheck:
     @property
     def sound_bytes(self) -> int:
         """The bytes before the first damage."""
-        return self.damages[0].position if self.damages else self.size_bytes
+        return self.damages[0].start if self.damages else self.size_bytes
 
     @property
     def has_run_behind_damage(self) -> bool:
         """Whether a whole batch follows the first damage."""
-        return bool(self.damages and self.runs) and self.runs[-1].position > self.damages[0].position
+        return bool(self.damages and self.runs) and self.runs[-1].start > self.damages[0].start
 
 
 def check_segments(
@@ -214,8 +214,8 @@ class _Walk:
         self._last = last.position + shift, before
         self.next_offset = last.last_offset + 1
         end = last.position + shift + last.size_bytes
-        if self.runs and self.runs[-1].end == position:
-            position = self.runs.pop().position
+        if self.runs and self.runs[-1].stop == position:
+            position = self.runs.pop().start
         self.runs.append(Run(position, end, self.next_offset))
 
     # --- whole batches in the wrong place ------------------------------------------------------
@@ -262,14 +262,14 @@ class _Walk:
         assert self._last is not None
         position, before = self._last
         run = self.runs.pop()
-        if position > run.position:
-            self.runs.append(Run(run.position, position, before))
+        if position > run.start:
+            self.runs.append(Run(run.start, position, before))
         self.epochs = [(epoch, start) for epoch, start in self.epochs if start < before]
         self.next_offset = before
         self._last = None
         if self._builder is not None:
             self._builder = None        # it has the batch already, and forgets nothing
-        self._lose(position, run.end, begin - 1, JUMPS_AHEAD, is_misplaced=True)
+        self._lose(position, run.stop, begin - 1, JUMPS_AHEAD, is_misplaced=True)
 
     # --- bytes that are no batch ---------------------------------------------------------------
 
@@ -330,14 +330,14 @@ class _Walk:
         self._probe_bytes -= self._claimed_end(position) - position
         return False
 
-    def _lose(self, position: int, end: int, last_offset: int, reason: str, *, is_misplaced: bool = False) -> None:
+    def _lose(self, start: int, stop: int, last_offset: int, reason: str, *, is_misplaced: bool = False) -> None:
         self._end_indexes()
         first_offset = self.next_offset
-        if self.damages and self.damages[-1].end == position:
+        if self.damages and self.damages[-1].stop == start:
             before = self.damages.pop()
-            position, first_offset, reason = before.position, before.first_offset, before.reason
+            start, first_offset, reason = before.start, before.first_offset, before.reason
             is_misplaced = is_misplaced and before.is_misplaced
-        self.damages.append(Damage(position, end, first_offset, last_offset, reason, is_misplaced))
+        self.damages.append(Damage(start, stop, first_offset, last_offset, reason, is_misplaced))
 
     def _end_indexes(self) -> None:
         if self._builder is not None:

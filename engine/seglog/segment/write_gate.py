@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-from seglog._kernels.write_gate import WriteGate as Gate
+from seglog._kernels.write_gate import ChangeGate
 from seglog.errors import LogFailedError
 
 _LOG = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 Callback = Callable[[BaseException | None], None]
 
 
-class WriteGate(Gate):
+class WriteGate(ChangeGate):
     """A subclass has `mend`, and `sync` if anybody waits. `subject`: what it is the gate of, for messages."""
 
     def __init__(self, path: Path, subject: str) -> None:

@@ -23,7 +23,7 @@ from seglog.fs.files import OsFileSystem
 from seglog.fs.refusals import storage_error
 from seglog.segment.segment import Segment
 from seglog.spark.plan import SourceSegment
-from seglog.spark.workplace import Marker, Survey, Workplace
+from seglog.spark.workplace import Marker, PartitionSurvey, Workplace
 
 # `verify="sample"` reads about one segment in so many again, and one in any case.
 SAMPLE_EVERY = 16
@@ -107,7 +107,7 @@ def _convert(
     workplace: Workplace,
     partition: str,
     segment: SourceSegment,
-    survey: Survey | None,
+    survey: PartitionSurvey | None,
     attempt: int,
     throttle: Throttle,
 ) -> None:

@@ -17,7 +17,7 @@ from seglog.log.replay import producers_in
 from seglog.segment.segment import Segment
 from seglog.spark.plan import Shard, SourceSegment, segments_of
 from seglog.spark.segment_task import Failure, of_the_partition
-from seglog.spark.workplace import Survey, Workplace
+from seglog.spark.workplace import PartitionSurvey, Workplace
 
 # Of a partition so many segments are looked into to forecast the size of the result.
 SAMPLED_SEGMENTS = 3
@@ -43,7 +43,7 @@ def survey_all(workplace: Workplace, partitions: list[str]) -> list[dict[str, An
     return failed
 
 
-def _survey(workplace: Workplace, shard: Shard) -> Survey:
+def _survey(workplace: Workplace, shard: Shard) -> PartitionSurvey:
     """Read the whole partition, since only a later segment may tell whether a record is of an aborted transaction; and
     again, with that known. Nothing is held but one segment.
     """
@@ -66,7 +66,7 @@ def _survey(workplace: Workplace, shard: Shard) -> Survey:
             survey.add(table)
     losses = survey.losses()
     end_offset = max(stop, survey.end_offset)
-    return Survey(shard.identity, options.digest, survey.dropped, losses, end_offset)
+    return PartitionSurvey(shard.identity, options.digest, survey.dropped, losses, end_offset)
 
 
 def _opened(

@@ -75,7 +75,7 @@ class Marker:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class PartitionSurvey:
     """What of a partition a format below v2 has no place for. `dropped`: transactions whose records stay behind."""
 
     plan: str
@@ -92,8 +92,8 @@ class Survey:
         )
 
     @classmethod
-    def parse(cls, raw: bytes, file: str) -> "Survey":
-        def make(body: dict[str, Any]) -> "Survey":
+    def parse(cls, raw: bytes, file: str) -> "PartitionSurvey":
+        def make(body: dict[str, Any]) -> "PartitionSurvey":
             dropped = tuple(AbortedTransaction(*line) for line in body["dropped"])
             return cls(body["plan"], body["options"], dropped, Losses(**body["losses"]), body["end_offset"])
 
@@ -178,18 +178,18 @@ class Workplace:
         for partition, first, stop in task.ranges:
             yield partition, list(self.shard(partition).segments[first:stop])
 
-    def survey(self, partition: str) -> Survey | None:
+    def survey(self, partition: str) -> PartitionSurvey | None:
         """What is left out; None to v2, which has a place for everything."""
         path = self.within("survey", partition)
         raw = self.store.read(path)
-        return None if raw is None else Survey.parse(raw, path)
+        return None if raw is None else PartitionSurvey.parse(raw, path)
 
     # --- segments ------------------------------------------------------------------------------
 
     def marker_path(self, partition: str, segment: SourceSegment) -> str:
         return self.within("done", partition, segment.file)
 
-    def recipe(self, survey: Survey | None) -> str:
+    def recipe(self, survey: PartitionSurvey | None) -> str:
         """Of a partition with this survey: what decides, with a segment, the bytes that come of it."""
         if survey is None or not survey.dropped:
             return self.options.digest

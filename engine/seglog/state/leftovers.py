@@ -46,7 +46,7 @@ class File:
 
 
 @dataclass(slots=True)
-class SegmentFiles:
+class FoundSegment:
     """The files that share a base offset; None, or not among `indexes`, where there is none."""
 
     base_offset: int
@@ -59,7 +59,7 @@ class Leftovers:
     """The segments of a directory, by base offset, and the names that have to go or to change before."""
 
     directory: Path
-    segments: tuple[SegmentFiles, ...]
+    segments: tuple[FoundSegment, ...]
     removed: tuple[str, ...] = ()                   # deleted, half of a split, scratch files
     cleaned: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()                  # in the place of which something is swapped in
@@ -160,10 +160,10 @@ def _next_offset(path: Path, base_offset: int) -> int:
 
 def _arrange(
     directory: Path, where: dict[names.SegmentFile, str], sizes: dict[str, int]
-) -> tuple[tuple[SegmentFiles, ...], tuple[str, ...]]:
+) -> tuple[tuple[FoundSegment, ...], tuple[str, ...]]:
     """Segments, and the names of orphans."""
     segments = {
-        parsed.offset: SegmentFiles(parsed.offset, File(directory, name, sizes[name]))
+        parsed.offset: FoundSegment(parsed.offset, File(directory, name, sizes[name]))
         for parsed, name in where.items() if parsed.suffix == names.LOG_SUFFIX
     }
     orphans = []

@@ -128,7 +128,7 @@ def _plan_ledger(plan: RecoveryPlan, check: LedgerCheck) -> None:
     if check.damages:
         damage = check.damages[0]
         plan.bad_middles += not check.is_torn_tail
-        size_bytes = check.size_bytes - damage.position
+        size_bytes = check.size_bytes - damage.start
         plan.lost.append(LostRange(
-            os.fspath(check.path), damage.position, size_bytes, damage.first_offset, -1, damage.reason
+            os.fspath(check.path), damage.start, size_bytes, damage.first_offset, -1, damage.reason
         ))

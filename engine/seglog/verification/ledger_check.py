@@ -126,8 +126,8 @@ def _check_ledger(
     for damage in check.damages:
         is_tail = check.is_torn_tail and metadata.end is None
         found.append(Finding(
-            "ledger_tail" if is_tail else "ledger_damaged", os.fspath(log), damage.position, damage.first_offset,
-            damage.end - damage.position, found=damage.reason,
+            "ledger_tail" if is_tail else "ledger_damaged", os.fspath(log), damage.start, damage.first_offset,
+            damage.stop - damage.start, found=damage.reason,
         ))
     for batch in Segment(log, is_last=True).batches(on_lost=lambda _: None):
         try:

@@ -46,8 +46,8 @@ class UnreliableStorage(InMemoryBucketSnapshotStorage):
     def create_snapshot(self, metadata, segments):
         return self._call(super().create_snapshot, metadata, segments, changes=True)
 
-    def get_segments(self, snapshot_id, first, end):
-        return self._call(super().get_segments, snapshot_id, first, end)
+    def get_segments(self, snapshot_id, start, stop):
+        return self._call(super().get_segments, snapshot_id, start, stop)
 
     def delete_snapshot(self, snapshot_id):
         return self._call(super().delete_snapshot, snapshot_id, changes=True)

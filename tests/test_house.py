@@ -1,0 +1,22 @@
+"""What a reader of the engine has to keep in mind: a name is taken once."""
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def python_sources():
+    return sorted([*(ROOT / "engine/seglog").rglob("*.py"), *(ROOT / "tools").rglob("*.py")])
+
+
+def kernel_sources():
+    return sorted((ROOT / "cext").rglob("*.pyx"))
+
+
+def test_a_public_class_has_a_name_of_its_own():
+    places = {}
+    for path in [*python_sources(), *kernel_sources()]:
+        for name in re.findall(r"^(?:cdef )?class (\w+)", path.read_text(), re.MULTILINE):
+            places.setdefault(name, []).append(path.relative_to(ROOT).as_posix())
+    assert len(places) > 300
+    assert {name: files for name, files in places.items() if len(files) > 1 and not name.startswith("_")} == {}
