@@ -2,6 +2,7 @@
 import ctypes
 import os
 import random
+import shutil
 import threading
 import time
 
@@ -78,6 +79,34 @@ def test_an_interrupt_in_any_other_call_leaves_it_usable_or_closed(in_memory, ac
             assert numbers(again) == list(range(added)), where
 
     interrupted_at_each_opcode(prepare, action, check, step=1 if TORTURE else 3)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_in_an_opening_leaves_nothing_held(in_memory):
+    left = ManagedLedger(in_memory / "orders", config=CONFIG)
+    left.add_entry(message(0))
+    left._let_go()      # as a process that died: to be recovered
+
+    def prepare():
+        shutil.rmtree(in_memory / "copy", ignore_errors=True)
+        shutil.copytree(in_memory / "orders", in_memory / "copy")
+        return []
+
+    def check(opened, where):
+        for topic in opened:
+            topic.close()
+        try:
+            with ManagedLedger(in_memory / "copy") as again:
+                assert numbers(again) == [0], where
+        except BaseException as error:
+            error.add_note(where)
+            raise
+
+    interrupted_at_each_opcode(
+        prepare, lambda opened: opened.append(ManagedLedger(in_memory / "copy", fsync="interval")), check,
+        step=1 if TORTURE else 97,
+    )
 
 
 class Sent(Exception):

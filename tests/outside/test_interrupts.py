@@ -7,6 +7,7 @@ import dis
 import json
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -91,6 +92,7 @@ class OneInterrupt:
     def __init__(self, at=None):
         self.at, self.count = at, 0
         self.where = None
+        self.functions = []     # of each moment
 
     def __enter__(self):
         self._before = sys.gettrace()
@@ -113,10 +115,10 @@ class OneInterrupt:
             before, last = last, code[frame.f_lasti]
             if before in _LOOKS_AFTER or (before == _PRECALL and last not in _LOOKS_AFTER):
                 self.count += 1
+                self.functions.append(frame.f_code.co_qualname)
                 if self.count == self.at:
                     self.where = f"{frame.f_code.co_qualname}, line {frame.f_lineno}"
-                    sys.settrace(None)
-                    raise KeyboardInterrupt
+                    raise KeyboardInterrupt     # which also ends the tracing
             return traced
 
         return traced
@@ -157,7 +159,46 @@ def test_one_interrupt_at_every_moment_of_a_call(in_memory, call, fsync):
         look_again(log, place, fsync, interrupt, call)
 
 
-def look_again(log, path, fsync, interrupt, call):
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize(("is_new", "fsync"), [(True, "interval"), (False, "interval"), (False, "batch")])
+def test_one_interrupt_at_every_moment_of_opening(in_memory, is_new, fsync):
+    """Whoever is interrupted before the call has returned has nothing to close: it holds nothing."""
+    left = in_memory / "left" / "orders-0"
+    if not is_new:
+        start(left, fsync)._tail.let_go(clean=False)    # as by kill -9: to be recovered
+
+    def place(at):
+        if not is_new:
+            shutil.copytree(left.parent, in_memory / f"data{at}")
+        return in_memory / f"data{at}" / "orders-0"
+
+    path = place(0)
+    with OneInterrupt() as moments:
+        log = seglog.open(path, fsync=fsync)
+    log.close()
+    assert moments.count > 0
+    for at, function in enumerate(moments.functions, 1):
+        if not FULL and at % 113 and function not in ("Log.__init__", "PartitionHold.__init__"):
+            continue
+        path = place(at)
+        log = None
+        with OneInterrupt(at) as interrupt, suppress(KeyboardInterrupt):
+            log = seglog.open(path, fsync=fsync)
+        if log is not None:
+            log.close()
+        look_again(within(20, lambda path=path: opened(path, fsync, interrupt)), path, fsync, interrupt, "open", is_new)
+
+
+def opened(path, fsync, interrupt):
+    try:
+        return seglog.open(path, fsync=fsync)
+    except BaseException as error:
+        error.add_note(f"interrupted at {interrupt.at}: {interrupt.where}")
+        raise
+
+
+def look_again(log, path, fsync, interrupt, call, is_new=False):
     """The log is usable or closed, and what it holds is whole."""
     try:
         try:
@@ -172,9 +213,9 @@ def look_again(log, path, fsync, interrupt, call):
         error.add_note(f"interrupted at {interrupt.at} of {call}: {interrupt.where}")
         raise
     assert is_open or call == "close", interrupt.where
-    assert values[0] == b"0" + b"." * 60, interrupt.where
     kept = [value for value in values if value[1:] == b"." * 60]
-    assert len(kept) == 3 or call == "truncate_to", (interrupt.where, values)
+    assert is_new or values[0] == b"0" + b"." * 60, interrupt.where
+    assert len(kept) == 3 * (not is_new) or call == "truncate_to", (interrupt.where, values)
     assert not is_open or values[-1] == b"after", (interrupt.where, values)
 
 

@@ -80,23 +80,34 @@ class ManagedLedger(ManagedAppender):
         if not create and not (path / FILE_NAME).exists():
             raise NotALogError(f"no managed ledger: it has no {FILE_NAME}", file=path)
         make_directories(fs, path)
-        held = lock.lock_partition(fs, path)
-        super().__init__(path, config, fs, clock, fsync, held)
-        # What recovery cut from the last ledger when it was opened, or None.
-        self.lost: LostRange | None = None
-        self._cursors: dict[str, Cursor] = {}
+        taken: list[lock.Lock] = []     # let go of wherever an interrupt comes
         self._housekeeping: Housekeeping | None = None
         try:
+            shielded(lambda: taken.append(lock.lock_partition(fs, path)))
+            super().__init__(path, config, fs, clock, fsync, taken[0])
+            # What recovery cut from the last ledger when it was opened, or None.
+            self.lost: LostRange | None = None
+            self._cursors: dict[str, Cursor] = {}
             self._open()
+            if fsync == "interval":
+                shielded(self._start_housekeeping)
         except BaseException:
-            self._extent = None
-            held.release()
+            shielded(self._give_up, taken)
             raise
-        if fsync == "interval":
-            period_s = config.flush_ms / 1000
-            self._housekeeping = Housekeeping(self, path.name, period_s=period_s, linger_s=period_s)
 
     # --- opening -----------------------------------------------------------------------------
+
+    def _start_housekeeping(self) -> None:
+        period_s = self.config.flush_ms / 1000
+        self._housekeeping = Housekeeping(self, self.path.name, period_s=period_s, linger_s=period_s)
+
+    def _give_up(self, taken: list[lock.Lock]) -> None:
+        """Hold nothing of what an opening took that came to no managed ledger."""
+        if self._housekeeping is not None:
+            self._housekeeping.stop()
+        self._extent = None
+        for held in taken:
+            held.release()
 
     def _open(self) -> None:
         names = sorted(name for name in os.listdir(self.path) if name.startswith(LEDGER_PREFIX))

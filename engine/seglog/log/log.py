@@ -75,8 +75,10 @@ class Log(LogReader):
         self.fsync = fsync
         self._now_ms = self.clock.now_ms
         self._pid = os.getpid()
-        hold = PartitionHold(self.fs, checked_path(path), create=create)
+        taken: list[PartitionHold] = []     # let go of wherever an interrupt comes
         try:
+            shielded(lambda: taken.append(PartitionHold(self.fs, checked_path(path), create=create)))
+            hold = taken[0]
             self.path, self.topic, self.partition = hold.path, hold.topic, hold.partition
             self.config = decided(settings, hold.path)
             tail = self._tail = LogTail(
@@ -84,14 +86,24 @@ class Log(LogReader):
             )
             self.decompress = tail.decompress
             self.recovery = tail.open()
+            self._appender = LogAppender(tail)
+            self._cutter = LogCutter(tail)
+            self._housekeeping: Housekeeping | None = None
+            _LOGS.add(self)
+            shielded(self._start_housekeeping)
         except BaseException:
-            hold.close(clean=False)
+            shielded(self._give_up, taken)
             raise
-        self._appender = LogAppender(tail)
-        self._cutter = LogCutter(tail)
-        self._housekeeping: Housekeeping | None = None
-        _LOGS.add(self)
-        self._start_housekeeping()
+
+    def _give_up(self, taken: list[PartitionHold]) -> None:
+        """Hold nothing of what an opening took that came to no log."""
+        housekeeping = getattr(self, "_housekeeping", None)
+        if housekeeping is not None:
+            housekeeping.stop()
+        if not self.closed:
+            self._tail.let_go(clean=False)
+        for hold in taken:
+            hold.close(clean=False)
 
     def __repr__(self) -> str:
         if self.closed:

@@ -94,10 +94,10 @@ class LogTail(WriteGate, QuietTail):
             # A sync may have failed: our mark makes the next opening write again what this one read.
             if not hold.clean:
                 with contextlib.suppress(StorageError):
-                    hold.before_first_write()
+                    shielded(hold.before_first_write)
             raise
         if hold.dirty:
-            self.before_change()
+            shielded(self.before_change)
         return loaded
 
     def _load(self, *, clean: bool, unordered: bool, unsynced_from: int | None) -> Loaded:
@@ -107,7 +107,7 @@ class LogTail(WriteGate, QuietTail):
             log_start_offset=hold.log_start_offset or 0, unordered=unordered, unsynced_from=unsynced_from,
         )
         if clean and plan.changes_logs:
-            hold.before_first_write()       # Kafka's mark is not there while files do not fit each other
+            shielded(hold.before_first_write)       # Kafka's mark is not there while files do not fit each other
         loaded = plan.apply(self.fs, now_ms)
         self.epoch_cache = LeaderEpochFileCache(
             self.fs, self.path / names.LEADER_EPOCH_CHECKPOINT, loaded.leader_epochs
