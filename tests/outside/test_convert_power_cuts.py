@@ -17,7 +17,7 @@ NAMES = ("v1-none-ct-k391", "v0-gzip-ct-k282", "mixed-formats-k391") if FULL els
 def test_a_conversion_in_place_is_done_or_not(in_memory, recorder, power_cuts, holds, name):
     case = record_conversion(in_memory, recorder, CASES[name], rounds=2 if FULL else 1)
     power_cuts.judge(case, STATES, 1)
-    holds(STATES // 3)
+    holds(STATES // 5)      # of so many wanted fewer are different
 
 
 def test_a_conversion_whose_calls_fail_leaves_the_old_or_the_new_one(in_memory, recorder, power_cuts, holds):
