@@ -47,11 +47,6 @@ def test_an_old_brokers_directories_read_as_its_own_consumer_reads_them(written)
         assert reads_as_consumed(made / "logs" / file.stem, file, isolation="read_committed") > 0
 
 
-@pytest.mark.skipif(
-    not ALL,
-    reason="a broker dies at another moment each time, and of 1.1.1 one such life differed in its .log, not explained"
-    " yet: SEGLOG_OLD_BROKERS=all runs it. Golden recoveries of all eight: tests/upkeep/test_recover_old_brokers.py",
-)
 def test_recovery_after_kill_9_is_that_of_the_old_broker(written, tmp_path):
     version, made = written
     for killed in sorted((made / "killed").iterdir()):
