@@ -12,8 +12,9 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 
 # C that Cython wrote beside its .pyx (a traced build does) is no source.
 KERNELS := $(wildcard cext/*/*.pyx cext/*/*.pxd cext/*/*.h cext/*/seg_*.c)
-# Set TESTS to run some: make test TESTS='tests/format -k gzip'
+# Set TESTS to run some, in one process: make test TESTS='tests/format -k gzip'
 TESTS   ?=
+ON_EVERY_CORE := --numprocesses auto --dist worksteal
 
 # Stamps say what was installed *here*: a checkout that was moved or lost its environment starts again.
 ifneq ($(shell test -x $(PY) && cat .make/where 2>/dev/null),$(CURDIR))
@@ -36,15 +37,15 @@ demo: build .make/java  ## show, verify and convert the sample directory of a re
 
 dev: build .make/unit  ## lint, and the tests without Spark: no PySpark, no JDK
 	$(MAKE) ruff cython-lint mypy MYPY='--disable-error-code=import-not-found --no-warn-unused-ignores'
-	$(PY) -m pytest $(or $(TESTS),tests --ignore=tests/spark)
+	$(PY) -m pytest $(or $(TESTS),tests --ignore=tests/spark $(ON_EVERY_CORE))
 
 test: build $(if $(NEEDS_SPARK),.make/test .make/java,.make/unit)  ## every test that needs no cluster and no real Kafka
-	$(PY) -m pytest $(TESTS)
+	$(PY) -m pytest $(or $(TESTS),$(ON_EVERY_CORE))
 
 lint: ruff cython-lint mypy stubtest  ## ruff, cython-lint, mypy --strict, stubtest; all of them with make -k lint
 
 torture: build .make/test  ## the tests at full size, on every core: up to an hour on two
-	SEGLOG_TORTURE=1 $(PY) -m pytest --numprocesses auto --dist worksteal $(TESTS)
+	SEGLOG_TORTURE=1 $(PY) -m pytest $(ON_EVERY_CORE) $(TESTS)
 
 oracle: build .make/test  ## the tests against real Kafka classes and a real broker: needs Java 17 and Maven
 	$(PY) -m pytest -m oracle $(or $(TESTS),tests)
