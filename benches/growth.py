@@ -5,14 +5,16 @@ a unit of work at each, and is held to a bound at the largest. The best of sever
 neighbours grows in every round.
 """
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import seglog
 from benches.runner import Bench
+from seglog.format import names
 from seglog.format.batch import end_marker
 from seglog.ledger.entry import build_entry, pulsar_pb
 from seglog.ledger.position import Position
+from seglog.state.checkpoints import format_offset_checkpoint
 
 ROUNDS = 5
 
@@ -22,6 +24,7 @@ def run(bench: Bench, directory: Path, records: int) -> None:
     scale = min(records / 1_000_000, 1)
     half_acknowledged_batches(bench, directory / "half-acknowledged", scale)
     aborted_transactions(bench, directory / "aborted", scale)
+    partitions(bench, directory / "partitions", scale)
 
 
 def growth(
@@ -92,3 +95,61 @@ def aborted_transactions(bench: Bench, directory: Path, scale: float) -> None:
 
     sizes = tuple(max(int(n * scale), 1) for n in (1_000, 10_000, 100_000))
     growth(bench, "a poll of committed records", sizes, "aborted transactions", unit_us, 50)
+
+
+LOGS = 100
+TIMES_MOST = 1.5
+STEPS = ("open", "first append", "roll", "close", "open, append, close", "delete")
+
+
+def partitions(bench: Bench, directory: Path, scale: float) -> None:
+    """What happens to a log of a log dir, beside other partitions there."""
+    logs = max(int(LOGS * scale), 3)
+    sizes = tuple(max(int(n * scale), 1) for n in (100, 2_000, 20_000))
+    if not bench.wanted("growth: a log of a log dir"):
+        return
+    costs = {size: partition_costs_us(_log_dir_of(directory / str(n), size), logs) for n, size in enumerate(sizes)}
+    for step in STEPS:
+        least = costs[sizes[0]][step]
+        growth(
+            bench, f"a log of a log dir: {step}", sizes, "partitions", lambda size, step=step: costs[size][step],
+            TIMES_MOST * least,
+        )
+
+
+def _log_dir_of(path: Path, size: int) -> Path:
+    """A log dir of so many partitions, as one that was closed cleanly."""
+    for n in range(size):
+        (path / f"orders-{n}").mkdir(parents=True)
+    for checkpoint in names.OFFSET_CHECKPOINTS:
+        (path / checkpoint).write_bytes(format_offset_checkpoint({("orders", n): n for n in range(size)}))
+    (path / names.CLEAN_SHUTDOWN).touch()
+    return path
+
+
+def partition_costs_us(path: Path, logs: int) -> dict[str, float]:
+    """Microseconds of this process for each step of one log, the best of some rounds; the log dir stays open."""
+    best = dict.fromkeys(STEPS, float("inf"))
+    with seglog.open_dir(path, fsync="never") as log_dir:
+        for number in range(ROUNDS):
+            for step, work in _steps(log_dir, f"more{number}", logs):
+                began = time.process_time()
+                work()
+                best[step] = min(best[step], (time.process_time() - began) / logs * 1e6)
+    return best
+
+
+def _steps(log_dir: seglog.LogDir, topic: str, logs: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    opened: list[seglog.Log] = []
+    yield "open", lambda: opened.extend(log_dir.log(topic, n) for n in range(logs))
+    yield "first append", lambda: [log.append(b"x") for log in opened]
+    yield "roll", lambda: [log.roll() for log in opened]
+    yield "close", lambda: [log.close() for log in opened]
+
+    def all_of_it() -> None:
+        for n in range(logs):
+            with log_dir.log(topic, n) as log:
+                log.append(b"x")
+
+    yield "open, append, close", all_of_it
+    yield "delete", lambda: [log_dir.delete(topic, n) for n in range(logs)]

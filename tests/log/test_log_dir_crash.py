@@ -1,13 +1,16 @@
 """Kafka's clean mark after a crash anywhere: if it is there, every partition is whole and its recovery point right."""
+import contextlib
 import os
 import random
 from pathlib import Path
 
 import pytest
 
-from seglog.errors import SeglogError
+from seglog.errors import LogLockedError, SeglogError
 from seglog.format import names
+from seglog.fs.aside import shorten
 from seglog.state.checkpoints import parse_offset_checkpoint
+from seglog.state.log_dir_state import LogDirState
 from seglog.state.partition_hold import PartitionHold
 from support.conversion import UnsyncedFs
 from support.faultfs import FailingFs, RecordingFs
@@ -23,10 +26,13 @@ BROKERS_MARK = b'{"version":0,"brokerEpoch":31}'
 
 
 class PlainLog:
-    """A log in one file, by the rules of PartitionHold: whole where its size is its recovery point."""
+    """A log in one file, by the rules of PartitionHold: whole where its size is its recovery point.
 
-    def __init__(self, fs, path):
-        self.hold, self.file = PartitionHold(fs, path), None
+    `log_dir`: the LogDirState that it shares with others.
+    """
+
+    def __init__(self, fs, path, log_dir=None):
+        self.fs, self.hold, self.file = fs, PartitionHold(fs, path, log_dir=log_dir), None
         try:
             data = Path(path, "data")
             if not data.exists():
@@ -47,9 +53,24 @@ class PlainLog:
         self.file.sync()
         self.hold.put(recovery_point=self.file.position, high_watermark=self.file.position)
 
+    def truncate(self):
+        """To half of it, by a shorter file in its place."""
+        self.hold.before_first_write()
+        size = self.file.position // 16 * 8
+        self.hold.put(recovery_point=min(size, self.hold.recovery_point or 0))
+        self.file.close()
+        shorten(self.fs, self.file.path, size)
+        self.file = self.fs.open_write(self.file.path)
+
+    def roll(self):
+        self.hold.before_first_write()
+        self.file.sync()
+        self.hold.advance(self.file.position)
+
     def close(self):
         if self.hold.dirty:
-            self.checkpoint()
+            self.file.sync()
+            self.hold.put(recovery_point=self.file.position, high_watermark=self.file.position, closing=True)
         self.file.close()
         self.hold.close(clean=True)
 
@@ -65,8 +86,11 @@ def partitions(log_dir):
 
 def whole(files, number):
     """Whether the partition's size is its recovery point, by the files {path: bytes} of a log dir."""
-    points = parse_offset_checkpoint(files.get(names.RECOVERY_POINT_CHECKPOINT, b""))
-    return len(files.get(f"orders-{number}/data", b"")) == points.get(("orders", number), 0)
+    return len(files.get(f"orders-{number}/data", b"")) == recovery_point(files, number)
+
+
+def recovery_point(files, number):
+    return parse_offset_checkpoint(files.get(names.RECOVERY_POINT_CHECKPOINT, b"")).get(("orders", number), 0)
 
 
 def files_of(log_dir):
@@ -226,3 +250,105 @@ def test_brokers_and_we_may_take_turns_and_die_at_any_time(tmp_path, lines):
             hold = PartitionHold(FS, path)
             hold.close(clean=False)
             assert whole(files_of(log_dir), number) or not hold.clean, seed
+
+
+# --- one holder of many logs: lines are gathered, and Kafka's mark comes back with its end --------
+
+
+class GatheringDir:
+    """A log dir that is held for several PlainLogs, as open_dir does. It marks what is synced, and what is closed."""
+
+    def __init__(self, fs, path):
+        self.fs, self.path = fs, path
+        self.state = LogDirState(fs, path, gathers=True)
+        self.logs = {}
+
+    def log(self, number):
+        self.logs[number] = PlainLog(self.fs, self.path / f"orders-{number}", self.state)
+
+    def step(self, chooser):
+        number = chooser.randrange(PARTITIONS)
+        if number not in self.logs:
+            self.log(number)
+            return
+        log = self.logs[number]
+        what = chooser.choice(["append", "append", "truncate", "roll", "checkpoint", "close", "close", "die"])
+        size = log.file.position
+        if what == "close":
+            self.fs.mark(("closed", number, size))
+        elif what == "truncate":
+            self.fs.mark(("synced", number, 0))
+        getattr(log, what)()
+        if what in ("close", "die"):
+            del self.logs[number]
+        if what in ("close", "roll", "checkpoint"):
+            self.fs.mark(("synced", number, size))
+
+    def close(self):
+        for number, log in self.logs.items():
+            self.fs.mark(("closed", number, log.file.position))
+            log.close()
+        self.state.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is None:
+            self.close()
+
+
+def check_gathered(state, log_dir):
+    """The mark stands over whole partitions; without it a recovery point may lag, and never leads."""
+    files = state.files
+    for number, path in enumerate(partitions(log_dir)):
+        size = len(files.get(f"orders-{number}/data", b""))
+        told = {what: [size for kind, n, size in state.marks if (kind, n) == (what, number)] for what in STATES_TOLD}
+        assert recovery_point(files, number) <= size, state.story()
+        assert size >= max(told["synced"][-1:], default=0), state.story()
+        if names.CLEAN_SHUTDOWN in files:
+            assert whole(files, number), state.story()
+        hold = PartitionHold(FS, path)
+        hold.close(clean=False)
+        assert size in (0, *told["closed"]) or not hold.clean, state.story()
+
+
+STATES_TOLD = ("closed", "synced")
+
+
+def test_a_crash_anywhere_of_who_holds_several_logs_leaves_no_recovery_point_ahead(tmp_path):
+    seeds = 20
+    for seed in range(seeds):
+        chooser, log_dir = random.Random(seed), made(tmp_path / str(seed))
+        recording = RecordingFs(log_dir, FS)
+        for steps in (25, 10):      # the second one comes to what the first one left
+            with GatheringDir(recording, log_dir) as held:
+                for _ in range(steps):
+                    held.step(chooser)
+        with GatheringDir(recording, log_dir) as held:      # recovers those that died
+            for number in range(PARTITIONS):
+                held.log(number)
+        assert (log_dir / names.CLEAN_SHUTDOWN).exists()
+        for state in recording.crash_states(limit=STATES // seeds, seed=seed):
+            with state.materialise() as disk:
+                check_gathered(state, disk)
+
+
+def test_two_holders_of_several_logs_take_partitions_from_each_other(tmp_path):
+    """What one gathered says nothing of a partition that the other one had meanwhile."""
+    for seed in range(PROGRAMS // 5):
+        chooser, log_dir = random.Random(seed), made(tmp_path / str(seed))
+        fs = RecordingFs(log_dir, FS)
+        holders = [GatheringDir(fs, log_dir), GatheringDir(fs, log_dir)]
+        for _ in range(40):
+            slot = chooser.randrange(2)
+            if chooser.random() < 0.05:
+                holders[slot].close()
+                holders[slot] = GatheringDir(fs, log_dir)
+            with contextlib.suppress(LogLockedError):       # the other one has it open
+                holders[slot].step(chooser)
+            files = files_of(log_dir)
+            for number in range(PARTITIONS):    # of a clean one it may lag: its recovery point is its end
+                assert recovery_point(files, number) <= len(files.get(f"orders-{number}/data", b"")), seed
+        for held in holders:
+            held.close()

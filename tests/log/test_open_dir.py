@@ -1,6 +1,9 @@
 """A log dir of several logs: who gets which log, what is made, what a deletion leaves."""
+import os
+import shutil
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -12,8 +15,10 @@ from seglog.fs.lock import lock_log_dir
 from seglog.fs.staging import leftovers
 from seglog.log.log import Log
 from seglog.log.open_dir import LogDir
+from seglog.state import offset_checkpoints
 from seglog.state.checkpoints import format_offset_checkpoint, read_offset_checkpoint
-from support.faultfs import RecordingFs
+from seglog.state.partition_hold import PartitionHold
+from support.faultfs import FailingFs, RecordingFs
 
 
 def test_logs_are_made_by_topic_and_partition(tmp_path):
@@ -135,6 +140,186 @@ def test_arguments_that_cannot_be_meant_are_refused_before_anything_is_made(tmp_
     with pytest.raises(InvalidConfigError if "config" in arguments else InvalidArgumentError):
         seglog.open_dir(tmp_path / "data", **arguments)
     assert not (tmp_path / "data").exists()
+
+
+# --- what is gathered --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gathering(tmp_path, monkeypatch):
+    """An open log dir that writes what it gathers at its end, or when it must."""
+    monkeypatch.setattr("seglog.state.offset_checkpoints.GATHER_S", 3600)
+    with seglog.open_dir(tmp_path / "data", fsync="never") as log_dir:
+        yield log_dir
+
+
+def recovery_points(log_dir):
+    path = log_dir / names.RECOVERY_POINT_CHECKPOINT
+    return read_offset_checkpoint(path) if path.exists() else {}
+
+
+def closed_log(log_dir, records=3):
+    with log_dir.log("orders") as log:
+        for n in range(records):
+            log.append(b"%d" % n)
+
+
+def test_lines_of_closed_logs_are_written_together_and_at_the_end(gathering):
+    for partition in range(3):
+        with gathering.log("orders", partition) as log:
+            log.append(b"value")
+            log.roll()
+    assert recovery_points(gathering.path) == {}
+    with gathering.log("orders", 7) as log:
+        log.append(b"value")
+        log.truncate_to(0)      # relies on its own line: the others go with it
+        assert recovery_points(gathering.path) == {("orders", n): 1 for n in range(3)} | {("orders", 7): 0}
+    assert not (gathering.path / names.CLEAN_SHUTDOWN).exists()
+    gathering.close()
+    assert recovery_points(gathering.path) == {("orders", n): 1 for n in range(3)} | {("orders", 7): 0}
+    assert (gathering.path / names.CLEAN_SHUTDOWN).exists()
+
+
+def test_a_line_that_was_gathered_is_not_written_where_another_writer_had_the_partition_since(gathering):
+    closed_log(gathering)
+    with seglog.open(gathering.path / "orders-0") as log:
+        log.truncate_to(1)
+    assert recovery_points(gathering.path) == {("orders", 0): 1}
+    gathering.close()
+    assert recovery_points(gathering.path) == {("orders", 0): 1}
+
+
+def test_a_log_that_is_opened_again_goes_on_with_what_was_gathered_of_it(gathering):
+    closed_log(gathering)
+    with gathering.log("orders") as log:
+        assert log._tail.partition.recovery_point == 3
+        assert log.append(b"more") == 3
+
+
+def test_a_new_partition_begins_without_the_lines_of_a_deleted_one_whoever_dies_when(gathering):
+    with gathering.log("orders") as log:
+        for n in range(3):
+            log.append(b"%d" % n)
+        log.delete_records(2)
+    gathering.delete("orders")
+    starts = gathering.path / names.LOG_START_OFFSET_CHECKPOINT
+    assert read_offset_checkpoint(starts) == {("orders", 0): 2}
+    died = shutil.copytree(gathering.path, gathering.path.with_name("died"))
+    for log_dir in (gathering.path, died):
+        with seglog.open(log_dir / "orders-0") as log:
+            assert (log.log_start_offset, log.append(b"of the new one")) == (0, 0)
+        starts = log_dir / names.LOG_START_OFFSET_CHECKPOINT
+        assert not starts.exists() or read_offset_checkpoint(starts) == {}
+    gathering.close()
+    assert recovery_points(gathering.path) == {("orders", 0): 1}
+
+
+def test_a_closed_log_is_clean_before_its_lines_are_written(gathering):
+    closed_log(gathering)
+    died = shutil.copytree(gathering.path, gathering.path.with_name("died"))
+    assert recovery_points(died) == {}
+    hold = PartitionHold(OsFileSystem(), died / "orders-0")
+    hold.close(clean=False)
+    assert hold.clean
+
+
+def test_what_was_gathered_is_written_when_it_is_much(gathering, monkeypatch):
+    monkeypatch.setattr("seglog.state.offset_checkpoints.GATHER_PARTITIONS", 4)
+    for partition in range(4):
+        assert recovery_points(gathering.path) == {}
+        with gathering.log("orders", partition) as log:
+            log.append(b"value")
+    assert recovery_points(gathering.path) == {("orders", n): 1 for n in range(4)}
+
+
+def test_a_roll_that_left_64_mib_behind_writes_its_recovery_point(gathering, monkeypatch):
+    monkeypatch.setattr("seglog.log.tail._RECOVERY_POINT_BYTES", 4096)
+    with gathering.log("orders") as log:
+        for _ in range(4):
+            assert recovery_points(gathering.path) == {}
+            log.append(bytes(1200))
+            log.roll()
+        assert recovery_points(gathering.path) == {("orders", 0): 4}
+
+
+# --- what a log costs beside others -------------------------------------------------------------
+
+
+class Costs:
+    """Files opened, looked at and listed, syncs and changes, and how often a checkpoint file was parsed."""
+
+    def __init__(self, monkeypatch):
+        self.counts = Counter()
+        for name in ("open", "stat", "lstat", "scandir", "listdir"):
+            monkeypatch.setattr(os, name, self._counting(name, getattr(os, name)))
+        parse = offset_checkpoints.parse_offsets_or_none
+        monkeypatch.setattr(offset_checkpoints, "parse_offsets_or_none", self._counting("parse", parse))
+        self.fs = FailingFs(OsFileSystem())
+
+    def _counting(self, name, function):
+        def counted(*given, **more):
+            self.counts[name] += 1
+            return function(*given, **more)
+
+        return counted
+
+    def of(self, action):
+        self.counts.clear()
+        done = len(self.fs.calls)
+        action()
+        return self.counts | Counter(call.split()[0] for call in self.fs.calls[done:])
+
+
+def life(log_dir, partition):
+    """All that happens to a log."""
+    with log_dir.log("more", partition) as log:
+        log.append(b"value")
+        log.roll()
+        log.append(b"value")
+    with log_dir.log("more", partition) as log:
+        log.append(b"value")
+    log_dir.delete("more", partition)
+
+
+def filled(log_dir, partitions):
+    """A log dir of so many partitions, as a broker leaves it that stopped."""
+    for n in range(partitions):
+        (log_dir / f"orders-{n}").mkdir(parents=True)
+    for name in names.OFFSET_CHECKPOINTS:
+        (log_dir / name).write_bytes(format_offset_checkpoint({("orders", n): 0 for n in range(partitions)}))
+    (log_dir / names.CLEAN_SHUTDOWN).touch()
+    return log_dir
+
+
+def test_a_log_of_a_log_dir_costs_the_same_beside_few_and_many(tmp_path, monkeypatch):
+    found = {}
+    for size in (10, 400):
+        with monkeypatch.context() as patched:
+            patched.setattr("seglog.state.offset_checkpoints.GATHER_S", 3600)
+            costs = Costs(patched)
+            with seglog.open_dir(filled(tmp_path / str(size), size), fsync="never", fs=costs.fs) as log_dir:
+                first = costs.of(lambda log_dir=log_dir: life(log_dir, 0))
+                assert first["parse"] <= 4      # each file once
+                second = costs.of(lambda log_dir=log_dir: life(log_dir, 1))
+                assert second["parse"] == 0
+                found[size] = second
+    assert found[400] == found[10]
+
+
+def test_a_log_that_is_opened_alone_searches_no_other(tmp_path, monkeypatch):
+    found = {}
+    for size in (10, 400):
+        path = filled(tmp_path / str(size), size) / "orders-0"
+        with monkeypatch.context() as patched:
+            costs = Costs(patched)
+
+            def write(path=path, fs=costs.fs):
+                with seglog.open(path, fsync="never", fs=fs) as log:
+                    log.append(b"value")
+
+            found[size] = costs.of(write)
+        assert (path.parent / names.CLEAN_SHUTDOWN).exists()
+    assert found[400] == found[10]
 
 
 # --- several processes -------------------------------------------------------------------------

@@ -26,6 +26,7 @@ import enum
 import errno
 import fcntl
 import os
+import secrets
 import socket
 import struct
 import sys
@@ -79,13 +80,19 @@ class Holder:
 
 
 class Lock:
-    """A lock that is held, until release(). Made by lock_log_dir and lock_partition."""
+    """A lock that is held, until release(). Made by lock_log_dir and lock_partition.
+
+    note            what was written into its file, for this acquisition alone; None where nothing was
+    found_note      what stood there before: the note of who held the lock last
+    """
 
     def __init__(self, path: str, mode: LockMode, entry: "_Entry") -> None:
         self.path = path
         self.mode = mode
         self._entry: _Entry | None = entry
         self._pid = os.getpid()
+        self.note = entry.note
+        self.found_note = entry.found_note
 
     @property
     def held(self) -> bool:
@@ -198,10 +205,12 @@ def lock_log_dir(fs: FileSystem, log_dir: AnyPath, mode: LockMode = EXCLUSIVE) -
 def lock_partition(fs: FileSystem, partition_dir: AnyPath) -> Lock:
     """Lock one partition, exclusively, against other writers of ours; process and host stand in the file.
 
-    A broker knows nothing of this one: hold its log dir's lock, shared, as well. Raises as lock_log_dir.
+    Behind them stands a number that no other acquisition has: so whoever locks it again knows whether somebody else
+    did meanwhile. A broker knows nothing of this one: hold its log dir's lock, shared, as well. Raises as lock_log_dir.
     """
     path = os.path.join(os.path.abspath(partition_dir), PARTITION_LOCK)
-    return _REGISTRY.acquire(fs, path, EXCLUSIVE, note=f"{os.getpid()} {socket.gethostname()}\n")
+    note = f"{os.getpid()} {socket.gethostname()}\n{secrets.token_hex(8)}\n"
+    return _REGISTRY.acquire(fs, path, EXCLUSIVE, note=note)
 
 
 def turns(fs: FileSystem, log_dir: AnyPath) -> Turns:
@@ -233,6 +242,8 @@ class _Entry:
     file: WritableFile
     mode: LockMode
     count: int = 1                  # handles; more than one only if SHARED
+    note: bytes | None = None
+    found_note: bytes = b""
 
 
 @dataclass(slots=True)
@@ -351,8 +362,11 @@ class _Registry:
             _lock(file.fileno(), path, mode)
             status = os.fstat(file.fileno())
             # Another name of it may be that of a file that somebody needs.
+            written, found = None, b""
             if note and status.st_nlink <= 1:
-                file.write_at(0, note.encode().ljust(_NOTE_BYTES))
+                found = os.pread(file.fileno(), _NOTE_BYTES, 0)
+                written = note.encode().ljust(_NOTE_BYTES)
+                file.write_at(0, written)
         except BaseException:
             file.close()
             raise
@@ -360,7 +374,7 @@ class _Registry:
         if _identity(path) != identity:
             file.close()
             return None
-        return _Entry(identity, file, mode)
+        return _Entry(identity, file, mode, note=written, found_note=found)
 
     def _forget(self) -> None:
         """In a child after fork: the locks are its parent's, and stay so when it closes its copies."""
@@ -428,7 +442,8 @@ def _holder_of(fd: int, path: str) -> Holder | None:
 
 def _noted(note: bytes) -> str:
     """What a writer of ours wrote into its lock file, in words; empty for Kafka's, in which nothing stands."""
-    pid, _, host = note.decode("ascii", "replace").strip().partition(" ")
+    first, _, _ = note.decode("ascii", "replace").strip().partition("\n")
+    pid, _, host = first.partition(" ")
     return f"process {pid} on {host}" if pid.isdigit() and host.isprintable() else ""
 
 

@@ -24,7 +24,7 @@ from typing import Self
 
 from seglog._kernels.mapping import FileMap
 from seglog.errors import StorageError
-from seglog.fs.refusals import refusals
+from seglog.fs.refusals import refusals, storage_error
 
 
 class Advice(enum.IntEnum):
@@ -52,20 +52,8 @@ class Mapping(FileMap):
 
     def __new__(cls, path: str | os.PathLike[str], *, copy: bool = False, reserve: int = 0, start: int = 0) -> Self:
         with refusals("read", path):
-            # O_NONBLOCK: opening a FIFO that somebody named like a segment must not wait for a writer.
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            fd, status = _open_regular(path)
             try:
-                status = os.fstat(fd)
-                if stat.S_ISDIR(status.st_mode):
-                    raise StorageError(
-                        "cannot read: a directory stands where a file is expected",
-                        file=path, hint="check the path; move the directory away",
-                    )
-                if not stat.S_ISREG(status.st_mode):
-                    raise StorageError(
-                        "cannot read: this is no regular file (a pipe, socket or device)",
-                        file=path, hint="check the path; remove it if it does not belong there",
-                    )
                 size = max(status.st_size - start, 0)
                 self = super().__new__(cls, fd, size, copy=copy, reserve=reserve, start=start)
             finally:
@@ -87,6 +75,83 @@ class Mapping(FileMap):
 
     def __repr__(self) -> str:
         return f"<Mapping {self.path} {len(self)} bytes{' closed' if self.closed else ''}>"
+
+
+class OpenedFile:
+    """A small file that others replace or change now and then: read once, and again where it is another one.
+
+    The file stays open until close(): so no successor can have its inode, and a look at the name tells whether it is
+    the same. Where there is no file, that there is still none is looked for. Raises StorageError.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        self._fd = -1
+        self._identity: tuple[int, ...] | None = None
+        try:
+            with refusals("read", path):
+                self._fd, status = _open_regular(path)
+        except StorageError as error:
+            if error.errno != errno.ENOENT:
+                raise
+        else:
+            self._identity = _identity_of(status)
+
+    def is_current(self) -> bool:
+        """Whether the path names this file yet, with the bytes that it had."""
+        try:
+            return _identity_of(os.stat(self._path)) == self._identity
+        except FileNotFoundError:
+            return self._identity is None
+        except OSError as error:
+            raise storage_error(error, "look at the file", self._path) from error
+
+    def read(self) -> bytes | None:
+        """All its bytes; None where there is no file."""
+        if self._fd < 0:
+            return None
+        with refusals("read", self._path):
+            parts, at = [], 0
+            while part := os.pread(self._fd, 1 << 20, at):
+                parts.append(part)
+                at += len(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """May be called twice."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", -1) >= 0:
+            self.close()
+
+
+def _identity_of(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _open_regular(path: str | os.PathLike[str]) -> tuple[int, os.stat_result]:
+    """A descriptor of a regular file, for reading. Within `refusals`."""
+    # O_NONBLOCK: opening a FIFO that somebody named like a segment must not wait for a writer.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        status = os.fstat(fd)
+        if stat.S_ISDIR(status.st_mode):
+            raise StorageError(
+                "cannot read: a directory stands where a file is expected",
+                file=path, hint="check the path; move the directory away",
+            )
+        if not stat.S_ISREG(status.st_mode):
+            raise StorageError(
+                "cannot read: this is no regular file (a pipe, socket or device)",
+                file=path, hint="check the path; remove it if it does not belong there",
+            )
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd, status
 
 
 def read_file(path: str | os.PathLike[str], start: int = 0) -> bytes:

@@ -33,6 +33,7 @@ from seglog.log.tail import LogTail
 from seglog.log.times import Time
 from seglog.segment.housekeeping import Housekeeping
 from seglog.state.leader_epochs import LeaderEpochs
+from seglog.state.log_dir_state import LogDirState
 from seglog.state.partition_hold import PartitionHold
 
 if TYPE_CHECKING:
@@ -66,8 +67,9 @@ class Log(LogReader):
         clock: Clock | None = None,
         fs: FileSystem | None = None,
         create: bool = True,
+        log_dir: LogDirState | None = None,
     ) -> None:
-        """See `seglog.open`."""
+        """See `seglog.open`. `log_dir`: of the `LogDir` that opens it."""
         super().__init__()
         settings = checked_config(config, fsync, leader_epoch)
         self.fs = fs or OsFileSystem()
@@ -76,8 +78,9 @@ class Log(LogReader):
         self._now_ms = self.clock.now_ms
         self._pid = os.getpid()
         taken: list[PartitionHold] = []     # let go of wherever an interrupt comes
+        where = checked_path(path)
         try:
-            shielded(lambda: taken.append(PartitionHold(self.fs, checked_path(path), create=create)))
+            shielded(lambda: taken.append(PartitionHold(self.fs, where, create=create, log_dir=log_dir)))
             hold = taken[0]
             self.path, self.topic, self.partition = hold.path, hold.topic, hold.partition
             self.config = decided(settings, hold.path)

@@ -54,7 +54,7 @@ class LogDir(OpenHandle):
         self._clock = clock
         self._fs = fs or OsFileSystem()
         make_directories(self._fs, self.path)
-        self._state = LogDirState(self._fs, self.path)
+        self._state = LogDirState(self._fs, self.path, gathers=True)
         self._logs: dict[TopicPartition, Log] = {}
         # Guards _logs and _closed; held while a log opens, so that two threads get the same one.
         self._lock = threading.Lock()
@@ -101,6 +101,7 @@ class LogDir(OpenHandle):
             log = self._logs[where] = Log(
                 self.path / names.partition_dir(*where), config=self._config if config is None else config,
                 fsync=self._fsync, leader_epoch=self._leader_epoch, clock=self._clock, fs=self._fs, create=create,
+                log_dir=self._state,
             )
             return log
 
@@ -121,10 +122,9 @@ class LogDir(OpenHandle):
             if not directory.is_dir():
                 raise NotALogError("no such partition directory", file=directory)
             with lock.lock_partition(self._fs, directory):
-                # The lines first: a partition of the same name must not begin at the offsets of this one.
-                for checkpoint in names.OFFSET_CHECKPOINTS:
-                    self._state.put_offset(checkpoint, where, None)
                 remove_partition(self._fs, directory)
+                # Until they are written nobody heeds them: who makes a partition of the same name removes them first.
+                self._state.gather_offsets(where, dict.fromkeys(names.OFFSET_CHECKPOINTS), gone=True)
 
     def close(self) -> None:
         """Close every log, and let go of the log dir. Twice is fine. Raises what the first of the logs raises."""
@@ -138,7 +138,10 @@ class LogDir(OpenHandle):
                     log.close()
                 except Exception as error:
                     errors.append(error)
-            self._state.close()
+            try:
+                self._state.close()
+            except Exception as error:
+                errors.append(error)
             if errors:
                 raise errors[0]
 

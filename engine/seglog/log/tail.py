@@ -78,6 +78,7 @@ class LogTail(WriteGate, QuietTail):
         self.snapshots: ProducerSnapshots
         self.recovery_point = 0
         self._recovery_position = 0             # in the active segment: where it was last moved, or tried to
+        self._behind_bytes = 0                  # of sealed segments, behind what the checkpoint file says for certain
         self.is_changed = False                 # since opening
         self._end: PublishedEnd                 # of the active segment: written, aborted transactions too
         self._published: PublishedEnd           # the same one, or, with fsync="batch", what of it is durable
@@ -190,8 +191,11 @@ class LogTail(WriteGate, QuietTail):
         """Whoever opens the directory next must not take it for clean. Cheap from the second call on."""
         if not self.is_changed:
             if self.recovery_point != (self.partition.recovery_point or 0):
-                # First, while the mark still says what it said of what was recovered.
-                self.partition.put(recovery_point=self.recovery_point)
+                # First, while the mark still says what it said of what was recovered. Of a clean log it says nothing.
+                if self.partition.clean and self.recovery_point > (self.partition.recovery_point or 0):
+                    self.partition.advance(self.recovery_point)
+                else:
+                    self.partition.put(recovery_point=self.recovery_point)
             self.partition.before_first_write()
             self.is_changed = True
 
@@ -332,8 +336,9 @@ class LogTail(WriteGate, QuietTail):
         self.snapshots.take(self.producers, base_offset, sync_names=False)
         new = self.created_at(base_offset)
         old.close()
+        self._behind_bytes += old.end.position - self._recovery_position
         self.shown.extent = self.current().followed_by(self._grow(new))
-        self.put_recovery_point(base_offset)
+        self._move_recovery_point(base_offset)
 
     def created_at(self, base_offset: int) -> SegmentAppender:
         """A new, empty segment, durably."""
@@ -384,6 +389,16 @@ class LogTail(WriteGate, QuietTail):
         """The next opening checks the log from there on."""
         self.partition.put(recovery_point=offset)
         self.recovery_point = offset
+        self._behind_bytes = 0
+
+    def _move_recovery_point(self, offset: int) -> None:
+        """The same after a roll: at once where much was rolled since, else with other changes of the log dir."""
+        if self._behind_bytes >= _RECOVERY_POINT_BYTES:
+            self.put_recovery_point(offset)
+        else:
+            if self.partition.advance(offset):
+                self._behind_bytes = 0
+            self.recovery_point = offset
 
     def _jitter_ms(self) -> int:
         return segment_jitter_ms(self.config, random.randrange)
@@ -431,7 +446,7 @@ class LogTail(WriteGate, QuietTail):
             self._published.at = end
             self.producers.on_high_watermark_updated(end.next_offset)
         self.durable_offset = end.next_offset
-        if end.position - self._recovery_position >= _RECOVERY_POINT_BYTES:
+        if self._behind_bytes + end.position - self._recovery_position >= _RECOVERY_POINT_BYTES:
             shielded(self._advance_recovery_point, end)
         return number
 
@@ -488,7 +503,7 @@ class LogTail(WriteGate, QuietTail):
         extent = self.current()
         hold.put(
             recovery_point=self.next_offset, high_watermark=self.next_offset,
-            log_start_offset=extent.log_start_offset, first_base_offset=extent.segments[0].base_offset,
+            log_start_offset=extent.log_start_offset, first_base_offset=extent.segments[0].base_offset, closing=True,
         )
 
     def let_go(self, *, clean: bool | None) -> None:

@@ -7,15 +7,12 @@ Their names: `seglog.format.names`. One file speaks for all partitions: who writ
 """
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from seglog.errors import CorruptCheckpointError
-from seglog.format import names
-from seglog.fs.aside import write_atomically
-from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
-from seglog.state.text_files import decode, format_checkpoint, parse_checkpoint, parse_int
+from seglog.state.text_files import checkpoint_head, decode, parse_checkpoint, parse_int
 
 _LOG = logging.getLogger(__name__)
 
@@ -46,8 +43,17 @@ def read_offset_checkpoint(path: Path) -> dict[TopicPartition, int]:
 
 def format_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
     """The bytes of the file."""
-    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
-    return format_checkpoint(lines).encode()
+    return join_offset_checkpoint([offset_checkpoint_line(where, offset) for where, offset in offsets.items()])
+
+
+def offset_checkpoint_line(where: TopicPartition, offset: int) -> bytes:
+    """One line of the file."""
+    return f"{where[0]} {where[1]} {offset}\n".encode()
+
+
+def join_offset_checkpoint(lines: Collection[bytes]) -> bytes:
+    """The bytes of the file, from its lines."""
+    return checkpoint_head(len(lines)).encode() + b"".join(lines)
 
 
 def offsets_or_none(path: Path) -> dict[TopicPartition, int] | None:
@@ -79,21 +85,3 @@ def merged_offsets(
         else:
             offsets[where] = offset
     return offsets
-
-
-def merge_offset(fs: FileSystem, path: Path, where: TopicPartition, offset: int | None) -> bool:
-    """Let one partition's line say `offset`, or be gone; the lines of others stay. The caller holds a lock.
-
-    False where it says so already. Else it is durable when the caller has synced the directory.
-    A file that does not parse is kept beside as `<name>.bak`: its other lines cannot be.
-    """
-    found = offsets_or_none(path)
-    offsets = merged_offsets(found or {}, {where: offset})
-    if offsets == found:
-        return False
-    backup = None
-    if found is None:
-        backup = path.with_name(path.name + names.BACKUP_SUFFIX)
-        _LOG.warning("%s: kept as %s, and begun anew", path, backup.name)
-    write_atomically(fs, path, format_offset_checkpoint(offsets), backup=backup, sync_names=False)
-    return True

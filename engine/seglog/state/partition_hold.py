@@ -36,8 +36,12 @@ class PartitionHold:
     recovery_point, log_start_offset, high_watermark    what the log dir's checkpoint files say; None where they do not
     """
 
-    def __init__(self, fs: FileSystem, path: str | os.PathLike[str], *, create: bool = True) -> None:
-        """Raises LogLockedError, InvalidArgumentError (no name of a partition), NotALogError (a file, or nothing and
+    def __init__(
+        self, fs: FileSystem, path: str | os.PathLike[str], *, create: bool = True, log_dir: LogDirState | None = None
+    ) -> None:
+        """`log_dir`: who holds the log dir for several logs, and goes on holding it.
+
+        Raises LogLockedError, InvalidArgumentError (no name of a partition), NotALogError (a file, or nothing and
         not `create`), StorageError, UnsupportedVersionError (a newer seglog was here)."""
         self.path = Path(os.path.abspath(path))
         self.topic, self.partition = self._where = named_partition(self.path)
@@ -46,10 +50,12 @@ class PartitionHold:
         self.created = not self.path.exists()
         if self.created and not create:
             raise NotALogError("no such partition directory", file=self.path)
-        make_directories(fs, self.path.parent)
+        if log_dir is None:
+            make_directories(fs, self.path.parent)
+        self._is_shared = log_dir is not None
         beside = lock_beside(fs, self.path)
         try:
-            self._log_dir = LogDirState(fs, self.path.parent)
+            self._log_dir = log_dir or LogDirState(fs, self.path.parent)
         except BaseException:
             for one in beside:
                 one.release()
@@ -57,27 +63,23 @@ class PartitionHold:
         self._beside = beside
         try:
             if self.created:
-                # Of one that was deleted, or never came to be: a broker does not heed them for a new log either.
-                for checkpoint in (
-                    names.RECOVERY_POINT_CHECKPOINT, names.REPLICATION_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT
-                ):
-                    self._log_dir.put_offset(checkpoint, self._where, None)
+                self._log_dir.forget(self._where)
             make_directories(fs, self.path)
             self._lock = lock.lock_partition(fs, self.path)
             try:
-                self.clean = self._log_dir.is_clean(self.path)
-                self.unordered = not self.clean and self._log_dir.is_unordered(self.path)
-                self.recovery_point = self._log_dir.offset(names.RECOVERY_POINT_CHECKPOINT, self._where)
-                is_left = not self.clean and self._log_dir.was_left(self.path)
-                self.unsynced_from = (self.recovery_point or 0) if is_left else None
-                self.log_start_offset = self._log_dir.offset(names.LOG_START_OFFSET_CHECKPOINT, self._where)
-                self.high_watermark = self._log_dir.offset(names.REPLICATION_CHECKPOINT, self._where)
+                known = self._log_dir.take_up(self.path, self._where, self._lock)
             except BaseException:
                 self._lock.release()
                 raise
         except BaseException:
             self._let_go()
             raise
+        self.clean = known.clean
+        self.unordered = known.left_as is PartitionState.UNORDERED
+        self.recovery_point = known.recovery_point
+        self.unsynced_from = None if known.left_as is None else known.recovery_point or 0
+        self.log_start_offset = known.log_start_offset
+        self.high_watermark = known.high_watermark
         self.dirty = False
 
     def check(self) -> None:
@@ -103,8 +105,12 @@ class PartitionHold:
         high_watermark: int | None = None,
         log_start_offset: int | None = None,
         first_base_offset: int = 0,
+        closing: bool = False,
     ) -> None:
         """Let the checkpoint files say this, durably; None leaves what is there. A value that stands costs no write.
+
+        `closing`: the partition is about to be clean, its recovery point the end. Who holds the log dir for several
+        logs may write the lines later then, with those of others.
 
         The log start offset has a line only where it lies above the first segment's base offset
         (LogManager.checkpointLogStartOffsetsInDir). Before a truncation, put the recovery point back.
@@ -118,7 +124,20 @@ class PartitionHold:
         if log_start_offset is not None:
             self.log_start_offset = log_start_offset if log_start_offset > first_base_offset else None
             lines[names.LOG_START_OFFSET_CHECKPOINT] = self.log_start_offset
-        self._log_dir.put_offsets(self._where, lines)
+        if closing and self._log_dir.gathers:
+            self._log_dir.gather_offsets(self._where, lines, lock=self._lock)
+        else:
+            self._log_dir.put_offsets(self._where, lines)
+
+    def advance(self, recovery_point: int) -> bool:
+        """The recovery point moves forward: let the checkpoint file say so some time, with other changes.
+
+        Until then a recovery has more to read and to write. True where it was written.
+        """
+        self._lock.check_file()
+        self.recovery_point = recovery_point
+        line = {names.RECOVERY_POINT_CHECKPOINT: recovery_point}
+        return self._log_dir.gather_offsets(self._where, line, lock=self._lock)
 
     def close(self, *, clean: bool) -> None:
         """Let go, always. May be called twice, and in a child process.
@@ -135,7 +154,8 @@ class PartitionHold:
             self._let_go()
 
     def _let_go(self) -> None:
-        self._log_dir.close()
+        if not self._is_shared:
+            self._log_dir.close()
         for one in self._beside:
             one.release()
 

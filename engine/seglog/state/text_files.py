@@ -34,7 +34,12 @@ def parse_checkpoint(text: str, file: str | os.PathLike[str] | None) -> list[str
 
 
 def format_checkpoint(entries: Sequence[str]) -> str:
-    return "".join(f"{line}\n" for line in (VERSION, len(entries), *entries))
+    return checkpoint_head(len(entries)) + "".join(f"{line}\n" for line in entries)
+
+
+def checkpoint_head(count: int) -> str:
+    """The lines before as many entries."""
+    return f"{VERSION}\n{count}\n"
 
 
 def parse_int(text: str, file: str | os.PathLike[str] | None, line: int) -> int:

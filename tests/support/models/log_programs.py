@@ -11,7 +11,7 @@ from seglog.clock import ManualClock
 from seglog.config import MIB
 from seglog.format import names
 from seglog.format.batch import end_marker
-from seglog.state.checkpoints import merge_offset
+from seglog.state.log_dir_state import LogDirState
 from support.conversion import UnsyncedFs
 from support.producer_programs import DAY_MS, KAFKAS
 from support.written_logs import CODECS
@@ -40,10 +40,9 @@ class LogRun:
         if directory.exists():
             # As a broker would have left the log dir that this log comes from.
             parsed = names.parse_partition_dir(directory.name)
-            merge_offset(
-                FS, log_dir / names.LOG_START_OFFSET_CHECKPOINT, (parsed.topic, parsed.partition),
-                log_start_offset or None,
-            )
+            with LogDirState(FS, log_dir) as state:
+                where = parsed.topic, parsed.partition
+                state.put_offset(names.LOG_START_OFFSET_CHECKPOINT, where, log_start_offset or None)
             (log_dir / names.CLEAN_SHUTDOWN).touch()
             if not clean:
                 (log_dir / names.CLEAN_SHUTDOWN).unlink()

@@ -1,0 +1,187 @@
+"""The checkpoint files of a log dir, as one holder of it knows them: parsed once, and changes gathered.
+
+Each file speaks for all partitions, so that to read or to write one costs as much as there are partitions. A holder
+therefore keeps what it parsed, and reads a file again only where somebody else wrote it. And what nothing relies on yet
+is gathered here, and written with what something does rely on, once for many logs.
+
+All methods are called within a turn (fs.lock.turns), in which no other process and no other thread changes the files.
+"""
+import logging
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from seglog.errors import LogLockedError, StorageError
+from seglog.format import names
+from seglog.fs.aside import write_atomically
+from seglog.fs.files import FileSystem
+from seglog.fs.lock import Lock, lock_partition
+from seglog.fs.mapping import OpenedFile
+from seglog.state.checkpoints import (
+    TopicPartition,
+    join_offset_checkpoint,
+    offset_checkpoint_line,
+    parse_offsets_or_none,
+)
+
+_LOG = logging.getLogger(__name__)
+
+# What was gathered is written with the first change that comes so long after the last write, or that makes it so many.
+GATHER_S = 5.0
+GATHER_PARTITIONS = 256
+
+
+class _CheckpointFile:
+    """One checkpoint file: what it says, and which file said so."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._opened: OpenedFile | None = None
+        self._offsets: dict[TopicPartition, int] | None = {}
+        self._lines: dict[TopicPartition, bytes] | None = None      # as they are written; made for the first write
+
+    def offsets(self) -> dict[TopicPartition, int] | None:
+        """Empty where there is no file, None where it does not parse."""
+        if self._opened is None or not self._opened.is_current():
+            self.close()
+            self._opened = OpenedFile(self._path)
+            raw = self._opened.read()
+            self._offsets = {} if raw is None else parse_offsets_or_none(raw, self._path)
+            self._lines = None
+        return self._offsets
+
+    def write(self, fs: FileSystem, changes: Mapping[TopicPartition, int | None]) -> bool:
+        """Let the lines of these partitions say this, None for no line; False where they do.
+
+        Durable when the caller has synced the directory. A file that does not parse is kept beside as `<name>.bak`:
+        its other lines cannot be.
+        """
+        found = self.offsets()
+        changes = {where: offset for where, offset in changes.items() if (found or {}).get(where) != offset}
+        if found is not None and not changes:
+            return False
+        offsets, self._offsets = found or {}, None
+        lines, self._lines = self._lines, None      # an error leaves neither: the file is read again
+        if lines is None:
+            lines = {where: offset_checkpoint_line(where, offset) for where, offset in offsets.items()}
+        for where, offset in changes.items():
+            if offset is None:
+                offsets.pop(where, None)
+                lines.pop(where, None)
+            else:
+                offsets[where] = offset
+                lines[where] = offset_checkpoint_line(where, offset)
+        backup = None
+        if found is None:
+            backup = self._path.with_name(self._path.name + names.BACKUP_SUFFIX)
+            _LOG.warning("%s: kept as %s, and begun anew", self._path, backup.name)
+        self.close()
+        write_atomically(fs, self._path, join_offset_checkpoint(lines.values()), backup=backup, sync_names=False)
+        self._opened = OpenedFile(self._path)
+        self._offsets, self._lines = offsets, lines
+        return True
+
+    def close(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What the files shall say of one partition, and do not say yet.
+
+    `lock`: that of the partition, under which it was gathered; it may be released since. `gone`: the partition was
+    removed.
+    """
+
+    offsets: dict[str, int | None] = field(default_factory=dict)
+    lock: Lock | None = None
+    gone: bool = False
+
+
+class OffsetCheckpoints:
+    """Kafka's checkpoint files of one log dir (names.OFFSET_CHECKPOINTS). Not for several threads: take turns."""
+
+    def __init__(self, fs: FileSystem, log_dir: Path) -> None:
+        self._fs = fs
+        self._log_dir = log_dir
+        self._files = {name: _CheckpointFile(log_dir / name) for name in names.OFFSET_CHECKPOINTS}
+        self._gathered: dict[TopicPartition, _Gathered] = {}
+        self._written_s = time.monotonic()
+
+    def offset(self, checkpoint: str, where: TopicPartition) -> int | None:
+        """What a file says of a partition, or is going to say; None where nothing."""
+        gathered = self._gathered.get(where)
+        if gathered is not None and checkpoint in gathered.offsets:
+            return gathered.offsets[checkpoint]
+        return (self._files[checkpoint].offsets() or {}).get(where)
+
+    def has_lines(self, where: TopicPartition) -> bool:
+        """Whether a file says something of a partition, or is going to."""
+        return where in self._gathered or any(where in (file.offsets() or ()) for file in self._files.values())
+
+    def gather(
+        self, where: TopicPartition, offsets: Mapping[str, int | None], *, lock: Lock | None = None, gone: bool = False
+    ) -> None:
+        """Let the files say this with the next write. `lock`: that of the partition, if it may be released before.
+
+        `gone`: the partition was removed.
+        """
+        gathered = self._gathered.setdefault(where, _Gathered())
+        gathered.offsets.update(offsets)
+        gathered.lock, gathered.gone = lock, gone
+
+    def is_due(self) -> bool:
+        """Whether what was gathered has waited for long, or is much."""
+        return len(self._gathered) >= GATHER_PARTITIONS or time.monotonic() - self._written_s >= GATHER_S
+
+    def take_up(self, where: TopicPartition, lock: Lock) -> None:
+        """The partition was locked again. Where somebody else had it meanwhile, what was gathered says nothing."""
+        gathered = self._gathered.get(where)
+        if gathered is not None:
+            if gathered.gone or gathered.lock is None or gathered.lock.note != lock.found_note:
+                del self._gathered[where]
+            else:
+                gathered.lock = lock
+
+    def write(self) -> None:
+        """Write what was gathered, durably. A crash leaves some of the files, each whole."""
+        gathered, self._gathered = self._gathered, {}
+        self._written_s = time.monotonic()
+        locks: list[Lock] = []
+        try:
+            changes: dict[str, dict[TopicPartition, int | None]] = {name: {} for name in names.OFFSET_CHECKPOINTS}
+            for where, one in gathered.items():
+                if self._is_ours(where, one, locks):
+                    for checkpoint, offset in one.offsets.items():
+                        changes[checkpoint][where] = offset
+            written = [file.write(self._fs, changes[name]) for name, file in self._files.items() if changes[name]]
+            if any(written):
+                self._fs.sync_directory(self._log_dir)
+        finally:
+            for lock in locks:
+                lock.release()
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def _is_ours(self, where: TopicPartition, gathered: _Gathered, locks: list[Lock]) -> bool:
+        """Whether nobody else had the partition since its change was gathered; `locks` hold it until it is written."""
+        directory = self._log_dir / names.partition_dir(*where)
+        if gathered.gone:
+            return not os.path.lexists(directory)
+        held = gathered.lock
+        if held is None or held.held:
+            return True
+        if not directory.is_dir():
+            return False
+        try:
+            lock = lock_partition(self._fs, directory)
+        except (LogLockedError, StorageError):
+            return False
+        locks.append(lock)
+        return lock.found_note == held.note
