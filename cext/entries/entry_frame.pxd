@@ -27,6 +27,8 @@ cdef enum:
     _KEY_IS_BASE64 = 64
     _HAS_BROKER_TIMESTAMP = 128
     _HAS_INDEX = 256
+    _HAS_UNCOMPRESSED_SIZE = 512
+    _IS_NULL_VALUE = 1024
 
 
 # BrokerEntryMetadata. -1: not there. Numbers are Java's, signed.

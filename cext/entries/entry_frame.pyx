@@ -45,6 +45,8 @@ IS_CHUNK = _IS_CHUNK                            # a part of a message that was c
 KEY_IS_BASE64 = _KEY_IS_BASE64                  # the key that the producer gave is what base64 decodes to
 HAS_BROKER_TIMESTAMP = _HAS_BROKER_TIMESTAMP
 HAS_INDEX = _HAS_INDEX
+HAS_UNCOMPRESSED_SIZE = _HAS_UNCOMPRESSED_SIZE
+IS_NULL_VALUE = _IS_NULL_VALUE                  # it deletes its key
 
 
 # --- parsing -----------------------------------------------------------------------------
@@ -171,6 +173,7 @@ cdef int parse_message_fields(Span* s, MessageFieldsView* out) noexcept nogil:
             out.compression = <int32_t><uint32_t>value
         elif tag == 9 << 3:
             out.uncompressed_size = <uint32_t>value
+            flags |= _HAS_UNCOMPRESSED_SIZE
         elif tag == 11 << 3:                # num_messages_in_batch
             out.num_messages = <int32_t><uint32_t>value
             flags |= _HAS_BATCH
@@ -183,6 +186,8 @@ cdef int parse_message_fields(Span* s, MessageFieldsView* out) noexcept nogil:
             flags |= _HAS_DELIVER_AT
         elif tag == 20 << 3:                # marker_type
             flags |= _HAS_MARKER
+        elif tag == 25 << 3:                # null_value
+            flags = flags | _IS_NULL_VALUE if value else flags & ~_IS_NULL_VALUE
         elif tag == 27 << 3:                # num_chunks_from_msg
             flags = flags | _IS_CHUNK if <int32_t><uint32_t>value > 1 else flags & ~_IS_CHUNK
         elif tag == 31 << 3:                # compacted_batch_indexes

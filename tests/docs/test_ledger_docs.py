@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 
 from seglog.clock import ManualClock
+from seglog.ledger.entry import Entry
 from seglog.ledger.ledger import LOG_NAME, Ledger
 from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.message_batch import batch_of
 from seglog.ledger.position import Position
+from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 from support.hexwalk import readable
+from support.keyed_topic import keyed_batch
 from support.topics import batch, message
 
 PAGES = Path(__file__).parents[2] / "docs/formats"
@@ -70,7 +74,38 @@ def cursor():
     )
 
 
+def compacted():
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(temporary, "orders")
+        with ManagedLedger(path, clock=ManualClock(NOW_MS)) as topic:
+            topic.add_entry(keyed_batch(0, [("k0", b"v0"), ("k0", b"v1"), ("k1", b"v0"), ("k1", None)]))
+            PulsarTopicCompactionService(topic).compact()
+            (directory,) = (path / "compacted").iterdir()
+            with Ledger.open(directory) as ledger:
+                record = ledger.read(0)
+            raw = (directory / "ledger.json").read_bytes()
+    size = int.from_bytes(record[:4], "big")
+    opened = batch_of(Entry(record[8 + size:]))
+    lines = [
+        f"       0  {record[:4].hex(' ')}  size: {size}\n",
+        f"       4  {record[4:4 + size].hex(' ')}  MessageIdData\n",
+        f"    {4 + size:4}  {record[4 + size:8 + size].hex(' ')}  size: {len(record) - 8 - size}\n",
+        f"    {8 + size:4}  the entry: compacted_batch_indexes "
+        f"{list(Entry(record[8 + size:]).fields().compacted_indexes)}\n",
+    ]
+    for n, inner in enumerate(opened.messages):
+        what = "compacted_out" if inner.metadata.compacted_out else (
+            f"{inner.metadata.partition_key}, value {readable(bytes(inner.value))}"
+        )
+        lines.append(f"          message {n}: {what}\n")
+    return (
+        "A batch of k0=v0, k0=v1, k1=v0, k1=null; all of the topic:\n\n" + "".join(lines)
+        + f"\n    compacted/{directory.name}/ledger.json\n" + pretty(raw)
+    )
+
+
 EXAMPLES = {
+    "compacted_ledger.md": {"compacted": compacted},
     "ledger.md": {"ledger": ledger},
     "managed_ledger.md": {"manifest": managed_ledger},
     "cursor.md": {"cursor": cursor},

@@ -1,4 +1,4 @@
-"""docs/managed_ledger.md: its examples run, one after the other, and print what stands below them."""
+"""docs/managed_ledger.md and docs/topic_compaction.md: their examples run, and print what stands below them."""
 import re
 from pathlib import Path
 
@@ -11,17 +11,20 @@ from seglog.ledger.config import ManagedLedgerConfig
 PAGE = Path(__file__).parents[2] / "docs/managed_ledger.md"
 EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n(?:```output\n(?P<output>.*?)```\n)?", re.DOTALL)
 # For whoever reads the source: what a cursor and a dispatcher ask of a managed ledger, what a thread calls.
-INNER = {"cursor_passed", "write_cursor", "write_lingering", "listen", "unlisten", "abandon", "cursors"}
+INNER = {"cursor_passed", "write_cursor", "write_lingering", "listen", "unlisten", "abandon", "cursors",
+         "add_chore", "remove_chore"}
 
 
-def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("page", "count"), [("managed_ledger.md", 5), ("topic_compaction.md", 1)])
+def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys, page, count):
     monkeypatch.chdir(tmp_path)
     names = {}
-    examples = list(EXAMPLE.finditer(PAGE.read_text()))
-    assert len(examples) > 4
+    examples = list(EXAMPLE.finditer(PAGE.with_name(page).read_text()))
+    assert len(examples) >= count
     for example in examples:
-        exec(compile(example["code"], PAGE.name, "exec"), names)
+        exec(compile(example["code"], page, "exec"), names)
         assert capsys.readouterr().out == (example["output"] or ""), example["code"]
+    names["topic"].close()
 
 
 @pytest.mark.parametrize("name", sorted(

@@ -47,6 +47,8 @@ def witness(message):
     flags |= entry_frame.HAS_MARKER * message.HasField("marker_type")
     flags |= entry_frame.IS_CHUNK * (message.num_chunks_from_msg > 1)
     flags |= entry_frame.KEY_IS_BASE64 * message.partition_key_b64_encoded
+    flags |= entry_frame.HAS_UNCOMPRESSED_SIZE * message.HasField("uncompressed_size")
+    flags |= entry_frame.IS_NULL_VALUE * message.null_value
     return {
         "sequence_id": message.sequence_id,
         "publish_time": message.publish_time,

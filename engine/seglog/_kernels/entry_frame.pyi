@@ -11,6 +11,8 @@ IS_CHUNK: int
 KEY_IS_BASE64: int
 HAS_BROKER_TIMESTAMP: int
 HAS_INDEX: int
+HAS_UNCOMPRESSED_SIZE: int
+IS_NULL_VALUE: int
 
 def strip(data: Buffer) -> memoryview: ...
 def broker_fields(data: Buffer) -> tuple[int | None, int | None]: ...

@@ -202,7 +202,7 @@ def _import(codec: str, package: str, *modules: str) -> Any:
         try:
             return import_module(module)
         except ImportError as e:
-            why = e
+            why = e.with_traceback(None)    # which would hold whatever the callers have until the next collection
     raise MissingCodecError(
         f"{codec} needs the package {package}, which does not import here: {why}", hint=f"pip install {package}"
     ) from why

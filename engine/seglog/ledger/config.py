@@ -4,9 +4,9 @@ docs/config.md is made from the fields below.
 """
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from seglog.config import GIB, MIB, Key, Settings, setting
+from seglog.config import GIB, MAX_LONG, MIB, Key, Settings, setting
 from seglog.errors import InvalidConfigError
 
 TIMESTAMP, INDEX = "timestamp", "index"
@@ -50,6 +50,7 @@ class ManagedLedgerConfig(Settings):
         "messageTTLInSeconds": "message.ttl",
         "message_ttl": "message.ttl",
         "flush_ms": "flush.ms",
+        "brokerServiceCompactionThresholdInBytes": "compaction.threshold",
     }
 
     interceptors: frozenset[str] = field(
@@ -121,6 +122,59 @@ class ManagedLedgerConfig(Settings):
         'with fsync="interval": how long what was added may be without a sync',
         "flush.ms of Kafka; the default is ours",
         low=1,
+    )
+
+    compaction_threshold_bytes: int = setting(
+        0, "compaction.threshold", "bytes",
+        "keep_house() compacts the topic when so much of it is not compacted yet; 0: never by itself",
+        "brokerServiceCompactionThresholdInBytes in ServiceConfiguration, Pulsar 4.2.4",
+        high=MAX_LONG,
+    )
+    compaction_monitor_s: int = setting(
+        60, "brokerServiceCompactionMonitorIntervalInSeconds", "s",
+        "how often a thread looks whether compaction.threshold is passed; with fsync=interval each flush.ms",
+        "ServiceConfiguration, Pulsar 4.2.4",
+        low=1,
+    )
+    compaction_payload: Literal["placeholders", "retained-only"] = setting(
+        "placeholders", "compaction.payload", "name",
+        "what is left in a batch of messages that compaction removes: empty messages, as Pulsar writes; or nothing, "
+        "which clients read by a MessagePayloadProcessor only",
+        "ours; PIP-429",
+        choices=("placeholders", "retained-only"),
+    )
+    compaction_batch_indexes: bool = setting(
+        True, "compaction.batch.indexes", "boolean",
+        "write compacted_batch_indexes (field 31) into each batch that compaction rewrites; false: as Pulsar 4.0 did",
+        "ours; PIP-429",
+    )
+    retains_null_keys: bool = setting(
+        False, "topicCompactionRetainNullKey", "boolean",
+        "keep messages without a key when a topic is compacted",
+        "ServiceConfiguration, Pulsar 4.2.4 (PIP-318)",
+    )
+    compaction_by_entry_key: bool = setting(
+        False, "compaction.encrypted.by.entry.key", "boolean",
+        "compact an encrypted batch by the key of its metadata, as Pulsar does, though it may hold messages of other "
+        "keys; false: keep it whole",
+        "ours; Pulsar 4.2.4 always does",
+    )
+    compaction_key_ttl_ms: int = setting(
+        0, "compaction.key.ttl.ms", "ms",
+        "compaction removes a key whose last message is older; 0: none is ever too old",
+        "ours; asked for in Pulsar's issue 24791",
+        high=MAX_LONG,
+    )
+    compaction_key_map_bytes: int = setting(
+        128 * MIB, "compaction.key.map.bytes", "bytes",
+        "memory for the keys of one round of compaction; more keys take several rounds",
+        "ours, after Kafka's log.cleaner.dedupe.buffer.size",
+        low=4096, high=MAX_LONG,
+    )
+    exposes_broker_metadata: bool = setting(
+        False, "exposingBrokerEntryMetadataToClientEnabled", "boolean",
+        "give readers that ask for it (supports_broker_metadata) entries with the broker's part",
+        "ServiceConfiguration, Pulsar 4.2.4 (PIP-90)",
     )
 
     @property

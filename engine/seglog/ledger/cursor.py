@@ -70,6 +70,8 @@ class Cursor:
         # What the listeners are to hear: entries, and up to where all are acknowledged.
         self._news: list[tuple[Sequence[Position], Position]] = []
         self._is_dirty = False
+        # The next write is not to be put off.
+        self._is_due = False
         self._written_ns = topic.clock.monotonic_ns()
         self._is_closed = False
 
@@ -208,13 +210,20 @@ class Cursor:
 
     # --- acknowledging -----------------------------------------------------------------------
 
-    def mark_delete(self, position: Position) -> None:
+    def mark_delete(self, position: Position, properties: Mapping[str, str | None] | None = None) -> None:
         """Acknowledge all up to a position; nothing where that is acknowledged already.
 
-        Raises OffsetOutOfRangeError for a position behind the last entry.
+        `properties`: changed in the same step, as `update_properties` does; both are on the disk at return. Raises
+        OffsetOutOfRangeError for a position behind the last entry.
         """
         with self._lock, self._repairing:
+            if properties is not None:
+                self._refuse_beyond(self._extent(), position)
+                self._properties = changed_properties(self._properties, properties)
+                self._is_due = True
             self._mark_delete(position)
+            if self._is_due:
+                self._write()
         self._tell()
 
     def _mark_delete(self, position: Position) -> None:
@@ -441,14 +450,14 @@ class Cursor:
             self._news.append((acknowledged, now))
         self._is_dirty = True
         rate = self._topic.config.mark_delete_per_s
-        if not rate or self._topic.clock.monotonic_ns() - self._written_ns >= 1_000_000_000 // rate:
+        if self._is_due or not rate or self._topic.clock.monotonic_ns() - self._written_ns >= 1_000_000_000 // rate:
             self._write()
         if now > before:
             self._home.cursor_passed(before, now)
 
     def _write(self) -> None:
         self._home.write_cursor(CursorState(self.name, self._acknowledged, self._properties))
-        self._is_dirty = False
+        self._is_dirty = self._is_due = False
         self._written_ns = self._topic.clock.monotonic_ns()
 
     # --- refusals ----------------------------------------------------------------------------

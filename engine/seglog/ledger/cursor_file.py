@@ -36,6 +36,11 @@ class CursorState:
     acknowledged: Acknowledgements
     properties: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def mark_delete_position(self) -> Position:
+        """All up to here is acknowledged; (-1, -1) where nothing is."""
+        return self.acknowledged.mark_delete
+
     def to_bytes(self) -> bytes:
         acknowledged = self.acknowledged
         return format_json(

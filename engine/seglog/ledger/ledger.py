@@ -12,6 +12,7 @@ docs/formats/ledger.md
 """
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, get_args
@@ -327,21 +328,24 @@ class Ledger(OpenHandle):
 
     # --- its end -----------------------------------------------------------------------------
 
-    def seal(self) -> None:
+    def seal(self, properties: Mapping[str, str] | None = None) -> None:
         """Nothing can be added any more: the ledger's end is on the disk. It stays open to be read. Twice is fine.
 
-        Raises LogFailedError.
+        `properties`: instead of those that it was made with. Raises LogFailedError.
         """
-        shielded(self._seal)
+        shielded(self._seal, properties)
 
-    def _seal(self) -> None:
+    def _seal(self, properties: Mapping[str, str] | None = None) -> None:
         writer = self._writer
         if writer is None:
             return
         if self._held is not None:
             self._held.check()
         end = writer.seal()
-        metadata = self._metadata.sealed(
+        made = self._metadata
+        if properties is not None:
+            made = replace(made, properties=checked_properties(properties))
+        metadata = made.sealed(
             LedgerEnd(end.next_offset, end.position, writer.max_timestamp, self._clock.now_ms())
         )
         metadata.write(self._fs, self.path)

@@ -17,7 +17,7 @@ A ledger of the directory that the manifest does not name holds no entry that an
 """
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -38,6 +38,7 @@ from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.ledger.acknowledgements import Acknowledgements
 from seglog.ledger.broker_state import BrokerState
+from seglog.ledger.compacted_home import COMPACTION_CURSOR, slowest, tidy
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.cursor import Cursor
 from seglog.ledger.cursor_file import DIRECTORY as CURSORS
@@ -82,6 +83,8 @@ class ManagedLedger(ManagedAppender):
         make_directories(fs, path)
         taken: list[lock.Lock] = []     # let go of wherever an interrupt comes
         self._housekeeping: Housekeeping | None = None
+        # Replaced as a whole.
+        self._chores: tuple[Callable[[], None], ...] = ()
         try:
             shielded(lambda: taken.append(lock.lock_partition(fs, path)))
             super().__init__(path, config, fs, clock, fsync, taken[0])
@@ -89,7 +92,7 @@ class ManagedLedger(ManagedAppender):
             self.lost: LostRange | None = None
             self._cursors: dict[str, Cursor] = {}
             self._open()
-            if fsync == "interval":
+            if fsync == "interval" or config.compaction_threshold_bytes:
                 shielded(self._start_housekeeping)
         except BaseException:
             shielded(self._give_up, taken)
@@ -98,7 +101,8 @@ class ManagedLedger(ManagedAppender):
     # --- opening -----------------------------------------------------------------------------
 
     def _start_housekeeping(self) -> None:
-        period_s = self.config.flush_ms / 1000
+        config = self.config
+        period_s = config.flush_ms / 1000 if self.fsync == "interval" else config.compaction_monitor_s
         self._housekeeping = Housekeeping(self, self.path.name, period_s=period_s, linger_s=period_s)
 
     def _give_up(self, taken: list[lock.Lock]) -> None:
@@ -138,6 +142,7 @@ class ManagedLedger(ManagedAppender):
                 raise CorruptManifestError(f"the file of cursor {state.name!r} has another name", file=path)
             state = replace(state, acknowledged=state.acknowledged.within(self._extent, manifest.next_ledger_id))
             self._cursors[state.name] = Cursor(state.name, self, self, state)
+        tidy(self.fs, self.path, self._cursors.get(COMPACTION_CURSOR))
 
     def __repr__(self) -> str:
         extent = self._extent
@@ -250,23 +255,32 @@ class ManagedLedger(ManagedAppender):
         self._trim()
 
     def _passed(self) -> Position | None:
-        positions = [cursor.mark_delete_position for cursor in self._cursors.values()]
-        if positions:
-            return min(positions)
-        return LATEST if self.config.retention_minutes or self.config.retention_mb else None
+        passed = LATEST if self.config.retention_minutes or self.config.retention_mb else None
+        return slowest({name: cursor.mark_delete_position for name, cursor in self._cursors.items()}, passed)
 
     # --- by itself ---------------------------------------------------------------------------
 
     def keep_house(self) -> None:
         """What is due by the clock: the sync of fsync="interval", the roll of an old ledger, trimming, cursors.
 
-        With fsync="interval" a thread calls it. Raises LogClosedError, LogFailedError.
+        A thread calls it with fsync="interval", and where there is a compaction.threshold. Raises LogClosedError,
+        LogFailedError.
         """
         if self.fsync == "interval":
             self.flush()
         self._change(self._roll_if_full)
         for cursor in self.cursors.values():
             cursor.flush()
+        for chore in self._chores:
+            chore()
+
+    def add_chore(self, chore: Callable[[], None]) -> None:
+        """Call `chore` in keep_house() from now on, last. It must not raise."""
+        self._chores = (*self._chores, chore)
+
+    def remove_chore(self, chore: Callable[[], None]) -> None:
+        """Call it no more; nothing where it is not called."""
+        self._chores = tuple(kept for kept in self._chores if kept != chore)
 
     def _roll_if_full(self) -> None:
         active = self._current().active

@@ -68,3 +68,29 @@ class StoredEntry:
     def entry(self) -> Entry:
         """With the parts of its frame."""
         return Entry(self.data)
+
+
+class EntryView(StoredEntry):
+    """An entry whose bytes are a part of somebody else's."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, position: Position, data: memoryview) -> None:
+        self.position = position
+        self._data = data
+
+    @property
+    def data(self) -> memoryview:
+        """All of it that is there: a view."""
+        return self._data
+
+
+def as_consumers_get_it(entry: StoredEntry, exposes: bool, supports: bool | None) -> StoredEntry:
+    """With the broker's part, or without it (PIP-70, PIP-90).
+
+    `exposes`: exposingBrokerEntryMetadataToClientEnabled. `supports`: whether the reader asked for it; None: it is no
+    client, and gets what is stored.
+    """
+    if supports is None or (exposes and supports):
+        return entry
+    return EntryView(entry.position, entry.headers_and_payload)

@@ -1,0 +1,105 @@
+"""A batch as compaction leaves it: which of its messages stay, and how its payload says so.
+
+    placeholders     every message has its place; a removed one is an empty message with compacted_out (Pulsar's form)
+    retained-only    the messages that stay, and nothing else: message n stands at compacted_batch_indexes[n]
+
+num_messages_in_batch is the count before compaction in both. docs/formats/compacted_ledger.md
+"""
+import itertools
+from dataclasses import dataclass
+from typing import Literal
+
+from seglog._kernels.batched_messages import BatchedMessages
+from seglog.config import LogConfig
+from seglog.errors import CorruptRecordError, InvalidConfigError
+from seglog.format.payload_compression import compress_payload
+from seglog.ledger.entry import Entry, build_entry
+
+Payload = Literal["placeholders", "retained-only"]
+PLACEHOLDERS: Payload = "placeholders"
+RETAINED_ONLY: Payload = "retained-only"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchForm:
+    """`has_indexes`: compacted_batch_indexes (field 31) is written. Pulsar before 4.1 did not, and retained-only needs
+    it."""
+
+    payload: Payload = PLACEHOLDERS
+    has_indexes: bool = True
+
+    def __post_init__(self) -> None:
+        """Raises InvalidConfigError."""
+        if self.payload == RETAINED_ONLY and not self.has_indexes:
+            raise InvalidConfigError(
+                "compaction.payload=retained-only needs compaction.batch.indexes: without them nobody knows which "
+                "messages are left"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedBatch:
+    """`places[n]`: the number in the batch of the n-th message of the payload; `count`: of the batch before any was
+    removed."""
+
+    messages: BatchedMessages
+    places: list[int]
+    count: int
+
+    def live(self) -> list[int]:
+        """The numbers in the batch of the messages that are there."""
+        return [self.places[n] for n in self.messages.live()]
+
+
+def is_readable_batch(entry: Entry) -> bool:
+    """Whether its messages can be told apart: it is a batch, and not encrypted. (RawBatchConverter)"""
+    fields = entry.fields()
+    return fields.is_batch and not fields.is_encrypted
+
+
+def open_batch(
+    entry: Entry, payload: Payload = PLACEHOLDERS, limit_bytes: int = LogConfig().max_decompressed_message_bytes
+) -> OpenedBatch:
+    """The messages of a readable batch, whose payload has this form. Raises as Entry.opened_payload, and
+    CorruptRecordError where the payload does not hold what the metadata says."""
+    fields = entry.fields()
+    count = fields.num_messages
+    opened = entry.opened_payload(limit_bytes)
+    if payload != RETAINED_ONLY:
+        return OpenedBatch(BatchedMessages(opened, count, entry.name), list(range(count)), count)
+    places = list(fields.compacted_indexes)
+    if not places or places[0] < 0 or places[-1] >= count or any(a >= b for a, b in itertools.pairwise(places)):
+        raise CorruptRecordError(
+            f"a batch of {count} messages has compacted_batch_indexes {places}: they rise, from 0 on", file=entry.name
+        )
+    messages = BatchedMessages(opened, len(places), entry.name)
+    if messages.trailing_bytes:
+        raise CorruptRecordError(
+            f"{messages.trailing_bytes} bytes behind the {len(places)} messages that were retained", file=entry.name
+        )
+    return OpenedBatch(messages, places, count)
+
+
+def rewritten_batch(entry: Entry, batch: OpenedBatch, numbers: list[int], form: BatchForm) -> bytes:
+    """The entry with those messages of its payload whose numbers are in `numbers`: one at least.
+
+    Its codec and its broker's part stay as they are. Raises MissingCodecError.
+    """
+    places = [batch.places[n] for n in numbers]
+    if form.payload == RETAINED_ONLY:
+        opened = batch.messages.rebuilt(numbers, list(range(len(numbers))), len(numbers))
+    else:
+        opened = batch.messages.rebuilt(numbers, places, batch.count)
+    metadata = entry.metadata
+    metadata.uncompressed_size = len(opened)
+    del metadata.compacted_batch_indexes[:]
+    if form.has_indexes:
+        metadata.compacted_batch_indexes.extend(places)
+    rewritten = build_entry(metadata, compress_payload(entry.fields().compression, opened))
+    return bytes(entry.raw()[: entry.headers_pos]) + rewritten
+
+
+def has_form(entry: Entry, batch: OpenedBatch, payload: Payload, form: BatchForm) -> bool:
+    """Whether a batch of the form `payload` is as `form` would write it with all messages that it has."""
+    indexes = list(entry.fields().compacted_indexes)
+    return payload == form.payload and indexes == (batch.live() if form.has_indexes else [])

@@ -1,0 +1,77 @@
+"""Where a single message stands: in a ledger, an entry, a batch. And which message of an entry is its last.
+
+    field 31 (compacted_batch_indexes) ── its last number          the metadata alone
+    encrypted                          ── the last of the batch    the metadata alone
+    neither                            ── the last that compacted_out does not mark: the payload is opened
+
+So is PIP-429. The third line is for batches that were compacted before it, by Pulsar up to 4.0.
+"""
+from typing import ClassVar, NamedTuple
+
+from seglog._kernels.batched_messages import BatchedMessages
+from seglog.config import LogConfig
+from seglog.errors import CorruptRecordError
+from seglog.ledger.entry import Entry
+from seglog.ledger.position import Position
+
+
+class _Fields(NamedTuple):
+    ledger_id: int
+    entry_id: int
+    batch_index: int
+    publish_time: int
+
+
+class MessagePosition(_Fields):
+    """`batch_index` -1: the message is no batch. `publish_time` of its entry, in ms."""
+
+    __slots__ = ()
+
+    # There is no message.
+    EARLIEST: ClassVar["MessagePosition"]
+
+    @property
+    def position(self) -> Position:
+        """Of its entry."""
+        return Position(self.ledger_id, self.entry_id)
+
+    def __str__(self) -> str:
+        return f"{self.ledger_id}:{self.entry_id}:{self.batch_index}"
+
+
+MessagePosition.EARLIEST = MessagePosition(-1, -1, 0, 0)
+
+
+def last_message(
+    position: Position, entry: Entry, limit_bytes: int = LogConfig().max_decompressed_message_bytes
+) -> MessagePosition | None:
+    """The last message of an entry that compaction left in it; None where a batch of the old form has none.
+
+    Raises CorruptRecordError for metadata that does not parse and for numbers that the batch does not have,
+    RecordTooLargeError, MissingCodecError. A payload of the old form that cannot be read was kept whole: its last
+    message is the last of the batch.
+    """
+    fields = entry.fields()
+    count = fields.num_messages
+    index: int | None
+    if count <= 1:
+        index = -1
+    elif fields.compacted_indexes:
+        index = max(fields.compacted_indexes)
+        if min(fields.compacted_indexes) < 0 or index >= count:
+            raise CorruptRecordError(
+                f"compacted_batch_indexes {fields.compacted_indexes} of a batch of {count} messages", file=entry.name
+            )
+    elif fields.is_encrypted:
+        index = count - 1
+    else:
+        index = _last_live(entry, count, limit_bytes)
+    return None if index is None else MessagePosition(*position, index, fields.publish_time)
+
+
+def _last_live(entry: Entry, count: int, limit_bytes: int) -> int | None:
+    try:
+        found = BatchedMessages(entry.opened_payload(limit_bytes), count, entry.name).last_live()
+    except CorruptRecordError:
+        return count - 1
+    return None if found < 0 else found

@@ -1,0 +1,202 @@
+"""A topic as its compacted readers see it: up to the horizon what compaction left, behind it the topic itself.
+
+    reader = read_compacted(managed_ledger, service)
+    while reader.has_message_available():
+        message = reader.read_next()
+
+Ends exactly at the last message that is there. A compaction may come in between: the reader goes on behind where it is.
+"""
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from seglog._kernels.entry_frame import HAS_MARKER
+from seglog.ledger.compacted_batch import PLACEHOLDERS, is_readable_batch, open_batch
+from seglog.ledger.entry import parse_message, pulsar_pb
+from seglog.ledger.managed_reader import ManagedReader
+from seglog.ledger.message_position import MessagePosition, last_message
+from seglog.ledger.position import EARLIEST, Position
+from seglog.ledger.raw_message import CompactedEntry
+from seglog.ledger.stored_entry import StoredEntry, as_consumers_get_it
+from seglog.topic.compaction_service import TopicCompactionService
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from seglog.pulsar_pb.entry_pb2 import SingleMessageMetadata
+
+_NO_INDEX = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadMessage:
+    """A message in a payload. `batch_index` -1: it is no batch. `metadata` None: the payload has none of its own.
+
+    `value`: the payload as it is stored where it is encrypted, or a chunk.
+    """
+
+    batch_index: int
+    key: bytes | None
+    value: "Buffer"
+    metadata: "SingleMessageMetadata | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMessage:
+    """`entry`: with the broker's part where the reader gets it."""
+
+    position: MessagePosition
+    key: bytes | None
+    value: "Buffer"
+    metadata: "SingleMessageMetadata | None"
+    entry: StoredEntry
+
+
+# What gives the messages of an entry, in order, without those that were removed. (MessagePayloadProcessor)
+PayloadProcessor = Callable[[StoredEntry], Iterable[PayloadMessage]]
+
+
+def pulsar_messages(stored: StoredEntry) -> Iterable[PayloadMessage]:
+    """Of payloads as Pulsar and its compaction write them, in every form.
+
+    Raises CorruptRecordError, MissingCodecError, RecordTooLargeError.
+    """
+    entry = stored.entry
+    fields = entry.fields()
+    if not is_readable_batch(entry):
+        index = fields.num_messages - 1 if fields.num_messages > 1 else -1
+        is_plain = not fields.is_encrypted and not fields.is_chunk
+        yield PayloadMessage(index, fields.key, entry.opened_payload() if is_plain else entry.payload())
+        return
+    form = stored.payload_form if isinstance(stored, CompactedEntry) else PLACEHOLDERS
+    batch = open_batch(entry, form)
+    messages = batch.messages
+    for number in messages.live():
+        metadata = parse_message(pulsar_pb().SingleMessageMetadata, messages.metadata_bytes(number), entry.name)
+        yield PayloadMessage(batch.places[number], messages.key(number), messages.value(number), metadata)
+
+
+class CompactedReader:
+    """Made by `read_compacted`. One thread at a time.
+
+    What the managed ledger and the service raise: CorruptRecordError, LogClosedError, StorageError; and what the
+    `payload_processor` does.
+    """
+
+    def __init__(
+        self, topic: ManagedReader, service: TopicCompactionService, start: Position,
+        payload_processor: PayloadProcessor, supports_broker_metadata: bool | None,
+    ) -> None:
+        self._topic = topic
+        self._service = service
+        self._process = payload_processor
+        self._supports = supports_broker_metadata
+        # The last message that was given: its entry, and its number in it.
+        self._at = (Position(start.ledger_id, start.entry_id - 1), _NO_INDEX)
+        self._ahead: list[TopicMessage] = []
+        # Of the entries behind the horizon: up to where was looked, and the last message up to there.
+        self._tail_end = EARLIEST
+        self._tail_last = MessagePosition.EARLIEST
+
+    def has_message_available(self) -> bool:
+        """Whether `read_next` would give a message now. No payload is opened for it, but those of batches that were
+        compacted before PIP-429."""
+        if self._ahead:
+            return True
+        last = self.get_last_message_position()
+        return last != MessagePosition.EARLIEST and (last.position, last.batch_index) > self._at
+
+    def get_last_message_position(self) -> MessagePosition:
+        """Of all that there is, read or not; EARLIEST where there is nothing. (GetLastMessageId)"""
+        horizon = self._service.get_last_compacted_position()
+        end = self._topic.last_position or EARLIEST
+        if end > horizon:
+            self._look_at_tail(horizon, end)
+            if self._tail_last.position > horizon:
+                return self._tail_last
+        return self._service.get_last_message_position()
+
+    def _look_at_tail(self, horizon: Position, end: Position) -> None:
+        """From the end back to the first that is a message: markers of the broker are none."""
+        at: Position | None = end
+        while at is not None and at > max(horizon, self._tail_end):
+            entry = self._topic.read(at).entry
+            if not entry.fields().flags & HAS_MARKER:
+                found = last_message(at, entry)
+                if found is not None:
+                    self._tail_last = found
+                    break
+            at = self._topic.previous_valid(at)
+        self._tail_end = max(end, self._tail_end)
+
+    def read_next(self) -> TopicMessage | None:
+        """The next message; None where there is none yet."""
+        while not self._ahead:
+            entry = self._next_entry()
+            if entry is None:
+                return None
+            self._open(entry)
+        message = self._ahead[0]
+        position = message.position
+        self._at = (position.position, position.batch_index if len(self._ahead) > 1 else _NO_INDEX)
+        return self._ahead.pop(0)
+
+    def _next_entry(self) -> StoredEntry | None:
+        after, _ = self._at
+        horizon = self._service.get_last_compacted_position()
+        if after < horizon:
+            found = self._service.read_compacted_entries(Position(after.ledger_id, after.entry_id + 1), 1)
+            if found:
+                return found[0]
+        at = self._topic.next_valid(max(after, horizon))
+        return None if at is None else self._topic.read(at)
+
+    def _open(self, entry: StoredEntry) -> None:
+        fields = entry.entry.fields()
+        given = as_consumers_get_it(entry, self._topic.config.exposes_broker_metadata, self._supports)
+        messages = [] if fields.flags & HAS_MARKER else [
+            TopicMessage(
+                # Of a batch of one, as last_message has it: -1.
+                MessagePosition(
+                    *entry.position, message.batch_index if fields.num_messages > 1 else -1, fields.publish_time
+                ),
+                message.key, message.value, message.metadata, given,
+            )
+            for message in self._process(entry)
+        ]
+        self._at = (entry.position, _NO_INDEX if not messages else -2)
+        self._ahead = messages
+
+    def seek(self, position: Position) -> None:
+        """Go on with the first entry at or behind a position."""
+        self._ahead = []
+        self._at = (Position(position.ledger_id, position.entry_id - 1), _NO_INDEX)
+
+    def seek_by_publish_time(self, timestamp_ms: int) -> None:
+        """Go on with the first entry whose publish time is that or later; with the first behind the last where there
+        is none yet. Of the topic's own entries the broker's time counts, where they have one."""
+        horizon = self._service.get_last_compacted_position()
+        found = self._service.find_entry_by_publish_time(timestamp_ms)
+        if found is None:
+            found = self._topic.position_at_time(timestamp_ms, horizon)
+        if found is None:
+            last = max(self._topic.last_position or EARLIEST, horizon)
+            found = Position(last.ledger_id, last.entry_id + 1)
+        self.seek(found)
+
+
+def read_compacted(
+    topic: ManagedReader,
+    service: TopicCompactionService,
+    start: Position = EARLIEST,
+    *,
+    payload_processor: PayloadProcessor = pulsar_messages,
+    supports_broker_metadata: bool | None = None,
+) -> CompactedReader:
+    """Read a topic from `start` on, compacted as far as it is.
+
+    `payload_processor`: gives the messages of an entry, for payloads that are not Pulsar's. `supports_broker_metadata`:
+    whether the reader, as a client, asks for the broker's part of entries; it gets it where
+    exposingBrokerEntryMetadataToClientEnabled is set, too. None: it gets what is stored.
+    """
+    return CompactedReader(topic, service, start, payload_processor, supports_broker_metadata)

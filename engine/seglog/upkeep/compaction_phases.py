@@ -1,0 +1,169 @@
+"""The two phases of a compaction, over entries whoever reads them: which message of each key is the last; what of each
+entry stays.
+
+As PublishingOrderCompactor of Pulsar 4.2.4 decides, but for what stands in docs/topic_compaction.md.
+"""
+from dataclasses import dataclass
+
+from seglog._kernels.entry_frame import HAS_MARKER, HAS_UNCOMPRESSED_SIZE, IS_NULL_VALUE, MessageFields
+from seglog.errors import CorruptRecordError
+from seglog.ledger.compacted_batch import (
+    BatchForm,
+    OpenedBatch,
+    Payload,
+    has_form,
+    is_readable_batch,
+    open_batch,
+    rewritten_batch,
+)
+from seglog.ledger.config import ManagedLedgerConfig
+from seglog.ledger.entry import Entry
+from seglog.upkeep.latest_keys import LatestKeys
+
+# The number of an entry that a former round compacted: no other entry of it has its keys.
+COMPACTED_BEFORE = -1
+
+
+@dataclass(slots=True)
+class CompactionCount:
+    """What phase two came upon. `unreadable`: batches that could not be opened, and stay whole."""
+
+    entries_in: int = 0
+    entries_out: int = 0
+    messages_in: int = 0
+    messages_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    unreadable: int = 0
+
+    def add(self, other: "CompactionCount") -> None:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class CompactionPhases:
+    """`note` each entry in order, then ask `kept` of each in the same order, with the same numbers from 0 on.
+
+    `expired_before_ms`: a key whose last message is older goes; None: none does. What both raise beside
+    CorruptRecordError for a frame that does not parse: MissingCodecError, RecordTooLargeError.
+    """
+
+    def __init__(self, config: ManagedLedgerConfig, expired_before_ms: int | None = None) -> None:
+        self.form = BatchForm(config.compaction_payload, config.compaction_batch_indexes)
+        self.latest = LatestKeys(config.compaction_key_map_bytes)
+        self.count = CompactionCount()
+        self._by_entry_key = config.compaction_by_entry_key
+        self._retains_null_keys = config.retains_null_keys
+        self._expired_before_ms = expired_before_ms
+        # Of each message that came in chunks, the number of the last one.
+        self._last_chunk: dict[str, int] = {}
+
+    # --- phase one ---------------------------------------------------------------------------
+
+    def has_room(self, entry: Entry) -> bool:
+        """Whether the keys of the entry go into memory with those that were noted; of the first one they always do."""
+        return self.latest.has_room(max(entry.fields().num_messages, 1))
+
+    def note(self, entry: Entry, number: int, payload: Payload) -> bool:
+        """Whether anything of the entry may stay. `payload`: the form of its batch."""
+        fields = entry.fields()
+        if fields.flags & HAS_MARKER:
+            return False
+        if is_readable_batch(entry):
+            try:
+                batch = open_batch(entry, payload)
+            except CorruptRecordError:
+                return True
+            put = self.latest.note_batch(batch.messages, number)
+            return put > 0 or (self._retains_null_keys and None in map(batch.messages.key, batch.messages.live()))
+        if fields.is_chunk:
+            self._last_chunk[entry.metadata.uuid] = number
+        key = self._key_of(fields)
+        if key is None:
+            return self._keeps_without_key(fields)
+        is_deleted = _is_deleted(entry, fields)
+        self.latest.note(key, number, is_deleted)
+        return not is_deleted
+
+    # --- phase two ---------------------------------------------------------------------------
+
+    def kept(self, entry: Entry, number: int, payload: Payload) -> bytes | None:
+        """The entry as it stays, its broker's part unchanged; None where nothing of it does.
+
+        `number`: as in phase one, or COMPACTED_BEFORE.
+        """
+        count, fields = self.count, entry.fields()
+        count.entries_in += 1
+        count.messages_in += max(fields.num_messages, 1)
+        count.bytes_in += len(entry)
+        made = self._kept(entry, fields, number, payload)
+        if made is not None:
+            count.entries_out += 1
+            count.bytes_out += len(made)
+        return made
+
+    def _kept(self, entry: Entry, fields: MessageFields, number: int, payload: Payload) -> bytes | None:
+        if fields.flags & HAS_MARKER:
+            return None
+        if is_readable_batch(entry):
+            try:
+                batch = open_batch(entry, payload)
+            except CorruptRecordError:
+                self.count.unreadable += 1
+                self.count.messages_out += fields.num_messages
+                return bytes(entry.raw())
+            return self._kept_of_batch(entry, batch, number, payload)
+        key = self._key_of(fields)
+        if key is None:
+            stays = self._keeps_without_key(fields)
+        else:
+            if fields.is_chunk and number != COMPACTED_BEFORE:
+                number = self._last_chunk[entry.metadata.uuid]
+            stays = not self._is_expired(entry) and self.latest.keeps(key, number)
+        if not stays:
+            return None
+        self.count.messages_out += max(fields.num_messages, 1)
+        return bytes(entry.raw())
+
+    def _kept_of_batch(self, entry: Entry, batch: OpenedBatch, number: int, payload: Payload) -> bytes | None:
+        messages = batch.messages
+        if self._is_expired(entry):
+            live = messages.live() if self._retains_null_keys else []
+            kept = [n for n in live if messages.key(n) is None]
+        else:
+            kept = self.latest.kept_of(messages, number, self._retains_null_keys)
+        if not kept:
+            return None
+        self.count.messages_out += len(kept)
+        if number == COMPACTED_BEFORE and kept == messages.live() and has_form(entry, batch, payload, self.form):
+            return bytes(entry.raw())
+        return rewritten_batch(entry, batch, kept, self.form)
+
+    # --- both --------------------------------------------------------------------------------
+
+    def _key_of(self, fields: MessageFields) -> bytes | None:
+        """Of an entry that is taken for one message."""
+        if fields.is_encrypted and fields.is_batch and not self._by_entry_key:
+            return None
+        return fields.key
+
+    def _keeps_without_key(self, fields: MessageFields) -> bool:
+        if fields.is_encrypted and fields.is_batch and not self._by_entry_key:
+            return True
+        return self._retains_null_keys
+
+    def _is_expired(self, entry: Entry) -> bool:
+        if self._expired_before_ms is None:
+            return False
+        timestamp = entry.broker_fields()[0]
+        return (entry.fields().publish_time if timestamp is None else timestamp) < self._expired_before_ms
+
+
+def _is_deleted(entry: Entry, fields: MessageFields) -> bool:
+    """A message without a value: by its metadata alone, for it may be encrypted. Clients other than Java's do not say
+    an uncompressed_size, and the payload is its value then. (Pulsar's #25817)"""
+    if fields.flags & IS_NULL_VALUE:
+        return True
+    if fields.flags & HAS_UNCOMPRESSED_SIZE:
+        return fields.uncompressed_size == 0
+    return len(entry.payload()) == 0

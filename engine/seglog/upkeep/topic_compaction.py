@@ -1,0 +1,356 @@
+"""Compaction of a topic: of each key the last message, in a compacted ledger beside the topic's own ledgers.
+
+    service = PulsarTopicCompactionService(managed_ledger)
+    service.compact()
+
+    phase one    the entries behind the horizon: where each key comes last       (upkeep.compaction_phases)
+    phase two    the compacted ledger before, then those entries: what stays ── a new ledger, sealed
+    swap         cursor __compaction: pointer and horizon in one write           (ledger.compacted_home)
+    after        the ledger before is deleted
+
+Keys that do not fit into memory (compaction.key.map.bytes) take several rounds, each of them whole. A crash leaves the
+ledger before or the new one, and nothing that is not removed at the next opening. The topic's ledgers, its cursors and
+its delayed messages are not touched. docs/topic_compaction.md
+"""
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from seglog.errors import CorruptManifestError, SeglogError
+from seglog.ledger.compacted_batch import PLACEHOLDERS
+from seglog.ledger.compacted_home import (
+    COMPACTION_CURSOR,
+    LEDGER_PROPERTY,
+    adopt,
+    compacted_directory,
+    open_compacted,
+    pointed_to,
+)
+from seglog.ledger.compacted_ledger import CompactedLedger, CompactedProperties
+from seglog.ledger.config import ManagedLedgerConfig
+from seglog.ledger.cursor import Cursor
+from seglog.ledger.entry import Entry
+from seglog.ledger.ledger import Ledger, delete_ledger
+from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.managed_reader import ManagedReader
+from seglog.ledger.message_position import MessagePosition, last_message
+from seglog.ledger.position import EARLIEST, Position
+from seglog.ledger.raw_message import CompactedEntry, raw_message
+from seglog.ledger.stored_entry import StoredEntry
+from seglog.topic.compaction_service import TopicCompactionService
+from seglog.upkeep.compaction_phases import COMPACTED_BEFORE, CompactionCount, CompactionPhases
+
+logger = logging.getLogger("seglog")
+
+# Entries are added to the compacted ledger by as many bytes at a time.
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class CompactionReport:
+    """What a compaction did, or would do. `horizon`: up to here the topic is compacted then.
+
+    `keys`: that came behind the former horizon, deleted ones included. `count` is of all rounds: what one wrote, the
+    next one reads. `ledger_id` None: there was nothing to do, or it was a dry run.
+    """
+
+    horizon: Position = EARLIEST
+    last: MessagePosition = MessagePosition.EARLIEST
+    rounds: int = 0
+    keys: int = 0
+    count: CompactionCount = field(default_factory=CompactionCount)
+    ledger_id: int | None = None
+
+
+class CompactionRound:
+    """Both phases over what a topic has behind `before`, and `before` itself: up to `end`, or as far as the keys go
+    into memory. `expired_before_ms`: CompactionPhases."""
+
+    def __init__(
+        self, topic: ManagedReader, before: CompactedLedger | None, end: Position, config: ManagedLedgerConfig,
+        expired_before_ms: int | None = None,
+    ) -> None:
+        self._topic = topic
+        self._before = before
+        self._config = config
+        self.phases = CompactionPhases(config, expired_before_ms)
+        # Up to here the round goes; and the last entry of which something stays.
+        self.horizon = EARLIEST if before is None else before.horizon
+        self.compacted_to = EARLIEST if before is None else before.properties.compacted_to
+        self.last = MessagePosition.EARLIEST
+        # Where encrypted batches were kept whole, several may have the same key.
+        self._numbers_before = before is not None and before.properties.by_entry_key != config.compaction_by_entry_key
+        self._note(end)
+
+    def _note(self, end: Position) -> None:
+        number = 0
+        if self._before is not None and self._numbers_before:
+            for compacted in self._before:
+                self.phases.has_room(compacted.entry)
+                self.phases.note(compacted.entry, number, compacted.payload_form)
+                number += 1
+        self._first = number
+        for stored in self._tail(end):
+            entry = stored.entry
+            if not self.phases.has_room(entry):
+                break
+            if self.phases.note(entry, number, PLACEHOLDERS):
+                self.compacted_to = stored.position
+            self.horizon = stored.position
+            number += 1
+        if self.compacted_to == EARLIEST:
+            self.compacted_to = self.horizon
+
+    def _tail(self, end: Position) -> Iterator[StoredEntry]:
+        """What the topic has behind the former horizon, up to `end`."""
+        at = self._topic.next_valid(EARLIEST if self._before is None else self._before.horizon)
+        while at is not None and at <= end:
+            for stored in self._topic.read_entries(at, 100):
+                if stored.position > end:
+                    return
+                yield stored
+                at = stored.position
+            at = self._topic.next_valid(at)
+
+    def kept(self) -> Iterator[tuple[Position, int, bytes]]:
+        """(where an entry stood, its publish time, its bytes) of what stays, in order."""
+        number = 0
+        if self._before is not None:
+            for compacted in self._before:
+                at = number if self._numbers_before else COMPACTED_BEFORE
+                kept = self.phases.kept(compacted.entry, at, compacted.payload_form)
+                yield from self._placed(compacted, kept)
+                number += 1
+        number = self._first
+        if self.horizon != EARLIEST:
+            for stored in self._tail(self.horizon):
+                yield from self._placed(stored, self.phases.kept(stored.entry, number, PLACEHOLDERS))
+                number += 1
+
+    def _placed(self, stored: StoredEntry, kept: bytes | None) -> Iterator[tuple[Position, int, bytes]]:
+        if kept is not None:
+            entry = Entry(kept)
+            self.last = last_message(stored.position, entry) or self.last
+            yield stored.position, entry.fields().publish_time, kept
+
+    def properties(self, name: str) -> CompactedProperties:
+        """Of the ledger, once all that stays was given."""
+        return CompactedProperties(
+            name, self.horizon, self.compacted_to, self.phases.form, self._config.compaction_by_entry_key, self.last
+        )
+
+
+class PulsarTopicCompactionService(TopicCompactionService):
+    """Compacts a managed ledger as Pulsar does, and reads what it made. The managed ledger stays the caller's.
+
+    `name`: what the ledger's properties call the topic; the directory's name where it is not given. Where the
+    configuration says a compaction.threshold, the managed ledger's keep_house() compacts from now on.
+
+    Raises CorruptManifestError where the pointer to the compacted ledger was lost, or what it points to.
+    """
+
+    def __init__(self, managed_ledger: ManagedLedger, *, name: str | None = None) -> None:
+        self._topic = managed_ledger
+        self._name = managed_ledger.path.name if name is None else name
+        # One compaction at a time.
+        self._compacting = threading.Lock()
+        # Replaced as a whole.
+        self._ledger: CompactedLedger | None = None
+        # The last error of a compaction that keep_house() began.
+        self.error: SeglogError | None = None
+        self._follow(managed_ledger.cursors.get(COMPACTION_CURSOR))
+        if managed_ledger.config.compaction_threshold_bytes:
+            managed_ledger.add_chore(self.compact_if_due)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._name}: {self._ledger}>"
+
+    # --- compacting --------------------------------------------------------------------------
+
+    def compact(self) -> CompactionReport:
+        """Compact the topic up to its end as of now; durable when it returns.
+
+        Raises what reading and adding raise, MissingCodecError, RecordTooLargeError; then the topic reads as before.
+        """
+        with self._compacting:
+            topic = self._topic
+            cursor = topic.open_cursor(COMPACTION_CURSOR, "earliest")
+            self._follow(cursor)
+            topic.flush()       # a compacted ledger never has what a crash takes from the topic
+            report = CompactionReport(horizon=self.get_last_compacted_position(), last=self.get_last_message_position())
+            end = topic.last_position
+            while end is not None and (self.get_last_compacted_position() < end or self._is_stale(report)):
+                self._compact(cursor, end, report)
+            return report
+
+    def plan(self) -> CompactionReport:
+        """What `compact` would do, up to where its first round comes. Nothing changes."""
+        return plan_compaction(self._topic, self._ledger, self._expired_before_ms())
+
+    def compact_if_due(self) -> None:
+        """Compact where as much as compaction.threshold is not compacted. Errors are logged, and kept in `error`."""
+        try:
+            threshold_bytes = self._topic.config.compaction_threshold_bytes
+            if threshold_bytes and self.bytes_to_compact() >= threshold_bytes:
+                self.compact()
+                self.error = None
+        except SeglogError as error:
+            self.error = error
+            logger.error("%s is not compacted: %s", self._name, error)
+
+    def bytes_to_compact(self) -> int:
+        """Of the topic behind the horizon; by the mean size of an entry in the ledger that holds the horizon."""
+        extent, horizon = self._topic.extent, self.get_last_compacted_position()
+        total = 0
+        for slot, info in enumerate(extent.infos):
+            entries = extent.entries_of(slot)
+            if info.ledger_id < horizon.ledger_id or not entries:
+                continue
+            active = extent.active
+            size_bytes = info.end.length_bytes if info.end is not None else active.length_bytes if active else 0
+            left = entries if info.ledger_id > horizon.ledger_id else max(entries - horizon.entry_id - 1, 0)
+            total += size_bytes * left // entries
+        return total
+
+    def _is_stale(self, report: CompactionReport) -> bool:
+        """Whether what is compacted would be written otherwise now, though nothing came."""
+        if self._ledger is None or report.rounds:
+            return False
+        form = CompactionPhases(self._topic.config).form
+        return self._ledger.properties.form != form or bool(self._topic.config.compaction_key_ttl_ms)
+
+    def _expired_before_ms(self) -> int | None:
+        ttl_ms = self._topic.config.compaction_key_ttl_ms
+        return self._topic.clock.now_ms() - ttl_ms if ttl_ms else None
+
+    def _compact(self, cursor: Cursor, end: Position, report: CompactionReport) -> None:
+        """One round."""
+        topic = self._topic
+        made = CompactionRound(topic, self._ledger, end, topic.config, self._expired_before_ms())
+        ledger_id = topic.new_ledger_id()
+        self._write(ledger_id, made)
+        cursor.mark_delete(made.horizon, {LEDGER_PROPERTY: str(ledger_id)})
+        adopt(topic.fs, topic.path, ledger_id)
+        self.new_compacted_ledger(made.horizon, ledger_id)
+        report.horizon, report.last, report.ledger_id = made.horizon, made.last, ledger_id
+        report.rounds += 1
+        report.keys += len(made.phases.latest)
+        report.count.add(made.phases.count)
+
+    def _write(self, ledger_id: int, made: CompactionRound) -> None:
+        topic = self._topic
+        path = compacted_directory(topic.path, ledger_id, is_new=True)
+        # Nobody reads it before it is sealed, which puts all of it on the disk.
+        ledger = Ledger.create(path, ledger_id, fsync="never", fs=topic.fs, clock=topic.clock, held=True)
+        try:
+            entries, times, size_bytes = [], [], 0
+            for position, publish_time, kept in made.kept():
+                entries.append(raw_message(position, kept))
+                times.append(min(publish_time, _LATEST_MS))
+                size_bytes += len(kept)
+                if size_bytes >= _CHUNK_BYTES:
+                    ledger.add_many(entries, times)
+                    entries, times, size_bytes = [], [], 0
+            if entries:
+                ledger.add_many(entries, times)
+            ledger.seal(made.properties(self._name).texts())
+            ledger.close()
+        except SeglogError:
+            ledger.abandon()
+            delete_ledger(path, topic.fs)
+            raise
+        except BaseException:
+            ledger.abandon()    # interrupted: the next opening removes it
+            raise
+
+    def _follow(self, cursor: Cursor | None) -> None:
+        """Read in the ledger that the cursor points to: another one than before where a compaction failed between the
+        swap and its end. Raises CorruptManifestError where the pointer was lost, or the cursor passed entries that were
+        not compacted."""
+        topic = self._topic
+        mark_delete = EARLIEST if cursor is None else cursor.mark_delete_position
+        pointer = pointed_to(topic.path, cursor)
+        if pointer is None:
+            return
+        if self._ledger is None or self._ledger.ledger_id != pointer:
+            if compacted_directory(topic.path, pointer, is_new=True).exists():
+                adopt(topic.fs, topic.path, pointer)
+            self.new_compacted_ledger(open_compacted(topic.path, pointer).horizon, pointer)
+        horizon = self.get_last_compacted_position()
+        if mark_delete > horizon:
+            raise CorruptManifestError(
+                f"the cursor {COMPACTION_CURSOR} is at {mark_delete}, and compaction came to {horizon}: what is "
+                "between them may be trimmed, and its keys would be missing",
+                file=topic.path,
+                hint="nobody but compaction may move that cursor: seek it back to where compaction came",
+            )
+
+    # --- the compacted ledger ----------------------------------------------------------------
+
+    @property
+    def compacted_ledger(self) -> CompactedLedger | None:
+        """None where the topic was never compacted."""
+        return self._ledger
+
+    def new_compacted_ledger(self, horizon: Position, ledger_id: int) -> None:
+        """Read in this one from now on, and delete the one before: who reads in that goes on.
+
+        Raises CorruptManifestError where it is not there, or of another horizon.
+        """
+        before, topic = self._ledger, self._topic
+        found = open_compacted(topic.path, ledger_id)
+        if found.horizon != horizon:
+            raise CorruptManifestError(
+                f"compacted ledger {ledger_id} is of the topic up to {found.horizon}, not {horizon}", file=found.path
+            )
+        self._ledger = found
+        if before is not None and before.ledger_id != ledger_id:
+            before.retire()
+            try:
+                delete_ledger(before.path, topic.fs)
+            except SeglogError as error:        # nothing hangs on it: opening the topic again removes what is left
+                logger.warning("compacted ledger %s of %s is left over: %s", before.ledger_id, topic.path, error)
+
+    def get_last_compacted_position(self) -> Position:
+        ledger = self._ledger
+        return EARLIEST if ledger is None else ledger.horizon
+
+    def read_compacted_entries(self, start: Position, count: int) -> Sequence[CompactedEntry]:
+        ledger = self._ledger
+        return [] if ledger is None else ledger.read(start, count)
+
+    def find_entry_by_publish_time(self, timestamp_ms: int) -> Position | None:
+        ledger = self._ledger
+        return None if ledger is None else ledger.find_entry_by_publish_time(timestamp_ms)
+
+    def get_last_message_position(self) -> MessagePosition:
+        ledger = self._ledger
+        return MessagePosition.EARLIEST if ledger is None else ledger.get_last_message_position()
+
+    def close(self) -> None:
+        """Let go of the compacted ledger. Twice is fine; what was read stays readable."""
+        self._topic.remove_chore(self.compact_if_due)
+        if self._ledger is not None:
+            self._ledger.close()
+
+
+_LATEST_MS = 2**63 - 1
+
+
+def plan_compaction(
+    topic: ManagedReader, before: CompactedLedger | None, expired_before_ms: int | None = None
+) -> CompactionReport:
+    """What a compaction of the topic would do: both phases of its first round, and nothing written."""
+    end = topic.last_position
+    report = CompactionReport()
+    if before is not None:
+        report.horizon, report.last = before.horizon, before.get_last_message_position()
+    if end is None or end <= report.horizon:
+        return report
+    made = CompactionRound(topic, before, end, topic.config, expired_before_ms)
+    for _ in made.kept():
+        pass
+    report.horizon, report.last, report.rounds = made.horizon, made.last, 1
+    report.keys, report.count = len(made.phases.latest), made.phases.count
+    return report
