@@ -45,6 +45,7 @@ def test_the_defaults_are_kafkas_but_for_flush_ms():
         "retention.granularity": "segment",
         "retention.head.rewrite.ratio": 0.5,
         "retention.ignore.future.timestamps": False,
+        "message.format.version": None,
     }
 
 

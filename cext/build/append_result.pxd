@@ -29,12 +29,16 @@ cdef class Unfit:
     cdef int64_t max_timestamp
     cdef readonly int64_t count
     cdef readonly int codec
+    cdef readonly int magic
 
 
 # An Assigned of all batches of a table that has one at least. count -1: nobody looked.
 cdef Assigned assigned_of(BatchTable table, int64_t count, bint is_ours, bint rebuilt)
 
-cdef Unfit unfit_of(BatchTable table, Window opened, Span span, int64_t count, int64_t max_timestamp, int codec)
+# `codec`, `magic`: what the batches are to become.
+cdef Unfit unfit_of(
+    BatchTable table, Window opened, Span span, int64_t count, int64_t max_timestamp, int codec, int magic
+)
 
 # Make a batch say what its timestamps are, in its bytes (ours, to be written to) and in its row.
 cdef void stamp(const uint8_t* bytes, BatchHeader* row, bint is_log_append_time, int64_t max_timestamp) noexcept nogil

@@ -161,18 +161,22 @@ cdef class _Opened:
 
 @cython.final
 cdef class Unfit:
-    """Batches that passed every check and cannot be stored as they are: another codec is asked for, or their offsets
-    do not fit.
+    """Batches that passed every check and cannot be stored as they are: another codec or format version is asked for,
+    or their offsets do not fit.
 
-    `magic`, `codec`: what they become. One batch, or bare messages that go into one wrapper.
+    `magic`, `codec`: what they become; `from_magic`, `from_codec`: what they are. One batch, or bare messages.
     """
 
     def __init__(self):
         raise TypeError("an Unfit comes from AppendCheck")
 
     @property
-    def magic(self):
+    def from_magic(self):
         return self.table.rows[0].magic
+
+    @property
+    def from_codec(self):
+        return codec_of(&self.table.rows[0])
 
     def records(self):
         """All records, one by one, without another decompression."""
@@ -222,12 +226,14 @@ cdef class Unfit:
             free(out.first)
 
 
-cdef Unfit unfit_of(BatchTable table, Window opened, Span span, int64_t count, int64_t max_timestamp, int codec):
+cdef Unfit unfit_of(
+    BatchTable table, Window opened, Span span, int64_t count, int64_t max_timestamp, int codec, int magic
+):
     cdef Unfit unfit = Unfit.__new__(Unfit)
-    if codec == CODEC_ZSTD and table.rows[0].magic < 2:
+    if codec == CODEC_ZSTD and magic < 2:
         raise UnsupportedCompressionTypeError(
-            f"compression.type=zstd and a batch of format v{table.rows[0].magic}: only v2 may use it (KIP-110)",
-            hint="append batches of format v2, or choose another compression.type",
+            f"zstd in a batch of format v{magic}: only v2 may use it (KIP-110)",
+            hint="choose another codec or compression.type, or store format v2 (message.format.version)",
         )
     unfit.table = table
     unfit.opened = opened
@@ -235,4 +241,5 @@ cdef Unfit unfit_of(BatchTable table, Window opened, Span span, int64_t count, i
     unfit.max_timestamp = max_timestamp
     unfit.count = count
     unfit.codec = codec
+    unfit.magic = magic
     return unfit

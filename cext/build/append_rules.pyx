@@ -3,7 +3,8 @@
 The leader's way is Kafka's LogValidator with UnifiedLog.analyzeAndValidateRecords: every record is looked at, once.
 What the header must say of them is stored into a copy of the bytes: neither the offsets of a batch nor its leader
 epoch are under its CRC, and relative offsets within stay as they are. The follower's way (appendAsFollower) keeps what
-the leader gave. What cannot stay as it is comes back as an Unfit, for format.validate to build again.
+the leader gave. What cannot stay as it is (another codec, another format version) comes back as an Unfit, for
+format.validate to build again.
 
 Stricter than Kafka 3.9.1 and 4.1.1, which put such batches into a log and then trip over them:
 
@@ -23,7 +24,10 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 
 from seglog._kernels.segment_scan import scan
-from seglog.errors import InvalidArgumentError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError
+from seglog.errors import (
+    InvalidArgumentError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError,
+    UnsupportedForMessageFormatError,
+)
 
 from .append_result cimport Assigned, assigned_of, check_room, stamp, unfit_of
 from .batch_header cimport (
@@ -40,6 +44,7 @@ from .window cimport Window
 
 cdef enum:
     PRODUCER_CODEC = -1         # compression.type=producer: the batch keeps its own
+    PRODUCER_MAGIC = -1         # no message.format.version: likewise
 
 # What a broker refuses, beyond what a Status says: above 0, so that an int may be either.
 cdef enum Refusal:
@@ -65,6 +70,7 @@ cdef struct Rules:
     int64_t before_max_ms
     int64_t after_max_ms
     int codec                   # PRODUCER_CODEC, or the one to store
+    int magic                   # PRODUCER_MAGIC, or the format version to store
     bint is_compacted
     bint is_log_append_time
 
@@ -75,6 +81,7 @@ cdef struct Findings:
     int64_t max_timestamp       # -1 where none has one
     int64_t timestamp           # of the last one looked at
     int64_t relative_offset     # likewise
+    int64_t with_headers        # the slot of the first one that has some; -1: none has
     bint is_sequential          # the relative offsets of a wrapper run from 0 on
 
 
@@ -118,6 +125,8 @@ cdef int check_v2_records(
         status = parse_record_v2(&records, row, &record)
         if status == OK and record.header_count:
             status = check_record_headers(&record)
+            if found.with_headers < 0:
+                found.with_headers = i
         if status != OK:
             return status
         found.relative_offset = <int64_t>(<uint64_t>record.offset - <uint64_t>row.base_offset)
@@ -213,6 +222,7 @@ cdef class AppendCheck:
     """The rules of one log, in the units and by the names of its configuration. Keeps no state: any thread may ask.
 
     codec: that of batches in the log, None where each keeps its own (compression.type=producer).
+    magic: their format version (message.format.version), None where each keeps its own.
     decompress: Callable[[codec, magic, memoryview], bytes-like], bounded.
     """
     cdef Rules rules
@@ -220,7 +230,7 @@ cdef class AppendCheck:
 
     def __cinit__(
         self, *, int64_t max_message_bytes, int64_t segment_bytes, bint is_compacted, bint is_log_append_time,
-        int64_t before_max_ms, int64_t after_max_ms, codec, decompress,
+        int64_t before_max_ms, int64_t after_max_ms, codec, decompress, magic=None,
     ):
         self.rules.max_batch_bytes = max_message_bytes
         self.rules.max_bytes = segment_bytes
@@ -229,6 +239,9 @@ cdef class AppendCheck:
         self.rules.before_max_ms = before_max_ms
         self.rules.after_max_ms = after_max_ms
         self.rules.codec = PRODUCER_CODEC if codec is None else codec
+        self.rules.magic = PRODUCER_MAGIC if magic is None else magic
+        if self.rules.magic not in (PRODUCER_MAGIC, 0, 1, 2):
+            raise InvalidArgumentError(f"a record format v{magic}: there are v0, v1 and v2")
         self.decompress = decompress
 
     def assign(
@@ -247,6 +260,7 @@ cdef class AppendCheck:
         cdef Span records
         cdef int codec = codec_of(row)
         cdef int target = codec
+        cdef int magic = row.magic
         cdef Py_ssize_t i = 0
         cdef int status
         if now_ms < 0:
@@ -254,6 +268,7 @@ cdef class AppendCheck:
         found.count = 0
         found.max_timestamp = -1
         found.is_sequential = True
+        found.with_headers = -1
         self.check_total(table.end)
         status = self.check_headers(table, is_coordinator, &i)
         if status == OK:
@@ -274,8 +289,14 @@ cdef class AppendCheck:
         # A control batch is not compressed unless it came so.
         if self.rules.codec != PRODUCER_CODEC and not (row.magic == 2 and row.attributes & CONTROL_BIT):
             target = self.rules.codec
-        if target != codec or not found.is_sequential or (row.magic == 0 and codec != CODEC_NONE):
-            return unfit_of(table, opened, records, found.count, found.max_timestamp, target)
+        if self.rules.magic != PRODUCER_MAGIC:
+            magic = self.rules.magic
+        if (
+            target != codec or magic != row.magic or not found.is_sequential
+            or (row.magic == 0 and codec != CODEC_NONE)
+        ):
+            check_loss(row, magic, found.with_headers)
+            return unfit_of(table, opened, records, found.count, found.max_timestamp, target, magic)
         assigned = assigned_of(table, found.count, is_ours=True, rebuilt=False)
         if self.rules.is_log_append_time:
             found.max_timestamp = now_ms
@@ -422,6 +443,26 @@ cdef class AppendCheck:
             why = (f"{timestamp - now_ms} ms after the clock, {now_ms}: "
                    f"message.timestamp.after.max.ms = {self.rules.after_max_ms}")
         raise InvalidTimestampError(f"{where} has the timestamp {timestamp}: {why}", position=position)
+
+
+cdef int check_loss(const BatchHeader* row, int magic, int64_t with_headers) except -1:
+    """Refuse what format `magic` has no place for and nobody may drop (LogValidator, MemoryRecordsBuilder)."""
+    if row.magic < 2 or magic == 2:
+        return 0
+    if row.attributes & CONTROL_BIT:
+        what = "a control batch"
+    elif row.attributes & TRANSACTIONAL_BIT:
+        what = "a transactional batch"
+    elif row.producer_id >= 0:
+        what = f"a batch of the idempotent producer {row.producer_id}"
+    elif with_headers >= 0:
+        what = f"record {with_headers} has headers"
+    else:
+        return 0
+    raise UnsupportedForMessageFormatError(
+        f"{what}, and the log's message.format.version is {magic}: only format v2 has such", position=row.position,
+        hint="send plain records, or raise message.format.version to 2",
+    )
 
 
 cdef bytes copy_of(object raw):

@@ -21,6 +21,7 @@ cdef class QuietTail(ChangeGate):
     is_epoch_due        `leader_epoch` has not begun yet, or nothing was written since opening
     is_unordered        several batches were unsynced at a time, since opening
     publishes_synced    readers see what is durable, and appenders wait for that
+    is_old_format       what is appended is stored in format v0 or v1: never quietly
     """
     cdef public object active
     cdef public int64_t next_offset
@@ -29,6 +30,7 @@ cdef class QuietTail(ChangeGate):
     cdef public bint is_epoch_due
     cdef public bint is_unordered
     cdef public bint publishes_synced
+    cdef public bint is_old_format
 
     def append_one(self, int64_t timestamp, key, value, headers, int64_t bytes_max):
         """Append a record as a batch of its own, uncompressed; its offset. -1: not quiet, and nothing is done.
@@ -90,7 +92,7 @@ cdef class QuietTail(ChangeGate):
 
     cdef bint is_quiet(self) noexcept:
         return (
-            self.is_open() and not self.is_epoch_due
+            self.is_open() and not self.is_epoch_due and not self.is_old_format
             and (self.is_unordered or self.durable_offset == self.next_offset)
         )
 

@@ -67,6 +67,24 @@ def parse_bool(value: object) -> bool:
     raise ValueError("neither true nor false")
 
 
+_KAFKA_VERSION = re.compile(r"(?P<major>\d{1,3})\.(?P<minor>\d{1,3})(\.\d{1,3}){0,2}(-IV\d{1,2})?")
+
+
+def parse_format_version(value: object) -> int:
+    """A record format, 0 to 2: of its number, or of a Kafka version such as "0.9.0", "0.10.0" or "2.8-IV1", which means
+    the newest format of that Kafka (ApiVersion.recordVersion). Raises ValueError.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 2:
+        return value
+    if value in ("0", "1", "2"):
+        return int(value)
+    found = _KAFKA_VERSION.fullmatch(value.strip()) if isinstance(value, str) else None
+    version = (int(found["major"]), int(found["minor"])) if found is not None else (0, 0)
+    if version < (0, 8):
+        raise ValueError("neither a record format nor a Kafka version from 0.8.0 on")
+    return 0 if version < (0, 10) else 1 if version < (0, 11) else 2
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """What a configuration key may be: the metadata of a field.
@@ -92,6 +110,8 @@ class Key:
             return " or ".join(self.choices)
         if self.unit == "boolean":
             return "true or false"
+        if self.unit == "record format":
+            return "0, 1, 2, or a Kafka version such as 0.9.0, 0.10.0 or 2.8"
         return "".join(f"{n} or " for n in self.besides) + f"{self.low} to {self.high}"
 
     def parse(self, value: object) -> Any:
@@ -105,6 +125,8 @@ class Key:
                 raise ValueError("not one of them")
             if self.unit == "boolean":
                 return parse_bool(value)
+            if self.unit == "record format":
+                return parse_format_version(value)
             parse = {"bytes": parse_bytes, "ratio": parse_ratio}.get(self.unit, parse_int)
             number = parse_int(value) if str(value).strip() in map(str, self.besides) else parse(value)
             if not self.low <= number <= self.high and number not in self.besides:
@@ -336,6 +358,14 @@ class LogConfig(Settings):
         "TransactionLogConfig.PRODUCER_ID_EXPIRATION_MS_DEFAULT",
         low=1, high=MAX_LONG,
     )
+    message_format_version: int | None = setting(
+        None, "message.format.version", "record format",
+        "the record format that is written: records are stored in it, and ready batches of another one are converted; "
+        "the log keeps it, and `Log.configure` raises or lowers it; unset: records are stored in format 2, a ready "
+        "batch in the format that it came in",
+        "TopicConfig.MESSAGE_FORMAT_VERSION_CONFIG of Kafka 3 (KIP-31, KIP-32; Kafka 4 knows format 2 only)",
+        may_be_unset=True,
+    )
     recovery_mode: str = setting(
         "fail", "recovery.mode", "name",
         "what opening does with a bad batch in the middle of a log that was not closed: fail and change nothing, "
@@ -379,6 +409,16 @@ class LogConfig(Settings):
     @classmethod
     def _name_of(cls, spelling: str) -> str:
         return spelling.replace("_", ".")
+
+
+# Kafka's other topic settings (TopicConfig of 3.9.1 and 4.1.1, and of older ones): a log keeps them for whoever asks.
+OTHER_TOPIC_SETTINGS = frozenset({
+    "delete.retention.ms", "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas", "local.retention.bytes", "local.retention.ms", "max.compaction.lag.ms",
+    "message.downconversion.enable", "message.timestamp.difference.max.ms", "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms", "min.insync.replicas", "preallocate", "remote.copy.disable", "remote.log.copy.disable",
+    "remote.log.delete.on.disable", "remote.storage.enable", "unclean.leader.election.enable",
+})
 
 
 def keys(config: type[Any]) -> list[tuple[str, Key]]:

@@ -111,6 +111,14 @@ class CorruptManifestError(SeglogError):
     hint = "`seglog ledger recover` makes the manifest anew from the ledgers; a cursor's file can be deleted"
 
 
+class CorruptSettingsError(SeglogError):
+    """The file with the settings that a log keeps (.seglog.config) does not parse or fails its checksum. The records
+    are not concerned."""
+
+    code = "corrupt_settings"
+    hint = "remove the file, open the log and give it its settings again by `configure`"
+
+
 class UnfinishedChangeError(SeglogError):
     """The directory stands in the middle of a change (a `.swap` file of a compaction): what lies under the
     usual names is not the whole log. A broker that starts over the directory completes the change."""

@@ -11,7 +11,7 @@ from seglog.ledger.config import ManagedLedgerConfig
 DOC = Path(__file__).parents[2] / "docs/config.md"
 # The file that the fields stand in, what its table ends with, and defaults that say little as Python has them.
 TABLES = [
-    (LogConfig, "config.py", "end", {"time.index.minute.enabled": "unset"}),
+    (LogConfig, "config.py", "end", {"time.index.minute.enabled": "unset", "message.format.version": "unset"}),
     (ManagedLedgerConfig, "ledger/config.py", "end of managed ledgers", {"brokerEntryMetadataInterceptors": "none"}),
     (DelayedDeliveryConfig, "delayed/config.py", "end of delayed messages", {}),
 ]

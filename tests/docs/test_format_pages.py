@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import seglog
 from seglog._kernels.crc import crc32, crc32c
 from seglog.config import LogConfig
 from seglog.conversion.directory import Options, convert
@@ -36,6 +37,7 @@ from seglog.spark.plan import TaskPacker, tasks_to_bytes
 from seglog.spark.segment_task import convert_task
 from seglog.spark.workplace import Workplace
 from seglog.state.clean_marks import PARTITION_MARK, TAKEN_MARK
+from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.partition_hold import PartitionHold
 from seglog.state.producer_snapshot import ProducerSnapshot
@@ -460,6 +462,16 @@ def quarantine():
     return block(f"kafka.tar.gz: corrupt/{name}/{name}-0", lines, "recovered; the files, and the index")
 
 
+def log_settings():
+    with tempfile.TemporaryDirectory() as log_dir:
+        with seglog.open(Path(log_dir) / "orders-0", config={"message.format.version": "0.10.0"}) as log:
+            log.configure({"segment.bytes": "64MiB", "min.insync.replicas": "2"})
+        raw = (Path(log_dir) / "orders-0" / SETTINGS_FILE).read_text()
+    text = "".join(f"    {line}\n" for line in json.dumps(json.loads(raw), indent=1, sort_keys=True).splitlines())
+    opened = "message.format.version=0.10.0"
+    return f"`orders-0/.seglog.config` of a log that was opened with {opened}, then configured:\n\n{text}"
+
+
 def checkpoint():
     source, raw = log_dir("recovery-point-offset-checkpoint")
     return block(source, text_lines(raw))
@@ -543,6 +555,7 @@ EXAMPLES = {
     "topics_manifest.md": {"manifest": topics_manifest},
     "clean_marks.md": {"clean-marks": clean_marks},
     "quarantine.md": {"quarantine": quarantine},
+    "log_settings.md": {"log-settings": log_settings},
     "checkpoints.md": {"recovery-points": checkpoint, "log-dir": log_dir_marks},
 }
 

@@ -18,6 +18,7 @@ class AppendCheck:
         after_max_ms: int,
         codec: int | None,
         decompress: Callable[[int, int, memoryview], Buffer],
+        magic: int | None = None,
     ) -> AppendCheck: ...
     def assign(
         self, raw: Buffer, first_offset: int, now_ms: int, leader_epoch: int, is_coordinator: bool = False

@@ -13,6 +13,7 @@ class QuietTail(ChangeGate):
     is_epoch_due: bool
     is_unordered: bool
     publishes_synced: bool
+    is_old_format: bool
     def append_one(
         self, timestamp: int, key: Buffer | None, value: Buffer | None, headers: Headers | None, bytes_max: int
     ) -> int: ...

@@ -234,6 +234,7 @@ class BatchEncoder:
         self._compress = partial(_compress_within, _level_of(config, self.codec), self._decompressed_bytes_max)
         # What a log asks of its batches, these and those of others.
         self.rules = AppendRules.of(config)
+        self._own_check = self.rules.check
         self._batch_bytes_max = config.batch_bytes_max
 
     def one(
@@ -246,7 +247,7 @@ class BatchEncoder:
         if timestamp is None or self.uses_log_append_time:
             timestamp = now_ms
         made = encode_one(base_offset, timestamp, key, value, headers, self.leader_epoch, self._attributes)
-        self.rules.check.check_encoded(len(made), timestamp, timestamp, key is None, now_ms)
+        self._own_check.check_encoded(len(made), timestamp, timestamp, key is None, now_ms)
         return made
 
     def many(self, records: "Iterable[Record]", now_ms: int, base_offset: int = 0) -> EncodedBatch:
@@ -296,7 +297,7 @@ class BatchEncoder:
         return min(max_bytes - max_bytes // INCOMPRESSIBLE_SHARE, self._decompressed_bytes_max)
 
     def _check(self, made: EncodedBatch, now_ms: int) -> None:
-        self.rules.check.check_encoded(len(made), made.min_timestamp, made.max_timestamp, made.has_null_key, now_ms)
+        self._own_check.check_encoded(len(made), made.min_timestamp, made.max_timestamp, made.has_null_key, now_ms)
 
 
 def _level_of(config: LogConfig, codec: Codec) -> int | None:

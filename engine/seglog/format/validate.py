@@ -1,19 +1,18 @@
 """Ready batches on their way into a log: what a broker asks of them, and the offsets that it gives them.
 
-The kernel append_rules checks, and assigns in place. What cannot stay as it is (another codec is asked for; a v1
-wrapper's relative offsets do not run from 0 on, as old clients had it; a v0 wrapper, whose offsets lie inside
-compressed bytes) is built again here, as LogValidator does it: the same records in the same format version.
+The kernel append_rules checks, and assigns in place. What cannot stay as it is (another codec or another format version
+is asked for; a v1 wrapper's relative offsets do not run from 0 on, as old clients had it; a v0 wrapper, whose offsets
+lie inside compressed bytes) is built again here, as LogValidator does it: the same records, as one batch.
 """
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from seglog._kernels.append_result import Assigned, Unfit, trusted
 from seglog._kernels.append_rules import AppendCheck
-from seglog._kernels.batch_builder import MessageSetBuilder
+from seglog._kernels.batch_builder import BatchBuilder, MessageSetBuilder
 from seglog.config import LogConfig
-from seglog.errors import CorruptRecordError
+from seglog.errors import CorruptRecordError, RecordTooLargeError
 from seglog.format.compression import Codec, compress, decompress, decompressor, may_exceed
 
 if TYPE_CHECKING:
@@ -45,6 +44,7 @@ class AppendRules:
             after_max_ms=config.message_timestamp_after_max_ms,
             codec=None if config.codec is None else Codec.of(config.codec),
             decompress=decompressor(config.max_decompressed_message_bytes),
+            magic=config.message_format_version,
         )
         levels = {
             Codec.GZIP: config.compression_gzip_level,
@@ -69,25 +69,59 @@ def assign(
     One batch, or uncompressed messages of v0 or v1 as many as you like: Kafka takes no more in one append.
     `allow_control`: they come from a coordinator (AppendOrigin.COORDINATOR), not from a producer.
 
+    A batch of another format version than the log's is converted (AppendRules.magic).
+
     Raises CorruptRecordError (torn, trailing bytes, wrong checksum, a record that contradicts itself),
-    InvalidRecordError, InvalidTimestampError, RecordTooLargeError, UnsupportedCompressionTypeError, MissingCodecError.
+    InvalidRecordError, InvalidTimestampError, RecordTooLargeError, UnsupportedCompressionTypeError, MissingCodecError,
+    UnsupportedForMessageFormatError (headers or a producer's batch on the way to v0 or v1).
     """
     found = rules.check.assign(raw, next_offset, now_ms, leader_epoch, allow_control)
     if isinstance(found, Assigned):
         return found
+    try:
+        return rules.check.accept(_rebuilt(found, next_offset, rules, now_ms, leader_epoch), next_offset, found.count)
+    except RecordTooLargeError as error:
+        if found.magic != found.from_magic:
+            error.what = f"converted from format v{found.from_magic} to v{found.magic}: {error.what}"
+        raise
+
+
+def _rebuilt(found: Unfit, next_offset: int, rules: AppendRules, now_ms: int, leader_epoch: int) -> bytes:
+    """The batch, or the bare messages, that `found` becomes."""
     log_append_time = now_ms if rules.is_log_append_time else None
-    pack = partial(compress, found.codec, found.magic, level=rules.levels.get(found.codec))
-    if found.magic == 2:
-        rebuilt = found.batch(pack(found.payload()), next_offset, leader_epoch, log_append_time)
-    else:
-        rebuilt = _message_set(found, next_offset, log_append_time, pack)
-    return rules.check.accept(rebuilt, next_offset, found.count)
+
+    def pack(payload: "Buffer") -> "Buffer":
+        if memoryview(payload).nbytes > rules.decompressed_bytes_max:
+            raise RecordTooLargeError(
+                f"its records have {memoryview(payload).nbytes} bytes before they are compressed, more than "
+                f"max.decompressed.message.bytes = {rules.decompressed_bytes_max}"
+            )
+        return compress(found.codec, found.magic, payload, rules.levels.get(found.codec))
+
+    if found.magic < 2:
+        return _message_set(found, next_offset, log_append_time, pack)
+    if found.from_magic < 2:
+        return _batch(found, next_offset, log_append_time, leader_epoch, pack)
+    return found.batch(pack(found.payload()), next_offset, leader_epoch, log_append_time)
+
+
+def _batch(
+    found: Unfit, next_offset: int, log_append_time: int | None, leader_epoch: int,
+    pack: "Callable[[Buffer], Buffer]",
+) -> bytes:
+    """Messages of v0 or v1 as one v2 batch."""
+    batch = BatchBuilder(next_offset, log_append_time=log_append_time, leader_epoch=leader_epoch)
+    for offset, record in enumerate(found.records(), next_offset):
+        batch.append(offset, record.timestamp, record.key_view, record.value_view)      # with deltas of its own time
+    if found.codec == Codec.NONE:
+        return batch.finish()
+    return batch.finish(pack(batch.payload()), found.codec)
 
 
 def _message_set(
     found: Unfit, next_offset: int, log_append_time: int | None, pack: "Callable[[Buffer], Buffer]"
 ) -> bytes:
-    """The messages of v0 or v1 again, bare or in a wrapper of `found.codec` (MemoryRecordsBuilder)."""
+    """Records as messages of v0 or v1, bare or in a wrapper of `found.codec` (MemoryRecordsBuilder)."""
     timestamp_type = 0 if log_append_time is None or found.magic == 0 else 1
     is_wrapped = found.codec != Codec.NONE
     messages = MessageSetBuilder(

@@ -3,7 +3,8 @@
     encode, or check, the batch ── ask the producers ── write (log.tail) ── share a sync (fsync="batch")
 
 What is refused here changes nothing. A quiet append, as nearly all are, is one step of a kernel (_kernels.quiet_tail);
-the others run with the lock of the tail.
+the others run with the lock of the tail. What was made or checked outside of the lock, by a configuration that was
+changed meanwhile (log.configuring), is made or checked again.
 """
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from seglog._kernels.batch_encode import EncodedBatch
 from seglog._kernels.batch_survey import first_with_producer
 from seglog.errors import CorruptRecordError, InvalidArgumentError, RecordTooLargeError
+from seglog.format.batch import BatchEncoder
 from seglog.format.compression import Codec
-from seglog.format.validate import Assigned, assign, check_follower
+from seglog.format.old_format import OldFormatEncoder
+from seglog.format.validate import AppendRules, Assigned, assign, check_follower
 from seglog.log.arguments import check_leader_epoch
 from seglog.log.batch_split import refusal, split
-from seglog.log.linger import Linger
 from seglog.log.tail import LogTail
 from seglog.log.times import to_timestamp_ms
 from seglog.segment.housekeeping import Housekeeping
@@ -44,9 +46,15 @@ class LogAppender:
     """The appends of a `Log`, whose methods of these names say what each does."""
 
     def __init__(self, tail: LogTail) -> None:
-        config, encoder = tail.config, tail.encoder
         self._tail = tail
         self._now_ms = tail.now_ms
+        self._housekeeping: Housekeeping | None = None      # the log's, where records linger
+        self.use_config()
+
+    def use_config(self) -> None:
+        """Append by the tail's configuration as it is now. With the lock, or before anybody appends."""
+        tail = self._tail
+        config, encoder = tail.config, tail.encoder
         self._encoder = encoder
         self._linger = tail.linger
         self._flushes = tail.flush_messages > 0
@@ -55,10 +63,10 @@ class LogAppender:
         # Whether a record without a timestamp can be encoded with nothing to look up.
         self._is_plain = (
             encoder.codec is Codec.NONE and not encoder.uses_log_append_time and not config.is_compacted
+            and not tail.is_old_format
         )
-        self._housekeeping: Housekeeping | None = None      # the log's, where records linger
 
-    def keep_house_with(self, housekeeping: Housekeeping) -> None:
+    def keep_house_with(self, housekeeping: Housekeeping | None) -> None:
         """Who writes what lingers when its time is over."""
         self._housekeeping = housekeeping
 
@@ -70,7 +78,7 @@ class LogAppender:
         if type(headers) is not tuple:
             headers = _listed(headers)
         if self._linger is not None:
-            return self._append_lingering(self._linger, key, value, headers, timestamp)
+            return self._append_lingering(key, value, headers, timestamp)
         now_ms = self._now_ms()
         try:
             # Fast path: nothing to look up, nothing to compress, and a time that nobody refuses.
@@ -92,31 +100,35 @@ class LogAppender:
 
     def append_many(self, records: "Iterable[Record]", atomic: bool) -> int:
         now_ms = self._now_ms()
+        encoder = self._encoder
         made: Sequence[EncodedBatch]
         try:
             listed = records if isinstance(records, list | tuple) else list(records)
             # Outside of the lock: it may compress.
             if atomic:
                 try:
-                    made = (self._encoder.many(listed, now_ms),)
+                    made = (encoder.many(listed, now_ms),)
                 except RecordTooLargeError as error:
-                    raise refusal(error, listed, self._encoder, self._tail.config, now_ms) from None
+                    raise refusal(error, listed, encoder, self._tail.config, now_ms) from None
             else:
-                made = split(listed, self._encoder, self._tail.config, now_ms)
+                made = split(listed, encoder, self._tail.config, now_ms)
         except TypeError as error:
             raise InvalidArgumentError(str(error), hint="a record is (key, value[, headers[, timestamp]])") from error
-        return self._append_made(made, now_ms)
+        last = self._append_made(encoder, made, now_ms, atomic)
+        return last if last >= 0 else self.append_many(listed, atomic)
 
     def append_columns(self, columns: object, named: dict[str, object]) -> int:
         given = {name: column for name, column in named.items() if column is not None}
         if (columns is None) == (not given):
             raise InvalidArgumentError("give either columns, or timestamps=, keys=, values=, headers=")
         now_ms = self._now_ms()
+        encoder = self._encoder
         try:
-            made = self._encoder.columns(given if columns is None else columns, now_ms)
+            made = encoder.columns(given if columns is None else columns, now_ms)
         except TypeError as error:
             raise InvalidArgumentError(str(error), hint="see docs/embedded_log.md for what a column may be") from error
-        return self._append_made(list(made), now_ms)
+        last = self._append_made(encoder, made, now_ms, False)
+        return last if last >= 0 else self.append_columns(columns, named)
 
     def append_batch(self, raw: "Buffer", assign_offsets: bool, leader_epoch: int | None) -> AppendResult:
         now_ms = self._now_ms()
@@ -132,22 +144,24 @@ class LogAppender:
         tail.check()
         # Checked without the lock, for it may take long; placed anew where somebody else came in between.
         place = tail.next_offset, tail.leader_epoch if leader_epoch is None else leader_epoch
-        checked = self._checked(view, assign_offsets, *place, now_ms)
-        result, number = tail.change(self._write_checked, view, assign_offsets, leader_epoch, now_ms, place, *checked)
+        rules = self._encoder.rules
+        checked = self._checked(view, assign_offsets, *place, now_ms, rules)
+        result, number = tail.change(
+            self._write_checked, view, assign_offsets, leader_epoch, now_ms, place, rules, *checked
+        )
         tail.acknowledge(number)
         return result
 
     def _checked(
-        self, view: memoryview, assign_offsets: bool, next_offset: int, epoch: int, now_ms: int
+        self, view: memoryview, assign_offsets: bool, next_offset: int, epoch: int, now_ms: int, rules: AppendRules
     ) -> tuple[Assigned, Origin]:
         """A ready batch with its offsets, and whose it is."""
         try:
             if not assign_offsets:
-                return check_follower(view, next_offset, self._encoder.rules), Origin.REPLICATION
+                return check_follower(view, next_offset, rules), Origin.REPLICATION
             from_coordinator = _is_control(view)
             assigned = assign(
-                view, next_offset, self._encoder.rules, now_ms=now_ms, leader_epoch=epoch,
-                allow_control=from_coordinator,
+                view, next_offset, rules, now_ms=now_ms, leader_epoch=epoch, allow_control=from_coordinator,
             )
             return assigned, Origin.COORDINATOR if from_coordinator else Origin.CLIENT
         except CorruptRecordError as error:
@@ -155,19 +169,21 @@ class LogAppender:
             raise
 
     def _append_lingering(
-        self, linger: Linger, key: "Buffer | None", value: "Buffer | None", headers: "Headers | None",
-        timestamp: "Time | None",
+        self, key: "Buffer | None", value: "Buffer | None", headers: "Headers | None", timestamp: "Time | None"
     ) -> int:
         """`append` where linger.ms is set: the record has its offset, and waits for others to be written with."""
         now_ms = self._now_ms()
         if timestamp is not None and type(timestamp) is not int:
             timestamp = to_timestamp_ms(timestamp, now_ms=now_ms)
         try:
-            return self._tail.change(self._let_linger, linger, key, value, headers, timestamp, now_ms)
+            return self._tail.change(self._let_linger, key, value, headers, timestamp, now_ms)
         except TypeError as error:
             raise InvalidArgumentError(str(error), hint="keys and values are bytes-like or None") from error
 
-    def _append_made(self, batches: Sequence[EncodedBatch], now_ms: int) -> int:
+    def _append_made(
+        self, encoder: BatchEncoder, batches: Sequence[EncodedBatch], now_ms: int, atomic: bool
+    ) -> int:
+        """The offset of the last record; -1: they were made by a configuration that is not the log's any more."""
         tail = self._tail
         if self._linger is None and len(batches) == 1:
             # Fast path.
@@ -176,8 +192,9 @@ class LogAppender:
                 if self._flushes:
                     tail.flush_if_due()
                 return last
-        last, number = tail.change(self._write_made, batches, now_ms)
-        tail.acknowledge(number)
+        last, number = tail.change(self._write_made, encoder, batches, now_ms, atomic)
+        if last >= 0:
+            tail.acknowledge(number)
         return last
 
     # --- with the lock ---------------------------------------------------------------------------
@@ -196,6 +213,10 @@ class LogAppender:
         tail, encoder = self._tail, self._encoder
         offset = tail.next_offset
         made = encoder.one(offset, now_ms, key, value, headers, timestamp)
+        if isinstance(encoder, OldFormatEncoder):
+            stored = encoder.stored(made, offset, now_ms, tail.leader_epoch)
+            tail.write_assigned(stored, Origin.CLIENT, now_ms, None)
+            return offset, tail.number
         if isinstance(made, EncodedBatch):
             made.place(offset, tail.leader_epoch)
             max_timestamp = made.max_timestamp
@@ -204,20 +225,46 @@ class LogAppender:
         tail.write(made, offset, offset, max_timestamp, now_ms)
         return offset, tail.number
 
-    def _write_made(self, batches: Sequence[EncodedBatch], now_ms: int) -> tuple[int, int]:
+    def _write_made(
+        self, encoder: BatchEncoder, batches: Sequence[EncodedBatch], now_ms: int, atomic: bool
+    ) -> tuple[int, int]:
         tail = self._tail
         tail.write_lingering()
+        if encoder is not self._encoder:
+            return -1, tail.number
+        if isinstance(encoder, OldFormatEncoder):
+            return self._write_old(encoder, batches, now_ms, atomic)
         for made in batches:
             first = tail.next_offset
             made.place(first, tail.leader_epoch)
             tail.write(made, first, first + made.count - 1, made.max_timestamp, now_ms)
         return tail.next_offset - 1, tail.number
 
+    def _write_old(
+        self, encoder: OldFormatEncoder, batches: Sequence[EncodedBatch], now_ms: int, atomic: bool
+    ) -> tuple[int, int]:
+        """Batches of ours as messages of v0 or v1: all are made before the first one is written."""
+        tail = self._tail
+        tail.is_changing = False
+        stored: list[Assigned] = []
+        for made in batches:
+            first = stored[-1].last_offset + 1 if stored else tail.next_offset
+            if atomic:
+                stored.append(encoder.stored(made, first, now_ms, tail.leader_epoch))
+            else:
+                stored += encoder.stored_in_pieces(made, first, now_ms, tail.leader_epoch)
+        for assigned in stored:
+            tail.write_assigned(assigned, Origin.CLIENT, now_ms, None)
+        return tail.next_offset - 1, tail.number
+
     def _let_linger(
-        self, linger: Linger, key: "Buffer | None", value: "Buffer | None", headers: "Headers | None",
-        timestamp: int | None, now_ms: int,
+        self, key: "Buffer | None", value: "Buffer | None", headers: "Headers | None", timestamp: int | None,
+        now_ms: int,
     ) -> int:
-        tail, batch = self._tail, linger.batch
+        tail, linger = self._tail, self._linger
+        if linger is None:      # the configuration was changed meanwhile
+            return self._encode_and_write(now_ms, key, value, headers, timestamp)[0]
+        batch = linger.batch
         if not batch and self._housekeeping is not None:
             self._housekeeping.linger()     # first: nothing may wait without somebody who writes it
         if not linger.add(key, value, headers, timestamp, now_ms):
@@ -233,7 +280,7 @@ class LogAppender:
 
     def _write_checked(
         self, view: memoryview, assign_offsets: bool, leader_epoch: int | None, now_ms: int, place: tuple[int, int],
-        assigned: Assigned, origin: Origin,
+        rules: AppendRules, assigned: Assigned, origin: Origin,
     ) -> tuple[AppendResult, int]:
         """A ready batch that was checked for `place`."""
         tail = self._tail
@@ -244,11 +291,15 @@ class LogAppender:
             raise InvalidArgumentError(
                 f"leader epoch {epoch} after {tail.leader_epoch}", file=tail.path, hint="leader epochs only rise"
             )
-        if place != (tail.next_offset, epoch):
+        is_good = rules is self._encoder.rules      # else the configuration was changed meanwhile
+        if is_good and place != (tail.next_offset, epoch):
             try:
                 assigned.place(tail.next_offset, epoch)
             except InvalidArgumentError:    # its offsets are its own, or lie in compressed bytes
-                assigned, origin = self._checked(view, assign_offsets, tail.next_offset, epoch, now_ms)
+                is_good = False
+        if not is_good:
+            rules = self._encoder.rules
+            assigned, origin = self._checked(view, assign_offsets, tail.next_offset, epoch, now_ms, rules)
         update = None
         if first_with_producer(assigned.table) >= 0:
             found = tail.producers.prepare(assigned.table, origin)

@@ -20,6 +20,7 @@ from seglog.fs.files import FileSystem
 from seglog.fs.staging import Staging
 from seglog.log.loader import load
 from seglog.state.checkpoints import TopicPartition
+from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.log_dir_state import LogDirState
 from seglog.state.partition_hold import named_partition, refuse_file_in_the_way
@@ -76,6 +77,9 @@ def _fill(fs: FileSystem, staging: Staging, moment: Moment, *, keeps_topic_id: b
     staging.copy(active.name, active, moment.end_position)
     if len(moment.leader_epochs):
         staging.write_file(names.LEADER_EPOCH_CHECKPOINT, moment.leader_epochs.to_bytes())
+    settings = moment.path / SETTINGS_FILE
+    if settings.exists():
+        staging.copy(settings.name, settings)
     metadata = moment.path / names.PARTITION_METADATA
     if keeps_topic_id and metadata.exists():
         staging.copy(metadata.name, metadata)

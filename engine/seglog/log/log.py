@@ -24,7 +24,8 @@ from seglog.clock import Clock, SystemClock
 from seglog.config import Fsync, LogConfig
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.log.append import AppendResult, LogAppender
-from seglog.log.arguments import checked_config, checked_path, decided
+from seglog.log.arguments import checked_config, checked_path
+from seglog.log.configuring import LogSettings, Setting, use_config
 from seglog.log.cutting import LogCutter
 from seglog.log.hot_backup import Moment, back_up
 from seglog.log.reader import LogReader
@@ -83,12 +84,14 @@ class Log(LogReader):
             shielded(lambda: taken.append(PartitionHold(self.fs, where, create=create, log_dir=log_dir)))
             hold = taken[0]
             self.path, self.topic, self.partition = hold.path, hold.topic, hold.partition
-            self.config = decided(settings, hold.path)
+            self._settings = LogSettings(hold.path, config, settings)
+            self.config = self._settings.config
             tail = self._tail = LogTail(
                 hold, self._shown, self.last_opened, self.config, self.fs, self.clock, fsync, leader_epoch
             )
             self.decompress = tail.decompress
             self.recovery = tail.open()
+            self._settings.keep_given(self.fs)
             self._appender = LogAppender(tail)
             self._cutter = LogCutter(tail)
             self._housekeeping: Housekeeping | None = None
@@ -267,10 +270,44 @@ class Log(LogReader):
         """
         self._cutter.replace_segments(old, new)
 
+    # --- settings --------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        """Every setting of the log: its value, whether that is the default, kept or given at opening, and whether
+        seglog goes by it."""
+        return dict(self._settings)
+
+    def configure(self, changes: Mapping[str, object]) -> None:
+        """Change settings while the log is open, and keep them with it; None takes back what was kept.
+
+        Kafka's names (docs/config.md). Its topic settings that seglog does not know are kept, too, and `settings` says
+        that they are not used here. All are changed or none, durably; what is appended when the call has returned goes
+        by them. Of the next opening, only what is given there comes before what is kept.
+
+        Raises InvalidConfigError, InvalidArgumentError, StorageError, LogClosedError, LogFailedError.
+        """
+        tail = self._tail
+        tail.check()
+        before = self.config
+        shielded(tail.files_lock.run, tail.change, self._configure, changes)
+        if _periods(self.config) != _periods(before):
+            if self._housekeeping is not None:
+                self._housekeeping.stop()
+            self._start_housekeeping()
+            self.write_lingering()      # what began to wait before there was somebody who writes it
+
+    def _configure(self, changes: Mapping[str, object]) -> None:
+        """With the lock."""
+        use_config(self._tail, self._settings.change(self.fs, changes, self.fsync))
+        self._appender.use_config()
+        self.config, self.decompress = self._tail.config, self._tail.decompress
+
     # --- by itself -------------------------------------------------------------------------------
 
     def _start_housekeeping(self) -> None:
         config = self.config
+        self._housekeeping = None
         periods_ms = []
         if self.fsync == "interval":
             periods_ms.append(max(config.flush_ms, 1))
@@ -281,7 +318,7 @@ class Log(LogReader):
                 self, self.path.name,
                 period_s=min(periods_ms) / 1000 if periods_ms else None, linger_s=config.linger_ms / 1000,
             )
-            self._appender.keep_house_with(self._housekeeping)
+        self._appender.keep_house_with(self._housekeeping)
 
     def keep_house(self) -> None:
         """What is due by the clock: the sync of fsync="interval", the roll of an idle segment. A thread calls it."""
@@ -383,6 +420,11 @@ class Log(LogReader):
             if self._housekeeping is not None:
                 self._housekeeping.stop()
             self._tail.let_go(clean=False)
+
+
+def _periods(config: LogConfig) -> tuple[int, bool, int, int]:
+    """What says when the log does something by itself."""
+    return config.flush_ms, config.segment_idle_roll, config.segment_ms, config.linger_ms
 
 
 # Those that a fork takes along.

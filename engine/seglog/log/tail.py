@@ -22,8 +22,8 @@ from seglog.clock import Clock
 from seglog.config import Fsync, LogConfig
 from seglog.errors import ForkedHandleError, InvalidArgumentError, LogClosedError, StorageError
 from seglog.format import names
-from seglog.format.batch import BatchEncoder
 from seglog.format.compression import decompressor
+from seglog.format.old_format import OldFormatEncoder, encoder_of
 from seglog.format.validate import Assigned
 from seglog.fs.files import FileSystem
 from seglog.log.extent import Extent, Shown
@@ -62,15 +62,12 @@ class LogTail(WriteGate, QuietTail):
         self.partition = hold
         self.shown = shown
         self.fs = fs
-        self.config = config
         self.now_ms = clock.now_ms
-        self.decompress = decompressor(config.max_decompressed_message_bytes)
-        self.encoder = BatchEncoder(config, leader_epoch)
-        self.linger = Linger(config, self.encoder) if config.linger_ms else None
         self.leader_epoch = leader_epoch
         # Readers see what is durable, or what is written.
         self.publishes_synced = fsync == "batch"
-        self.flush_messages = config.flush_messages if fsync == "interval" else 0
+        self._fsync = fsync
+        self.use_config(config)
         # Held by whoever cuts or removes segments, and by whoever copies them meanwhile.
         self.files_lock = CallLock()
         self.producers: ProducerState
@@ -124,6 +121,17 @@ class LogTail(WriteGate, QuietTail):
             loaded.log_start_offset,
         )
         return loaded
+
+    def use_config(self, config: LogConfig) -> None:
+        """What is appended from here on is made, checked and flushed by it. With the lock, or before any append."""
+        self.config = config
+        self.decompress = decompressor(config.max_decompressed_message_bytes)
+        self.encoder = encoder_of(config, self.leader_epoch)
+        self.is_old_format = isinstance(self.encoder, OldFormatEncoder)
+        # (Records of v0 and v1 are made with their offsets: nothing lingers there.)
+        lingers = config.linger_ms and not self.is_old_format
+        self.linger = Linger(config, self.encoder) if lingers else None
+        self.flush_messages = config.flush_messages if self._fsync == "interval" else 0
 
     def mend(self) -> None:
         """Take the log up from the disk, if an exception left a change in the middle.

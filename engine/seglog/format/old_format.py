@@ -1,0 +1,78 @@
+"""Records of a log whose message.format.version is 0 or 1: made as v2 batches, stored as messages.
+
+They are encoded in v2 and without a codec, outside of the log's lock as in any log, and become messages once they have
+their offsets, by the way that a producer's batch of v2 takes (format.validate): the same rules, and the same refusals.
+"""
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from seglog._kernels.batch_encode import EncodedBatch, encode_records
+from seglog._kernels.segment_scan import scan
+from seglog._kernels.window import Window
+from seglog.config import MAX_INT, MAX_LONG, LogConfig
+from seglog.errors import RecordTooLargeError
+from seglog.format.batch import BatchEncoder
+from seglog.format.validate import AppendRules, Assigned, assign
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class OldFormatEncoder(BatchEncoder):
+    """A BatchEncoder whose batches `stored` makes into messages. Keeps nothing between calls."""
+
+    def __init__(self, config: LogConfig, leader_epoch: int = 0) -> None:
+        self._bytes_max = config.batch_bytes_max
+        stored = AppendRules.of(config)
+        # The sizes of what is made on the way are nobody's matter, and under LogAppendTime records' own times are not.
+        config = replace(config, max_message_bytes=MAX_INT, segment_bytes=MAX_INT)
+        if stored.is_log_append_time:
+            config = replace(
+                config, message_timestamp_before_max_ms=MAX_LONG, message_timestamp_after_max_ms=MAX_LONG
+            )
+        made = replace(
+            config, message_format_version=None, message_timestamp_type="CreateTime", compression_type="uncompressed"
+        )
+        super().__init__(made, leader_epoch)
+        self.rules = stored
+        self._conversion = AppendRules.of(config)
+
+    def columns(
+        self, columns: object, now_ms: int, base_offset: int = 0, batch_bytes: int | None = None
+    ) -> list[EncodedBatch]:
+        return super().columns(columns, now_ms, base_offset, min(self._bytes_max, batch_bytes or MAX_INT))
+
+    def stored(self, made: "Buffer", first_offset: int, now_ms: int, leader_epoch: int) -> Assigned:
+        """A batch of ours as it is stored from `first_offset` on: a wrapper, or bare messages.
+
+        Raises UnsupportedForMessageFormatError (headers), UnsupportedCompressionTypeError (zstd), RecordTooLargeError.
+        """
+        found = assign(made, first_offset, self._conversion, now_ms=now_ms, leader_epoch=leader_epoch)
+        return self.rules.check.accept(found.raw, first_offset, found.count)
+
+    def stored_in_pieces(
+        self, made: "Buffer", first_offset: int, now_ms: int, leader_epoch: int
+    ) -> Sequence[Assigned]:
+        """The same in as many wrappers, or runs of messages, as the limits ask for."""
+        try:
+            return [self.stored(made, first_offset, now_ms, leader_epoch)]
+        except RecordTooLargeError:
+            records = [
+                (r.key, r.value, r.headers, r.timestamp) for r in scan(Window(bytes(made))).records()
+            ]
+            if len(records) < 2:
+                raise
+        half = len(records) // 2
+        pieces: list[Assigned] = []
+        for part in (records[:half], records[half:]):
+            pieces += self.stored_in_pieces(encode_records(part, 0, now_ms), first_offset, now_ms, leader_epoch)
+            first_offset += len(part)
+        return pieces
+
+
+def encoder_of(config: LogConfig, leader_epoch: int = 0) -> BatchEncoder:
+    """What makes the batches of a log with this configuration."""
+    if config.message_format_version in (None, 2):
+        return BatchEncoder(config, leader_epoch)
+    return OldFormatEncoder(config, leader_epoch)

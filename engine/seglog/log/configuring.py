@@ -1,0 +1,169 @@
+"""What a log is configured by: Kafka's defaults, what it keeps, what it was opened with; and how that is changed later.
+
+    default  <  kept with the log (.seglog.config)  <  given at opening
+
+message.format.version is kept as soon as it is given: the next opening shall not write another format into the log.
+Everything else lasts once `Log.configure` was told.
+"""
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from seglog.config import OTHER_TOPIC_SETTINGS, LogConfig, keys
+from seglog.errors import InvalidArgumentError, InvalidConfigError
+from seglog.log.arguments import checked_config, decided
+from seglog.state.kept_settings import FILE_NAME, put_settings, read_settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from seglog.config import Fsync
+    from seglog.fs.files import FileSystem
+    from seglog.log.tail import LogTail
+
+# What a segment and its indexes are written and read by: a change takes the active segment up anew.
+_OF_SEGMENTS = (
+    "segment_bytes", "segment_index_bytes", "segment_ms", "segment_jitter_ms", "segment_idle_roll",
+    "index_interval_bytes", "time_index_minute_enabled", "max_decompressed_message_bytes",
+)
+_KEPT_WHEN_GIVEN = "message.format.version"
+_ATTRIBUTES = {key.name: (attribute, key) for attribute, key in keys(LogConfig)}
+
+
+class Setting(NamedTuple):
+    """One setting of a log: its value, where that comes from, and whether seglog goes by it."""
+
+    value: object
+    source: Literal["default", "kept", "given"]
+    is_used: bool = True
+
+
+class LogSettings:
+    """The settings of one open log. Changed by one thread at a time."""
+
+    def __init__(self, path: "Path", given: Mapping[str, object] | LogConfig | None, config: LogConfig) -> None:
+        """`config`: what `given` comes to with Kafka's defaults. Raises what `read_settings` raises, and
+        InvalidConfigError where a kept setting is none (any more)."""
+        self._path = path
+        self._given = _given_names(given, config)
+        self._opened_with = config
+        self.kept = read_settings(path)
+        self.config = self._with_kept(self.kept)
+
+    def _with_kept(self, kept: Mapping[str, str]) -> LogConfig:
+        values = {}
+        for name, text in kept.items():
+            if name in _ATTRIBUTES and name not in self._given:
+                attribute, key = _ATTRIBUTES[name]
+                try:
+                    values[attribute] = key.parse(text)
+                except InvalidConfigError as error:
+                    error.file = str(self._path / FILE_NAME)
+                    raise
+        return decided(replace(self._opened_with, **values), self._path)
+
+    def keep_given(self, fs: "FileSystem") -> None:
+        """Keep what lasts because it was given. Raises StorageError."""
+        version = self._opened_with.message_format_version
+        if _KEPT_WHEN_GIVEN in self._given and self.kept.get(_KEPT_WHEN_GIVEN) != _text(version):
+            self._put(fs, _changed(self.kept, {_KEPT_WHEN_GIVEN: version}))
+
+    def change(self, fs: "FileSystem", changes: Mapping[str, object], fsync: "Fsync") -> LogConfig:
+        """Keep these settings, durably; None takes one back. Returns the configuration that the log has with them.
+
+        All are kept or none. Raises InvalidConfigError, StorageError.
+        """
+        kept = _changed(self.kept, checked_changes(changes))
+        given, self._given = self._given, self._given - kept.keys() - {_name_of(name) for name in changes}
+        try:
+            config = checked_config(self._with_kept(kept), fsync, 0)
+            self._put(fs, kept)
+        except BaseException:
+            self._given = given
+            raise
+        self.config = config
+        return config
+
+    def _put(self, fs: "FileSystem", kept: dict[str, str]) -> None:
+        if kept != self.kept:
+            put_settings(fs, self._path, kept)
+            self.kept = kept
+
+    def __iter__(self) -> Iterator[tuple[str, Setting]]:
+        for name, (attribute, _) in _ATTRIBUTES.items():
+            source: Literal["default", "kept", "given"] = (
+                "given" if name in self._given else "kept" if name in self.kept else "default"
+            )
+            yield name, Setting(getattr(self.config, attribute), source)
+        for name, text in self.kept.items():
+            if name not in _ATTRIBUTES:
+                yield name, Setting(text, "kept", is_used=False)
+
+
+def checked_changes(changes: Mapping[str, object]) -> dict[str, object]:
+    """The settings by their names, in the keys' units. Raises InvalidConfigError, InvalidArgumentError."""
+    if not isinstance(changes, Mapping):
+        raise InvalidArgumentError(f"settings are a mapping of keys to values, not {type(changes).__name__}")
+    checked: dict[str, object] = {}
+    for given, value in changes.items():
+        name = _name_of(given)
+        if name in checked:
+            raise InvalidConfigError(f"{name} is given twice")
+        if value is None:
+            if name not in _ATTRIBUTES and name not in OTHER_TOPIC_SETTINGS:
+                LogConfig.of({name: value})     # raises
+            checked[name] = None
+        elif name in _ATTRIBUTES:
+            checked[name] = _ATTRIBUTES[name][1].parse(value)
+        elif name in OTHER_TOPIC_SETTINGS:
+            checked[name] = value
+        else:
+            LogConfig.of({name: value})     # raises, and says which keys are close
+    return checked
+
+
+def use_config(tail: "LogTail", config: LogConfig) -> None:
+    """With the lock: the log goes on by this configuration."""
+    tail.write_lingering()
+    tail.is_changing = False
+    if any(getattr(config, name) != getattr(tail.config, name) for name in _OF_SEGMENTS):
+        tail.before_change()
+        tail.is_changing = True
+        tail.alone_within(_take_up_anew, tail, config)
+    else:
+        tail.use_config(config)
+
+
+def _take_up_anew(tail: "LogTail", config: LogConfig) -> None:
+    """Alone with the files. Readers that are in a segment go on as they are."""
+    tail.sync_all()
+    extent = tail.current()
+    tail.active.sync_indexes()
+    tail.active.close()
+    tail.use_config(config)
+    tail.take_up(
+        [tail.sealed(segment.path) for segment in extent.segments[:-1]], extent.base_offsets[-1], tail.end_position,
+        extent.log_start_offset,
+    )
+
+
+def _given_names(given: Mapping[str, object] | LogConfig | None, config: LogConfig) -> frozenset[str]:
+    if isinstance(given, Mapping):
+        return frozenset(map(_name_of, given))
+    default = dict(LogConfig().items())
+    return frozenset(name for name, value in config.items() if value != default[name])
+
+
+def _name_of(spelling: object) -> str:
+    if not isinstance(spelling, str):
+        raise InvalidConfigError(f"a key is text such as segment.bytes, not {spelling!r}")
+    return spelling.strip().replace("_", ".")
+
+
+def _changed(kept: Mapping[str, str], changes: Mapping[str, object]) -> dict[str, str]:
+    changed = {name: _text(value) for name, value in {**kept, **changes}.items() if value is not None}
+    return dict(sorted(changed.items()))
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
