@@ -10,6 +10,8 @@ from pathlib import Path
 
 import seglog
 from benches.runner import Bench
+from seglog.conversion.directory import Options
+from seglog.conversion.log_dir import convert_log_dir
 from seglog.format import names
 from seglog.format.batch import end_marker
 from seglog.ledger.entry import build_entry, pulsar_pb
@@ -25,6 +27,7 @@ def run(bench: Bench, directory: Path, records: int) -> None:
     half_acknowledged_batches(bench, directory / "half-acknowledged", scale)
     aborted_transactions(bench, directory / "aborted", scale)
     partitions(bench, directory / "partitions", scale)
+    conversions(bench, directory / "conversions", scale)
 
 
 def growth(
@@ -153,3 +156,24 @@ def _steps(log_dir: seglog.LogDir, topic: str, logs: int) -> Iterator[tuple[str,
 
     yield "open, append, close", all_of_it
     yield "delete", lambda: [log_dir.delete(topic, n) for n in range(logs)]
+
+
+def conversions(bench: Bench, directory: Path, scale: float) -> None:
+    """A tiny partition of a log dir that is converted."""
+    sizes = tuple(max(int(n * scale), 2) for n in (100, 1_000, 4_000))
+    case = "a tiny partition is converted"
+    if not bench.wanted(f"growth: {case}"):
+        return
+
+    def unit_us(size: int) -> float:
+        source = directory / f"{size}"
+        with seglog.open_dir(source, fsync="never") as log_dir:
+            for n in range(size):
+                with log_dir.log("orders", n) as log:
+                    log.append(b"value")
+        began = time.process_time()
+        for row in convert_log_dir(source, directory / f"{size}-converted", Options(to=1)):
+            assert row.status == "converted", row
+        return (time.process_time() - began) / size * 1e6
+
+    growth(bench, case, sizes, "others", unit_us, 3_750)

@@ -14,6 +14,7 @@ from seglog.fs.lock import lock_log_dir
 from seglog.log.partition import Partition
 from seglog.state.checkpoints import format_offset_checkpoint, read_offset_checkpoint
 from support.conversion import UnsyncedFs, converted, log_files, source_of, tree
+from support.faultfs import FailingFs
 from support.golden import golden_cases
 
 CASES = {case.name: case for case in golden_cases()}
@@ -99,6 +100,13 @@ def test_no_offset_lies_behind_an_end_that_fell(logs, tmp_path):
         end = partition.log_end_offset
     assert end < 82
     assert read_offset_checkpoint(target / "replication-offset-checkpoint") == {("payments", 0): end}
+
+
+def test_the_checkpoints_of_the_target_are_written_once_for_many_partitions(logs, tmp_path):
+    fs = FailingFs(UnsyncedFs())
+    list(convert_log_dir(logs, tmp_path / "made", Options(), fs=fs))
+    renamed = [call for call in fs.calls if call.startswith("replace") and "offset-checkpoint" in call]
+    assert len(renamed) == len(list((tmp_path / "made").glob("*-offset-checkpoint"))) == 3
 
 
 def test_one_that_fails_is_left_out_and_the_others_go_on(logs, tmp_path):

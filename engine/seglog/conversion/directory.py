@@ -140,15 +140,19 @@ def plan_conversion(
         )
 
 
-def run(plan: Plan, progress: Progress | None = None) -> Result:
-    """Carry out a plan with a target; see `convert`. An exception of `progress` ends the work, and nothing is left."""
+def run(plan: Plan, progress: Progress | None = None, *, clears: bool = True) -> Result:
+    """Carry out a plan with a target; see `convert`. An exception of `progress` ends the work, and nothing is left.
+
+    `clears`: what killed runs left in the log dir of the target goes first.
+    """
     if plan.target is None:
         raise InvalidArgumentError("a dry run: the plan has no target", hint="give convert a second path")
     log_dir = plan.target.parent
     with _locked(plan.fs, plan.source, log_dir):
         _checked_target(plan.source, plan.target, replace=plan.replace)
-        # Whoever left one was killed: we hold the lock that it held.
-        remove_leftovers(plan.fs, log_dir)
+        if clears:
+            # Whoever left one was killed: we hold the lock that it held.
+            remove_leftovers(plan.fs, log_dir)
         with (
             Partition(plan.source, config=plan.config) as source,
             Staging.of_partition(plan.fs, plan.target, replace=plan.replace) as staging,

@@ -1,4 +1,5 @@
 """What a conversion was made from: so that one that is done is not done again, and one whose source changed is."""
+import functools
 import hashlib
 import os
 from collections.abc import Iterable
@@ -30,11 +31,17 @@ def made_from(source: Path, profile: Profile, config: LogConfig) -> str:
 
 def inputs_digest(files: Iterable[tuple[str, int, str]], profile: Profile, config: LogConfig) -> str:
     """The same of files that lie anywhere: (name, bytes, what changes when the file does)."""
-    sha256 = hashlib.sha256(repr((profile, config)).encode())
+    sha256 = hashlib.sha256(_options_bytes(profile, config))
     for name, size_bytes, stamp in sorted(files):
         if _decides(name):
             sha256.update(f"\n{name} {size_bytes} {stamp}".encode())
     return sha256.hexdigest()
+
+
+@functools.lru_cache(maxsize=16)
+def _options_bytes(profile: Profile, config: LogConfig) -> bytes:
+    """Of a log dir all partitions have the same."""
+    return repr((profile, config)).encode()
 
 
 def _decides(name: str) -> bool:

@@ -7,22 +7,31 @@ be whole, Kafka's mark of a clean stop stands there, so that a broker trusts the
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from seglog.conversion.directory import AnyPath, Options, plan_conversion, refuse_locked
+from seglog.conversion.directory import AnyPath, Options, plan_conversion, refuse_locked, run
 from seglog.conversion.in_place import is_converted, plan_in_place
 from seglog.conversion.inputs import finished
-from seglog.conversion.plan import Progress
+from seglog.conversion.plan import Plan, Progress
 from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.conversion.report import PartitionRow
 from seglog.errors import InvalidArgumentError, LogLockedError, NotALogError, SeglogError
 from seglog.format import names
 from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.lock import lock_log_dir
 from seglog.fs.refusals import refusals, storage_error
+from seglog.fs.staging import remove_leftovers
 from seglog.state.carried_offsets import carry_offsets, make_log_dir, tell_log_dir, topic_partition
 
 _HINT = "give the log dir, which holds directories such as orders-0"
+
+# So many partitions, or bytes of them, are planned before they are converted.
+_TOGETHER = 256
+_TOGETHER_BYTES = 64 << 20
 
 Watch = Callable[[str, str], Progress]
 """Gives the progress of a phase ("reading", "converting") of a partition."""
@@ -126,18 +135,24 @@ def _unwatched(phase: str, partition: str) -> Progress:
 def _each(partitions: list[Path], convert: Callable[[Path, float], PartitionRow]) -> Iterator[PartitionRow]:
     """A row of each; what stops one stops no other."""
     for partition in partitions:
-        began_s = time.monotonic()
-        try:
-            row = convert(partition, began_s)
-        except LogLockedError:
-            raise       # of the log dir: so of all that follow
-        except SeglogError as error:
-            row = PartitionRow.of_error(partition.name, error, time.monotonic() - began_s)
-        except OSError as error:
-            row = PartitionRow.of_error(
-                partition.name, storage_error(error, "read", partition), time.monotonic() - began_s
-            )
-        yield row
+        yield _tried(partition, convert)
+
+
+T = TypeVar("T")
+
+
+def _tried(partition: Path, convert: Callable[[Path, float], T]) -> T | PartitionRow:
+    """What `convert` gives, or a row that says what stopped it."""
+    began_s = time.monotonic()
+    try:
+        return convert(partition, began_s)
+    except LogLockedError:
+        raise       # of the log dir: so of all that follow
+    except SeglogError as error:
+        return PartitionRow.of_error(partition.name, error, time.monotonic() - began_s)
+    except OSError as error:
+        refusal = storage_error(error, "read", partition)
+        return PartitionRow.of_error(partition.name, refusal, time.monotonic() - began_s)
 
 
 class _LogDirConversion:
@@ -152,28 +167,79 @@ class _LogDirConversion:
         self._fs = fs
 
     def run(self, partitions: list[Path], *, resume: bool) -> Iterator[PartitionRow]:
+        """Several partitions are planned, their lines are written to the target's checkpoints, then they are converted.
+
+        Each of these files speaks for all partitions: to write it for each one of many would cost their square.
+        """
         if self._target is not None:
             refuse_locked(partitions[0])
             make_log_dir(self._fs, self.source, self._target)
-        yield from _each(partitions, lambda partition, began_s: self._convert(partition, began_s, resume=resume))
+            with lock_log_dir(self._fs, self._target):
+                remove_leftovers(self._fs, self._target)
+        waiting: list[_Planned | PartitionRow] = []
+        waiting_bytes = 0
+        for partition in partitions:
+            planned = _tried(partition, partial(self._plan, resume))
+            # What is replaced keeps its lines until its turn.
+            alone = isinstance(planned, _Planned) and planned.plan.replace and planned.target.exists()
+            if alone:
+                yield from self._convert(waiting)
+                waiting, waiting_bytes = [], 0
+            waiting.append(planned)
+            waiting_bytes += planned.plan.size_bytes if isinstance(planned, _Planned) else 0
+            if alone or self._target is None or len(waiting) >= _TOGETHER or waiting_bytes >= _TOGETHER_BYTES:
+                yield from self._convert(waiting)
+                waiting, waiting_bytes = [], 0
+        yield from self._convert(waiting)
 
-    def _convert(self, source: Path, began_s: float, *, resume: bool) -> PartitionRow:
-        log_dir = self._target
-        target = None if log_dir is None else log_dir / source.name
-        if log_dir is not None and target is not None and resume:
+    def _plan(self, resume: bool, source: Path, began_s: float) -> "_Planned | PartitionRow":
+        target = None if self._target is None else self._target / source.name
+        if target is not None and resume:
             proof = finished(source, target, self._profile, self._config)
             if proof is not None:
-                tell_log_dir(self._fs, log_dir, source.name)
+                tell_log_dir(self._fs, target.parent, source.name)
                 return PartitionRow.of_proof(source, target, proof)
         plan = plan_conversion(
             source, target, self._options, replace=resume, progress=self._watch("reading", source.name), fs=self._fs
         )
-        if log_dir is None:
+        if target is None:
             return PartitionRow.of_plan(plan, time.monotonic() - began_s)
-        carry_offsets(self._fs, self.source, log_dir, source.name, plan.target_end_offset)
-        result = plan.run(self._watch("converting", source.name))
-        tell_log_dir(self._fs, log_dir, source.name)
-        return PartitionRow.of_result(result, time.monotonic() - began_s)
+        return _Planned(plan, source, target, time.monotonic() - began_s)
+
+    def _convert(self, waiting: "list[_Planned | PartitionRow]") -> Iterator[PartitionRow]:
+        planned = [one for one in waiting if isinstance(one, _Planned)]
+        log_dir = self._target
+        if planned and log_dir is not None:
+            carry_offsets(
+                self._fs, self.source, log_dir, {one.source.name: one.plan.target_end_offset for one in planned}
+            )
+        told: list[str] = []
+        try:
+            for one in waiting:
+                if isinstance(one, PartitionRow):
+                    yield one
+                    continue
+                row = _tried(one.source, partial(self._run, one))
+                if row.error is None:
+                    told.append(one.source.name)
+                yield row
+        finally:
+            if log_dir is not None:
+                tell_log_dir(self._fs, log_dir, *told)
+
+    def _run(self, planned: "_Planned", source: Path, began_s: float) -> PartitionRow:
+        result = run(planned.plan, self._watch("converting", source.name), clears=False)
+        return PartitionRow.of_result(result, planned.seconds + time.monotonic() - began_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A partition that is converted next; `seconds` went into its plan."""
+
+    plan: Plan
+    source: Path
+    target: Path
+    seconds: float
 
 
 def _checked_log_dir(source: Path, target: Path) -> Path:

@@ -13,6 +13,7 @@ system below.
 import contextlib
 import errno
 import fcntl
+import functools
 import os
 import sys
 import warnings
@@ -457,6 +458,7 @@ _RENAME_SWAP, _RENAME_EXCL = 2, 4               # sys/stdio.h of macOS
 _AT_FDCWD = -100                                # linux/fcntl.h
 
 
+@functools.cache
 def _libc() -> Any:
     import ctypes  # not at the top: those who only read do without
 

@@ -58,27 +58,30 @@ class LogDirOffsets:
         return carried
 
 
-def carry_offsets(fs: FileSystem, source: Path, target: Path, partition: str, end_offset: int) -> None:
-    """The lines of a partition, before it is in the log dir `target`: none of them lies behind its new end."""
+def carry_offsets(fs: FileSystem, source: Path, target: Path, end_offsets: Mapping[str, int]) -> None:
+    """The lines of partitions, before they are in the log dir `target`: none of them lies behind a new end."""
     def read(checkpoint: str) -> bytes | None:
         path = source / checkpoint
         return read_file(path) if path.exists() else None
 
-    put_offsets(fs, target, partition, LogDirOffsets(str(source), read).carried(partition, end_offset))
+    found = LogDirOffsets(str(source), read)
+    with LogDirState(fs, target) as state:
+        state.put_lines({
+            topic_partition(partition): found.carried(partition, end) for partition, end in end_offsets.items()
+        })
 
 
 def put_offsets(fs: FileSystem, target: Path, partition: str, offsets: Mapping[str, int | None]) -> None:
     """Let the checkpoints of the log dir `target` say this of a partition: {checkpoint: offset, None for no line}."""
-    where = topic_partition(partition)
     with LogDirState(fs, target) as state:
-        for checkpoint, offset in offsets.items():
-            state.put_offset(checkpoint, where, offset)
+        state.put_offsets(topic_partition(partition), offsets)
 
 
-def tell_log_dir(fs: FileSystem, target: Path, partition: str) -> None:
-    """The partition is in the log dir `target`, and whole. A broker that came in between looks for itself."""
-    with contextlib.suppress(LogLockedError), LogDirState(fs, target) as state:
-        state.make_clean(target / partition)
+def tell_log_dir(fs: FileSystem, target: Path, *partitions: str) -> None:
+    """The partitions are in the log dir `target`, and whole. A broker that came in between looks for itself."""
+    if partitions:
+        with contextlib.suppress(LogLockedError), LogDirState(fs, target) as state:
+            state.make_clean(*(target / partition for partition in partitions))
 
 
 def lower_offsets(fs: FileSystem, log_dir: Path, partition: str, end_offset: int) -> None:

@@ -20,7 +20,7 @@ when we come to a log dir that nobody holds, what our files say is void.
 """
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from seglog.errors import CorruptCheckpointError
@@ -96,22 +96,24 @@ class CleanPartitions:
             self._fs.sync_directory(self.path)
             self._away_in = taken.period
 
-    def make_clean(self, directory: Path, *, settles: bool) -> None:
-        """After the last change of a partition: it is whole on the disk. `settles`: as the method does, in one go."""
+    def make_clean(self, directories: Collection[Path], *, settles: bool) -> None:
+        """After the last change of partitions: they are whole on the disk. `settles`: as the method does, in one go."""
         if self.kafkas_mark_stands():
             return
         taken = self._taken_mark()
-        if settles and self._are_clean(taken, but=directory):
+        if settles and self._are_clean(taken, but=directories):
             self._put_kafkas_mark_back(taken.content if taken else b"")
-            self._remove_marks(directory, CLEAN_MARK, PARTITION_MARK)
+            for directory in directories:
+                self._remove_marks(directory, CLEAN_MARK, PARTITION_MARK)
             return
         if taken is None:
             taken = self._begin_period(None, None)
-        if not taken.stood:
-            # Its name becomes durable with the end of the other one, which speaks as long as it is there.
-            self._set_mark(directory / CLEAN_MARK, PartitionMark(taken.period, PartitionState.CLEAN), sync_names=False)
-            self._closed.add(directory)
-        self._remove_marks(directory, PARTITION_MARK)
+        clean = PartitionMark(taken.period, PartitionState.CLEAN)
+        for directory in directories:
+            if not taken.stood:
+                self._set_mark(directory / CLEAN_MARK, clean)
+                self._closed.add(directory)
+            self._remove_marks(directory, PARTITION_MARK)
 
     def settle(self) -> None:
         """Let Kafka's mark come back where all partitions are clean, and their recovery points are on the disk."""
@@ -180,16 +182,17 @@ class CleanPartitions:
             _LOG.warning("%s: the partition is taken for unclean", error)
             return unreadable
 
-    def _are_clean(self, taken: TakenMark | None, but: Path | None = None) -> bool:
-        """Whether all partitions are clean; `but` is as well."""
+    def _are_clean(self, taken: TakenMark | None, but: Collection[Path] = ()) -> bool:
+        """Whether all partitions are clean; those of `but` are as well."""
+        but = set(but)
         for directory in list(self._dirty):
-            if directory == but or self._is_clean(directory, taken) or not directory.exists():
+            if directory in but or self._is_clean(directory, taken) or not directory.exists():
                 self._dirty.discard(directory)
             else:
                 return False
         if taken is not None and taken.stood and self._own == (taken.period, self._period_mtime_ns()):
             return True
-        return all(self._is_clean(other, taken) for other in self._loaded_at_start() if other != but)
+        return all(self._is_clean(other, taken) for other in self._loaded_at_start() if other not in but)
 
     def _begin_period(self, directory: Path | None, content: bytes | None) -> TakenMark:
         """Kafka's mark is away from here on: it held `content`, or was away.
@@ -225,8 +228,8 @@ class CleanPartitions:
         if (self.path / TAKEN_MARK).exists():
             self._fs.unlink(self.path / TAKEN_MARK)
 
-    def _set_mark(self, path: Path, mark: PartitionMark, *, sync_names: bool = True) -> None:
-        write_atomically(self._fs, path, mark.to_bytes(), sync_names=sync_names)
+    def _set_mark(self, path: Path, mark: PartitionMark) -> None:
+        write_atomically(self._fs, path, mark.to_bytes())
 
     def _remove_marks(self, directory: Path, *marks: str) -> None:
         found = [mark for mark in marks if os.path.lexists(directory / mark)]

@@ -115,9 +115,13 @@ class LogDirState:
 
     def put_offsets(self, where: TopicPartition, offsets: Mapping[str, int | None]) -> None:
         """The same of several checkpoint files, with all that was gathered. A crash leaves some of them, each whole."""
+        self.put_lines({where: offsets})
+
+    def put_lines(self, lines: Mapping[TopicPartition, Mapping[str, int | None]]) -> None:
+        """The same of several partitions."""
         with self._turns:
             self._share.check_file()
-            self._put(where, offsets)
+            self._put(lines)
 
     def gather_offsets(
         self, where: TopicPartition, offsets: Mapping[str, int | None], *, lock: Lock | None = None,
@@ -138,8 +142,9 @@ class LogDirState:
             self._forget_checkpoints()
             return True
 
-    def _put(self, where: TopicPartition, offsets: Mapping[str, int | None]) -> None:
-        self._checkpoints.gather(where, offsets)
+    def _put(self, lines: Mapping[TopicPartition, Mapping[str, int | None]]) -> None:
+        for where, offsets in lines.items():
+            self._checkpoints.gather(where, offsets)
         self._checkpoints.write()
         self._forget_checkpoints()
 
@@ -154,7 +159,7 @@ class LogDirState:
         """Before a partition is made: no line is left of one that was deleted, or never came to be."""
         with self._turns:
             if self._checkpoints.has_lines(where):
-                self._put(where, dict.fromkeys(_LINES_OF_A_LOG))
+                self._put({where: dict.fromkeys(_LINES_OF_A_LOG)})
             self._forget_checkpoints()
 
     def take_up(self, directory: Path, where: TopicPartition, lock: Lock) -> Known:
@@ -183,14 +188,14 @@ class LogDirState:
             self._share.check_file()
             self._partitions.make_dirty(directory, state)
 
-    def make_clean(self, directory: Path) -> None:
-        """After the last change of a partition: it is whole on the disk, and its recovery point is its end.
+    def make_clean(self, *directories: Path) -> None:
+        """After the last change of partitions: they are whole on the disk, and their recovery points are their ends.
 
         Where all other partitions are clean too, Kafka's mark comes back; with `gathers`, at close().
         """
         with self._turns:
             self._share.check_file()
-            self._partitions.make_clean(directory, settles=not self.gathers)
+            self._partitions.make_clean(directories, settles=not self.gathers)
             self._settles = True
 
     def partitions(self) -> list[TopicPartition]:
