@@ -37,7 +37,7 @@ class ClosedManagedLedger(ManagedReader):
                 raise CorruptManifestError(f"ledger {ledger_id} is not there", file=self.path) from gone
             self._opened[ledger_id] = ledger
             infos[-1] = LedgerInfo(ledger_id, infos[-1].created_ms, ledger.end)
-        self._extent = LedgerExtent(tuple(infos), None)
+        self._shown.extent = LedgerExtent(tuple(infos), None)
 
     def cursors(self) -> list[CursorState]:
         """What the files of all cursors say of entries that are there, by name. Raises CorruptManifestError."""
@@ -51,7 +51,7 @@ class ClosedManagedLedger(ManagedReader):
 
     def close(self) -> None:
         """Twice is fine."""
-        self._extent = None
+        self._shown.extent = None
         for ledger in list(self._opened.values()):
             ledger.close()
 

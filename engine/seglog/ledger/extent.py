@@ -11,6 +11,16 @@ from seglog.ledger.manifest import LedgerInfo
 from seglog.ledger.position import Position
 
 
+class ShownLedgers:
+    """What readers of a managed ledger see: `extent`, replaced as a whole (None: closed), and the open ledgers."""
+
+    __slots__ = ("extent", "opened")
+
+    def __init__(self) -> None:
+        self.extent: LedgerExtent | None = None
+        self.opened: dict[int, Ledger] = {}
+
+
 class LedgerExtent:
     """`active`: the ledger of the last info, where it grows or has grown since."""
 
@@ -38,6 +48,12 @@ class LedgerExtent:
     def count(self) -> int:
         """Entries in all ledgers."""
         return self._starts[-1] + self.entries_of(len(self.infos) - 1) if self.infos else 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the files of entries."""
+        sealed = sum(info.end.length_bytes for info in self.infos if info.end is not None)
+        return sealed + (0 if self.active is None else self.active.length_bytes)
 
     def slot_of(self, ledger_id: int) -> int:
         """-1 where there is no such ledger."""

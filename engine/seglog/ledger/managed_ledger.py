@@ -7,52 +7,47 @@
             ...
             cursor.acknowledge(entry.position)
 
-One process writes it, kept alone by a lock; its threads share it. How it is read: ledger.managed_reader. How it is
-added to, rolled and trimmed: ledger.managed_appender. What its directory holds: docs/formats/managed_ledger.md.
-A crash after any durable step is put right by who opens it next:
+    ManagedReader ── ManagedLedger ─┬─ ManagedTail       its last ledger and the manifest: rolled, trimmed, mended
+                                    ├─ ManagedAppender   its adds
+                                    └─ ManagedCursors    its subscriptions
 
-    open      recover and seal a ledger that was not sealed ── manifest ── delete what it does not name
+One process writes it, kept alone by a lock; its threads share it. The parts are in the files of these names. What its
+directory holds: docs/formats/managed_ledger.md. A crash after any durable step is put right by the next opening
+(ManagedTail.open).
 
 A ledger of the directory that the manifest does not name holds no entry that anybody was promised.
 """
 import os
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, get_args
+from typing import TYPE_CHECKING, Literal, Self, get_args
 
 from seglog._kernels.shield import shielded
 from seglog.clock import Clock, SystemClock
 from seglog.config import Fsync
-from seglog.errors import (
-    CorruptManifestError,
-    InvalidArgumentError,
-    LogClosedError,
-    NotALogError,
-    SeglogError,
-)
+from seglog.errors import InvalidArgumentError, NotALogError
 from seglog.fs import lock
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
-from seglog.ledger.acknowledgements import Acknowledgements
-from seglog.ledger.broker_state import BrokerState
-from seglog.ledger.compacted_home import COMPACTION_CURSOR, slowest, tidy
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.cursor import Cursor
-from seglog.ledger.cursor_file import DIRECTORY as CURSORS
-from seglog.ledger.cursor_file import CursorState, cursor_files, cursor_path
-from seglog.ledger.extent import LedgerExtent
-from seglog.ledger.ledger_metadata import changed_properties, checked_properties
+from seglog.ledger.ledger_metadata import changed_properties
 from seglog.ledger.managed_appender import ManagedAppender
-from seglog.ledger.manifest import FILE_NAME, LEDGER_PREFIX, Manifest, ledger_directory
-from seglog.ledger.position import EARLIEST, LATEST, Position
+from seglog.ledger.managed_cursors import ManagedCursors
+from seglog.ledger.managed_reader import ManagedReader
+from seglog.ledger.managed_tail import ManagedTail
+from seglog.ledger.manifest import FILE_NAME
+from seglog.ledger.position import Position, Positions
 from seglog.segment.answers import LostRange
 from seglog.segment.housekeeping import Housekeeping
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
-class ManagedLedger(ManagedAppender):
+
+class ManagedLedger(ManagedReader):
     """Open a managed ledger's directory, and make it where it is not there.
 
     `config`: Pulsar's keys (docs/config.md). `fsync`: when an entry is on the disk: "batch" when it was added,
@@ -81,24 +76,26 @@ class ManagedLedger(ManagedAppender):
         if not create and not (path / FILE_NAME).exists():
             raise NotALogError(f"no managed ledger: it has no {FILE_NAME}", file=path)
         make_directories(fs, path)
-        taken: list[lock.Lock] = []     # let go of wherever an interrupt comes
+        super().__init__(path, config, fs, clock)
+        self.fsync = fsync
         self._housekeeping: Housekeeping | None = None
         # Replaced as a whole.
         self._chores: tuple[Callable[[], None], ...] = ()
+        taken: list[lock.Lock] = []     # let go of wherever an interrupt comes
         try:
             shielded(lambda: taken.append(lock.lock_partition(fs, path)))
-            super().__init__(path, config, fs, clock, fsync, taken[0])
+            self._tail = tail = ManagedTail(path, self._shown, config, fs, clock, fsync, taken[0])
+            self._appender = ManagedAppender(tail)
+            self._cursors = ManagedCursors(tail)
             # What recovery cut from the last ledger when it was opened, or None.
-            self.lost: LostRange | None = None
-            self._cursors: dict[str, Cursor] = {}
-            self._open()
+            self.lost: LostRange | None = tail.open()
+            self._cursors.load(self)
+            tail.passed = self._cursors.passed
             if fsync == "interval" or config.compaction_threshold_bytes:
                 shielded(self._start_housekeeping)
         except BaseException:
             shielded(self._give_up, taken)
             raise
-
-    # --- opening -----------------------------------------------------------------------------
 
     def _start_housekeeping(self) -> None:
         config = self.config
@@ -109,43 +106,12 @@ class ManagedLedger(ManagedAppender):
         """Hold nothing of what an opening took that came to no managed ledger."""
         if self._housekeeping is not None:
             self._housekeeping.stop()
-        self._extent = None
+        self._shown.extent = None
         for held in taken:
             held.release()
 
-    def _open(self) -> None:
-        names = sorted(name for name in os.listdir(self.path) if name.startswith(LEDGER_PREFIX))
-        if (self.path / FILE_NAME).exists():
-            manifest = Manifest.read(self.path)
-        else:
-            if names:
-                raise CorruptManifestError(f"{len(names)} ledgers and no {FILE_NAME}", file=self.path)
-            manifest = Manifest()
-            manifest.write(self.fs, self.path)
-        self._manifest = manifest
-        self._state = BrokerState(manifest.last_index, manifest.last_timestamp)
-        present = set(names)
-        for info in manifest.ledgers:
-            if ledger_directory(self.path, info.ledger_id).name not in present:
-                raise CorruptManifestError(
-                    f"ledger {info.ledger_id} is not there", file=ledger_directory(self.path, info.ledger_id)
-                )
-        if manifest.ledgers and manifest.ledgers[-1].end is None:
-            ledger = self._recovered(manifest.ledgers[-1])
-            self.lost = ledger.lost
-            self._put_sealed(ledger)
-        self._remove_strays(names)
-        self._extent = LedgerExtent(self._manifest.ledgers, None)
-        for path in cursor_files(self.path):
-            state = CursorState.read(path)
-            if cursor_path(self.path, state.name) != path:
-                raise CorruptManifestError(f"the file of cursor {state.name!r} has another name", file=path)
-            state = replace(state, acknowledged=state.acknowledged.within(self._extent, manifest.next_ledger_id))
-            self._cursors[state.name] = Cursor(state.name, self, self, state)
-        tidy(self.fs, self.path, self._cursors.get(COMPACTION_CURSOR))
-
     def __repr__(self) -> str:
-        extent = self._extent
+        extent = self._shown.extent
         if extent is None:
             return f"<ManagedLedger {self.path.name}: closed>"
         return f"<ManagedLedger {self.path.name}: {extent.count} entries in {len(extent.infos)} ledgers>"
@@ -154,38 +120,89 @@ class ManagedLedger(ManagedAppender):
 
     @property
     def closed(self) -> bool:
-        return self._extent is None
+        return self._shown.extent is None
 
     @property
     def properties(self) -> dict[str, str]:
         """A copy."""
-        return dict(self._manifest.properties)
+        return dict(self._tail.manifest.properties)
 
     def update_properties(self, changes: Mapping[str, str | None]) -> None:
         """Set properties, remove those that are None: all of it, durably. Raises LogClosedError, LogFailedError."""
-        self._change(lambda: self._put_properties(changes))
-
-    def _put_properties(self, changes: Mapping[str, str | None]) -> None:
-        self._gate.is_changing = False      # a wrong property is refused
-        properties = changed_properties(self._manifest.properties, changes)
-        self._gate.is_changing = True
-        self._put(self._manifest.with_(properties=properties))
+        self._tail.change_whole(lambda: _put_properties(self._tail, changes))
 
     def new_ledger_id(self) -> int:
         """An id that no ledger here ever had or will have, also after a crash: for a ledger of the caller's own."""
-        return self._change(self._take_ledger_id)
+        return self._tail.change_whole(lambda: _take_ledger_id(self._tail))
 
-    def _take_ledger_id(self) -> int:
-        ledger_id = self._manifest.next_ledger_id
-        self._put(self._manifest.with_(next_ledger_id=ledger_id + 1))
-        return ledger_id
+    # --- adding ------------------------------------------------------------------------------
+    # How entries are checked, written and waited for: ledger.managed_appender.
+
+    @property
+    def interceptors(self) -> frozenset[str]:
+        """What is put in front of each entry from now on: "timestamp", "index". May be set at any time."""
+        return self._appender.interceptors
+
+    @interceptors.setter
+    def interceptors(self, names: Iterable[str]) -> None:
+        self._appender.interceptors = ManagedLedgerConfig.of({"brokerEntryMetadataInterceptors": names}).interceptors
+
+    @property
+    def last_index(self) -> int:
+        """The index of the last message that got one; -1 where none did."""
+        return self._tail.state.index
+
+    def add_entry(self, headers_and_payload: "Buffer", n_messages: int | None = None) -> Position:
+        """Add an entry as a producer sends it; where it stands. The broker's part is put in front here.
+
+        `n_messages`: how many messages it holds; read from its metadata where it is not given.
+
+        Raises InvalidArgumentError for an entry with a broker's part, CorruptRecordError for what is no entry,
+        RecordTooLargeError (maxMessageSize), LogClosedError, LogFailedError. Whatever is raised, no index is used up.
+        """
+        return self._appender.add_entry(headers_and_payload, n_messages)
+
+    def add_entries(self, entries: "Iterable[Buffer | tuple[Buffer, int]]") -> Positions:
+        """Add several, each alone or with the number of its messages, by one write a ledger; where they stand.
+
+        All are checked before the first is added. Raises what `add_entry` raises.
+        """
+        return self._appender.add_entries(entries)
+
+    def flush(self) -> None:
+        """Return when all that was added is on the disk, whatever `fsync` is. Raises LogClosedError, LogFailedError."""
+        self._appender.flush()
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after each add, in the thread that adds: it must be quick, and never raise."""
+        self._appender.listen(listener)
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        """Call it no more; nothing where it is not called."""
+        self._appender.unlisten(listener)
+
+    # --- rolling and trimming ----------------------------------------------------------------
+
+    def roll(self) -> None:
+        """Seal the last ledger; the next entry begins another one. Raises LogClosedError, LogFailedError."""
+        self._tail.change_whole(self._tail.roll)
+
+    def trim(self) -> list[int]:
+        """Delete the sealed ledgers, from the first on, that every cursor has passed and retention lets go; their ids.
+
+        A ledger goes when its retention time is over, or when what is kept without it still has the retention size.
+        Where there is no cursor and no retention is set, all are kept (Pulsar would delete them). Rolling does it by
+        itself, and a cursor that passes a ledger.
+        Raises LogClosedError, LogFailedError.
+        """
+        return self._tail.change_whole(self._tail.trim)
 
     # --- cursors -----------------------------------------------------------------------------
 
     @property
     def cursors(self) -> dict[str, Cursor]:
         """By name, all that there are."""
-        return dict(self._cursors)
+        return dict(self._cursors.by_name)
 
     def open_cursor(
         self,
@@ -198,65 +215,11 @@ class ManagedLedger(ManagedAppender):
         A new one begins behind the last entry, at the first one, or at a position, with `properties`.
         Raises InvalidArgumentError for a name of 0 or too many characters, LogClosedError, LogFailedError.
         """
-        cursor_path(self.path, name)
-        if not isinstance(initial, Position) and initial not in ("latest", "earliest"):
-            raise InvalidArgumentError(f'it begins at "latest", "earliest" or a Position, not {initial!r}')
-        begin = {"latest": LATEST, "earliest": EARLIEST}.get(str(initial), initial)
-        assert isinstance(begin, Position)
-        return self._change(lambda: self._cursor(name, begin, checked_properties(properties or {})))
-
-    def _cursor(self, name: str, begin: Position, properties: dict[str, str]) -> Cursor:
-        cursor = self._cursors.get(name)
-        if cursor is None:
-            extent = self._current()
-            mark_delete = extent.position(extent.before(begin) - 1) or EARLIEST
-            state = CursorState(name, Acknowledgements(mark_delete), properties)
-            make_directories(self.fs, self.path / CURSORS)
-            state.write(self.fs, self.path)
-            cursor = self._cursors[name] = Cursor(name, self, self, state)
-        return cursor
+        return self._cursors.open(self, name, initial, properties)
 
     def delete_cursor(self, name: str) -> None:
         """Forget a subscription, durably. Raises InvalidArgumentError where there is none."""
-        self._change(lambda: self._delete_cursor(name))
-
-    def _delete_cursor(self, name: str) -> None:
-        cursor = self._cursors.get(name)
-        if cursor is None:
-            self._gate.is_changing = False
-            raise InvalidArgumentError(f"no cursor {name!r}")
-        self.fs.unlink(cursor_path(self.path, name))
-        self.fs.sync_directory(self.path / CURSORS)
-        del self._cursors[name]
-        cursor.abandon()
-
-    def write_cursor(self, state: CursorState) -> None:
-        """For the cursors, whose lock is held; adds go on meanwhile."""
-        self._refuse()
-        try:
-            state.write(self.fs, self.path)
-        except SeglogError as error:
-            self._fail(error)
-            raise
-
-    def cursor_passed(self, before: Position, now: Position) -> None:
-        """For the cursors: trim, where a ledger was passed."""
-        extent = self._extent
-        if extent is None or not extent.infos or now.ledger_id < extent.ids[0]:
-            return
-        slot = extent.slot_of(max(before.ledger_id, extent.ids[0]))
-        end = extent.infos[slot].end
-        passes = now.ledger_id > before.ledger_id or (end is not None and now.entry_id == end.entries - 1)
-        if passes and self._gate.refusal is None and self._gate.failure is None:
-            self._gate.change(self._trim_passed)
-
-    def _trim_passed(self) -> None:
-        self._gate.is_changing = True
-        self._trim()
-
-    def _passed(self) -> Position | None:
-        passed = LATEST if self.config.retention_minutes or self.config.retention_mb else None
-        return slowest({name: cursor.mark_delete_position for name, cursor in self._cursors.items()}, passed)
+        self._cursors.delete(name)
 
     # --- by itself ---------------------------------------------------------------------------
 
@@ -268,9 +231,8 @@ class ManagedLedger(ManagedAppender):
         """
         if self.fsync == "interval":
             self.flush()
-        self._change(self._roll_if_full)
-        for cursor in self.cursors.values():
-            cursor.flush()
+        self._tail.change_whole(self._tail.roll_if_full)
+        self._cursors.flush()
         for chore in self._chores:
             chore()
 
@@ -281,12 +243,6 @@ class ManagedLedger(ManagedAppender):
     def remove_chore(self, chore: Callable[[], None]) -> None:
         """Call it no more; nothing where it is not called."""
         self._chores = tuple(kept for kept in self._chores if kept != chore)
-
-    def _roll_if_full(self) -> None:
-        active = self._current().active
-        if active is not None and self._is_full(active, active.writer, 0):
-            self._seal_active()
-        self._trim()
 
     def write_lingering(self) -> None:
         """Nothing lingers."""
@@ -300,7 +256,7 @@ class ManagedLedger(ManagedAppender):
         parent goes on. Raises LogFailedError where making it durable fails now, or failed in the background and no
         caller has met that: everything is let go of then, too.
         """
-        if self._extent is None:
+        if self.closed:
             return
         try:
             shielded(self._close)
@@ -309,45 +265,22 @@ class ManagedLedger(ManagedAppender):
                 self._housekeeping.stop()
 
     def _close(self) -> None:
-        gate = self._gate
-        is_ours = self._held.held       # not in a forked child
+        tail = self._tail
+        is_ours = tail.held.held        # not in a forked child
         try:
-            if gate.failure is None and is_ours:
-                for cursor in self.cursors.values():
-                    cursor.close()
-                gate.with_lock(self._finish)
-        except BaseException as error:
-            if error is gate.failure:
-                gate.settle(error)
-            raise
+            tail.close(self._cursors.close)
         finally:
             self._let_go()
         if is_ours:
-            gate.tell()
-
-    def _finish(self) -> None:
-        self._mend()
-        if self._extent is not None:
-            self._gate.is_changing = True
-            self._seal_active()
+            tail.tell()
 
     def _let_go(self) -> None:
-        self._extent = None
-        if self._gate.failure is None:
-            self._gate.refusal = self._closed_error
-        for cursor in self._cursors.values():
-            cursor.abandon()
-        try:
-            for ledger in list(self._opened.values()):
-                ledger.abandon()
-        finally:
-            self._held.release()
-
-    def _closed_error(self) -> LogClosedError:
-        return LogClosedError("the managed ledger was closed", file=self.path)
+        self._shown.extent = None
+        self._cursors.abandon()
+        self._tail.let_go()
 
     def __del__(self) -> None:
-        if getattr(self, "_extent", None) is not None and self._held.held:
+        if hasattr(self, "lost") and not self.closed and self._tail.held.held:
             warnings.warn(
                 f"{self!r} was not closed: its next opening recovers", ResourceWarning, stacklevel=2, source=self
             )
@@ -362,3 +295,16 @@ class ManagedLedger(ManagedAppender):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _put_properties(tail: ManagedTail, changes: Mapping[str, str | None]) -> None:
+    tail.is_changing = False        # a wrong property is refused
+    properties = changed_properties(tail.manifest.properties, changes)
+    tail.is_changing = True
+    tail.put(tail.manifest.with_(properties=properties))
+
+
+def _take_ledger_id(tail: ManagedTail) -> int:
+    ledger_id = tail.manifest.next_ledger_id
+    tail.put(tail.manifest.with_(next_ledger_id=ledger_id + 1))
+    return ledger_id

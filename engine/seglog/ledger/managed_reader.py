@@ -18,7 +18,7 @@ from seglog.errors import (
 from seglog.fs.files import FileSystem
 from seglog.fs.handles import OpenHandle
 from seglog.ledger.config import ManagedLedgerConfig
-from seglog.ledger.extent import LedgerExtent
+from seglog.ledger.extent import LedgerExtent, ShownLedgers
 from seglog.ledger.ledger import Ledger
 from seglog.ledger.ledger_metadata import MAX_ID
 from seglog.ledger.manifest import LedgerInfo, ledger_directory
@@ -43,14 +43,13 @@ class ManagedReader(OpenHandle):
         self.fs = fs
         self.clock = clock
         self._looks_only = read_only
-        # Replaced as a whole; None: closed.
-        self._extent: LedgerExtent | None = None
+        self._shown = ShownLedgers()
+        self._opened = self._shown.opened
         # Guards the opening of ledgers. Lookups take no lock.
         self._opening = threading.Lock()
-        self._opened: dict[int, Ledger] = {}
 
     def _current(self) -> LedgerExtent:
-        extent = self._extent
+        extent = self._shown.extent
         if extent is None:
             raise LogClosedError("the managed ledger was closed", file=self.path)
         return extent
@@ -75,9 +74,7 @@ class ManagedReader(OpenHandle):
     @property
     def size_bytes(self) -> int:
         """Of the files of entries."""
-        extent = self._current()
-        sealed = sum(info.end.length_bytes for info in extent.infos if info.end is not None)
-        return sealed + (0 if extent.active is None else extent.active.length_bytes)
+        return self._current().size_bytes
 
     @property
     def first_position(self) -> Position | None:
@@ -129,16 +126,12 @@ class ManagedReader(OpenHandle):
         """At most `count` entries, from the first one at or behind `first`."""
         extent = self._current()
         begin = extent.before(first)
-        return list(self._entries(extent, begin, min(begin + max(count, 0), extent.count)))
+        return [self._at(extent, ordinal) for ordinal in range(begin, min(begin + max(count, 0), extent.count))]
 
     def __iter__(self) -> Iterator[StoredEntry]:
         """All entries as of now."""
         extent = self._current()
-        return self._entries(extent, 0, extent.count)
-
-    def _entries(self, extent: LedgerExtent, begin: int, end: int) -> Iterator[StoredEntry]:
-        for ordinal in range(begin, end):
-            yield self._at(extent, ordinal)
+        return (self._at(extent, ordinal) for ordinal in range(extent.count))
 
     def _at(self, extent: LedgerExtent, ordinal: int) -> StoredEntry:
         position = extent.position(ordinal)
@@ -167,7 +160,7 @@ class ManagedReader(OpenHandle):
                         raise OffsetOutOfRangeError(f"ledger {ledger_id} was trimmed", file=self.path) from gone
                     raise CorruptManifestError(f"ledger {ledger_id} is not there", file=directory) from gone
                 self._opened[ledger_id] = ledger
-                if self._extent is None:        # closed meanwhile
+                if self._shown.extent is None:     # closed meanwhile
                     ledger.close()
             return ledger
 
@@ -184,22 +177,8 @@ class ManagedReader(OpenHandle):
         extent = self._current()
         low = 0 if first is None else extent.before(first)
         high = (extent.count if last is None else min(extent.up_to(last), extent.count)) - 1
-        found = self._newest(extent, predicate, low, high)
+        found = _newest(lambda ordinal: predicate(self._at(extent, ordinal)), low, high)
         return extent.position(found)
-
-    def _newest(self, extent: LedgerExtent, predicate: Predicate, low: int, high: int) -> int:
-        """The ordinal in [low, high], -1 for none."""
-        if low > high or not predicate(self._at(extent, low)):
-            return -1
-        if predicate(self._at(extent, high)):
-            return high
-        while high - low > 1:
-            middle = (low + high) // 2
-            if predicate(self._at(extent, middle)):
-                low = middle
-            else:
-                high = middle
-        return low
 
     def position_at_time(self, timestamp_ms: int, after: Position = EARLIEST) -> Position | None:
         """The first entry behind `after`, in order, whose time is `timestamp_ms` or later; None where there is none.
@@ -213,7 +192,9 @@ class ManagedReader(OpenHandle):
         extent = self._current()
         begin = extent.up_to(after)
         if not self.config.use_broker_timestamps:
-            found = self._newest(extent, lambda entry: entry.publish_time < timestamp_ms, begin, extent.count - 1)
+            found = _newest(
+                lambda ordinal: self._at(extent, ordinal).publish_time < timestamp_ms, begin, extent.count - 1
+            )
             return extent.position(begin if found < 0 else found + 1)
         target = min(max(timestamp_ms, 0), MAX_ID)
         start = extent.position(begin)
@@ -251,3 +232,18 @@ class ManagedReader(OpenHandle):
             if self._at(extent, ordinal).index is not None:
                 return extent.position(ordinal)
         return None
+
+
+def _newest(is_before: Callable[[int], bool], low: int, high: int) -> int:
+    """The last ordinal in [low, high] that `is_before` is true of, by binary search; -1 where `low` is not."""
+    if low > high or not is_before(low):
+        return -1
+    if is_before(high):
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if is_before(middle):
+            low = middle
+        else:
+            high = middle
+    return low

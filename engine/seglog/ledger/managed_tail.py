@@ -1,0 +1,350 @@
+"""Where a managed ledger grows: its last ledger and the manifest, how it is rolled, trimmed, mended and closed.
+
+    roll      seal the last ledger ── make the next one ── manifest
+    trim      manifest without the ledgers ── delete them
+    open      recover and seal a ledger that was not sealed ── manifest ── delete what it does not name
+
+Entries are added to the last ledger by ledger.managed_appender. Lock, refusal and failure: segment.write_gate. What
+fails from a write on leaves the managed ledger read-only: opening it again finds out what is on the disk.
+"""
+import logging
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from seglog._kernels.shield import shielded
+from seglog.clock import Clock
+from seglog.config import Fsync
+from seglog.errors import CorruptManifestError, LogClosedError, StorageError
+from seglog.fs import lock
+from seglog.fs.files import FileSystem
+from seglog.ledger.broker_state import BrokerState, last_state
+from seglog.ledger.config import ManagedLedgerConfig
+from seglog.ledger.entry_writer import SEGMENT, EntryWriter
+from seglog.ledger.extent import LedgerExtent, ShownLedgers
+from seglog.ledger.ledger import DELETED_SUFFIX, Ledger, delete_ledger, remove_directory
+from seglog.ledger.manifest import FILE_NAME, LEDGER_PREFIX, LedgerInfo, Manifest, ledger_directory
+from seglog.ledger.position import Position
+from seglog.segment.answers import LostRange
+from seglog.segment.write_gate import WriteGate
+
+logger = logging.getLogger("seglog")
+
+R = TypeVar("R")
+
+# What an entry may need in the file beside its bytes: the broker's part, the record, a batch.
+OVERHEAD_BYTES = 128
+
+
+class ManagedTail(WriteGate):
+    """The end of a `ManagedLedger`, which opens and closes it. Each field below is changed with the lock.
+
+    Whoever has the lock may wait for a ledger's files (its seal).
+    """
+
+    def __init__(
+        self, path: Path, shown: ShownLedgers, config: ManagedLedgerConfig, fs: FileSystem, clock: Clock, fsync: Fsync,
+        held: lock.Lock,
+    ) -> None:
+        super().__init__(path, "managed ledger")
+        self.shown = shown
+        self.config = config
+        self.fs = fs
+        self.clock = clock
+        self.fsync = fsync
+        self.held = held
+        self.manifest = Manifest()
+        # Index and time of the last entry that was added.
+        self.state = BrokerState()
+        # Up to where every cursor has come; None where nothing may go.
+        self.passed: Callable[[], Position | None] = lambda: None
+
+    # --- opening -----------------------------------------------------------------------------
+
+    def open(self) -> LostRange | None:
+        """Take the directory up, and make it a managed ledger where it is empty. What recovery cut, if anything."""
+        names = sorted(name for name in os.listdir(self.path) if name.startswith(LEDGER_PREFIX))
+        if (self.path / FILE_NAME).exists():
+            manifest = Manifest.read(self.path)
+        else:
+            if names:
+                raise CorruptManifestError(f"{len(names)} ledgers and no {FILE_NAME}", file=self.path)
+            manifest = Manifest()
+            manifest.write(self.fs, self.path)
+        self.manifest = manifest
+        self.state = BrokerState(manifest.last_index, manifest.last_timestamp)
+        present = set(names)
+        for info in manifest.ledgers:
+            directory = ledger_directory(self.path, info.ledger_id)
+            if directory.name not in present:
+                raise CorruptManifestError(f"ledger {info.ledger_id} is not there", file=directory)
+        lost = None
+        if manifest.ledgers and manifest.ledgers[-1].end is None:
+            ledger = self._recovered(manifest.ledgers[-1])
+            lost = ledger.lost
+            self._put_sealed(ledger)
+        self._remove_strays(names)
+        self.shown.extent = LedgerExtent(self.manifest.ledgers, None)
+        return lost
+
+    def _recovered(self, info: LedgerInfo) -> Ledger:
+        """The last ledger as its writer left it, sealed."""
+        ledger = Ledger.open(ledger_directory(self.path, info.ledger_id), fs=self.fs, clock=self.clock, held=True)
+        if ledger.entry_count:
+            self.shown.opened[info.ledger_id] = ledger
+        return ledger
+
+    def _put_sealed(self, ledger: Ledger) -> None:
+        """The manifest says where the last ledger ends, and what its entries came to."""
+        self.state = last_state(ledger.read, ledger.last_entry_id, self.state)
+        self._put_manifest(*self.manifest.ledgers[:-1], *_sealed_info(ledger))
+        if not ledger.entry_count:
+            ledger.close()      # it goes: whoever has positions in it shall not come upon its files
+
+    def _remove_strays(self, names: Iterable[str]) -> None:
+        """Ledgers that were being made, or deleted."""
+        known = {ledger_directory(self.path, info.ledger_id).name for info in self.manifest.ledgers}
+        for name in sorted(names):
+            number = name.removeprefix(LEDGER_PREFIX).removesuffix(DELETED_SUFFIX)
+            if name in known or not name.startswith(LEDGER_PREFIX) or not number.isdigit():
+                continue
+            directory = self.path / name
+            logger.info("%s: left by an interrupted change, removed", directory)
+            ledger = self.shown.opened.pop(int(number), None)
+            if ledger is not None:
+                ledger.abandon()
+            if name.endswith(DELETED_SUFFIX):
+                remove_directory(self.fs, directory)
+            else:
+                delete_ledger(directory, self.fs)
+
+    # --- changing ----------------------------------------------------------------------------
+
+    def current(self) -> LedgerExtent:
+        """The ledgers as of now."""
+        extent = self.shown.extent
+        if extent is None:
+            raise self.closed_error()
+        return extent
+
+    def refuse(self) -> None:
+        """For before a change without the lock. Raises LogClosedError, LogFailedError, ForkedHandleError."""
+        self.check()
+        self.held.check()
+
+    def change_whole(self, section: Callable[[], R]) -> R:
+        """`change` for what is rare: no exception from outside reaches it. Raises as `refuse`.
+
+        What goes wrong within leaves the disk in a state that only opening again finds out.
+        """
+        self.refuse()
+        return shielded(self.change, self._changing, section)
+
+    def _changing(self, section: Callable[[], R]) -> R:
+        self.held.check()
+        self.is_changing = True
+        return section()
+
+    def fail_outside(self, error: BaseException) -> None:
+        """It is read-only from now on, by an error that was met without the lock."""
+        if self.failure is None:
+            self.fail(error)
+            self.settle(error)
+
+    def put(self, manifest: Manifest) -> None:
+        """Durably."""
+        manifest.write(self.fs, self.path)
+        self.manifest = manifest
+
+    def _put_manifest(self, *ledgers: LedgerInfo, next_ledger_id: int | None = None) -> None:
+        manifest = self.manifest.with_(
+            ledgers=ledgers, last_index=self.state.index, last_timestamp=self.state.timestamp
+        )
+        self.put(manifest if next_ledger_id is None else manifest.with_(next_ledger_id=next_ledger_id))
+
+    # --- rolling -----------------------------------------------------------------------------
+
+    def ledger_for(self, size_bytes: int) -> tuple[Ledger, EntryWriter]:
+        """The last ledger; another one where that is full."""
+        active = self.current().active
+        if active is not None and not self._is_full(active, writer := active.writer, size_bytes):
+            return active, writer
+        active = shielded(self._begin_ledger)
+        return active, active.writer
+
+    def _is_full(self, active: Ledger, writer: EntryWriter, size_bytes: int) -> bool:
+        """ManagedLedgerImpl.currentLedgerIsFull; and no ledger passes what a segment holds."""
+        config = self.config
+        if not writer.next_id:
+            return False
+        if size_bytes + OVERHEAD_BYTES > SEGMENT.segment_bytes - writer.size_bytes:
+            return True
+        age_ms = self.clock.now_ms() - active.created_ms
+        if age_ms >= config.max_rollover_ms:
+            return True
+        has_passed_quota = (
+            writer.next_id >= config.max_entries_per_ledger or writer.size_bytes >= config.max_size_per_ledger_bytes
+        )
+        return has_passed_quota and age_ms >= config.min_rollover_ms
+
+    def roll(self) -> None:
+        """Seal the last ledger; the next entry begins another one."""
+        self.seal_active()
+        self.trim()
+
+    def roll_if_full(self) -> None:
+        """Full also by its age."""
+        active = self.current().active
+        if active is not None and self._is_full(active, active.writer, 0):
+            self.seal_active()
+        self.trim()
+
+    def _begin_ledger(self) -> Ledger:
+        """Begin another ledger, and trim what can go now."""
+        self.seal_active()
+        ledger_id = self.manifest.next_ledger_id
+        ledger = Ledger.create(
+            ledger_directory(self.path, ledger_id), ledger_id, fsync=self.fsync, fs=self.fs, clock=self.clock,
+            held=True,
+        )
+        self.shown.opened[ledger_id] = ledger       # to be let go of, whatever happens
+        info = LedgerInfo(ledger_id, ledger.created_ms)
+        self._put_manifest(*self.manifest.ledgers, info, next_ledger_id=ledger_id + 1)
+        self.shown.extent = LedgerExtent(self.manifest.ledgers, ledger)
+        self.trim()
+        return ledger
+
+    def seal_active(self) -> None:
+        """All of the last ledger is on the disk, and nothing is added to it any more."""
+        active = self.current().active
+        if active is None:
+            return
+        active.seal()
+        self._put_manifest(*self.manifest.ledgers[:-1], *_sealed_info(active))
+        self.shown.extent = LedgerExtent(self.manifest.ledgers, None)
+        if not active.entry_count:
+            self._delete([active.ledger_id])
+
+    # --- trimming ----------------------------------------------------------------------------
+
+    def trim(self) -> list[int]:
+        """See ManagedLedger.trim."""
+        passed = self.passed()
+        if passed is None:
+            return []
+        now_ms, kept_bytes = self.clock.now_ms(), self.current().size_bytes
+        gone = []
+        for info in self.manifest.ledgers:
+            end = info.end
+            if end is None or passed < Position(info.ledger_id, end.entries - 1):
+                break
+            kept_bytes -= end.length_bytes
+            if not self._retention_is_over(now_ms - end.sealed_ms, kept_bytes):
+                break
+            gone.append(info.ledger_id)
+        if gone:
+            # Index and time stay those of the last sealed ledger: the entries behind it may not be on the disk.
+            self.put(self.manifest.with_(ledgers=self.manifest.ledgers[len(gone) :]))
+            self.shown.extent = LedgerExtent(self.manifest.ledgers, self.current().active)
+            self._delete(gone)
+        return gone
+
+    def _retention_is_over(self, age_ms: int, behind_bytes: int) -> bool:
+        """Of a ledger that was sealed so long ago, and has so much behind it."""
+        minutes, megabytes = self.config.retention_minutes, self.config.retention_mb
+        if minutes == 0 and megabytes == 0:
+            return True
+        # Beside another limit a 0 says nothing, and neither does -1.
+        return (minutes > 0 and age_ms >= minutes * 60_000) or (megabytes > 0 and behind_bytes >= megabytes << 20)
+
+    def _delete(self, ledger_ids: list[int]) -> None:
+        """The manifest does not name them any more."""
+        for ledger_id in ledger_ids:
+            ledger = self.shown.opened.pop(ledger_id, None)
+            if ledger is not None:
+                ledger.retire()
+            try:
+                delete_ledger(ledger_directory(self.path, ledger_id), self.fs)
+            except StorageError as error:       # nothing hangs on it: opening again removes what is left
+                logger.warning("ledger %s of %s is left over: %s", ledger_id, self.path, error)
+
+    # --- failing and mending -----------------------------------------------------------------
+
+    def settle(self, error: BaseException) -> None:
+        if error is self.failure:
+            self._forget_what_was_tried()
+        super().settle(error)
+
+    def _forget_what_was_tried(self) -> None:
+        """Index and time are of what was added from now on: it does not go on."""
+        extent = self.shown.extent
+        active = extent.active if extent is not None else None
+        self.state = BrokerState(self.manifest.last_index, self.manifest.last_timestamp)
+        if active is not None:
+            self.state = last_state(active.read, active.last_entry_id, self.state)
+
+    def mend(self) -> None:
+        """Take it up from the disk, as an opening does, if an exception left a change in the middle."""
+        try:
+            shielded(self.with_lock, self._mend)
+        except BaseException as error:
+            if error is self.failure:
+                self.settle(error)
+            raise
+
+    def _mend(self) -> None:
+        shown = self.shown
+        if not self.is_torn or self.failure is not None or shown.extent is None:
+            return
+        self.is_changing = True
+        manifest = self.manifest = Manifest.read(self.path)
+        self.state = BrokerState(manifest.last_index, manifest.last_timestamp)
+        if manifest.ledgers and manifest.ledgers[-1].end is None:
+            # This process may have it, with entries that somebody waits for.
+            ledger = shown.opened.get(manifest.ledgers[-1].ledger_id) or self._recovered(manifest.ledgers[-1])
+            ledger.seal()
+            self._put_sealed(ledger)
+        self._remove_strays(os.listdir(self.path))
+        shown.extent = LedgerExtent(self.manifest.ledgers, None)
+        self.is_torn = False
+
+    # --- closing -----------------------------------------------------------------------------
+
+    def close(self, before: Callable[[], None]) -> None:
+        """After `before`, make everything durable if nothing failed. Raises LogFailedError if that fails now."""
+        try:
+            if self.failure is None and self.held.held:
+                before()
+                self.with_lock(self._finish)
+        except BaseException as error:
+            if error is self.failure:
+                self.settle(error)
+            raise
+
+    def _finish(self) -> None:
+        self._mend()
+        if self.shown.extent is not None:
+            self.is_changing = True
+            self.seal_active()
+
+    def let_go(self) -> None:
+        """Close what is open."""
+        self.shown.extent = None
+        if self.failure is None:
+            self.refusal = self.closed_error
+        try:
+            for ledger in list(self.shown.opened.values()):
+                ledger.abandon()
+        finally:
+            self.held.release()
+
+    def closed_error(self) -> LogClosedError:
+        """What a call on a closed managed ledger gets."""
+        return LogClosedError("the managed ledger was closed", file=self.path)
+
+
+def _sealed_info(ledger: Ledger) -> tuple[LedgerInfo, ...]:
+    """The manifest's line of a ledger that was sealed; none where it is empty."""
+    assert ledger.end is not None
+    return (LedgerInfo(ledger.ledger_id, ledger.created_ms, ledger.end),) if ledger.end.entries else ()
