@@ -1,13 +1,21 @@
 """How many Python calls the common ways take: a frame costs as much as a small write."""
 import _thread
+import gc
 import sys
 
 import pytest
 
 import seglog
+from seglog.clock import ManualClock
+from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
+from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
+from seglog.delayed.storage import InMemoryBucketSnapshotStorage
+from seglog.delayed.worker import InlineWorker
 from seglog.fs.files import OsFileSystem
+from seglog.topic.delayed_index import DelayedIndex
+from seglog.topic.dispatcher import Dispatcher
 from support.faultfs import FailingFs
-from support.topics import message
+from support.topics import delayed, message
 
 
 @pytest.fixture
@@ -33,11 +41,13 @@ def calls(monkeypatch):
         with monkeypatch.context() as patched:
             patched.setattr(_thread, "start_new_thread", start_counted)
             count = 0
+            gc.disable()        # Hypothesis is called at each collection
             sys.setprofile(hook)
             try:
                 action()
             finally:
                 sys.setprofile(None)
+                gc.enable()
         return count - 1
 
     return counted
@@ -64,6 +74,30 @@ def test_an_entry_of_a_managed_ledger(in_memory, calls):
             topic.add_entry(message(n))
         entry = message(3)
         assert calls(lambda: topic.add_entry(entry)) <= 30
+
+
+@pytest.mark.parametrize("kind", ["memory", "bucket"])
+def test_a_read_that_meets_five_delayed_entries(in_memory, calls, kind):
+    clock = ManualClock(1_700_000_000_000)
+    if kind == "memory":
+        tracker = InMemoryDelayedDeliveryTracker(clock=clock)
+    else:
+        tracker = BucketDelayedDeliveryTracker(InMemoryBucketSnapshotStorage(), clock=clock, worker=InlineWorker())
+    with seglog.ManagedLedger(in_memory / "orders", clock=clock) as topic:
+        index = DelayedIndex(tracker, topic, topic.open_cursor("one", "earliest"))
+        dispatcher = Dispatcher(topic, topic.open_cursor("one"), index)
+        counts = []
+        for _ in range(2):
+            for n in range(5):
+                topic.add_entry(delayed(n, clock.now_ms() + 60_000))
+            counts.append(calls(lambda: dispatcher.read()))
+        assert counts[0] <= 130         # the first one opens the files of the ledger
+        assert counts[1] <= 115
+        entries = list(topic)
+        few, many = (calls(lambda n=n: index.place_all(entries[:n])) for n in (5, 10))
+        assert few <= 25
+        assert many - few <= 5          # the bytes of each; all else is done for all at once
+        dispatcher.close()
 
 
 def test_a_roll_syncs_what_must_be_on_the_disk_and_no_name_twice(in_memory):

@@ -131,12 +131,12 @@ class SegmentFiles:
         return self._time_index
 
     def _index(self, kind: type[Index], suffix: str, entries: int | None) -> Index | None:
+        if entries == 0:
+            return None
         path = self._path.with_suffix(suffix)
         if entries is None:
             whole = _mapping_or_none(path, copy=not self._owned)
             return None if whole is None else kind(whole, self._base_offset, path=path)
-        if entries == 0:
-            return None
         size = entries * kind.ENTRY_SIZE
         mapping = self._index_maps.get(suffix)
         if mapping is None or mapping.room < size:
