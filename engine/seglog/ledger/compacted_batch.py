@@ -38,7 +38,7 @@ class BatchForm:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenedBatch:
+class OpenedEntry:
     """`places[n]`: the number in the batch of the n-th message of the payload; `count`: of the batch before any was
     removed."""
 
@@ -59,14 +59,14 @@ def is_readable_batch(entry: Entry) -> bool:
 
 def open_batch(
     entry: Entry, payload: Payload = PLACEHOLDERS, limit_bytes: int = LogConfig().max_decompressed_message_bytes
-) -> OpenedBatch:
+) -> OpenedEntry:
     """The messages of a readable batch, whose payload has this form. Raises as Entry.opened_payload, and
     CorruptRecordError where the payload does not hold what the metadata says."""
     fields = entry.fields()
     count = fields.num_messages
     opened = entry.opened_payload(limit_bytes)
     if payload != RETAINED_ONLY:
-        return OpenedBatch(BatchedMessages(opened, count, entry.name), list(range(count)), count)
+        return OpenedEntry(BatchedMessages(opened, count, entry.name), list(range(count)), count)
     places = list(fields.compacted_indexes)
     if not places or places[0] < 0 or places[-1] >= count or any(a >= b for a, b in itertools.pairwise(places)):
         raise CorruptRecordError(
@@ -77,10 +77,10 @@ def open_batch(
         raise CorruptRecordError(
             f"{messages.trailing_bytes} bytes behind the {len(places)} messages that were retained", file=entry.name
         )
-    return OpenedBatch(messages, places, count)
+    return OpenedEntry(messages, places, count)
 
 
-def rewritten_batch(entry: Entry, batch: OpenedBatch, numbers: list[int], form: BatchForm) -> bytes:
+def rewritten_batch(entry: Entry, batch: OpenedEntry, numbers: list[int], form: BatchForm) -> bytes:
     """The entry with those messages of its payload whose numbers are in `numbers`: one at least.
 
     Its codec and its broker's part stay as they are. Raises MissingCodecError.
@@ -99,7 +99,7 @@ def rewritten_batch(entry: Entry, batch: OpenedBatch, numbers: list[int], form: 
     return bytes(entry.raw()[: entry.headers_pos]) + rewritten
 
 
-def has_form(entry: Entry, batch: OpenedBatch, payload: Payload, form: BatchForm) -> bool:
+def has_form(entry: Entry, batch: OpenedEntry, payload: Payload, form: BatchForm) -> bool:
     """Whether a batch of the form `payload` is as `form` would write it with all messages that it has."""
     indexes = list(entry.fields().compacted_indexes)
     return payload == form.payload and indexes == (batch.live() if form.has_indexes else [])

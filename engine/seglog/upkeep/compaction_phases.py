@@ -9,7 +9,7 @@ from seglog._kernels.entry_frame import HAS_MARKER, HAS_UNCOMPRESSED_SIZE, IS_NU
 from seglog.errors import CorruptRecordError
 from seglog.ledger.compacted_batch import (
     BatchForm,
-    OpenedBatch,
+    OpenedEntry,
     Payload,
     has_form,
     is_readable_batch,
@@ -125,7 +125,7 @@ class CompactionPhases:
         self.count.messages_out += max(fields.num_messages, 1)
         return bytes(entry.raw())
 
-    def _kept_of_batch(self, entry: Entry, batch: OpenedBatch, number: int, payload: Payload) -> bytes | None:
+    def _kept_of_batch(self, entry: Entry, batch: OpenedEntry, number: int, payload: Payload) -> bytes | None:
         messages = batch.messages
         if self._is_expired(entry):
             live = messages.live() if self._retains_null_keys else []
