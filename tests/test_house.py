@@ -7,11 +7,10 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 MAX_METHODS = 45
-# Larger yet, by as many.
-STILL_LARGER = {
-    "BucketDelayedDeliveryTracker": 58, "RowTracker": 50, "InMemoryDelayedDeliveryTracker": 50,
-    "Log": 52, "LogTail": 52,
-}
+# Larger yet, and not to grow much before they are parted.
+STILL_LARGER = dict.fromkeys(
+    ("BucketDelayedDeliveryTracker", "RowTracker", "InMemoryDelayedDeliveryTracker", "Log", "LogTail"), 60
+)
 
 
 def python_sources():
