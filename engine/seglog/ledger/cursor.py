@@ -15,7 +15,7 @@ from seglog.ledger.cursor_file import CursorState
 from seglog.ledger.ledger_metadata import changed_properties
 from seglog.ledger.managed_reader import ManagedReader, Predicate
 from seglog.ledger.position import EARLIEST, LATEST, Position
-from seglog.ledger.stored_entry import StoredEntry
+from seglog.ledger.stored_entry import StoredEntry, as_consumers_get_it
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
@@ -142,17 +142,23 @@ class Cursor:
         max_bytes: int | None = None,
         skip: Callable[[Position], bool] | None = None,
         skip_in: Callable[[int], "BitMap | None"] | None = None,
+        *,
+        supports_broker_metadata: bool | None = None,
     ) -> list[StoredEntry]:
         """The next entries that are not wholly acknowledged, none where there is none yet; goes on behind them.
 
         `max_bytes`: no further entry once these have so many bytes. `skip`: entries that it is true of are passed over
         and not read from the disk. (ManagedCursor.asyncReadEntriesWithSkip) `skip_in`: the same, for all entries of a
-        ledger at a time.
+        ledger at a time. `supports_broker_metadata`: whether a client reads that asks for the broker's part; it gets it
+        where exposingBrokerEntryMetadataToClientEnabled is set, too. None: no client reads, and gets what is stored.
         """
         with self._lock:
             # In one step, and last: of what an exception or a signal interrupts, nothing was read.
             found, self._read = self.read_after(self._read, max_entries, max_bytes, skip, skip_in)
+        if supports_broker_metadata is None:
             return found
+        exposes = self._topic.config.exposes_broker_metadata
+        return [as_consumers_get_it(entry, exposes, supports_broker_metadata) for entry in found]
 
     def read_after(
         self,

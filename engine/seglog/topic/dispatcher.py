@@ -28,7 +28,7 @@ from seglog.errors import CorruptRecordError, LogClosedError, OffsetOutOfRangeEr
 from seglog.ledger.cursor import DEFAULT_READ, Cursor
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.position import Position
-from seglog.ledger.stored_entry import StoredEntry
+from seglog.ledger.stored_entry import StoredEntry, as_consumers_get_it
 from seglog.topic.delayed_index import DelayedIndex, Fate
 
 if TYPE_CHECKING:
@@ -92,12 +92,23 @@ class Dispatcher:
 
     # --- reading -----------------------------------------------------------------------------
 
-    def read(self, max_entries: int = DEFAULT_READ, timeout_s: float | None = 0) -> list[StoredEntry]:
+    def read(
+        self, max_entries: int = DEFAULT_READ, timeout_s: float | None = 0, *,
+        supports_broker_metadata: bool | None = None,
+    ) -> list[StoredEntry]:
         """Entries that are due now, at most so many; waits up to `timeout_s` for the first one, None: for ever.
 
         Those that were delayed come first, in the order in which they became due. None is early. Empty when the time
-        is over. Raises LogClosedError once this was closed, and what Cursor.read raises.
+        is over. `supports_broker_metadata`: as Cursor.read has it. Raises LogClosedError once this was closed, and what
+        Cursor.read raises.
         """
+        entries = self._read_due(max_entries, timeout_s)
+        if supports_broker_metadata is None:
+            return entries
+        exposes = self._managed_ledger.config.exposes_broker_metadata
+        return [as_consumers_get_it(entry, exposes, supports_broker_metadata) for entry in entries]
+
+    def _read_due(self, max_entries: int, timeout_s: float | None) -> list[StoredEntry]:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._lock:
             while True:

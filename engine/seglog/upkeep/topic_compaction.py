@@ -161,6 +161,8 @@ class PulsarTopicCompactionService(TopicCompactionService):
         self.error: SeglogError | None = None
         self._follow(managed_ledger.cursors.get(COMPACTION_CURSOR))
         if managed_ledger.config.compaction_threshold_bytes:
+            # Nothing is trimmed before it was compacted. (PersistentTopic.preCreateSubscriptionForCompactionIfNeeded)
+            managed_ledger.open_cursor(COMPACTION_CURSOR, "earliest")
             managed_ledger.add_chore(self.compact_if_due)
 
     def __repr__(self) -> str:
