@@ -1,4 +1,7 @@
-"""`seglog ledger ls | dump | verify | seek | recover`: managed ledgers, single ledgers, files of Pulsar entries."""
+"""`seglog ledger ls | dump | verify | seek | recover | ...`: managed ledgers, single ledgers, files of Pulsar entries.
+
+Its `compact` and `convert`: ledger_compact.py.
+"""
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -23,6 +26,7 @@ from seglog.verification.ledger_check import (
 from . import report
 from .cli import Command
 from .entry_lines import Placed, entries_of, fields_of, name_of, text_of
+from .ledger_compact import compact, convert
 from .options import PATH, PositionType, TimeType, json_option, limit_option, paths_argument
 
 
@@ -30,8 +34,12 @@ from .options import PATH, PositionType, TimeType, json_option, limit_option, pa
 def command() -> None:
     """Managed ledgers, single ledgers, and plain files of Pulsar entries (each behind its size, uint32 big-endian).
 
-    All but `recover --in-place` only read, and work beside a writer.
+    All but `recover --in-place`, `compact` and `convert` only read, and work beside a writer.
     """
+
+
+command.add_command(compact)
+command.add_command(convert)
 
 
 # --- ls --------------------------------------------------------------------------------------

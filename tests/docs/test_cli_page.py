@@ -19,8 +19,10 @@ from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.position import Position
 from seglog.tools.cli import COMMANDS, cli
 from seglog.topic.delayed_delivery import DelayedDelivery
+from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 from support.command import golden_lines
 from support.golden import golden_cases
+from support.keyed_topic import keyed_batch
 from support.topics import batch, delayed
 
 TOP = Path(__file__).parents[2]
@@ -68,6 +70,7 @@ def example(arguments, workplace):
         log.write_bytes(raw)
     if arguments[0] == "ledger":
         make_topic(workplace / "orders")
+        make_prices(workplace / "prices", is_compacted=arguments[1] == "convert")
     (workplace / "new-logs").mkdir()
     here = os.getcwd()
     os.chdir(workplace)
@@ -89,6 +92,16 @@ def make_topic(path):
             topic.add_entry(batch(n, 2, 1_700_000_000_000 + n * 50))
             clock.advance(100)
         topic.open_cursor("billing", "earliest").mark_delete(Position(0, 1))
+
+
+def make_prices(path, is_compacted):
+    """Five batches of four messages with keys."""
+    shutil.rmtree(path, ignore_errors=True)
+    with ManagedLedger(path, clock=ManualClock(1_700_000_000_000)) as topic:
+        for n in range(5):
+            topic.add_entry(keyed_batch(n, [(f"key-{(n + m) % 6}", b"%d" % (n * m)) for m in range(4)]))
+        if is_compacted:
+            PulsarTopicCompactionService(topic).compact()
 
 
 def command_of(words):

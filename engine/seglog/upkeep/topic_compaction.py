@@ -16,9 +16,10 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from seglog.errors import CorruptManifestError, SeglogError
-from seglog.ledger.compacted_batch import PLACEHOLDERS
+from seglog.ledger.compacted_batch import PLACEHOLDERS, BatchForm
 from seglog.ledger.compacted_home import (
     COMPACTION_CURSOR,
     LEDGER_PROPERTY,
@@ -39,6 +40,7 @@ from seglog.ledger.position import EARLIEST, Position
 from seglog.ledger.raw_message import CompactedEntry, raw_message
 from seglog.ledger.stored_entry import StoredEntry
 from seglog.topic.compaction_service import TopicCompactionService
+from seglog.upkeep.compacted_conversion import ConversionRound
 from seglog.upkeep.compaction_phases import COMPACTED_BEFORE, CompactionCount, CompactionPhases
 
 logger = logging.getLogger("seglog")
@@ -186,6 +188,20 @@ class PulsarTopicCompactionService(TopicCompactionService):
                 self._compact(cursor, end, report)
             return report
 
+    def convert(self, form: BatchForm) -> int | None:
+        """Rewrite the compacted ledger in another form, prove that its messages stay the same, and read in that from
+        now on: its id. None where it has that form, or nothing was compacted.
+
+        The next compaction writes what the configuration says. Raises ProofMismatchError; then all is as before.
+        """
+        with self._compacting:
+            cursor = self._topic.cursors.get(COMPACTION_CURSOR)
+            self._follow(cursor)
+            before = self._ledger
+            if before is None or cursor is None or before.properties.form == form:
+                return None
+            return self._swap_in(cursor, ConversionRound(before, form))
+
     def plan(self) -> CompactionReport:
         """What `compact` would do, up to where its first round comes. Nothing changes."""
         return plan_compaction(self._topic, self._ledger, self._expired_before_ms())
@@ -230,19 +246,31 @@ class PulsarTopicCompactionService(TopicCompactionService):
         """One round."""
         topic = self._topic
         made = CompactionRound(topic, self._ledger, end, topic.config, self._expired_before_ms())
-        ledger_id = topic.new_ledger_id()
-        self._write(ledger_id, made)
-        cursor.mark_delete(made.horizon, {LEDGER_PROPERTY: str(ledger_id)})
-        adopt(topic.fs, topic.path, ledger_id)
-        self.new_compacted_ledger(made.horizon, ledger_id)
-        report.horizon, report.last, report.ledger_id = made.horizon, made.last, ledger_id
+        report.ledger_id = self._swap_in(cursor, made)
+        report.horizon, report.last = made.horizon, made.last
         report.rounds += 1
         report.keys += len(made.phases.latest)
         report.count.add(made.phases.count)
 
-    def _write(self, ledger_id: int, made: CompactionRound) -> None:
+    def _swap_in(self, cursor: Cursor, made: CompactionRound | ConversionRound) -> int:
+        """Write what stays into a new ledger and read in that from now on; its id."""
         topic = self._topic
+        ledger_id = topic.new_ledger_id()
         path = compacted_directory(topic.path, ledger_id, is_new=True)
+        self._write(path, ledger_id, made)
+        if isinstance(made, ConversionRound):
+            try:
+                made.check(CompactedLedger(path))
+            except SeglogError:
+                delete_ledger(path, topic.fs)
+                raise
+        cursor.mark_delete(made.horizon, {LEDGER_PROPERTY: str(ledger_id)})
+        adopt(topic.fs, topic.path, ledger_id)
+        self.new_compacted_ledger(made.horizon, ledger_id)
+        return ledger_id
+
+    def _write(self, path: Path, ledger_id: int, made: CompactionRound | ConversionRound) -> None:
+        topic = self._topic
         # Nobody reads it before it is sealed, which puts all of it on the disk.
         ledger = Ledger.create(path, ledger_id, fsync="never", fs=topic.fs, clock=topic.clock, held=True)
         try:

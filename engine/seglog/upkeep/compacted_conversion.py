@@ -1,0 +1,129 @@
+"""A compacted ledger from one form of its batches to another, with the proof that its messages stay the same.
+
+    old form (Pulsar 4.0)    placeholders, no compacted_batch_indexes
+    new form (Pulsar 4.2)    placeholders and compacted_batch_indexes
+    retained-only            the messages that are left, and compacted_batch_indexes
+
+The digest of both sides is SHA-256 over every message that is left: where it stands, its own metadata and its value as
+they are stored, and what its entry says but how its payload is packed.
+"""
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from seglog.errors import CorruptRecordError, ProofMismatchError
+from seglog.ledger.compacted_batch import BatchForm, has_form, is_readable_batch, open_batch, rewritten_batch
+from seglog.ledger.compacted_ledger import CompactedLedger, CompactedProperties
+from seglog.ledger.entry import Entry
+from seglog.ledger.message_position import MessagePosition, last_message
+from seglog.ledger.position import Position
+from seglog.ledger.raw_message import CompactedEntry
+
+FORMS = {
+    "old": BatchForm("placeholders", has_indexes=False),
+    "new": BatchForm("placeholders", has_indexes=True),
+    "retained-only": BatchForm("retained-only", has_indexes=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesDigest:
+    """Of the messages that are left: how many, in how many entries, and SHA-256 over them, in hex."""
+
+    entries: int
+    messages: int
+    sha256: str
+
+
+def digest_of(entries: Iterable[CompactedEntry]) -> MessagesDigest:
+    """Raises what opening batches raises, but for those that cannot be opened: they count by their bytes."""
+    digest = hashlib.sha256()
+    count = messages = 0
+    for stored in entries:
+        entry = stored.entry
+        parts = _messages_of(entry, stored)
+        if not parts:
+            continue        # placeholders only: no message
+        count += 1
+        messages += len(parts)
+        for part in (repr(stored.position).encode(), bytes(entry.broker_bytes()), *parts):
+            digest.update(len(part).to_bytes(8, "big") + part)
+    return MessagesDigest(count, messages, digest.hexdigest())
+
+
+def _messages_of(entry: Entry, stored: CompactedEntry) -> list[bytes]:
+    whole = [bytes(entry.without_broker_part())]
+    if not is_readable_batch(entry):
+        return whole
+    try:
+        batch = open_batch(entry, stored.payload_form)
+    except CorruptRecordError:
+        return whole
+    metadata = entry.metadata
+    metadata.ClearField("uncompressed_size")
+    del metadata.compacted_batch_indexes[:]
+    packed = metadata.SerializeToString()
+    return [
+        b"%d" % batch.places[n] + packed + bytes(batch.messages.metadata_bytes(n)) + bytes(batch.messages.value(n))
+        for n in batch.messages.live()
+    ]
+
+
+class ConversionRound:
+    """What is to take the place of a compacted ledger: the same in another form. As CompactionRound is swapped in."""
+
+    def __init__(self, before: CompactedLedger, form: BatchForm) -> None:
+        self._before = before
+        self._form = form
+        self.horizon = before.horizon
+        self._last = MessagePosition.EARLIEST
+
+    def kept(self) -> Iterator[tuple[Position, int, bytes]]:
+        """(where an entry stood, its publish time, its bytes), in order."""
+        for stored in self._before:
+            made = converted_entry(stored, self._form)
+            if made is not None:
+                entry = Entry(made)
+                self._last = last_message(stored.position, entry) or self._last
+                yield stored.position, entry.fields().publish_time, made
+
+    def properties(self, name: str) -> CompactedProperties:
+        """Of the ledger, once all of it was given."""
+        return replace(self._before.properties, form=self._form, last=self._last)
+
+    def check(self, written: CompactedLedger) -> None:
+        """Both sides are read again from the disk. Raises ProofMismatchError."""
+        prove(self._before, written)
+
+
+def prove(before: CompactedLedger, after: CompactedLedger) -> MessagesDigest:
+    """Of both sides. Raises ProofMismatchError where they differ."""
+    source, target = digest_of(before), digest_of(after)
+    if source != target or before.get_last_message_position() != after.get_last_message_position():
+        raise ProofMismatchError(
+            f"the proof failed: {source.messages} messages with digest {source.sha256[:16]}, the last at "
+            f"{before.get_last_message_position()}, became {target.messages} with {target.sha256[:16]} and "
+            f"{after.get_last_message_position()}",
+            file=before.path,
+        )
+    return source
+
+
+def converted_entry(stored: CompactedEntry, form: BatchForm) -> bytes | None:
+    """The entry in another form; None where it holds placeholders only. What cannot be opened stays as it is.
+
+    Raises MissingCodecError, RecordTooLargeError.
+    """
+    entry = stored.entry
+    if not is_readable_batch(entry):
+        return bytes(entry.raw())
+    try:
+        batch = open_batch(entry, stored.payload_form)
+    except CorruptRecordError:
+        return bytes(entry.raw())
+    live = batch.messages.live()
+    if not live:
+        return None
+    if has_form(entry, batch, stored.payload_form, form):
+        return bytes(entry.raw())
+    return rewritten_batch(entry, batch, live, form)

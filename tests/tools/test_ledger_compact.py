@@ -1,0 +1,100 @@
+"""`seglog ledger compact` and `convert`: what they print, what they change, and what a dry run does not."""
+import pytest
+
+from seglog.errors import ProofMismatchError
+from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.position import EARLIEST
+from seglog.upkeep import compacted_conversion
+from seglog.upkeep.compacted_conversion import FORMS, digest_of
+from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
+from support.command import seglog, seglog_json
+from support.keyed_topic import encrypted_batch, keyed, keyed_batch, read_all
+
+CODECS = range(5)
+
+
+@pytest.fixture
+def topic(tmp_path):
+    path = tmp_path / "orders"
+    with ManagedLedger(path, config={"brokerEntryMetadataInterceptors": "timestamp,index"}, fsync="never") as topic:
+        for n, codec in enumerate(CODECS):
+            topic.add_entry(keyed_batch(n, [(f"a{n}", b"1"), ("all", b"%d" % n), (f"c{n}", b"3"), ("d", None)], codec))
+        topic.add_entries([encrypted_batch(7, 3), keyed(8, "b", b"1")])
+    return path
+
+
+def tree(path):
+    return {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def test_a_dry_run_says_what_compact_does_and_changes_nothing(topic):
+    before = tree(topic)
+    (planned,) = seglog_json("ledger", "compact", topic, "--dry-run")
+    assert tree(topic) == before
+    assert "would be left" in seglog("ledger", "compact", topic, "--dry-run").output
+    (done,) = seglog_json("ledger", "compact", topic)
+    assert planned | {"done": True, "ledger_id": done["ledger_id"]} == done
+    assert (done["messages_in"], done["messages_out"], done["entries_out"]) == (24, 15, 7)
+    assert done["horizon"] == [0, 6]
+    assert done["last"][:3] == [0, 6, -1]
+    (again,) = seglog_json("ledger", "compact", topic)
+    assert again["rounds"] == 0
+    assert "nothing to compact behind 0:6" in seglog("ledger", "compact", topic, "--dry-run").output
+    with ManagedLedger(topic) as opened:
+        assert len(read_all(opened)) == 13
+
+
+def test_settings_are_pulsars_keys(topic):
+    result = seglog("ledger", "compact", topic, "--config", "compaction.payload=neither", status=2)
+    assert "placeholders or retained-only" in result.output + result.stderr
+    seglog("ledger", "compact", topic, "--config", "compaction.payload=retained-only")
+    with ManagedLedger(topic) as opened:
+        assert PulsarTopicCompactionService(opened).compacted_ledger.properties.form.payload == "retained-only"
+
+
+def test_a_compacted_ledger_goes_through_all_forms_and_comes_back_the_same(topic):
+    seglog("ledger", "compact", topic)
+    with ManagedLedger(topic) as opened:
+        service = PulsarTopicCompactionService(opened)
+        begin = [bytes(entry.data) for entry in service.compacted_ledger]
+        messages, last = read_all(opened, service), service.get_last_message_position()
+    digests = set()
+    for form in ("old", "retained-only", "old", "new", "retained-only", "new"):
+        before = tree(topic)
+        (told,) = seglog_json("ledger", "convert", topic, "--to", form, "--dry-run")
+        assert tree(topic) == before
+        (done,) = seglog_json("ledger", "convert", topic, "--to", form)
+        assert (done["was"], done["to"], done["sha256"]) == (told["was"], form, told["sha256"])
+        digests.add(done["sha256"])
+        with ManagedLedger(topic) as opened:
+            service = PulsarTopicCompactionService(opened)
+            assert service.compacted_ledger.properties.form == FORMS[form]
+            assert read_all(opened, service) == messages
+            assert service.get_last_message_position() == last
+            service.compacted_ledger._last = None
+            assert service.get_last_message_position() == last
+            after = [bytes(entry.data) for entry in service.compacted_ledger]
+        assert (after == begin) == (form == "new")
+    assert len(digests) == 1
+    assert "became" not in seglog("ledger", "convert", topic, "--to", "new").output
+
+
+def test_a_proof_that_fails_leaves_all_as_it_was(topic, monkeypatch):
+    seglog("ledger", "compact", topic)
+    real = compacted_conversion.rewritten_batch
+    monkeypatch.setattr(
+        compacted_conversion, "rewritten_batch",
+        lambda entry, batch, live, form: real(entry, batch, live[:-1] if len(live) > 2 else live, form),
+    )
+    with ManagedLedger(topic) as opened:
+        service = PulsarTopicCompactionService(opened)
+        before = digest_of(service.read_compacted_entries(EARLIEST, 100))
+        with pytest.raises(ProofMismatchError):
+            service.convert(FORMS["old"])
+        assert digest_of(service.read_compacted_entries(EARLIEST, 100)) == before
+        assert len(list((topic / "compacted").iterdir())) == 1
+
+
+def test_what_was_never_compacted_is_not_converted(topic):
+    result = seglog("ledger", "convert", topic, "--to", "old", status=2)
+    assert "never compacted" in result.output + result.stderr
