@@ -24,7 +24,7 @@ from seglog.delayed.recovery import BucketRecovery
 from seglog.delayed.row_tracker import FIRST_BUCKET, LATE, PUSHED, RowTracker, Samples
 from seglog.delayed.sealed import SealedBuckets
 from seglog.delayed.storage import BucketSnapshotStorage
-from seglog.delayed.tracker import Positions
+from seglog.delayed.tracker import Scheduled
 from seglog.delayed.worker import BackgroundWorker, Worker
 
 # More buckets than these do not wait to be stored: the last mutable one grows instead, and adding never waits.
@@ -126,15 +126,15 @@ class BucketDelayedDeliveryTracker(RowTracker):
 
     # --- delivering ----------------------------------------------------------------------------
 
-    def get_scheduled_messages(self, max_messages: int) -> Positions:
+    def get_scheduled_messages(self, max_messages: int) -> Scheduled:
         with self._lock:
             popped = super().get_scheduled_messages(max_messages)
             if self._background.due():
                 self._worker.wake()
             return popped
 
-    def _pop(self, cutoff: int, limit: int) -> Positions:
-        popped: Positions = []
+    def _pop(self, cutoff: int, limit: int) -> Scheduled:
+        popped: Scheduled = []
         while True:
             bucket = self._sealed.first_unloaded()
             bound = cutoff if bucket is None or bucket.next_at is None else min(cutoff, bucket.next_at - 1)

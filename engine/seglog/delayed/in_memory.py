@@ -9,7 +9,7 @@ from seglog.delayed.amendments import CANCELLED, MOVED
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.row_tracker import RowTracker
 from seglog.delayed.storage import FAILURES, Properties
-from seglog.delayed.tracker import Positions
+from seglog.delayed.tracker import Scheduled
 
 
 class InMemoryDelayedDeliveryTracker(RowTracker):
@@ -38,7 +38,7 @@ class InMemoryDelayedDeliveryTracker(RowTracker):
     def _takes_in_bulk(self, ledger_id: int) -> bool:
         return True
 
-    def _pop(self, cutoff: int, limit: int) -> Positions:
+    def _pop(self, cutoff: int, limit: int) -> Scheduled:
         return self._runs.pop(cutoff, limit, self._promises, self._amendments.moved)
 
     def _is_pending(self, ledger_id: int, entry_id: int) -> bool:

@@ -19,7 +19,7 @@ from seglog.delayed.amendments import Amendments
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.metrics import METRICS
 from seglog.delayed.storage import DAMAGE
-from seglog.delayed.tracker import Counts, DelayedDeliveryTracker, DelayedMessage, Messages, Positions
+from seglog.delayed.tracker import Counts, DelayedDeliveryTracker, DelayedMessage, Messages, Scheduled
 from seglog.errors import InvalidArgumentError, TooManyDelayedError
 
 # Owners of rows, for DueRuns. Rows that came as they should; rows that no bucket will ever hold (of ledgers whose
@@ -80,7 +80,7 @@ class RowTracker(DelayedDeliveryTracker):
         """Whether a message of this ledger needs no other care than `DueRuns.push_new`."""
 
     @abstractmethod
-    def _pop(self, cutoff: int, limit: int) -> Positions:
+    def _pop(self, cutoff: int, limit: int) -> Scheduled:
         """At most so many messages that are due at `cutoff`, in order; they are not pending any more."""
 
     @abstractmethod
@@ -193,7 +193,7 @@ class RowTracker(DelayedDeliveryTracker):
     def _cutoff(self) -> int:
         return self._now_ms() + self._intake.early_ms
 
-    def get_scheduled_messages(self, max_messages: int) -> Positions:
+    def get_scheduled_messages(self, max_messages: int) -> Scheduled:
         with self._lock:
             popped = self._pop(self._cutoff(), max_messages)
             self._intake.delayed -= len(popped)

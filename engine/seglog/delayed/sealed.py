@@ -11,7 +11,7 @@ from seglog._kernels.position_union import PositionUnion
 from seglog._kernels.quick_lock import QuickLock
 from seglog.clock import Clock
 from seglog.delayed.amendments import CANCELLED, MOVED, Amendments
-from seglog.delayed.bucket import BUCKET_PROPERTY, Bucket, bucket_of
+from seglog.delayed.bucket import BUCKET_PROPERTY, START, Bucket, bucket_of
 from seglog.delayed.metrics import BucketStats
 from seglog.delayed.snapshot import decode_rows
 from seglog.delayed.storage import DAMAGE, FAILURES, BucketSnapshotStorage
@@ -87,7 +87,7 @@ class SealedBuckets:
         return bucket
 
     def add(self, bucket: Bucket) -> None:
-        insort(self.buckets, bucket, key=lambda b: b.start)
+        insort(self.buckets, bucket, key=START)
         self.end = max(self.end, bucket.end)
 
     def adopt(self, bucket: Bucket, pending: PendingSet, size_bytes: int) -> None:

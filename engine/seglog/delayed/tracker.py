@@ -6,9 +6,6 @@ from typing import Any, NamedTuple, Protocol
 from seglog._kernels.quick_lock import LockCondition, QuickLock
 from seglog.delayed.config import DelayedDeliveryConfig
 
-Position = tuple[int, int]
-"""(ledger_id, entry_id)"""
-
 
 class DelayedMessage(NamedTuple):
     """A message that is delayed; sorts in the order of delivery."""
@@ -30,7 +27,8 @@ class LogSource(Protocol):
 
 
 # `list` is a method below.
-Positions = list[Position]
+Scheduled = list[tuple[int, int]]
+"""[(ledger_id, entry_id), …]"""
 Messages = list[DelayedMessage]
 Counts = list[int]
 
@@ -95,7 +93,7 @@ class DelayedDeliveryTracker(ABC):
         """Whether any message was cancelled that the cursor has not passed."""
 
     @abstractmethod
-    def get_scheduled_messages(self, max_messages: int) -> Positions:
+    def get_scheduled_messages(self, max_messages: int) -> Scheduled:
         """At most so many messages that are due, in the order of delivery; they are not pending afterwards."""
 
     @abstractmethod
