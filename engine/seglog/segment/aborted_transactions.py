@@ -4,6 +4,7 @@ A broker sends them with each fetch and the client leaves out their data (Kafka'
 and the consumer's CompletedFetch); here both are one. A batch goes when it is transactional and lies between the
 first offset and the abort marker of an aborted transaction of its producer.
 """
+from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -15,7 +16,21 @@ from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction, TransactionIndex
 
 
-class AbortedFilter:
+class _Aborts(ABC):
+    """Leaves out of tables what aborted transactions wrote."""
+
+    @abstractmethod
+    def put_between(self, from_offset: int, to_offset: int, fields: "array[int]") -> None:
+        """Append producer id, first offset and marker of those that reach into [from_offset, to_offset)."""
+
+    def left_out_of(self, table: BatchTable) -> BatchTable:
+        """The table without their data; itself where none concerns it."""
+        fields = array("q")
+        self.put_between(first_offset_of(table[0]), table[-1].last_offset + 1, fields)
+        return table.without(fields) if fields else table
+
+
+class AbortedFilter(_Aborts):
     """Aborted transactions in the order of their markers."""
 
     def __init__(self, transactions: Iterable[AbortedTransaction] = ()) -> None:
@@ -28,19 +43,15 @@ class AbortedFilter:
     def __len__(self) -> int:
         return len(self._transactions)
 
-    def left_out_of(self, table: BatchTable) -> BatchTable:
-        """The table without their data; itself where none concerns it."""
-        slot = bisect_left(self._markers, first_offset_of(table[0]))
-        last = table[-1].last_offset
-        fields = array("q")
-        while slot < len(self._transactions) and self._first_from[slot] <= last:
+    def put_between(self, from_offset: int, to_offset: int, fields: "array[int]") -> None:
+        slot = bisect_left(self._markers, from_offset)
+        while slot < len(self._transactions) and self._first_from[slot] < to_offset:
             transaction = self._transactions[slot]
             fields.extend((transaction.producer_id, transaction.first_offset, transaction.last_offset))
             slot += 1
-        return table.without(fields) if fields else table
 
 
-class IndexedAborts:
+class IndexedAborts(_Aborts):
     """The same of the .txnindex files of segments, searched by a kernel for each table."""
 
     def __init__(self, segments: Iterable[Segment], start: int, stop: int) -> None:
@@ -58,11 +69,7 @@ class IndexedAborts:
                     break
         self._markers = [index[-1].last_offset for index in self._indexes]
 
-    def left_out_of(self, table: BatchTable) -> BatchTable:
-        """The table without the data of aborted transactions; itself where none concerns it."""
-        first, stop = first_offset_of(table[0]), table[-1].last_offset + 1
-        fields = array("q")
-        for slot in range(bisect_left(self._markers, first), len(self._indexes)):
-            if self._indexes[slot].put_between(first, stop, fields):
+    def put_between(self, from_offset: int, to_offset: int, fields: "array[int]") -> None:
+        for slot in range(bisect_left(self._markers, from_offset), len(self._indexes)):
+            if self._indexes[slot].put_between(from_offset, to_offset, fields):
                 break
-        return table.without(fields) if fields else table
