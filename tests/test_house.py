@@ -1,4 +1,4 @@
-"""The size of classes, and that a name is taken once: what a reader of the engine has to keep in mind."""
+"""The size of classes and files, and that a name is taken once: what a reader of the engine has to keep in mind."""
 import ast
 import re
 from functools import cache
@@ -7,6 +7,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 MAX_METHODS = 45
+# Near this a file holds two nouns.
+MAX_LINES = 600
 # Larger yet, and not to grow much before they are parted.
 STILL_LARGER = dict.fromkeys(
     ("BucketDelayedDeliveryTracker", "RowTracker", "InMemoryDelayedDeliveryTracker", "Log", "LogTail"), 60
@@ -69,3 +71,10 @@ def test_a_public_class_has_a_name_of_its_own():
         for name in re.findall(r"^(?:cdef )?class (\w+)", path.read_text(), re.MULTILINE):
             places.setdefault(name, []).append(path.relative_to(ROOT).as_posix())
     assert {name: files for name, files in places.items() if len(files) > 1 and not name.startswith("_")} == {}
+
+
+def test_a_file_has_600_lines_at_most():
+    files = [*python_sources(), *kernel_sources(), *(ROOT / "cext").rglob("*.pxd"), *(ROOT / "cext").rglob("*.[ch]")]
+    sizes = {path.relative_to(ROOT).as_posix(): path.read_text().count("\n") for path in files}
+    assert len(sizes) > 300
+    assert {name: lines for name, lines in sizes.items() if lines > MAX_LINES} == {}

@@ -15,133 +15,15 @@ from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
-from .due_rows cimport MAX_ENTRY_ID, DueRow, DueRows, check_row, first_after, row_below, sort_rows
+from .due_rows cimport MAX_ENTRY_ID, DueRow, DueRows, check_row, first_after, sort_rows
 from .pending_set cimport PendingSet
-from .status cimport NO_MEMORY, OK
+from .row_tail cimport Tail, chunk_rows, copy_tail, forget_tail, push_row, rows_of_chunks
+from .run_heap cimport Run, merge_rows, sift_down, sift_up
+from .status cimport OK
 
 cdef enum:
-    # A tail begins small, for the many trackers that hold next to nothing, and grows by chunks of at most 192 KiB.
-    FIRST_CHUNK_ROWS = 64
-    MAX_CHUNK_ROWS = 8192
     # The tails that take what is pushed stand first: of the owner, and of the owner of what comes late.
     STANDING_TAILS = 2
-
-
-cdef int64_t chunk_rows(int64_t chunk) noexcept nogil:
-    return MAX_CHUNK_ROWS if chunk > 7 else FIRST_CHUNK_ROWS << chunk
-
-
-cdef int64_t rows_of_chunks(int64_t chunks) noexcept nogil:
-    """The sum of chunk_rows(0), chunk_rows(1), … of so many chunks."""
-    cdef int64_t growing = chunks if chunks < 8 else 8
-    return FIRST_CHUNK_ROWS * ((1 << growing) - 1) + MAX_CHUNK_ROWS * (chunks - growing)
-
-
-cdef void forget_tail(Tail* tail) noexcept nogil:
-    cdef int64_t i
-    for i in range(tail.n_chunks):
-        free(tail.chunks[i])
-    free(tail.chunks)
-    tail.chunks = NULL
-    tail.n_chunks = tail.room = tail.n = 0
-    tail.min_at = INT64_MAX
-
-
-cdef int grow_tail(Tail* tail) noexcept nogil:
-    cdef DueRow** chunks = <DueRow**>realloc(tail.chunks, (tail.n_chunks + 1) * sizeof(DueRow*))
-    cdef DueRow* chunk
-    if chunks == NULL:
-        return NO_MEMORY
-    tail.chunks = chunks
-    chunk = <DueRow*>malloc(chunk_rows(tail.n_chunks) * sizeof(DueRow))
-    if chunk == NULL:
-        return NO_MEMORY
-    chunks[tail.n_chunks] = chunk
-    tail.room = chunk_rows(tail.n_chunks)
-    tail.n_chunks += 1
-    return OK
-
-
-cdef inline int push_row(Tail* tail, int64_t deliver_at, int64_t ledger_id, int64_t entry_id) noexcept nogil:
-    cdef DueRow* row
-    if tail.room == 0 and grow_tail(tail) != OK:
-        return NO_MEMORY
-    row = tail.chunks[tail.n_chunks - 1] + (chunk_rows(tail.n_chunks - 1) - tail.room)
-    row.deliver_at = deliver_at
-    row.ledger_id = ledger_id
-    row.entry_id = entry_id
-    tail.room -= 1
-    tail.n += 1
-    if deliver_at < tail.min_at:
-        tail.min_at = deliver_at
-    return OK
-
-
-cdef void copy_tail(const Tail* tail, DueRow* to) noexcept nogil:
-    cdef int64_t i, n
-    for i in range(tail.n_chunks):
-        n = chunk_rows(i) - (tail.room if i == tail.n_chunks - 1 else 0)
-        memcpy(to, tail.chunks[i], n * sizeof(DueRow))
-        to += n
-
-
-cdef inline bint head_below(const Run* a, const Run* b) noexcept nogil:
-    return row_below(&a.rows[a.pos], &b.rows[b.pos])
-
-
-cdef void sift_down(Run* heap, int64_t slot, int64_t n) noexcept nogil:
-    cdef Run run = heap[slot]
-    cdef int64_t child
-    while True:
-        child = 2 * slot + 1
-        if child >= n:
-            break
-        if child + 1 < n and head_below(&heap[child + 1], &heap[child]):
-            child += 1
-        if not head_below(&heap[child], &run):
-            break
-        heap[slot] = heap[child]
-        slot = child
-    heap[slot] = run
-
-
-cdef void sift_up(Run* heap, int64_t slot) noexcept nogil:
-    cdef Run run = heap[slot]
-    cdef int64_t parent
-    while slot > 0:
-        parent = (slot - 1) >> 1
-        if not head_below(&run, &heap[parent]):
-            break
-        heap[slot] = heap[parent]
-        slot = parent
-    heap[slot] = run
-
-
-cdef int merge_rows(const Run* a, const Run* b, Run* into) noexcept nogil:
-    cdef int64_t i = a.pos
-    cdef int64_t j = b.pos
-    cdef int64_t n = 0
-    cdef DueRow* rows = <DueRow*>malloc(((a.n - i) + (b.n - j)) * sizeof(DueRow))
-    if rows == NULL:
-        return NO_MEMORY
-    while i < a.n and j < b.n:
-        if row_below(&b.rows[j], &a.rows[i]):
-            rows[n] = b.rows[j]
-            j += 1
-        else:
-            rows[n] = a.rows[i]
-            i += 1
-        n += 1
-    memcpy(rows + n, a.rows + i, (a.n - i) * sizeof(DueRow))
-    n += a.n - i
-    memcpy(rows + n, b.rows + j, (b.n - j) * sizeof(DueRow))
-    n += b.n - j
-    into.rows = rows
-    into.pos = 0
-    into.n = n
-    into.owner = a.owner
-    into.pushed = True
-    return OK
 
 
 @cython.final

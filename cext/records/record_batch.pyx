@@ -10,6 +10,7 @@ from cpython.ref cimport Py_REFCNT
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 
+from .batch_attributes cimport NO_SEQUENCE, has_bit, sequence_at, timestamp_type_of
 from .batch_header cimport (
     CODEC_MASK, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, MAGIC_POS, MIN_V2_RECORD_SIZE,
     TRANSACTIONAL_BIT, V2_HEADER_SIZE, bounds_time, crc_matches,
@@ -25,8 +26,6 @@ from seglog.errors import InvalidArgumentError, SeglogError
 cdef str NOT_SCANNED = "made by __new__, not by a scan: it has no bytes"
 
 cdef enum:
-    NO_TIMESTAMP_TYPE = -1      # v0 has none
-    NO_SEQUENCE = -1
     VALUE_SIZE_BYTES = 4        # of the field before a message's value
     HELD_HERE = 2               # references of RecordIterator.__next__: its attribute and its variable
 
@@ -313,23 +312,6 @@ cdef class RecordBatch:
 cdef extern from "<stdint.h>" nogil:
     const int64_t INT64_MIN
     const int64_t INT64_MAX
-
-
-cdef inline bint has_bit(const BatchHeader* batch, int bit) noexcept nogil:
-    return batch.magic >= 2 and batch.attributes & bit != 0
-
-
-cdef inline int8_t timestamp_type_of(const BatchHeader* batch) noexcept nogil:
-    if batch.magic == 0:
-        return NO_TIMESTAMP_TYPE
-    return 1 if batch.attributes & TIMESTAMP_TYPE_BIT else 0
-
-
-cdef inline int32_t sequence_at(const BatchHeader* batch, int64_t offset) noexcept nogil:
-    """Kafka's DefaultRecordBatch.incrementSequence: sequences wrap at 2**31."""
-    if batch.base_sequence < 0:
-        return NO_SEQUENCE
-    return <int32_t>((<uint32_t>batch.base_sequence + <uint32_t>offset - <uint32_t>batch.base_offset) & 0x7FFFFFFF)
 
 
 cdef object view_of(Window window, const uint8_t* start, int64_t size):

@@ -1,0 +1,25 @@
+"""What a batch's header says of all its records: bits of its attributes, and the sequence numbers of its producer."""
+from libc.stdint cimport int8_t, int32_t, int64_t, uint32_t
+
+from .batch_header cimport TIMESTAMP_TYPE_BIT, BatchHeader
+
+cdef enum:
+    NO_TIMESTAMP_TYPE = -1      # v0 has none
+    NO_SEQUENCE = -1
+
+
+cdef inline bint has_bit(const BatchHeader* batch, int bit) noexcept nogil:
+    return batch.magic >= 2 and batch.attributes & bit != 0
+
+
+cdef inline int8_t timestamp_type_of(const BatchHeader* batch) noexcept nogil:
+    if batch.magic == 0:
+        return NO_TIMESTAMP_TYPE
+    return 1 if batch.attributes & TIMESTAMP_TYPE_BIT else 0
+
+
+cdef inline int32_t sequence_at(const BatchHeader* batch, int64_t offset) noexcept nogil:
+    """Kafka's DefaultRecordBatch.incrementSequence: sequences wrap at 2**31."""
+    if batch.base_sequence < 0:
+        return NO_SEQUENCE
+    return <int32_t>((<uint32_t>batch.base_sequence + <uint32_t>offset - <uint32_t>batch.base_offset) & 0x7FFFFFFF)
