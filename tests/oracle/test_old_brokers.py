@@ -1,8 +1,8 @@
 """Old brokers live, and a broker of today over what old ones wrote.
 
-Of the eight versions `make oracle` runs three, for each takes half a minute: 0.8.2.2, v0 and a consumer of its own
+Of the eight versions `make oracle` runs four, for each takes half a minute: 0.8.2.2, v0 and a consumer of its own
 kind; 0.10.2.2, v1 and the first time indexes; 1.1.1, v2 with transactions, and the last whose indexes name first
-offsets. SEGLOG_OLD_BROKERS=all runs all eight. `make test` holds the golden data of all.
+offsets; 3.3.2. SEGLOG_OLD_BROKERS=all runs all eight. `make test` holds the golden data of all.
 """
 import os
 import shutil
@@ -27,7 +27,7 @@ from support.old_directories import (
 pytestmark = pytest.mark.oracle
 
 ALL = os.environ.get("SEGLOG_OLD_BROKERS") == "all"
-LIVE = VERSIONS if ALL else ("0.8.2.2", "0.10.2.2", "1.1.1")
+LIVE = VERSIONS if ALL else ("0.8.2.2", "0.10.2.2", "1.1.1", "3.3.2")
 
 
 @pytest.fixture(scope="module", params=LIVE)

@@ -17,14 +17,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
-from support.old_brokers import PATIENCE_S, VERSIONS, OldBroker, codecs, numbers
+from support.old_brokers import PATIENCE_S, VERSIONS, OldBroker, OldBrokerError, codecs, numbers
 
 SEED = 20261122
 RECORDS = 220
 # Times of our own begin here, and go back and forth.
 FIRST_MS = 1500000000000
 CLEANER_S = 4
-KILLED_AFTER_S = 2.5
+GROWN_BYTES = 20_000
 
 
 def topics_of(version: str) -> dict[str, dict[str, object]]:
@@ -85,12 +85,14 @@ def copy_partitions(source: Path, target: Path, names: list[str]) -> None:
 
 
 def wait_for_growth(broker: OldBroker, names: list[str]) -> None:
-    """Until each of at least two of these topics was written since now: a slow machine's producers begin late."""
+    """Until each of these topics grew by some hundred records since now: a slow machine's producers begin late."""
     def sizes() -> list[int]:
         return [sum(log.stat().st_size for log in (broker.log_dir / f"{name}-0").glob("*.log")) for name in names]
 
     before, deadline = sizes(), time.monotonic() + PATIENCE_S
-    while sum(new > old for new, old in zip(sizes(), before, strict=True)) < 2 and time.monotonic() < deadline:
+    while any(new < old + GROWN_BYTES for new, old in zip(sizes(), before, strict=True)):
+        if time.monotonic() > deadline:
+            raise OldBrokerError(f"{names} do not grow: {before}, now {sizes()}")
         time.sleep(0.1)
 
 
@@ -121,10 +123,10 @@ def make(version: str, target: Path, work: Path) -> None:
         broker.stop()
         shutil.copytree(broker.log_dir, target / "logs", ignore=shutil.ignore_patterns("killed-*", "*-delete", ".lock"))
         broker.start()
-        other = "killed-transactions,gzip,0,kfx" if "killed-transactions" in killed else "killed-gzip,gzip,0,kf"
-        with broker.producing(SEED + 30, "killed-none,none,0,kf"), broker.producing(SEED + 31, other):
-            time.sleep(KILLED_AFTER_S)
-            wait_for_growth(broker, killed)
+        other, letters = ("killed-transactions", "kfx") if "killed-transactions" in killed else ("killed-gzip", "kf")
+        jobs = "killed-none,none,0,kf", f"{other},gzip,0,{letters}"
+        with broker.producing(SEED + 30, jobs[0]), broker.producing(SEED + 31, jobs[1]):
+            wait_for_growth(broker, ["killed-none", other])
             broker.kill()
         copy_partitions(broker.log_dir, target / "killed", killed)
         forget_transactions(broker)

@@ -23,6 +23,7 @@ from seglog.errors import LogClosedError, LogFailedError, SeglogError
 
 CONFIG = {"segment.bytes": 30_000, "index.interval.bytes": 500, "flush.ms": 5}
 REOPEN_EVERY = 40       # deeds of the main thread between two closings
+KEPT_RECORDS = 200     # what an interrupt tore is taken up by looking at all segments: so there are few
 VIOLATIONS_MAX = 10
 
 
@@ -64,6 +65,7 @@ class Worker:
         self.chance = random.Random(seed)
         self.numbers = iter(range(10**9))
         self.taken = {}         # offset -> number, as append answered
+        self.offset_of = {}     # number -> offset, as it was found in the log
         self.wrong = []
         self.ignored = 0
         self.log = None
@@ -113,6 +115,28 @@ class Worker:
             self.violated(f"{type(error).__name__}: {error}", error)
             self.is_opening = True
 
+    def trim(self):
+        """Delete what is old, when it was found in the log."""
+        log = self.log
+        stop = log.log_end_offset - KEPT_RECORDS
+        if stop - log.log_start_offset > KEPT_RECORDS:
+            self.check(log, log.log_start_offset, stop)
+            log.delete_records(stop)
+            for offset in [offset for offset in self.taken if offset < stop]:
+                del self.taken[offset]
+
+    def check(self, log, start, stop):
+        """All that was taken of this part is there, and nothing is there twice."""
+        found = {}
+        for record in log.read(start, stop):
+            number = found[record.offset] = int(record.value.split(b".")[0])
+            if record.value != value_of(number):
+                self.wrong.append(f"offset {record.offset} holds what nobody appended")
+            if self.offset_of.setdefault(number, record.offset) != record.offset:
+                self.wrong.append(f"{number} is there twice, at offset {record.offset}")
+        if lost := [o for o, number in self.taken.items() if o < stop and found.get(o) != number]:
+            self.wrong.append(f"{len(lost)} acknowledged records are lost, from offset {min(lost)} on")
+
     def open(self):
         """Sheltered: whoever is interrupted before a call has returned has nothing to close."""
         main = self.targets[0]
@@ -121,6 +145,7 @@ class Worker:
             time.sleep(0.0001)      # the one that is on its way comes here
         try:
             self.log = seglog.open(self.path, config=self.config, fsync=self.fsync)
+            self.trim()
             self.is_opening = False
         except SeglogError as error:
             self.violated(f"does not open: {type(error).__name__}: {error}", error)
@@ -190,20 +215,13 @@ class Worker:
     def finish(self):
         self.log.close()
         with seglog.open(self.path, config=CONFIG) as log:
-            found = {}
-            for record in log.read():
-                number = int(record.value.split(b".")[0])
-                if record.value != value_of(number):
-                    self.wrong.append(f"offset {record.offset} holds what nobody appended")
-                found[record.offset] = number
-        if lost := [offset for offset, number in self.taken.items() if found.get(offset) != number]:
-            self.wrong.append(f"{len(lost)} acknowledged records are lost, from offset {min(lost)} on")
-        if len(set(found.values())) != len(found):
-            self.wrong.append("a record is there twice")
+            self.check(log, log.log_start_offset, log.log_end_offset)
+            if max(self.taken, default=-1) >= log.log_end_offset:
+                self.wrong.append(f"acknowledged records behind the end, {log.log_end_offset}, are lost")
         report = seglog.verify(Path(self.path), config=CONFIG)
         self.wrong += [f"verify: {finding}" for finding in report.findings[:3]]
         told = sum(target.interrupts for target in self.targets)
-        facts = {"interrupts": told, "ignored": self.ignored, "appended": len(self.taken), "wrong": self.wrong}
+        facts = {"interrupts": told, "ignored": self.ignored, "appended": len(self.offset_of), "wrong": self.wrong}
         print(json.dumps(facts), flush=True)
 
 
