@@ -5,7 +5,7 @@ returned; everything below durable_offset; the end after truncate_to; the start 
 """
 from support.outside.notes import noted
 
-BATCH_RECORDS_MAX = 4       # of log_worker.Worker.append
+BATCH_RECORDS_MAX = 4       # of log_worker.LogWorker.add
 
 
 class LogWitness:

@@ -17,15 +17,11 @@ Notes (notes.py; the witness is log_witness.py):
     close, closed           close() returned
     dead WHAT               the log could not be opened again: the end
 """
-import json
 import os
-import random
-import sys
-import threading
+from array import array
 
 import seglog
-from seglog.errors import SeglogError
-from support.outside.notes import Notes
+from support.outside.worker import Worker
 
 CONFIG = {
     "segment.bytes": 16_000, "index.interval.bytes": 500, "max.message.bytes": 6000, "flush.ms": 20,
@@ -37,7 +33,6 @@ WEIGHTS = {
     "closings": {"append": 60, "cut": 8, "cut and close": 12, "reopen": 8, "roll": 5},
     "backups": {"append": 80, "snapshot": 5, "roll": 4, "cut": 4, "delete": 4, "reopen": 3},
 }
-FAILURES_MAX = 6
 
 
 def value_of(number):
@@ -52,17 +47,13 @@ def number_of(value):
     return int(head) if head.isdigit() and bytes(value) == value_of(int(head)) else None
 
 
-class Worker:
+class LogWorker(Worker):
+    beside = ("flush", "roll", "durable", "durable", "durable")
+
     def __init__(self, path, kind, seed, fsync, threads, steps):
-        self.path, self.fsync, self.threads, self.steps = path, fsync, threads, steps
+        super().__init__(path, kind, seed, fsync, threads, steps)
         self.weights = WEIGHTS[kind]
-        self.seed = seed
-        self.note = Notes()
-        self.next_number = seed * 1_000_000
-        self.lock = threading.Lock()
         self.snapshots = 0
-        self.failures = 0
-        self.is_dead = False
         self.log = None
 
     def open(self):
@@ -71,12 +62,7 @@ class Worker:
         self.note("has", log.log_start_offset, log.log_end_offset, [number_of(r.value) for r in log.read()])
         self.note("durable", log.durable_offset)
 
-    def numbers(self, count):
-        with self.lock:
-            self.next_number += count
-            return list(range(self.next_number - count, self.next_number))
-
-    def append(self, chance):
+    def add(self, chance):
         numbers = self.numbers(chance.choice([1, 1, 1, 1, 2, 4]))
         as_columns = chance.random() < 0.2
         self.note("give", numbers)
@@ -85,7 +71,6 @@ class Worker:
             offsets = [0]
             for value in values:
                 offsets.append(offsets[-1] + len(value))
-            from array import array
             last = self.log.append_columns(values=(array("i", offsets), b"".join(values)))
         elif len(numbers) == 1:
             last = self.log.append(values[0])
@@ -99,7 +84,7 @@ class Worker:
         log = self.log
         match deed:
             case "append":
-                self.append(chance)
+                self.add(chance)
             case "roll" | "flush":
                 self.note("flush")
                 getattr(log, deed)()
@@ -121,8 +106,7 @@ class Worker:
                 self.note("snapshot", os.path.basename(target))
                 self.note("snapped", log.snapshot(target))
             case "reopen":
-                self.close()
-                self.open()
+                self.reopen()
 
     def cut(self, records):
         offset = max(self.log.log_end_offset - records, self.log.log_start_offset)
@@ -134,77 +118,10 @@ class Worker:
         self.log.close()
         self.note("closed")
 
-    def failed(self, error):
-        """After a failed call: close, open again, go on. Nothing else is asked of a user."""
-        self.note("failed", f"{type(error).__name__}: {error}"[:200])
-        self.failures += 1
-        while self.failures < FAILURES_MAX:
-            try:
-                if self.log is not None:
-                    self.log.close()
-                self.open()
-                return True
-            except SeglogError as again:
-                self.note("failed", f"{type(again).__name__}: {again}"[:200])
-                self.failures += 1
-        self.note("dead", str(error)[:200])
-        self.is_dead = True
-        return False
-
-    def alone(self, chance):
-        deeds, weights = list(self.weights), list(self.weights.values())
-        for _ in range(self.steps):
-            try:
-                self.do(chance.choices(deeds, weights)[0], chance)
-            except SeglogError as error:
-                if not self.failed(error):
-                    return
-
-    def together(self, chance):
-        """Appenders at once; this thread flushes and rolls. After a failure all end, and it goes on alone."""
-        def appender(chance):
-            try:
-                for _ in range(self.steps // self.threads):
-                    self.append(chance)
-            except SeglogError as error:
-                failures.append(error)
-
-        failures = []
-        appenders = [
-            threading.Thread(target=appender, args=(random.Random(f"{self.seed} {n}"),)) for n in range(self.threads)
-        ]
-        for thread in appenders:
-            thread.start()
-        while any(thread.is_alive() for thread in appenders):
-            appenders[0].join(0.004)
-            try:
-                self.do(chance.choice(["flush", "roll", "durable", "durable", "durable"]), chance)
-            except SeglogError as error:
-                failures.append(error)
-                break
-        for thread in appenders:
-            thread.join()
-        if failures and not self.failed(failures[0]):
-            return
-        self.steps //= 4
-        self.alone(chance)
-
-    def run(self):
-        chance = random.Random(self.seed)
-        try:
-            self.open()
-        except SeglogError as error:
-            if not self.failed(error):
-                return
-        self.alone(chance) if self.threads == 1 else self.together(chance)
-        if not self.is_dead:
-            try:
-                self.close()
-            except SeglogError as error:
-                self.note("failed", str(error)[:200])
+    def let_go(self):
+        if self.log is not None:
+            self.log.close()
 
 
 if __name__ == "__main__":
-    Worker(**json.loads(sys.argv[1])).run()
-    sys.stdout.flush()
-    os._exit(0)     # as a process that is killed: nothing is closed that was not closed
+    LogWorker.main()

@@ -2,6 +2,7 @@
 import json
 import shutil
 from collections import Counter
+from typing import NamedTuple
 
 from support.outside.convert_judge import look
 from support.outside.convert_witness import ConvertWitness
@@ -19,43 +20,47 @@ SYNC_DELAY_US = 300         # where threads share syncs: as long as a quick driv
 
 def record_log(scratch, library, kind, seed, fsync, threads=1, steps=60, faults=(), lives=1):
     """A log that one process after the other changes. All but the last one are killed by the last of `faults`."""
-    recording = Recording.begin(scratch / "recording", library)
-    for life in range(lives):
-        is_last = life == lives - 1
-        arguments = {
-            "path": str(recording.disk / "data" / "orders-0"), "kind": kind, "seed": seed * 10 + life, "fsync": fsync,
-            "threads": threads, "steps": steps,
-        }
-        recording.run(
-            "support.outside.log_worker", json.dumps(arguments), faults=faults if not is_last or lives == 1 else (),
-            sync_delay_us=SYNC_DELAY_US if threads > 1 else 0, check=is_last,
-        )
-    name = f"{kind}, {fsync}, {threads} threads, seed {seed}" + "".join(f", {fault}" for fault in faults)
-    witnesses = Witnesses(LogWitness, (fsync, any(fault.span == "on" for fault in faults)))
-    case = case_of(name, recording, witnesses, "support.outside.log_judge")
-    shutil.rmtree(recording.directory)
-    return case
+    witnesses = Witnesses(LogWitness, (fsync, _go_on(faults)))
+    run = _Run(kind, seed, fsync, threads, steps)
+    return _record(scratch, library, "log", "data/orders-0", witnesses, faults, lives, run)
 
 
 def record_topic(scratch, library, kind, seed, fsync, threads=1, steps=60, faults=(), lives=1):
     """The same of a managed ledger, its cursors, or its delayed messages."""
-    recording = Recording.begin(scratch / "recording", library)
     rate = seed % 2
+    witnesses = Witnesses(TopicWitness, (fsync, rate, _go_on(faults), kind))
+    run = _Run(kind, seed, fsync, threads, steps)
+    return _record(scratch, library, "topic", "topic", witnesses, faults, lives, run, rate=rate)
+
+
+class _Run(NamedTuple):
+    """What a worker shall do (worker.py)."""
+
+    kind: str
+    seed: int
+    fsync: str
+    threads: int
+    steps: int
+
+
+def _record(scratch, library, of, path, witnesses, faults, lives, run, **more):
+    recording = Recording.begin(scratch / "recording", library)
     for life in range(lives):
         is_last = life == lives - 1
-        arguments = {
-            "path": str(recording.disk / "topic"), "kind": kind, "seed": seed * 10 + life, "fsync": fsync,
-            "threads": threads, "steps": steps, "rate": rate,
-        }
+        seed = run.seed * 10 + life
+        arguments = {"path": str(recording.disk / path)} | run._replace(seed=seed)._asdict() | more
         recording.run(
-            "support.outside.topic_worker", json.dumps(arguments), faults=faults if not is_last or lives == 1 else (),
-            sync_delay_us=SYNC_DELAY_US if threads > 1 else 0, check=is_last,
+            f"support.outside.{of}_worker", json.dumps(arguments), faults=faults if not is_last or lives == 1 else (),
+            sync_delay_us=SYNC_DELAY_US if run.threads > 1 else 0, check=is_last,
         )
-    name = f"{kind}, {fsync}, {threads} threads, seed {seed}" + "".join(f", {fault}" for fault in faults)
-    witnesses = Witnesses(TopicWitness, (fsync, rate, any(fault.span == "on" for fault in faults), kind))
-    case = case_of(name, recording, witnesses, "support.outside.topic_judge")
+    name = f"{run.kind}, {run.fsync}, {run.threads} threads, seed {run.seed}" + "".join(f", {each}" for each in faults)
+    case = case_of(name, recording, witnesses, f"support.outside.{of}_judge")
     shutil.rmtree(recording.directory)
     return case
+
+
+def _go_on(faults):
+    return any(fault.span == "on" for fault in faults)
 
 
 def record_conversion(scratch, library, golden, rounds, faults=()):

@@ -18,18 +18,11 @@ A position is [ledger id, entry id]. Notes (notes.py; the witness is topic_witne
     move POSITION MS, moved POSITION MS ANSWER      reschedule
     failed WHAT, dead WHAT  as in log_worker.py
 """
-import json
-import os
-import random
-import sys
-import threading
-
 from seglog import DelayedDelivery, ManagedLedger, Position
 from seglog.clock import ManualClock
-from seglog.errors import SeglogError
 from seglog.ledger.entry import build_entry
 from seglog.pulsar_pb.entry_pb2 import MessageMetadata
-from support.outside.notes import Notes
+from support.outside.worker import Worker
 
 CONFIG = {
     "managedLedgerMaxEntriesPerLedger": 12, "brokerEntryMetadataInterceptors": "timestamp,index", "flush.ms": 20,
@@ -47,7 +40,6 @@ WEIGHTS = {
     "cursors": {"add": 55, "ack": 22, "mark": 5, "seek": 3, "save": 4, "roll": 4, "flush": 3, "reopen": 4},
     "delayed": {"add": 50, "read": 14, "pass time": 9, "cancel": 9, "move": 7, "roll": 4, "flush": 3, "reopen": 4},
 }
-FAILURES_MAX = 6
 BEGIN_MS = 1_700_000_000_000
 
 
@@ -76,15 +68,12 @@ def contents(topic):
     return entries, cursors
 
 
-class Worker:
+class TopicWorker(Worker):
     def __init__(self, path, kind, seed, fsync, threads, steps, rate=0):
-        self.path, self.kind, self.seed, self.fsync, self.threads, self.steps = path, kind, seed, fsync, threads, steps
+        super().__init__(path, kind, seed, fsync, threads, steps)
+        self.weights = WEIGHTS[kind]
+        self.beside = tuple(deed for deed in self.weights if deed not in ("add", "reopen"))
         self.config = CONFIG | {"managedLedgerDefaultMarkDeleteRateLimit": rate}
-        self.note = Notes()
-        self.next_number = seed * 1_000_000
-        self.lock = threading.Lock()
-        self.failures = 0
-        self.is_dead = False
         self.clock = ManualClock(BEGIN_MS)
         self.topic = self.delayed = self.dispatcher = None
 
@@ -116,35 +105,16 @@ class Worker:
         if self.topic is not None:
             self.topic.close()
 
-    def failed(self, error):
-        """After a failed call: close, open again, go on."""
-        self.note("failed", f"{type(error).__name__}: {error}"[:200])
-        self.failures += 1
-        while self.failures < FAILURES_MAX:
-            try:
-                self.let_go()
-                self.open()
-                return True
-            except SeglogError as again:
-                self.note("failed", f"{type(again).__name__}: {again}"[:200])
-                self.failures += 1
-        self.note("dead", str(error)[:200])
-        self.is_dead = True
-        return False
-
     # --- deeds -----------------------------------------------------------------------------------
 
     def add(self, chance):
-        with self.lock:
-            count = chance.choice([1, 1, 1, 2, 4])
-            self.next_number += count
-            numbers = list(range(self.next_number - count, self.next_number))
+        numbers = self.numbers(chance.choice([1, 1, 1, 2, 4]))
         now_ms = self.clock.now_ms()
         is_late = self.kind == "delayed" and chance.random() < 0.8
         due = [now_ms + chance.choice([1, 20_000, 45_000, 300_000, 3_000_000]) if is_late else 0 for _ in numbers]
         self.note("give", numbers, due)
         entries = [entry_of(*pair) for pair in zip(numbers, due, strict=True)]
-        positions = [self.topic.add_entry(entries[0])] if count == 1 else list(self.topic.add_entries(entries))
+        positions = [self.topic.add_entry(entries[0])] if len(entries) == 1 else list(self.topic.add_entries(entries))
         self.note("took", numbers, positions)
 
     def some(self, chance, count):
@@ -162,8 +132,7 @@ class Worker:
                 getattr(topic, deed)()
                 self.note("flushed")
             case "reopen":
-                self.close()
-                self.open()
+                self.reopen()
             case "ack" if positions := self.some(chance, chance.choice([1, 3, 8])):
                 self.note("ack", cursor.name, positions)
                 cursor.acknowledge_many(positions)
@@ -203,61 +172,6 @@ class Worker:
             self.topic.cursors["one"].acknowledge_many(acknowledged)
             self.note("acked", "one")
 
-    # --- the program -----------------------------------------------------------------------------
-
-    def alone(self, chance, steps):
-        weights = WEIGHTS[self.kind]
-        for _ in range(steps):
-            try:
-                self.do(chance.choices(list(weights), list(weights.values()))[0], chance)
-            except SeglogError as error:
-                if not self.failed(error):
-                    return
-
-    def together(self, chance):
-        """Adders at once; this thread does all the rest, but for closing."""
-        def adder(chance):
-            try:
-                for _ in range(self.steps // self.threads):
-                    self.add(chance)
-            except SeglogError as error:
-                failures.append(error)
-
-        failures = []
-        adders = [
-            threading.Thread(target=adder, args=(random.Random(f"{self.seed} {n}"),)) for n in range(self.threads)
-        ]
-        for thread in adders:
-            thread.start()
-        deeds = [deed for deed in WEIGHTS[self.kind] if deed not in ("add", "reopen")]
-        while any(thread.is_alive() for thread in adders):
-            adders[0].join(0.004)
-            try:
-                self.do(chance.choice(deeds), chance)
-            except SeglogError as error:
-                failures.append(error)
-                break
-        for thread in adders:
-            thread.join()
-        if failures and not self.failed(failures[0]):
-            return
-        self.alone(chance, self.steps // 4)
-
-    def run(self):
-        chance = random.Random(self.seed)
-        try:
-            self.open()
-        except SeglogError as error:
-            if not self.failed(error):
-                return
-        self.alone(chance, self.steps) if self.threads == 1 else self.together(chance)
-        try:
-            if not self.is_dead:
-                self.close()
-        except SeglogError as error:
-            self.note("failed", str(error)[:200])
-
 
 if __name__ == "__main__":
-    Worker(**json.loads(sys.argv[1])).run()
-    os._exit(0)     # as a process that is killed: nothing is closed that was not closed
+    TopicWorker.main()
