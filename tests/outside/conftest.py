@@ -45,11 +45,21 @@ def power_cuts(in_memory, recorder, tmp_path) -> PowerCuts:
     return PowerCuts(scratch, recorder, keep)
 
 
+JUDGED = {"states": 0, "recordings": 0}     # of the whole run
+
+
+def pytest_terminal_summary(terminalreporter):
+    if JUDGED["states"]:
+        terminalreporter.write_line(f"{JUDGED['states']} states of {JUDGED['recordings']} recordings were judged")
+
+
 @pytest.fixture
 def holds(power_cuts):
     """Call it at the end of a test: nothing violated."""
     def check(least_states):
         verdicts = power_cuts.verdicts
+        JUDGED["states"] += verdicts.states
+        JUDGED["recordings"] += verdicts.recordings
         assert not verdicts.violations, f"{verdicts}\nkept in {power_cuts.keep}; see tests/outside/README.md"
         assert verdicts.states >= least_states, verdicts
 
