@@ -1,7 +1,10 @@
 """Every metric of a bucket tracker, read back from Prometheus text after a scripted run."""
+import time
+
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+import seglog
 from seglog.clock import ManualClock
 from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
 from seglog.delayed.config import DelayedDeliveryConfig
@@ -10,6 +13,7 @@ from seglog.delayed.metrics import METRICS
 from seglog.delayed.storage import InMemoryBucketSnapshotStorage
 from seglog.delayed.worker import InlineWorker
 from seglog.metrics import Exposition
+from seglog.upkeep.metrics import METRICS as CLEANER_METRICS
 
 NOW = 1_700_000_000_000
 
@@ -130,3 +134,24 @@ def test_prometheus_client_collects_it():
     assert types == {name: "untyped" if kind == "counter" else kind for name, kind in kinds.items()}
 
 
+
+
+def test_what_a_cleaner_did_is_shown(tmp_path):
+    with seglog.open_dir(tmp_path, config={"retention.bytes": 0}, cleaner={"log.cleaner.backoff.ms": 50}) as log_dir:
+        log_dir.cleaner.pause()
+        log = log_dir.log("orders")
+        log.append(b"old")
+        log_dir.cleaner.resume()
+        end = time.monotonic() + 20
+        while log_dir.cleaner.counts.deleted_segments == 0:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        exposition = Exposition()
+        exposition.add(log_dir.cleaner, log_dir="data")
+        shown = {
+            sample.name: sample.value for family in text_string_to_metric_families(exposition.text())
+            for sample in family.samples
+        }
+    assert set(shown) == {metric.name for metric in CLEANER_METRICS}
+    assert (shown["seglog_cleaner_logs"], shown["seglog_cleaner_deleted_segments_total"]) == (1, 1)
+    assert shown["seglog_cleaner_deleted_bytes_total"] == 61 + 7 + 3

@@ -30,6 +30,7 @@ COMMANDS = {
     "convert": "Rewrite partitions in another record format, with a proof.",
     "plan-upgrade": "What of a log dir is in old formats, and what to do about it.",
     "recover": "List what a damaged log would lose, or recover it.",
+    "retain": "Delete old segments by retention's rules, or list what would go.",
     "index": "Check the index files, or rebuild them from the log.",
     "ledger": "Managed ledgers and Pulsar entries: list, dump, verify, seek, recover.",
     "stats": "Batch sizes, codecs, timestamps, indexes, producers, who wrote it.",

@@ -11,6 +11,9 @@ from seglog.config import Fsync, LogConfig
 from seglog.fs.files import FileSystem
 from seglog.log.log import Log
 from seglog.log.open_dir import LogDir
+from seglog.upkeep.cleaner_config import CleanerConfig
+from seglog.upkeep.cleaner_thread import LogCleaner
+from seglog.upkeep.retention import expired
 
 
 def open(
@@ -33,8 +36,13 @@ def open(
     Raises what `Log` raises.
     """
     return Log(
-        path, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock, fs=fs, create=create
+        path, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock, fs=fs, create=create,
+        retention=expired, keeper_of=_cleaner_of_its_own,
     )
+
+
+def _cleaner_of_its_own(config: LogConfig) -> LogCleaner | None:
+    return LogCleaner() if config.has_retention else None
 
 
 def open_dir(
@@ -45,10 +53,16 @@ def open_dir(
     leader_epoch: int = 0,
     clock: Clock | None = None,
     fs: FileSystem | None = None,
+    cleaner: Mapping[str, object] | CleanerConfig | None = None,
 ) -> LogDir:
     """Open a log dir such as `data`, which holds `orders-0` and others, and make it if it is not there.
 
     `log_dir.log(topic, partition)` opens one of its logs, or makes it. The arguments are those of `seglog.open`, for
-    every log. Raises what `LogDir` raises.
+    every log. `cleaner`: keys for all of them together, such as retention.total.bytes (docs/config.md); one thread,
+    `log_dir.cleaner`, looks after the logs that are open. Raises what `LogDir` raises.
     """
-    return LogDir(path, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock, fs=fs)
+    settings = cleaner if isinstance(cleaner, CleanerConfig) else CleanerConfig.of(cleaner or {})
+    return LogDir(
+        path, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock, fs=fs,
+        retention=expired, keeper=LogCleaner(settings),
+    )

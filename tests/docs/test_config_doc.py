@@ -7,11 +7,13 @@ import pytest
 from seglog.config import LogConfig, keys
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.ledger.config import ManagedLedgerConfig
+from seglog.upkeep.cleaner_config import CleanerConfig
 
 DOC = Path(__file__).parents[2] / "docs/config.md"
 # The file that the fields stand in, what its table ends with, and defaults that say little as Python has them.
 TABLES = [
     (LogConfig, "config.py", "end", {"time.index.minute.enabled": "unset", "message.format.version": "unset"}),
+    (CleanerConfig, "upkeep/cleaner_config.py", "end of cleaning", {}),
     (ManagedLedgerConfig, "ledger/config.py", "end of managed ledgers", {"brokerEntryMetadataInterceptors": "none"}),
     (DelayedDeliveryConfig, "delayed/config.py", "end of delayed messages", {}),
 ]
@@ -31,7 +33,9 @@ def table(config, in_words):
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize(("config", "file", "end", "in_words"), TABLES, ids=["log", "managed ledger", "delayed"])
+@pytest.mark.parametrize(
+    ("config", "file", "end", "in_words"), TABLES, ids=["log", "cleaner", "managed ledger", "delayed"]
+)
 def test_the_page_holds_the_table_of_the_code(config, file, end, in_words):
     page = DOC.read_text()
     begin = f"<!-- made from engine/seglog/{file} by tests/docs/test_config_doc.py -->\n"

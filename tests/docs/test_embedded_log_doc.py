@@ -7,6 +7,7 @@ import pytest
 import seglog
 from seglog.config import LogConfig, keys
 from seglog.log.stats import LogStats
+from seglog.upkeep.cleaner_config import CleanerConfig
 
 TOP = Path(__file__).parents[2]
 PAGE = TOP / "docs/embedded_log.md"
@@ -35,8 +36,8 @@ def test_whatever_a_log_can_be_asked_is_on_the_page(name):
 
 
 def test_keys_that_the_page_names_are_keys():
-    known = {key.name for _, key in keys(LogConfig)}
-    rooms = {name.partition(".")[0] for name in known}
+    known = {key.name for config in (LogConfig, CleanerConfig) for _, key in keys(config)}
+    rooms = {name.partition(".")[0] for name in known} - {"log"} | {"log.cleaner", "log.retention"}
     named = set(re.findall(rf"`((?:{'|'.join(rooms)})\.[a-z.]+)", PAGE.read_text()))
     assert len(named) > 10
     assert named <= known

@@ -50,6 +50,11 @@ def storage_error(error: OSError, doing: str, path: str | os.PathLike[str]) -> S
     return StorageError(f"cannot {doing}: {words}", file=path, hint=hint, errno=number)
 
 
+def is_out_of_space(error: BaseException | None) -> bool:
+    """Whether an error says that there is no room left: then deleting may help."""
+    return isinstance(error, StorageError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 class refusals:
     """Within it, an OSError becomes the StorageError that says what was tried and where.
 

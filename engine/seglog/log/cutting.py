@@ -13,7 +13,7 @@ from seglog.format import names
 from seglog.fs.files import FileSystem
 from seglog.log.arguments import checked_offset
 from seglog.log.extent import Extent
-from seglog.log.removal import cut_segment, remove_segments
+from seglog.log.removal import cut_segment, mark_deleted, remove_segments
 from seglog.log.tail import LogTail
 from seglog.segment.segment import Segment
 from seglog.state.producer_snapshots import rebuild
@@ -115,13 +115,27 @@ class LogCutter:
                 file=tail.path, offset=before,
             )
         if before > extent.log_start_offset:
-            self._delete_before(extent, before)
+            for path in self.delete_before(extent, before):
+                tail.fs.unlink(path)
         return tail.current().log_start_offset
 
     def replace_segments(self, old: Sequence[int], new: Sequence[Path]) -> None:
         tail = self._tail
         tail.check()
         shielded(tail.files_lock.run, tail.change, self._replace_segments, tuple(old), tuple(new))
+
+    def replace_head(self, head: Segment, new: Path) -> bool:
+        """The same of the first segment; False if that is another one by now: a cut or a deletion came first."""
+        tail = self._tail
+        tail.check()
+        return shielded(tail.files_lock.run, tail.change, self._replace_head, head, new)
+
+    def _replace_head(self, head: Segment, new: Path) -> bool:
+        segments = self._tail.current().segments
+        if segments[0] is not head or len(segments) == 1:
+            return False
+        self._replace_segments((head.base_offset,), (new,))
+        return True
 
     def _replace_segments(self, old: tuple[int, ...], new: tuple[Path, ...]) -> None:
         tail = self._tail
@@ -159,7 +173,8 @@ class LogCutter:
             _rename_all(tail.fs, target, names.SWAP_SUFFIX, "")
         tail.fs.sync_directory(tail.path)
 
-    def _delete_before(self, extent: Extent, before: int) -> None:
+    def delete_before(self, extent: Extent, before: int) -> list[Path]:
+        """With both locks: let the log begin at `before`. The .deleted files, which the caller removes."""
         tail = self._tail
         tail.before_change()
         # First the promise, then the files: were a segment gone without it, the log would begin there after a crash,
@@ -171,9 +186,10 @@ class LogCutter:
             segment.retire()
         tail.shown.extent = Extent(kept, before)
         tail.epoch_cache.truncate_from_start(before)
+        deleted = mark_deleted(tail.fs, tail.path, [segment.path for segment in gone])
         if gone:
-            remove_segments(tail.fs, tail.path, [segment.path for segment in gone])
             tail.snapshots.delete_before(kept[0].base_offset)
+        return deleted
 
 
 def _swapped_in(cleaned: Path, directory: Path) -> Path:

@@ -12,23 +12,29 @@ Opening locks the partition and recovers it as Kafka's loader does (log.loader).
 log.reader, as a closed one is. The parts: log.tail, log.append, log.cutting. This file opens the log, has its public
 methods, backs it up and closes it.
 """
+import contextlib
+import functools
 import os
 import warnings
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seglog._kernels.shield import shielded
 from seglog.clock import Clock, SystemClock
 from seglog.config import Fsync, LogConfig
+from seglog.errors import SeglogError
 from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.log.aging import Retention, keep_all
 from seglog.log.append import AppendResult, LogAppender
 from seglog.log.arguments import checked_config, checked_path
 from seglog.log.configuring import LogSettings, Setting, use_config
 from seglog.log.cutting import LogCutter
 from seglog.log.hot_backup import Moment, back_up
+from seglog.log.keeper import Keeper, KeeperOf
 from seglog.log.reader import LogReader
+from seglog.log.retaining import LogRetainer, Retained, make_room_to_open
 from seglog.log.stats import LogStats, sizes_in
 from seglog.log.tail import LogTail
 from seglog.log.times import Time
@@ -69,8 +75,11 @@ class Log(LogReader):
         fs: FileSystem | None = None,
         create: bool = True,
         log_dir: LogDirState | None = None,
+        retention: Retention = keep_all,
+        keeper_of: KeeperOf = lambda config: None,
     ) -> None:
-        """See `seglog.open`. `log_dir`: of the `LogDir` that opens it."""
+        """See `seglog.open`. `log_dir`: of the `LogDir` that opens it. `retention`: what the log deletes by itself;
+        `keeper_of`: by whom (log.keeper)."""
         super().__init__()
         settings = checked_config(config, fsync, leader_epoch)
         self.fs = fs or OsFileSystem()
@@ -90,10 +99,13 @@ class Log(LogReader):
                 hold, self._shown, self.last_opened, self.config, self.fs, self.clock, fsync, leader_epoch
             )
             self.decompress = tail.decompress
-            self.recovery = tail.open()
+            self.recovery = tail.open(lambda plan: make_room_to_open(plan, self.fs, retention, self._now_ms()))
             self._settings.keep_given(self.fs)
             self._appender = LogAppender(tail)
             self._cutter = LogCutter(tail)
+            self._retainer = LogRetainer(tail, self._cutter, retention)
+            self._keeper_of = keeper_of
+            self._keeper: Keeper | None = None
             self._housekeeping: Housekeeping | None = None
             _LOGS.add(self)
             shielded(self._start_housekeeping)
@@ -106,6 +118,9 @@ class Log(LogReader):
         housekeeping = getattr(self, "_housekeeping", None)
         if housekeeping is not None:
             housekeeping.stop()
+        keeper = getattr(self, "_keeper", None)
+        if keeper is not None:
+            keeper.remove(self)
         if not self.closed:
             self._tail.let_go(clean=False)
         for hold in taken:
@@ -294,6 +309,8 @@ class Log(LogReader):
         if _periods(self.config) != _periods(before):
             if self._housekeeping is not None:
                 self._housekeeping.stop()
+            if self._keeper is not None:
+                self._keeper.remove(self)
             self._start_housekeeping()
             self.write_lingering()      # what began to wait before there was somebody who writes it
 
@@ -313,10 +330,16 @@ class Log(LogReader):
             periods_ms.append(max(config.flush_ms, 1))
         if config.segment_idle_roll:
             periods_ms.append(min(config.segment_ms, _IDLE_LOOK_MS))
-        if periods_ms or config.linger_ms:
+        period_ms = min(periods_ms, default=None)
+        keeper = self._keeper = self._keeper_of(config)
+        if keeper is not None:
+            keeper.add(self, self._retainer, period_ms)
+            self._retainer.on_growth(functools.partial(_wake, keeper, weakref.ref(self)))
+            period_ms = None
+        if period_ms is not None or config.linger_ms:
             self._housekeeping = Housekeeping(
                 self, self.path.name,
-                period_s=min(periods_ms) / 1000 if periods_ms else None, linger_s=config.linger_ms / 1000,
+                period_s=None if period_ms is None else period_ms / 1000, linger_s=config.linger_ms / 1000,
             )
         self._appender.keep_house_with(self._housekeeping)
 
@@ -326,6 +349,17 @@ class Log(LogReader):
             self.flush()
         if self.config.segment_idle_roll:
             self._tail.change(self._tail.roll_if_idle)
+
+    def delete_old_segments(self, throttle: Callable[[int], None] | None = None) -> Retained:
+        """Delete now what `cleanup.policy` and `retention.*` let go, as the log does by itself while it is open.
+
+        Also of a log that is read-only because no space was left: then the files go at once. `throttle` is called with
+        the bytes that a rewrite reads and writes, piece by piece. (UnifiedLog.deleteOldSegments)
+
+        Raises StorageError, LogClosedError, LogFailedError; CorruptRecordError if the first segment, which is to be
+        rewritten, is damaged.
+        """
+        return self._retainer.run(throttle)
 
     def write_lingering(self) -> None:
         """Write what linger.ms keeps in memory; durable it is as any other append. Its own thread calls it."""
@@ -351,6 +385,7 @@ class Log(LogReader):
             syncs=tail.syncs,
             sync_seconds=tail.sync_seconds,
             failure=None if tail.failure is None else str(tail.failure),
+            uncleanable=None if self._keeper is None else self._keeper.reason(self),
             **sizes_in(self.path),
         )
 
@@ -400,6 +435,10 @@ class Log(LogReader):
         if self._is_forked():
             self._tail.let_go(clean=None)
             return
+        if self._keeper is not None:
+            self._keeper.remove(self)
+        with contextlib.suppress(SeglogError):      # the next opening does it
+            self._retainer.remove_deleted(all_of_them=True)
         try:
             shielded(self._tail.close)
         finally:
@@ -422,9 +461,18 @@ class Log(LogReader):
             self._tail.let_go(clean=False)
 
 
-def _periods(config: LogConfig) -> tuple[int, bool, int, int]:
+def _periods(config: LogConfig) -> tuple[int | bool, ...]:
     """What says when the log does something by itself."""
-    return config.flush_ms, config.segment_idle_roll, config.segment_ms, config.linger_ms
+    return (
+        config.flush_ms, config.segment_idle_roll, config.segment_ms, config.linger_ms,
+        config.has_retention, config.retention_ms, config.is_compacted,
+    )
+
+
+def _wake(keeper: Keeper, log: "weakref.ref[Log]") -> None:
+    found = log()
+    if found is not None:
+        keeper.wake(found)
 
 
 # Those that a fork takes along.

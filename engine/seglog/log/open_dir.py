@@ -24,7 +24,9 @@ from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.handles import OpenHandle
 from seglog.fs.staging import remove_partition
+from seglog.log.aging import Retention, keep_all
 from seglog.log.arguments import checked_config, checked_path
+from seglog.log.keeper import Keeper
 from seglog.log.log import Log
 from seglog.state.checkpoints import TopicPartition
 from seglog.state.log_dir_state import LogDirState
@@ -43,9 +45,12 @@ class LogDir(OpenHandle):
         leader_epoch: int = 0,
         clock: Clock | None = None,
         fs: FileSystem | None = None,
+        retention: Retention = keep_all,
+        keeper: Keeper | None = None,
     ) -> None:
         """The arguments are those of `seglog.open`, for every log. Raises NotALogError (a file, or a partition
-        directory), LogLockedError, InvalidConfigError, InvalidArgumentError, StorageError."""
+        directory), LogLockedError, InvalidConfigError, InvalidArgumentError, StorageError. `retention`, `keeper`: what
+        logs delete by themselves, and who looks after all of them (log.keeper)."""
         self.path = Path(os.path.abspath(checked_path(path)))
         refuse_file_in_the_way(self.path)
         self._config = checked_config(config, fsync, leader_epoch)
@@ -54,6 +59,8 @@ class LogDir(OpenHandle):
         self._clock = clock
         self._fs = fs or OsFileSystem()
         make_directories(self._fs, self.path)
+        self._retention = retention
+        self.cleaner = keeper
         self._state = LogDirState(self._fs, self.path, gathers=True)
         self._logs: dict[TopicPartition, Log] = {}
         # Guards _logs and _closed; held while a log opens, so that two threads get the same one.
@@ -102,6 +109,7 @@ class LogDir(OpenHandle):
                 self.path / names.partition_dir(*where), config=self._config if config is None else config,
                 fsync=self._fsync, leader_epoch=self._leader_epoch, clock=self._clock, fs=self._fs, create=create,
                 log_dir=self._state,
+                retention=self._retention, keeper_of=lambda config: self.cleaner,
             )
             return log
 

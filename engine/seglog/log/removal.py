@@ -16,6 +16,12 @@ from seglog.segment.transaction_index import TransactionIndex
 
 def remove_segments(fs: FileSystem, directory: Path, logs: Iterable[Path]) -> None:
     """Remove segments by their .log files; when it returns they are gone for good. Raises StorageError."""
+    for path in mark_deleted(fs, directory, logs):
+        fs.unlink(path)
+
+
+def mark_deleted(fs: FileSystem, directory: Path, logs: Iterable[Path]) -> list[Path]:
+    """Take segments out of the log by their .log files, durably; the .deleted files, which the caller removes."""
     deleted = []
     for log in logs:
         # The .log first: without it the others are strays.
@@ -25,8 +31,7 @@ def remove_segments(fs: FileSystem, directory: Path, logs: Iterable[Path]) -> No
             deleted.append(target)
     if deleted:
         fs.sync_directory(directory)
-    for path in deleted:
-        fs.unlink(path)
+    return deleted
 
 
 def cut_segment(fs: FileSystem, log: Path, position: int, offset: int) -> None:

@@ -18,6 +18,7 @@ class LogStats:
     lingering_records       in memory, not written yet (linger.ms)
     syncs, sync_seconds     shared syncs of the active segment since opening, and how long they took together
     failure                 why the log is read-only since an error; None: it is not
+    uncleanable             why retention or compaction failed when it was last tried; None: it did not
     """
 
     topic: str
@@ -36,6 +37,7 @@ class LogStats:
     syncs: int
     sync_seconds: float
     failure: str | None
+    uncleanable: str | None
 
 
 def sizes_in(directory: Path) -> dict[str, int]:

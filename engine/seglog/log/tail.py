@@ -10,7 +10,7 @@ from the disk again at once, as by an opening (`mend`).
 import contextlib
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from seglog._kernels.batch_encode import EncodedBatch
@@ -26,9 +26,10 @@ from seglog.format.compression import decompressor
 from seglog.format.old_format import OldFormatEncoder, encoder_of
 from seglog.format.validate import Assigned
 from seglog.fs.files import FileSystem
+from seglog.fs.refusals import is_out_of_space
 from seglog.log.extent import Extent, Shown
 from seglog.log.linger import Linger
-from seglog.log.loader import Loaded, plan_load
+from seglog.log.loader import Loaded, LoadPlan, plan_load
 from seglog.segment.appender import SegmentAppender
 from seglog.segment.published import End, PublishedEnd
 from seglog.segment.roll import RELATIVE_OFFSET_MAX, new_base_offset, segment_jitter_ms
@@ -77,33 +78,60 @@ class LogTail(WriteGate, QuietTail):
         self._recovery_position = 0             # in the active segment: where it was last moved, or tried to
         self._behind_bytes = 0                  # of sealed segments, behind what the checkpoint file says for certain
         self.is_changed = False                 # since opening
+        self.on_roll: Callable[[], None] | None = None      # with the lock, after a roll
+        self.on_full: Callable[[], None] | None = None      # the log became read-only, for no space is left
         self._end: PublishedEnd                 # of the active segment: written, aborted transactions too
         self._published: PublishedEnd           # the same one, or, with fsync="batch", what of it is durable
         self._last_opened = last_opened
 
     # --- opening ---------------------------------------------------------------------------------
 
-    def open(self) -> Loaded:
-        """Recover if need be, then take up the last segment."""
+    def open(self, make_room: Callable[[LoadPlan], bool] | None = None) -> Loaded:
+        """Recover if need be, then take up the last segment.
+
+        `make_room`: called if no space is left for that. It says whether it removed something.
+        """
         hold = self.partition
-        try:
-            loaded = self._load(clean=hold.clean, unordered=hold.unordered, unsynced_from=hold.unsynced_from)
-        except StorageError:
-            # A sync may have failed: our mark makes the next opening write again what this one read.
-            if not hold.clean:
-                with contextlib.suppress(StorageError):
-                    shielded(hold.before_first_write)
-            raise
+        unsynced_from = hold.unsynced_from
+        while True:
+            try:
+                return self._open(unsynced_from)
+            except StorageError as error:
+                # A sync may have failed: our mark makes the next opening write again what this one read.
+                if not hold.clean:
+                    unsynced_from = hold.recovery_point or 0
+                    with contextlib.suppress(StorageError):
+                        shielded(hold.before_first_write)
+                if make_room is None or not is_out_of_space(error):
+                    raise
+                if not make_room(self._plan(hold.clean, hold.unordered, unsynced_from)):
+                    raise
+
+    def _open(self, unsynced_from: int | None) -> Loaded:
+        hold = self.partition
+        loaded = self._load(clean=hold.clean, unordered=hold.unordered, unsynced_from=unsynced_from)
         if hold.dirty:
-            shielded(self.before_change)
+            try:
+                shielded(self.before_change)
+            except StorageError:
+                for segment in self.current().segments:
+                    segment.close()
+                self.active.close()
+                self.shown.extent = None
+                raise
         return loaded
 
-    def _load(self, *, clean: bool, unordered: bool, unsynced_from: int | None) -> Loaded:
-        hold, now_ms = self.partition, self.now_ms()
-        plan = plan_load(
+    def _plan(self, clean: bool, unordered: bool, unsynced_from: int | None) -> LoadPlan:
+        """What opening would do."""
+        hold = self.partition
+        return plan_load(
             self.path, self.config, clean=clean, recovery_point=hold.recovery_point or 0,
             log_start_offset=hold.log_start_offset or 0, unordered=unordered, unsynced_from=unsynced_from,
         )
+
+    def _load(self, *, clean: bool, unordered: bool, unsynced_from: int | None) -> Loaded:
+        hold, now_ms = self.partition, self.now_ms()
+        plan = self._plan(clean, unordered, unsynced_from)
         if clean and plan.changes_logs:
             shielded(hold.before_first_write)       # Kafka's mark is not there while files do not fit each other
         loaded = plan.apply(self.fs, now_ms)
@@ -347,6 +375,8 @@ class LogTail(WriteGate, QuietTail):
         self._behind_bytes += old.end.position - self._recovery_position
         self.shown.extent = self.current().followed_by(self._grow(new))
         self._move_recovery_point(base_offset)
+        if self.on_roll is not None:
+            self.on_roll()
 
     def created_at(self, base_offset: int) -> SegmentAppender:
         """A new, empty segment, durably."""
@@ -473,6 +503,11 @@ class LogTail(WriteGate, QuietTail):
         """With the lock, alone with the files: all that was written is on the disk, and readers see it."""
         self.write_entries()
         self._sync_all()
+
+    def settle(self, error: BaseException) -> None:
+        if self.on_full is not None and is_out_of_space(self.failure):
+            self.on_full()
+        super().settle(error)
 
     # --- closing ---------------------------------------------------------------------------------
 

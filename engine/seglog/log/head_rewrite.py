@@ -1,0 +1,88 @@
+"""The first segment of a log, written aside without the batches before the log start offset.
+
+The copy keeps the base offset as its name: Kafka refuses a segment under another one, and a segment may begin with a
+hole, as after compaction. Bytes are copied as they are; indexes are made from the copy, whose checksums are looked at.
+Nothing is edited in place: a hot backup has links to the files of now.
+"""
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from seglog.config import LogConfig
+from seglog.errors import CorruptRecordError, StorageError
+from seglog.format import names
+from seglog.fs.files import FileSystem
+from seglog.fs.mapping import Mapping
+from seglog.segment.recovery import check_segment
+from seglog.segment.segment import Segment
+from seglog.segment.transaction_index import encode
+
+_COPY_BYTES = 1 << 20       # between two looks at the throttle
+
+
+def rewritten_from(
+    fs: FileSystem, segment: Segment, position: int, start: int, config: LogConfig,
+    throttle: Callable[[int], None] | None = None,
+) -> Path:
+    """Write what a sealed segment has from `position` on, the batch with offset `start`, as .cleaned files beside it.
+
+    Durable when it returns; the path of the .log.cleaned. After an error, nothing is left. Raises CorruptRecordError
+    if the segment is damaged there, StorageError.
+    """
+    cleaned = segment.path.with_name(segment.path.name + names.CLEANED_SUFFIX)
+    made: list[Path] = []
+    try:
+        mtime_ns = os.stat(segment.path).st_mtime_ns
+        with Mapping(segment.path) as whole, fs.create(_made(made, cleaned)) as file:
+            raw = memoryview(whole)
+            for at in range(position, len(raw), _COPY_BYTES):
+                piece = raw[at : at + _COPY_BYTES]
+                if throttle is not None:
+                    throttle(2 * len(piece))        # read and written
+                file.append(piece)
+            fs.set_mtime(cleaned, mtime_ns)
+            file.sync()
+        check = check_segment(cleaned, segment.base_offset, segment.end_offset, config)
+        if check.damages:
+            damage = check.damages[0]
+            raise CorruptRecordError(
+                damage.reason, file=segment.path, position=position + damage.start, offset=damage.first_offset,
+                hint="the segment stays as it is: `seglog recover` lists what is damaged",
+            )
+        aborted = segment.transaction_index
+        indexes = {
+            names.OFFSET_INDEX_SUFFIX: check.offset_index,
+            names.TIME_INDEX_SUFFIX: check.time_index,
+            names.MINUTE_INDEX_SUFFIX: check.minute_index if config.time_index_minute_enabled else None,
+            names.TRANSACTION_INDEX_SUFFIX: encode(a for a in aborted or () if a.last_offset >= start) or None,
+        }
+        for suffix, content in indexes.items():
+            if content is not None:
+                path = segment.path.with_name(segment.path.stem + suffix + names.CLEANED_SUFFIX)
+                with fs.create(_made(made, path)) as file:
+                    file.append(content)
+                    fs.set_mtime(path, mtime_ns)
+                    file.sync()
+        fs.sync_directory(segment.path.parent)
+    except BaseException:
+        for path in made:
+            with contextlib.suppress(StorageError, FileNotFoundError):
+                fs.unlink(path)
+        raise
+    return cleaned
+
+
+def remove_cleaned(fs: FileSystem, cleaned: Path) -> None:
+    """Remove the files that `rewritten_from` made; the next opening does what this one cannot."""
+    stem = cleaned.name.removesuffix(names.LOG_SUFFIX + names.CLEANED_SUFFIX)
+    for suffix in (names.LOG_SUFFIX, *names.INDEX_SUFFIXES):
+        with contextlib.suppress(StorageError):
+            path = cleaned.with_name(stem + suffix + names.CLEANED_SUFFIX)
+            if path.exists():
+                fs.unlink(path)
+
+
+def _made(made: list[Path], path: Path) -> Path:
+    made.append(path)
+    return path

@@ -1,0 +1,365 @@
+"""How a log deletes what retention lets go: judged without a lock, done with it, as far as the log is still the same.
+
+    judge       the rule that was handed in (log.aging), on the extent as of now
+    delete      the log start offset moves, durably; segments get the suffix .deleted, and go after file.delete.delay.ms
+    make room   the disk is full, and so the log perhaps read-only: segments are removed at once, the first one first
+    rewrite     with retention.granularity=batch, the first segment without the batches before the log start offset
+
+Readers that hold a segment's files finish reading it.
+"""
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from seglog._kernels.shield import shielded
+from seglog._kernels.write_gate import CallLock
+from seglog.config import LogConfig
+from seglog.errors import StorageError
+from seglog.format import names
+from seglog.fs.files import FileSystem
+from seglog.fs.refusals import is_out_of_space, refusals
+from seglog.log.aging import Expired, LogAge, Retention, Verdict
+from seglog.log.cutting import LogCutter
+from seglog.log.extent import Extent
+from seglog.log.head_rewrite import remove_cleaned, rewritten_from
+from seglog.log.loader import LoadPlan
+from seglog.log.tail import LogTail
+from seglog.segment.batches import first_offset_of
+from seglog.segment.segment import Segment
+
+_LOG = logging.getLogger(__name__)
+
+# With less room than for so many segments, .deleted files do not wait for file.delete.delay.ms.
+_SPARE_SEGMENTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """What one run of retention did, or would do.
+
+    `linked_bytes`: of the .log files that went, those to which other names lead, such as a hot backup's: their space
+    is not free. `rewritten_bytes`: how much smaller the first segment became. `waits_ms`: when the next .deleted file
+    may be removed; None: there is none.
+    """
+
+    expired: tuple[Expired, ...] = ()
+    log_start_offset: int = 0
+    linked_bytes: int = 0
+    rewritten_bytes: int = 0
+    waits_ms: int | None = None
+
+    @property
+    def deleted_bytes(self) -> int:
+        return sum(expired.size_bytes for expired in self.expired)
+
+
+@dataclass(frozen=True, slots=True)
+class _Deleted:
+    """Segments that are out of the log, and their .deleted files, which are removed when their time has come."""
+
+    due_ms: int
+    segments: tuple[Segment, ...]
+    files: tuple[Path, ...]
+
+
+class AgedSegment:
+    """One segment of a log, as retention looks at it (aging.Age). What a sealed one said once stays true."""
+
+    __slots__ = ("_file_time_ms", "_largest", "_size_bytes", "segment")
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self._size_bytes: int | None = None
+        self._largest: int | None = None
+        self._file_time_ms: int | None = None
+
+    @property
+    def base_offset(self) -> int:
+        return self.segment.base_offset
+
+    @property
+    def size_bytes(self) -> int:
+        if self.segment.published is not None:
+            return self.segment.published.at.position
+        if self._size_bytes is None:
+            self._stat()
+        assert self._size_bytes is not None
+        return self._size_bytes
+
+    @property
+    def file_time_ms(self) -> int:
+        if self._file_time_ms is None or self.segment.published is not None:
+            self._stat()
+        assert self._file_time_ms is not None
+        return self._file_time_ms
+
+    def read(self) -> None:
+        """Learn all of it now, while the segment is open."""
+        self._stat()
+        assert self.largest_timestamp is not None
+
+    def _stat(self) -> None:
+        with refusals("look at", self.segment.path):
+            status = os.stat(self.segment.path)
+        self._size_bytes, self._file_time_ms = status.st_size, status.st_mtime_ns // 1_000_000
+
+    @property
+    def largest_timestamp(self) -> int:
+        """As batch headers tell it, which is what Kafka's index of times holds."""
+        if self._largest is None or self.segment.published is not None:
+            passed = self.segment.largest_passed
+            if passed is None:
+                tables = self.segment.tables(check_crc=False, on_lost=lambda _: None)
+                passed = max((table.max_timestamp for table in tables), default=-1)
+            self._largest = passed
+        return self._largest
+
+    def first_batch_since(self, timestamp: int) -> int | None:
+        offset = self.segment.seek_offset(max(timestamp, 0), self.base_offset)
+        found = self.segment.find_offset(offset) if offset >= 0 else None
+        return None if found is None else first_offset_of(next(self.segment.tables(found.position))[0])
+
+
+class LogRetainer:
+    """`Log.delete_old_segments`, which says what it does. `cleaning` is held by who writes .cleaned files."""
+
+    def __init__(self, tail: LogTail, cutter: LogCutter, retention: Retention) -> None:
+        self._tail = tail
+        self._cutter = cutter
+        self._retention = retention
+        self.cleaning = CallLock()
+        self._running = CallLock()
+        self._ages: dict[Segment, AgedSegment] = {}
+        self._deleted: list[_Deleted] = []      # changed with the lock
+
+    def on_growth(self, wake: Callable[[], None]) -> None:
+        """From now on call `wake` after each roll, and when no space is left."""
+
+        def rolled() -> None:
+            # Here and not by the woken thread: whoever appends quickly would fill the disk before it comes.
+            if self._deleted and _is_nearly_full(self._tail.path, self._tail.config):
+                with contextlib.suppress(StorageError):     # the thread meets it, too, and says so
+                    self._remove(self._deleted)
+                    self._deleted = []
+            wake()
+
+        self._tail.on_roll, self._tail.on_full = rolled, wake
+
+    def now_ms(self) -> int:
+        """By the log's clock."""
+        return self._tail.now_ms()
+
+    # --- judging, without a lock ---------------------------------------------------------------
+
+    def ages(self) -> list[AgedSegment]:
+        """The segments as of now."""
+        known = self._ages
+        ages = [known.get(segment) or AgedSegment(segment) for segment in self._tail.current().segments]
+        self._ages = {age.segment: age for age in ages}
+        return ages
+
+    def judge(self, ages: Sequence[AgedSegment]) -> Verdict:
+        """What goes now."""
+        tail = self._tail
+        extent = tail.current()
+        end = extent.log_end_offset
+        return self._retention(LogAge(ages, extent.log_start_offset, end, end), tail.config, tail.now_ms())
+
+    def run(self, throttle: Callable[[int], None] | None = None) -> Retained:
+        """Delete what is to go now. `throttle` is called with the bytes of a rewrite, piece by piece."""
+        return self._running.run(self._run, throttle)       # who comes second finds it done
+
+    def _run(self, throttle: Callable[[int], None] | None) -> Retained:
+        ages = self.ages()
+        done = self.delete(self.judge(ages), ages)
+        rewritten = self.cleaning.run(self._rewrite_head, throttle) if self._tail.failure is None else 0
+        self.remove_deleted()
+        waits_ms = min((deleted.due_ms for deleted in self._deleted), default=None)
+        return Retained(
+            done.expired, done.log_start_offset, done.linked_bytes, rewritten,
+            None if waits_ms is None else max(waits_ms - self._tail.now_ms(), 0),
+        )
+
+    # --- deleting ------------------------------------------------------------------------------
+
+    def delete(self, verdict: Verdict, ages: Sequence[AgedSegment]) -> Retained:
+        """Do what a verdict says, as far as the log is still what was judged."""
+        tail = self._tail
+        start = tail.current().log_start_offset
+        if not verdict.expired and verdict.log_start_offset <= start:
+            return Retained((), start)
+        judged = [age.segment for age in ages[: len(verdict.expired)]]
+        if not is_out_of_space(tail.failure):
+            tail.check()
+            try:
+                return shielded(tail.files_lock.run, tail.change, self._delete, verdict, judged)
+            except StorageError as error:
+                if not is_out_of_space(error):
+                    raise
+        return shielded(tail.files_lock.run, tail.with_lock, self._make_room, verdict, judged)
+
+    def _delete(self, verdict: Verdict, judged: Sequence[Segment]) -> Retained:
+        tail = self._tail
+        tail.write_lingering()
+        tail.is_changing = False
+        extent = tail.current()
+        expired = _still(extent, verdict.expired, judged)
+        if len(expired) == len(extent.segments):
+            if expired[-1].next_offset == tail.next_offset:
+                tail.roll_at(tail.next_offset)
+                extent = tail.current()
+            else:
+                expired = expired[:-1]      # something was appended to it meanwhile
+        start = expired[-1].next_offset if expired else extent.log_start_offset
+        if len(expired) == len(verdict.expired):
+            start = max(start, verdict.log_start_offset)
+        start = min(max(start, extent.log_start_offset), extent.log_end_offset)
+        linked = _linked_bytes(extent.segments[: len(expired)])
+        if expired or start > extent.log_start_offset:
+            gone = extent.segments[: extent.slot_of(start)]
+            files = self._cutter.delete_before(extent, start)
+            self._deleted.append(_Deleted(tail.now_ms() + tail.config.file_delete_delay_ms, gone, tuple(files)))
+        return Retained(expired, start, linked)
+
+    def _make_room(self, verdict: Verdict, judged: Sequence[Segment]) -> Retained:
+        """With the lock, no space left: nothing may be written before something has gone.
+
+        Segment by segment, each gone durably before the next one: whatever a crash leaves is a log that begins at a
+        segment, which needs no promise in a checkpoint file.
+        """
+        tail = self._tail
+        extent = tail.current()
+        self._remove(self._deleted)
+        self._deleted = []
+        expired = _still(extent, verdict.expired, judged)[: len(extent.segments) - 1]
+        linked = _linked_bytes(extent.segments[: len(expired)])
+        for _ in expired:
+            gone, *kept = extent.segments
+            gone.retire()
+            # The .log first: without it the others are strays.
+            for path in names.segment_files(gone.path):
+                tail.fs.unlink(path)
+            tail.fs.sync_directory(tail.path)
+            gone.let_go()
+            extent = tail.shown.extent = Extent(kept, max(extent.log_start_offset, kept[0].base_offset))
+        start = extent.log_start_offset
+        if expired:
+            _LOG.warning(
+                "%s: no space was left: removed %d old segments at once, up to offset %d%s", tail.path, len(expired),
+                start, f"; hot backups still hold {linked} bytes of them" if linked else "",
+            )
+            with contextlib.suppress(StorageError):     # the next opening does it
+                tail.partition.put(log_start_offset=start, first_base_offset=extent.base_offsets[0])
+                tail.epoch_cache.truncate_from_start(start)
+                tail.snapshots.delete_before(extent.base_offsets[0])
+        return Retained(expired, start, linked)
+
+    # --- .deleted files ------------------------------------------------------------------------
+
+    def remove_deleted(self, *, all_of_them: bool = False) -> None:
+        """Remove the .deleted files whose time has come. Closing removes all of them, and so does the next opening."""
+        if self._deleted:
+            self._tail.files_lock.run(self._tail.with_lock, self._remove_due, all_of_them)
+
+    def _remove_due(self, all_of_them: bool) -> None:
+        tail = self._tail
+        everything = all_of_them or is_out_of_space(tail.failure) or _is_nearly_full(tail.path, tail.config)
+        now_ms = tail.now_ms()
+        due = [entry for entry in self._deleted if everything or entry.due_ms <= now_ms]
+        if tail.shown.extent is not None:
+            self._remove(due)
+            self._deleted = [entry for entry in self._deleted if entry not in due]
+
+    def _remove(self, deleted: Sequence[_Deleted]) -> None:
+        for entry in deleted:
+            for path in entry.files:
+                if path.exists():       # somebody may have removed it by hand
+                    self._tail.fs.unlink(path)
+            for segment in entry.segments:
+                segment.let_go()        # else its map keeps the space; who reads in it has a hold of his own
+
+    # --- the first segment ---------------------------------------------------------------------
+
+    def _rewrite_head(self, throttle: Callable[[int], None] | None) -> int:
+        """Exchange the first segment for one without what lies before the log start offset; the bytes that went."""
+        tail = self._tail
+        config = tail.config
+        extent = tail.current()
+        head, start = extent.segments[0], extent.log_start_offset
+        if config.retention_granularity != "batch" or not config.deletes or start <= head.base_offset:
+            return 0
+        found = head.find_offset(start)
+        size_bytes = AgedSegment(head).size_bytes
+        if found is None or found.position <= size_bytes * config.retention_head_rewrite_ratio or not found.position:
+            return 0
+        if len(extent.segments) == 1:
+            tail.change(self._roll_after, head)
+            extent = tail.current()
+            if extent.segments[0].path != head.path or len(extent.segments) == 1:
+                return 0
+            head = extent.segments[0]
+        new = rewritten_from(tail.fs, head, found.position, start, config, throttle)
+        # (After an error the .cleaned file tells the next opening to go back.)
+        if self._cutter.replace_head(head, new):
+            return found.position
+        remove_cleaned(tail.fs, new)
+        return 0
+
+    def _roll_after(self, head: Segment) -> None:
+        if self._tail.current().segments == (head,):
+            self._tail.roll()
+
+
+def _still(extent: Extent, expired: Sequence[Expired], judged: Sequence[Segment]) -> tuple[Expired, ...]:
+    """Those of `expired` that the log still begins with: a cut makes other segments."""
+    count = 0
+    for before, now in zip(judged, extent.segments, strict=False):
+        if before is not now:
+            break
+        count += 1
+    return tuple(expired[:count])
+
+
+def _is_nearly_full(directory: Path, config: LogConfig) -> bool:
+    """Whether there is little room for more segments: a quick writer fills some before the thread comes."""
+    try:
+        status = os.statvfs(directory)
+    except OSError:
+        return False
+    return status.f_bavail * status.f_frsize < _SPARE_SEGMENTS * config.segment_bytes
+
+
+def _linked_bytes(segments: Sequence[Segment]) -> int:
+    """The sizes of those .log files that have other names, too."""
+    linked = 0
+    for segment in segments:
+        with contextlib.suppress(OSError):
+            status = os.stat(segment.path)
+            linked += status.st_size if status.st_nlink > 1 else 0
+    return linked
+
+
+def make_room_to_open(plan: LoadPlan, fs: FileSystem, retention: Retention, now_ms: int) -> bool:
+    """Remove what retention lets go of a log that cannot be opened, since no space is left; whether something went.
+
+    Whole segments only, each gone durably before the next one; the last one stays.
+    """
+    segments = [Segment(planned.files.log.path) for planned in plan.segments]
+    if len(segments) < 2:
+        return False
+    ages = [AgedSegment(segment) for segment in Extent(segments, plan.log_start_offset).segments]
+    end = plan.next_offset
+    verdict = retention(LogAge(ages, plan.log_start_offset, end, end), plan.config, now_ms)
+    gone = plan.segments[: min(len(verdict.expired), len(segments) - 1)]
+    for segment in segments:
+        segment.close()
+    for planned in gone:
+        for file in (planned.files.log, *planned.files.indexes.values()):
+            fs.unlink(file.path)
+        fs.sync_directory(plan.directory)
+    if gone:
+        _LOG.warning("%s: no space was left to open it: removed %d old segments", plan.directory, len(gone))
+    return bool(gone)

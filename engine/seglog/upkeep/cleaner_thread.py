@@ -1,0 +1,303 @@
+"""The one thread that looks after logs: syncs and rolls by the clock, retention, compaction.
+
+One for all logs of a log dir that is open, or for a log that was opened alone. It takes one step at a time, the most
+urgent one: what is due by the clock, then the log with no space left, then the one whose turn was missed the longest.
+So no two steps work on one log, and no log is cleaned by two processes, for whoever has it open holds its lock.
+
+Long steps call the throttle, piece by piece: there the thread keeps house for the other logs, waits as
+log.cleaner.io.max.bytes.per.second asks for, and leaves the step if the log is to be closed. A log whose step fails is
+uncleanable, with a reason, until a later step goes well: one is tried each log.cleaner.backoff.ms.
+"""
+import contextlib
+import logging
+import threading
+import time
+import weakref
+from dataclasses import dataclass, field
+from itertools import islice, pairwise
+
+from seglog._kernels.write_gate import Bell, CallLock
+from seglog.config import LogConfig
+from seglog.counters import Sample
+from seglog.errors import LogClosedError, SeglogError
+from seglog.log.aging import Expired, Verdict
+from seglog.log.keeper import Kept
+from seglog.log.retaining import AgedSegment, LogRetainer, Retained
+from seglog.upkeep.cleaner_config import CleanerConfig
+from seglog.upkeep.metrics import METRICS
+from seglog.upkeep.retention import over_total
+
+_LOG = logging.getLogger(__name__)
+
+NEVER = float("inf")
+# A log whose retention.ms is short is looked at so often in it, but not more often than that.
+_LOOKS = 10
+_LOOK_S_MIN = 0.05
+# Time in which nothing was done is no credit for later: at most so much of it.
+_CREDIT_S = 1.0
+
+
+class _Left(Exception):
+    """A step is left in the middle: its log is to be closed."""
+
+
+@dataclass(eq=False, slots=True)
+class _Task:
+    """One log. Times are of time.monotonic."""
+
+    log: "weakref.ref[Kept]"
+    retainer: LogRetainer
+    busy: CallLock = field(default_factory=CallLock)    # held by the thread while it works on the log
+    house_s: float | None = None        # how often to keep house
+    house_at: float = NEVER
+    look_s: float = NEVER               # how often to look what retention deletes
+    look_at: float = NEVER
+    is_called: bool = False             # set without a lock
+    leaves: bool = False
+    reason: str | None = None
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a cleaner has done since it was made."""
+
+    deleted_segments: int = 0
+    deleted_bytes: int = 0
+    rewritten_bytes: int = 0
+    failures: int = 0
+    throttled_seconds: float = field(default=0.0)
+
+
+class LogCleaner:
+    """Give it logs by `add`: its thread runs as long as it has one. Threads may share it; a forked child has none."""
+
+    metrics = METRICS
+
+    def __init__(self, config: CleanerConfig | None = None) -> None:
+        self.config = config or CleanerConfig()
+        self.counts = Counts()
+        self._tasks: dict[int, _Task] = {}      # by the id of the log; replaced as a whole, with _lock
+        self._lock = CallLock()                 # guards _tasks and _thread, for a moment
+        self._bell = Bell()
+        self._paused = False
+        self._current: _Task | None = None      # the thread's
+        self._paid_until = 0.0
+        self._thread: threading.Thread | None = None
+
+    # --- what logs call (log.keeper) ------------------------------------------------------------
+
+    def add(self, log: Kept, retainer: LogRetainer, period_ms: int | None) -> None:
+        task = _Task(weakref.ref(log, self._ring), retainer)
+        now = time.monotonic()
+        if period_ms is not None:
+            task.house_s = period_ms / 1000
+            task.house_at = now + task.house_s
+        task.look_s = _look_s(log, self.config)
+        if task.look_s < NEVER:
+            task.look_at = now
+        self._lock.run(self._add, id(log), task)
+
+    def _add(self, key: int, task: _Task) -> None:
+        self._tasks = {**self._tasks, key: task}
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="seglog cleaner", daemon=True)
+            self._thread.start()
+        self._bell.ring()
+
+    def remove(self, log: Kept) -> None:
+        task = self._tasks.get(id(log))
+        if task is None:
+            return
+        task.leaves = True      # a long step looks at it
+        self._bell.ring()
+        task.busy.run(int)
+        thread = self._lock.run(self._drop, id(log))
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _drop(self, key: int) -> threading.Thread | None:
+        """The thread, if that was its last log: it ends then."""
+        self._tasks = {k: task for k, task in self._tasks.items() if k != key}
+        self._bell.ring()
+        if self._tasks:
+            return None
+        thread, self._thread = self._thread, None
+        return thread
+
+    def _drop_dead(self) -> None:
+        self._tasks = {key: task for key, task in self._tasks.items() if task.log() is not None}
+        if not self._tasks:
+            self._thread = None
+
+    def wake(self, log: Kept) -> None:
+        task = self._tasks.get(id(log))
+        if task is not None and task.look_s < NEVER:
+            task.is_called = True
+            self._bell.ring()
+
+    def reason(self, log: Kept) -> str | None:
+        task = self._tasks.get(id(log))
+        return None if task is None else task.reason
+
+    # --- what the owner calls --------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Clean nothing until `resume()`; syncs and rolls by the clock go on. Returns when the step of now is over."""
+        self._paused = True
+        current = self._current
+        if current is not None:
+            current.busy.run(int)
+
+    def resume(self) -> None:
+        """Go on cleaning."""
+        self._paused = False
+        self._bell.ring()
+
+    @property
+    def uncleanable(self) -> dict[str, str]:
+        """The logs that could not be cleaned, by their directories, and why."""
+        found = ((task.log(), task.reason) for task in list(self._tasks.values()))
+        return {str(log.path): reason for log, reason in found if log is not None and reason is not None}
+
+    def samples(self) -> "list[Sample]":
+        """For seglog.metrics.Exposition."""
+        counts = self.counts
+        return [
+            Sample("seglog_cleaner_logs", (), len(self._tasks)),
+            Sample("seglog_cleaner_uncleanable_logs", (), len(self.uncleanable)),
+            Sample("seglog_cleaner_deleted_segments_total", (), counts.deleted_segments),
+            Sample("seglog_cleaner_deleted_bytes_total", (), counts.deleted_bytes),
+            Sample("seglog_cleaner_rewritten_bytes_total", (), counts.rewritten_bytes),
+            Sample("seglog_cleaner_failures_total", (), counts.failures),
+            Sample("seglog_cleaner_throttled_seconds_total", (), counts.throttled_seconds),
+        ]
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def _ring(self, _: object = None) -> None:
+        self._bell.ring()
+
+    def _run(self) -> None:
+        me = threading.current_thread()
+        while self._thread is me:
+            wait_s = self._step()
+            if wait_s > 0:
+                self._bell.wait(-1 if wait_s == NEVER else wait_s)
+
+    def _step(self) -> float:
+        """The most urgent thing; how long there is none then."""
+        if any(task.log() is None for task in self._tasks.values()):
+            self._lock.run(self._drop_dead)
+        now = time.monotonic()
+        self._keep_house(now)
+        task = None if self._paused else self._neediest(now)
+        if task is not None:
+            self._current = task
+            try:
+                task.busy.run(self._clean, task)
+            finally:
+                self._current = None
+            return 0
+        tasks = self._tasks.values()
+        due = [task.house_at for task in tasks]
+        if not self._paused:
+            due += [task.look_at for task in tasks if not task.leaves]
+        return max(min(due, default=NEVER) - time.monotonic(), 0.0)
+
+    def _keep_house(self, now: float) -> None:
+        for task in self._tasks.values():
+            if task.house_at <= now and task.house_s is not None:
+                task.house_at = now + task.house_s
+                if task is self._current:
+                    self._keep_house_of(task)       # in the middle of its step
+                else:
+                    task.busy.run(self._keep_house_of, task)
+
+    def _keep_house_of(self, task: _Task) -> None:
+        log = task.log()
+        try:
+            if log is not None and not task.leaves:
+                log.keep_house()
+        except SeglogError:
+            task.house_at = NEVER       # closed or read-only: the log says so to whoever asks
+
+    def _neediest(self, now: float) -> _Task | None:
+        """The log that called, or whose turn was missed the longest; None: none is due."""
+        ready = [task for task in self._tasks.values() if not task.leaves and (task.is_called or task.look_at <= now)]
+        return min(ready, key=lambda task: (not task.is_called, task.look_at), default=None)
+
+    def _clean(self, task: _Task) -> None:
+        log = task.log()
+        if log is None or task.leaves:
+            return
+        task.is_called = False      # first: what calls from now on is looked at again
+        try:
+            done = task.retainer.run(self._throttle)
+            self._count(done)
+            task.reason = None
+            wait_s = task.look_s if done.waits_ms is None else min(task.look_s, done.waits_ms / 1000 + _LOOK_S_MIN)
+            task.look_at = time.monotonic() + wait_s
+            if self.config.retention_total_bytes >= 0:
+                self._keep_total(task.retainer.now_ms())
+        except (_Left, LogClosedError):
+            task.look_at = NEVER
+        except Exception as error:
+            self._failed(task, log, error)
+
+    def _count(self, done: Retained) -> None:
+        self.counts.deleted_segments += len(done.expired)
+        self.counts.deleted_bytes += done.deleted_bytes
+        self.counts.rewritten_bytes += done.rewritten_bytes
+
+    def _keep_total(self, now_ms: int) -> None:
+        """retention.total.bytes."""
+        logs: dict[int, tuple[list[AgedSegment], LogConfig]] = {}
+        for key, task in self._tasks.items():
+            other = task.log()
+            if other is not None and not task.leaves:
+                with contextlib.suppress(LogClosedError):
+                    logs[key] = task.retainer.ages(), other.config
+        gone = over_total(logs, self.config.retention_total_bytes, now_ms)
+        for key, count in gone.items():
+            ages = logs[key][0]
+            expired = tuple(
+                Expired(age.base_offset, after.base_offset, age.size_bytes, "total")
+                for age, after in islice(pairwise(ages), count)
+            )
+            self._count(self._tasks[key].retainer.delete(Verdict(expired, expired[-1].next_offset), ages))
+
+    def _failed(self, task: _Task, log: Kept, error: Exception) -> None:
+        reason = str(error) if isinstance(error, SeglogError) else f"{type(error).__name__}: {error}"
+        if reason != task.reason:
+            _LOG.error("%s cannot be cleaned: %s", log.path, reason, exc_info=not isinstance(error, SeglogError))
+        task.reason = reason
+        self.counts.failures += 1
+        task.look_at = time.monotonic() + self.config.log_cleaner_backoff_ms / 1000
+
+    def _throttle(self, size_bytes: int) -> None:
+        """What a long step calls with its bytes."""
+        task = self._current
+        rate = self.config.log_cleaner_io_max_bytes_per_second
+        now = started = time.monotonic()
+        self._paid_until = max(self._paid_until, now - _CREDIT_S) + size_bytes / rate
+        while True:
+            if task is None or task.leaves:
+                raise _Left
+            self._keep_house(now)
+            left_s = self._paid_until - now
+            if left_s <= 0:
+                break
+            self._bell.wait(min([left_s, *(max(t.house_at - now, 0.0) for t in self._tasks.values())]))
+            now = time.monotonic()
+        self.counts.throttled_seconds += now - started
+
+
+def _look_s(log: Kept, config: CleanerConfig) -> float:
+    """How often a log is looked through."""
+    settings = log.config
+    if not settings.has_retention and config.retention_total_bytes < 0:
+        return NEVER
+    interval_s = config.log_retention_check_interval_ms / 1000
+    if settings.deletes and settings.retention_ms >= 0:
+        interval_s = min(interval_s, max(settings.retention_ms / 1000 / _LOOKS, _LOOK_S_MIN))
+    return interval_s

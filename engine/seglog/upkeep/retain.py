@@ -1,0 +1,125 @@
+"""Retention as an operator runs it: what would go of the logs of a log dir, and then that it goes.
+
+A dry run reads only, and takes no lock. Deleting opens each log as its owner would, one after the other: recovered if
+it was not closed, locked meanwhile, and closed cleanly.
+"""
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+
+from seglog.clock import Clock, SystemClock
+from seglog.config import LogConfig
+from seglog.fs.files import FileSystem
+from seglog.log.aging import Expired, LogAge, Retention, Verdict
+from seglog.log.configuring import LogSettings
+from seglog.log.log import Log
+from seglog.log.partition import Partition
+from seglog.log.retaining import AgedSegment, Retained
+from seglog.upkeep.retention import expired, over_total
+
+
+@dataclass(frozen=True, slots=True)
+class LogRetention:
+    """One partition: what goes, where the log begins then, and what stays.
+
+    `is_done`: it is gone. `next_ms`: when the first segment that stays will be too old; None: never, by its time.
+    """
+
+    directory: Path
+    retained: Retained
+    kept_segments: int
+    kept_bytes: int
+    next_ms: int | None
+    is_done: bool
+
+
+def retain(
+    directories: Iterable[str | os.PathLike[str]],
+    *,
+    config: Mapping[str, object] | None = None,
+    total_bytes: int = -1,
+    dry_run: bool = False,
+    clock: Clock | None = None,
+    fs: FileSystem | None = None,
+) -> Iterator[LogRetention]:
+    """Delete what `config` lets go of these partition directories, one by one; `total_bytes`: all of them together may
+    have so many. `dry_run`: say it only.
+
+    Raises, where a directory comes up, what `Partition` and `Log` raise; InvalidConfigError at once.
+    """
+    given = dict(config or {})
+    LogConfig.of(given)     # raises at once
+    clock = clock or SystemClock()
+    paths = [Path(os.path.abspath(directory)) for directory in directories]
+    return _retain(paths, given, total_bytes, dry_run, clock, fs)
+
+
+def _retain(
+    paths: list[Path], given: dict[str, object], total_bytes: int, dry_run: bool, clock: Clock, fs: FileSystem | None
+) -> Iterator[LogRetention]:
+    now_ms = clock.now_ms()
+    rules: dict[Path, Retention] = dict(_rules(paths, given, total_bytes, now_ms)) if total_bytes >= 0 else {}
+    for path in paths:
+        rule = rules.get(path, expired)
+        with Partition(path, config=given) as partition:
+            config = _settings(partition, given)
+            ages = [AgedSegment(segment) for segment in partition.segments]
+            verdict = rule(_age_of(partition, ages), config, now_ms)
+            kept = ages[len(verdict.expired):]
+            next_ms = None
+            if kept and kept[0].size_bytes and config.deletes and config.retention_ms >= 0:
+                largest = kept[0].largest_timestamp
+                next_ms = (largest if largest >= 0 else kept[0].file_time_ms) + config.retention_ms + 1
+            retained = Retained(verdict.expired, verdict.log_start_offset)
+            kept_bytes = sum(age.size_bytes for age in kept)
+        if not dry_run:
+            with Log(path, config=given, clock=clock, fs=fs, create=False, retention=rule) as log:
+                retained = log.delete_old_segments()
+        yield LogRetention(path, retained, max(len(kept), 1), kept_bytes, next_ms, not dry_run)
+
+
+def _settings(partition: Partition, given: dict[str, object]) -> LogConfig:
+    """With what is kept in the directory: what opening the log would go by."""
+    return LogSettings(partition.path, given, LogConfig.of(given)).config
+
+
+def _age_of(partition: Partition, ages: list[AgedSegment]) -> LogAge:
+    end = partition.log_end_offset
+    return LogAge(ages, partition.log_start_offset, end, end)
+
+
+def _rules(
+    paths: list[Path], given: dict[str, object], total_bytes: int, now_ms: int
+) -> Iterator[tuple[Path, Retention]]:
+    """For each log the rule that also lets go what is too much in all of them."""
+    left: dict[Path, tuple[list[AgedSegment], LogConfig]] = {}
+    for path in paths:
+        with Partition(path, config=given) as partition:
+            config = _settings(partition, given)
+            ages = [AgedSegment(segment) for segment in partition.segments]
+            verdict = expired(_age_of(partition, ages), config, now_ms)
+            for age in ages:
+                age.read()      # while it is open
+            left[path] = ages[len(verdict.expired):], config
+    gone = over_total({path: entry for path, entry in left.items() if entry[0]}, total_bytes, now_ms)
+    for path, (ages, _) in left.items():
+        yield path, _also(frozenset(age.base_offset for age in ages[: gone.get(path, 0)]))
+
+
+def _also(base_offsets: frozenset[int]) -> Retention:
+    """Kafka's rule, and these segments behind what it deletes, unless one is the last."""
+
+    def rule(log: LogAge, config: LogConfig, now_ms: int) -> Verdict:
+        verdict = expired(log, config, now_ms)
+        more = [
+            Expired(age.base_offset, after.base_offset, age.size_bytes, "total")
+            for age, after in islice(pairwise(log.segments), len(verdict.expired), None)
+            if age.base_offset in base_offsets
+        ]
+        if not more:
+            return verdict
+        return Verdict((*verdict.expired, *more), max(verdict.log_start_offset, more[-1].next_offset))
+
+    return rule

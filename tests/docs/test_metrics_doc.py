@@ -1,0 +1,35 @@
+"""Pages show the tables of metrics that stand in the code. SEGLOG_UPDATE_DOCS=1 writes them anew."""
+import os
+from pathlib import Path
+
+import pytest
+
+from seglog.delayed import metrics as delayed
+from seglog.upkeep import metrics as cleaner
+
+TOP = Path(__file__).parents[2]
+END = "<!-- end of metrics -->\n"
+
+
+def table(metrics):
+    lines = ["| name | type | labels | what it says |", "|---|---|---|---|"]
+    lines += [
+        f"| `{metric.name}` | {metric.kind} | {', '.join(metric.labels)} | {metric.meaning} |" for metric in metrics
+    ]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("page", "module"), [("delayed.md", delayed), ("embedded_log.md", cleaner)], ids=["delayed", "cleaner"]
+)
+def test_the_page_holds_the_table_of_the_code(page, module):
+    doc = TOP / "docs" / page
+    text = doc.read_text()
+    begin = f"<!-- made from {Path(module.__file__).relative_to(TOP)} by tests/docs/test_metrics_doc.py -->\n"
+    before, found, rest = text.partition(begin)
+    assert found, f"{page} has no place for the table"
+    _, _, after = rest.partition(END)
+    made = before + begin + table(module.METRICS) + END + after
+    if os.environ.get("SEGLOG_UPDATE_DOCS"):
+        doc.write_text(made)
+    assert text == made, "run the test once with SEGLOG_UPDATE_DOCS=1"

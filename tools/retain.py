@@ -1,0 +1,102 @@
+"""`seglog retain`: what retention deletes of logs that nobody has open, or would."""
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import click
+
+from seglog.errors import NotALogError
+from seglog.upkeep.retain import LogRetention, retain
+
+from . import report
+from .cli import Command
+from .each_place import EachPlace
+from .options import SizeType, config_option, json_option, paths_argument
+
+_REASONS = {
+    "start": "before the log start offset", "size": "more than retention.bytes", "time": "older than retention.ms",
+    "total": "more than the total",
+}
+
+
+@click.command(cls=Command)
+@paths_argument
+@click.option("--dry-run", is_flag=True, help="Say what would go, by segment and reason, and change nothing.")
+@click.option("--total-bytes", type=SizeType(), metavar="SIZE",
+              help="All partitions together may have so many: the oldest segments go, never the last of a log.")
+@config_option
+@json_option
+def command(
+    paths: Sequence[Path], dry_run: bool, total_bytes: int | None, settings: Sequence[tuple[str, str]], as_json: bool
+) -> int:
+    """Delete old segments of the partitions at PATH by Kafka's rules: retention.ms, retention.bytes, cleanup.policy, as
+    --config says them. Without these, only what lies before the log start offset goes.
+
+    A partition must not be open elsewhere, but for a dry run, which reads only. A log that is open in a process with
+    retention cleans itself. Status 0 whatever goes, 7 if one partition of several could not be done.
+    """
+    for path in paths:
+        if path.is_file():
+            raise NotALogError("not a partition directory", file=path, hint="retain takes a whole one, or a log dir")
+    places = EachPlace(paths, as_json=as_json)
+    done: list[LogRetention] = []
+    if total_bytes is not None:
+        # One decision over all of them: an error in one is an error.
+        directories = [place.directory for place in places]
+        for one in retain(directories, config=dict(settings), total_bytes=total_bytes, dry_run=dry_run):
+            done.append(one)
+            _print(one, as_json=as_json)
+    else:
+        for place in places:
+            with places.reading(place):
+                for one in retain([place.directory], config=dict(settings), dry_run=dry_run):
+                    done.append(one)
+                    _print(one, as_json=as_json)
+    segments = sum(len(one.retained.expired) for one in done)
+    gone_bytes = sum(one.retained.deleted_bytes for one in done)
+    linked_bytes = sum(one.retained.linked_bytes for one in done)
+    if as_json:
+        report.print_json(
+            "summary", dry_run=dry_run, partitions=len(done), deleted_segments=segments, deleted_bytes=gone_bytes,
+            linked_bytes=linked_bytes, kept_bytes=sum(one.kept_bytes for one in done), unread=places.unread,
+        )
+    else:
+        would = "would go" if dry_run else "deleted"
+        print(f"{report.count_of(segments, 'segment')}, {report.size(gone_bytes)}, {would}")
+        if linked_bytes:
+            print(f"{report.size(linked_bytes)} of it stay in use: the files have other names, perhaps in a hot backup")
+        if dry_run:
+            print("a dry run, nothing was changed")
+    return places.status(found=False)
+
+
+def _print(one: LogRetention, *, as_json: bool) -> None:
+    name = one.directory.name
+    if as_json:
+        for expired in one.retained.expired:
+            report.print_json(
+                "expired_segment", partition=name, base_offset=expired.base_offset, next_offset=expired.next_offset,
+                size_bytes=expired.size_bytes, reason=expired.reason,
+            )
+        report.print_json(
+            "partition", partition=name, log_start_offset=one.retained.log_start_offset,
+            deleted_segments=len(one.retained.expired), deleted_bytes=one.retained.deleted_bytes,
+            rewritten_bytes=one.retained.rewritten_bytes, kept_segments=one.kept_segments, kept_bytes=one.kept_bytes,
+            next_ms=one.next_ms,
+        )
+    else:
+        print("\n".join(_text(one)))
+
+
+def _text(one: LogRetention) -> Iterable[str]:
+    yield report.paint(report.printable(one.directory.name), "bold")
+    rows = [
+        [f"{expired.base_offset:020}", f"{expired.base_offset:,}…{expired.next_offset - 1:,}",
+         report.size(expired.size_bytes), _REASONS[expired.reason]]
+        for expired in one.retained.expired
+    ]
+    if rows:
+        yield report.table(("segment", "offsets", "size", "why"), rows, left=(0, 1, 3))
+    kept = f"{report.count_of(one.kept_segments, 'segment')}, {report.size(one.kept_bytes)}"
+    yield f"  begins at {one.retained.log_start_offset:,}; {kept} stay"
+    if one.next_ms is not None:
+        yield f"  the next one goes at {report.moment(one.next_ms)}"
