@@ -3,10 +3,8 @@
 What a killed run leaves is `<name>.tmp`, Kafka's own word for it: its loader ignores such a file, the
 next write here replaces it. Two writers of one file must exclude each other by a lock (fs.lock).
 """
-import contextlib
 import errno
 import os
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from seglog.errors import StorageError
@@ -31,13 +29,22 @@ def write_atomically(
     the caller has synced the directory, once for several files.
     """
     path = os.fspath(path)
-    with _scratch(fs, path) as file:
-        file.append(*buffers)
+    file = _new_scratch(fs, path)
+    try:
+        for buffer in buffers:
+            file.append_bytes(buffer)
         file.sync()
         file.close()
         if backup is not None and os.path.lexists(path):
             _keep(fs, path, os.fspath(backup))
         fs.replace(file.path, path)
+    except BaseException as error:
+        file.close()
+        try:
+            fs.unlink(file.path)
+        except StorageError as refusal:
+            error.add_note(f"{file.path} is left over: {refusal.what}")
+        raise
     if sync_names:
         fs.sync_directory(os.path.dirname(path) or ".")
 
@@ -119,26 +126,16 @@ def _sync_name(fs: FileSystem, directory: str) -> None:
             raise
 
 
-@contextlib.contextmanager
-def _scratch(fs: FileSystem, path: str) -> Iterator[WritableFile]:
-    """A new file `<path>.tmp`; removed again where the block fails."""
+def _new_scratch(fs: FileSystem, path: str) -> WritableFile:
+    """A new file `<path>.tmp`."""
     scratch = path + SCRATCH_SUFFIX
     try:
-        file = fs.create(scratch)
+        return fs.create(scratch)
     except StorageError as error:
         if error.errno != errno.EEXIST:
             raise
-        fs.unlink(scratch)      # of a run that was killed
-        file = fs.create(scratch)
-    try:
-        yield file
-    except BaseException as error:
-        file.close()
-        try:
-            fs.unlink(scratch)
-        except StorageError as refusal:
-            error.add_note(f"{scratch} is left over: {refusal.what}")
-        raise
+    fs.unlink(scratch)      # of a run that was killed
+    return fs.create(scratch)
 
 
 def _keep(fs: FileSystem, path: str, backup: str) -> None:

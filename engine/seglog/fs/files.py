@@ -265,7 +265,8 @@ class OsFile(WritableFile):
     """A descriptor of the operating system. Made by OsFileSystem."""
 
     def __init__(self, path: AnyPath, fd: int, position: int) -> None:
-        super().__init__(path, position)
+        self.path = os.fspath(path)
+        self._position = position
         self._fd = fd
 
     def fileno(self) -> int:
@@ -329,10 +330,17 @@ class OsFile(WritableFile):
         with refusals("sync", self.path):
             _sync_descriptor(self._fd, data_only=data_only)
 
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            fd, self._fd = self._fd, -1
+            try:
+                os.close(fd)
+            except OSError as error:
+                raise storage_error(error, "close", self.path) from error
+
     def _close(self) -> None:
-        fd, self._fd = self._fd, -1
-        with refusals("close", self.path):
-            os.close(fd)
+        self.close()
 
     def __del__(self) -> None:
         if getattr(self, "_fd", -1) >= 0:
@@ -347,17 +355,21 @@ class OsFileSystem(FileSystem):
     """The file system of this machine."""
 
     def create(self, path: AnyPath, within: int | None = None) -> OsFile:
-        with refusals("create", path):
-            # O_EXCL follows no symbolic link either.
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        # O_EXCL follows no symbolic link either.
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:        # not `refusals`: its calls cost as much as the system's
             if within is None:
                 return OsFile(path, os.open(path, flags, 0o666), 0)
             return OsFile(path, os.open(os.path.basename(path), flags, 0o666, dir_fd=within), 0)
+        except OSError as error:
+            raise storage_error(error, "create", path) from error
 
     def open_write(self, path: AnyPath, position: int | None = None) -> OsFile:
-        with refusals("open for writing", path):
+        try:
             fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
             return OsFile(path, fd, os.fstat(fd).st_size if position is None else position)
+        except OSError as error:
+            raise storage_error(error, "open for writing", path) from error
 
     def sync_file(self, path: AnyPath) -> None:
         self._sync_path(path, os.O_RDONLY)
@@ -378,8 +390,10 @@ class OsFileSystem(FileSystem):
                 os.rename(source, target)
 
     def replace(self, source: AnyPath, target: AnyPath) -> None:
-        with refusals(f"rename to {os.fspath(target)}", source):
+        try:
             os.replace(source, target)
+        except OSError as error:
+            raise storage_error(error, f"rename to {os.fspath(target)}", source) from error
 
     def exchange(self, one: AnyPath, other: AnyPath) -> None:
         with refusals(f"exchange with {os.fspath(other)}", one):
@@ -390,8 +404,10 @@ class OsFileSystem(FileSystem):
             os.link(source, target, follow_symlinks=False)
 
     def unlink(self, path: AnyPath) -> None:
-        with refusals("remove", path):
+        try:
             os.unlink(path)
+        except OSError as error:
+            raise storage_error(error, "remove", path) from error
 
     def mkdir(self, path: AnyPath) -> None:
         with refusals("make a directory", path):
@@ -406,12 +422,14 @@ class OsFileSystem(FileSystem):
             os.utime(path, ns=(mtime_ns, mtime_ns))
 
     def _sync_path(self, path: AnyPath, flags: int) -> None:
-        with refusals("sync", path):
+        try:
             fd = os.open(path, flags | os.O_CLOEXEC)
             try:
                 _sync_descriptor(fd, data_only=False)
             finally:
                 os.close(fd)
+        except OSError as error:
+            raise storage_error(error, "sync", path) from error
 
 
 # --- system calls that need a word ----------------------------------------------------------

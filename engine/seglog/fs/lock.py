@@ -58,7 +58,7 @@ _TURN_BYTE, _PRESENCE_BYTE = 0, 1       # of the file of turns, in which nothing
 _HINT_SELF = "close the log that is open for writing in this process, or use that one"
 
 
-class LockMode(enum.Enum):
+class LockMode(enum.IntEnum):
     SHARED = fcntl.LOCK_SH
     EXCLUSIVE = fcntl.LOCK_EX
 
@@ -418,7 +418,7 @@ def _lock(fd: int, path: str, mode: LockMode, byte: int | None = None) -> None:
     """Lock a file, or one byte of it. Raises LogLockedError that names the holder."""
     try:
         # Length 0: to the end, however far it moves.
-        fcntl.lockf(fd, mode.value | fcntl.LOCK_NB, 0 if byte is None else 1, byte or 0)
+        fcntl.lockf(fd, mode | fcntl.LOCK_NB, 0 if byte is None else 1, byte or 0)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EAGAIN):
             raise storage_error(error, "lock", path) from error

@@ -15,8 +15,6 @@ whoever has it mapped, and opening writes nothing. Entries that `end` has counte
 After a failed write what is on disk is unknown. `end` then stays where it was, `failure` says why, and all but `close`
 is refused: whoever opens the log again recovers it.
 """
-from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
@@ -112,7 +110,7 @@ class SegmentAppender(QuietAppender):
         rule = RollRule(base_offset, config, created_ms, jitter_ms)
         self = cls(fs, path, config, rule, builder, begun_ms=created_ms)
         try:
-            self._take_files(config, lambda path, _: fs.create(path))
+            self._take_files(config, fs, creates=True)
             if sync_names:
                 fs.sync_directory(directory)
         except BaseException as error:
@@ -164,30 +162,28 @@ class SegmentAppender(QuietAppender):
         self._closing_entry = indexes.closing_entry
         try:
             self.written.at = End(end_position, next_offset)
-            self._take_files(config, fs.open_write)
+            self._take_files(config, fs, creates=False)
             self._put_end(end_position, next_offset)
         except BaseException:
             self.close()
             raise
         return self
 
-    def _take_files(self, config: LogConfig, take: Callable[[Path, int], WritableFile]) -> None:
-        """Each file of the segment, by its path and the position at which appends go on."""
+    def _take_files(self, config: LogConfig, fs: FileSystem, *, creates: bool) -> None:
+        """Each file of the segment, made new or opened where appends go on."""
+        stem = str(self.path).removesuffix(names.LOG_SUFFIX)
         builder = self._builder
-        self._log = self._take(take, names.LOG_SUFFIX, self.end.position)
-        self._offset_index = self._take(
-            take, names.OFFSET_INDEX_SUFFIX, builder.offset_entries * OffsetIndex.ENTRY_SIZE
-        )
-        self._time_index = self._take(take, names.TIME_INDEX_SUFFIX, builder.time_entries * TimeIndex.ENTRY_SIZE)
+        positions = {
+            names.LOG_SUFFIX: self.written.at.position,
+            names.OFFSET_INDEX_SUFFIX: builder.offset_entries * OffsetIndex.ENTRY_SIZE,
+            names.TIME_INDEX_SUFFIX: builder.time_entries * TimeIndex.ENTRY_SIZE,
+        }
         if config.time_index_minute_enabled:
-            self._minute_index = self._take(
-                take, names.MINUTE_INDEX_SUFFIX, builder.minute_entries * TimeIndex.ENTRY_SIZE
-            )
-
-    def _take(self, take: Callable[[Path, int], WritableFile], suffix: str, position: int) -> WritableFile:
-        file = take(self.path.with_suffix(suffix), position)
-        self._files.append(file)
-        return file
+            positions[names.MINUTE_INDEX_SUFFIX] = builder.minute_entries * TimeIndex.ENTRY_SIZE
+        for suffix, position in positions.items():      # one by one: an error closes those that were taken
+            self._files.append(fs.create(stem + suffix) if creates else fs.open_write(stem + suffix, position))
+        self._log, self._offset_index, self._time_index, *minute_index = self._files
+        self._minute_index = minute_index[0] if minute_index else None
 
     # --- what it is ------------------------------------------------------------------------------
 
@@ -199,12 +195,12 @@ class SegmentAppender(QuietAppender):
     @property
     def next_offset(self) -> int:
         """One past the last offset."""
-        return self.end.next_offset
+        return self.written.at.next_offset
 
     @property
     def size_bytes(self) -> int:
         """Bytes of batches."""
-        return self.end.position
+        return self.written.at.position
 
     @property
     def max_timestamp(self) -> int:
@@ -224,7 +220,7 @@ class SegmentAppender(QuietAppender):
     def should_roll(self, append_bytes: int, max_timestamp: int, last_offset: int, now_ms: int) -> bool:
         """Whether an append of so many bytes, up to that time and offset, goes to a new segment: see RollRule."""
         return self.rule.is_due(
-            self.end.position, self.index_entries_left, append_bytes, max_timestamp, last_offset, now_ms
+            self.written.at.position, self.index_entries_left, append_bytes, max_timestamp, last_offset, now_ms
         )
 
     def idle_roll_is_due(self, now_ms: int) -> bool:
@@ -232,7 +228,7 @@ class SegmentAppender(QuietAppender):
 
         It is as old as this appender, or as the last write that the .log's time of change tells of.
         """
-        return self._idle_roll and self.rule.is_idle(self.end.position, self._begun_ms, now_ms)
+        return self._idle_roll and self.rule.is_idle(self.written.at.position, self._begun_ms, now_ms)
 
     # --- appending -------------------------------------------------------------------------------
 
@@ -242,7 +238,7 @@ class SegmentAppender(QuietAppender):
         Raises CorruptRecordError where an offset is not above those before it, or no index entry can name it,
         InvalidArgumentError where the indexes are full: then nothing has changed.
         """
-        end = self.end
+        end = self.written.at
         self._check(base_offset)
         size_bytes = len(raw)
         try:
@@ -265,7 +261,7 @@ class SegmentAppender(QuietAppender):
         if first == stop:
             return
         begin, last = table[first], table[stop - 1]
-        end = self.end
+        end = self.written.at
         # Where a wrapper begins is inside of it.
         self._check(begin.base_offset if begin.magic == 2 else begin.last_offset)
         size_bytes = last.position + last.size_bytes - begin.position
@@ -285,7 +281,7 @@ class SegmentAppender(QuietAppender):
 
         Raises CorruptIndexError where the file ends with a part of a line.
         """
-        self._check(self.end.next_offset)
+        self._check(self.written.at.next_offset)
         try:
             if self._transaction_index is None:
                 self._transaction_index = self._open_transaction_index()
@@ -326,7 +322,7 @@ class SegmentAppender(QuietAppender):
             except BaseException as error:
                 self._fail(error)
                 raise
-            self._put_end(self.end.position, self.end.next_offset)
+            self._put_end(self.written.at.position, self.written.at.next_offset)
 
     def _write_entries(self) -> None:
         if raw := self._builder.take_offset_entries():
@@ -365,7 +361,7 @@ class SegmentAppender(QuietAppender):
         The indexes are not: after a crash they are made anew from the log.
         """
         if self.failure is not None:
-            self._check(self.end.next_offset, sealed=True)
+            self._check(self.written.at.next_offset, sealed=True)
         try:
             self._log.sync_data()
         except StorageError as error:       # an interrupt changes nothing: who comes next syncs
@@ -374,7 +370,7 @@ class SegmentAppender(QuietAppender):
 
     def sync_indexes(self) -> None:
         """Sync the index files as far as they are written: for a caller that closes the segment without sealing it."""
-        self._check(self.end.next_offset)
+        self._check(self.written.at.next_offset)
         try:
             for file in self._files:
                 if file is not self._log and file.unsynced:
@@ -394,7 +390,7 @@ class SegmentAppender(QuietAppender):
         """
         if self._sealed:
             return
-        self._check(self.end.next_offset)
+        self._check(self.written.at.next_offset)
         try:
             self._seal(mtime_ns)
         except BaseException as error:
@@ -416,16 +412,21 @@ class SegmentAppender(QuietAppender):
                 file.sync()
         if self._new_names:
             self._fs.sync_directory(self.path.parent)
-        self._put_end(self.end.position, self.end.next_offset)
+        self._put_end(self.written.at.position, self.written.at.next_offset)
 
     def close(self) -> None:
         """Give the descriptors back; nobody may be inside of `sync`. Twice is fine. Without `seal` before it the
         segment has no closing entry, and nothing says that it is durable.
         """
         self._sealed, self._takes_batches = True, False
-        with ExitStack() as stack:
-            for file in self._files:
-                stack.callback(file.close)
+        first: BaseException | None = None
+        for file in self._files:        # all of them, whatever the first one says
+            try:
+                file.close()
+            except BaseException as error:
+                first = first or error
+        if first is not None:
+            raise first
 
     # --- refusals --------------------------------------------------------------------------------
 
@@ -445,10 +446,10 @@ class SegmentAppender(QuietAppender):
             ) from self.failure
         if self._sealed and not sealed:
             raise StorageError("cannot write: the segment was sealed", file=self.path)
-        if base_offset < self.end.next_offset:
+        if base_offset < self.written.at.next_offset:
             raise CorruptRecordError(
-                f"a batch from offset {base_offset} on, expected {self.end.next_offset} or above",
-                file=self.path, position=self.end.position, offset=base_offset,
+                f"a batch from offset {base_offset} on, expected {self.written.at.next_offset} or above",
+                file=self.path, position=self.written.at.position, offset=base_offset,
             )
 
     def _fail(self, error: BaseException) -> None:
