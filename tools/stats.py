@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from seglog.log.partition import Partition
+from seglog.upkeep.retain import holds
+from seglog.upkeep.retention import HeldSegment
 
 from . import records as lines
 from . import report
@@ -24,11 +26,15 @@ _PRODUCERS_SHOWN = 10
 @click.command(cls=Command)
 @paths_argument
 @click.option("--now", "now_ms", type=TimeType(), help="What to take for now when looking for future timestamps.")
+@click.option("--timestamps", "only_times", is_flag=True,
+              help="Only when retention.ms (by --config, or kept with the log) deletes each segment, and the record "
+              "that it waits for.")
 @config_option
 @progress_option
 @json_option
 def command(
-    paths: Sequence[Path], now_ms: int | None, settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool
+    paths: Sequence[Path], now_ms: int | None, only_times: bool, settings: Sequence[tuple[str, str]],
+    no_progress: bool, as_json: bool,
 ) -> int:
     """Batch sizes, codecs and what they save, timestamp disorder, index density, transactions, producers, and which
     Kafka wrote it.
@@ -40,9 +46,39 @@ def command(
     places = EachPlace(paths, as_json=as_json)
     for n, place in enumerate(places):
         with places.reading(place):
+            if only_times:
+                _tell_times(place, dict(settings), now_ms, n, as_json=as_json)
+                continue
             survey = _tell(place, dict(settings), now_ms, n, as_json=as_json, show_progress=not no_progress)
             damaged |= bool(survey.lost)
     return places.status(found=damaged)
+
+
+def _tell_times(place: Place, settings: dict[str, object], now_ms: int, n: int, *, as_json: bool) -> None:
+    """Print when the segments of the `n`th place go."""
+    with place.open(settings) as partition:
+        held = holds(partition, settings, now_ms)
+    if as_json:
+        for one in held:
+            report.print_json(
+                "segment_time", partition=place.name, base_offset=one.base_offset, size_bytes=one.size_bytes,
+                time=one.time_ms, offset=one.offset, goes=one.goes_ms, waits_for=one.waits_for, future=one.is_future,
+            )
+    else:
+        print("\n" * bool(n) + "\n".join(_times_text(place, held, now_ms)))
+
+
+def _times_text(place: Place, held: Sequence[HeldSegment], now_ms: int) -> Iterable[str]:
+    yield report.paint(report.printable(place.name), "bold")
+    rows = []
+    for one in held:
+        goes = "never" if one.goes_ms is None else "now" if one.goes_ms <= now_ms else report.moment(one.goes_ms)
+        rows.append([
+            f"{one.base_offset:020}", report.size(one.size_bytes), report.moment(one.time_ms),
+            "the file's time" if one.offset is None else f"offset {one.offset:,}" + ", in the future" * one.is_future,
+            goes, "" if one.waits_for == one.base_offset else f"the segment at {one.waits_for:,}",
+        ])
+    yield report.table(("segment", "size", "as old as", "by", "goes", "waits for"), rows, left=(0, 2, 3, 4, 5))
 
 
 def _tell(

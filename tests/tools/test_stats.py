@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+import seglog as engine
 from support.command import golden_lines, partition_of, seglog, seglog_json
 from support.golden import golden_cases
 
@@ -111,3 +112,22 @@ def test_damage_is_told_and_is_status_1(golden_kafka):
     path, = (d for d in damaged.iterdir() if d.is_dir() and d.name.endswith("-0"))
     assert stats(path, status=1)["stats"][0]["damaged_batches"] == 1
     assert "damaged: " in seglog("stats", path, status=1).stdout
+
+
+def test_timestamps_name_the_record_that_holds_segments_and_when_they_go(golden_kafka):
+    """The golden log with a timestamp ten days ahead in its fourth segment: it, and those behind, wait for it."""
+    directory = golden_kafka / "pairs/retention/dirs/future/future-0"
+    now, week = 1_700_010_421_699, 7 * 86_400_000
+    rows = seglog_json(
+        "stats", directory, "--timestamps", "--config", f"retention.ms={week}", "--now", str(now)
+    )
+    largest = [1700000369199, 1700000381099, 1700000394399, 1700864000000, 1700000418199, 1700000421699]
+    assert [row["time"] for row in rows] == largest
+    assert [row["future"] for row in rows] == [False, False, False, True, False, False]
+    assert [row["waits_for"] for row in rows] == [0, 16, 33, 52, 52, 52]
+    assert [row["goes"] for row in rows] == [t + week + 1 for t in (*largest[:3], *[largest[3]] * 3)]
+    with engine.open_partition(directory) as partition:
+        assert partition[rows[3]["offset"]].timestamp == largest[3]
+    text = seglog("stats", directory, "--timestamps", "--now", str(now)).stdout
+    assert "in the future" in text
+    assert "never" in text

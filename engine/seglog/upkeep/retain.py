@@ -17,7 +17,7 @@ from seglog.log.configuring import LogSettings
 from seglog.log.log import Log
 from seglog.log.partition import Partition
 from seglog.log.retaining import AgedSegment, Retained
-from seglog.upkeep.retention import expired, over_total
+from seglog.upkeep.retention import HeldSegment, expired, held_segments, over_total
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,17 @@ def _retain(
             with Log(path, config=given, clock=clock, fs=fs, create=False, retention=rule) as log:
                 retained = log.delete_old_segments()
         yield LogRetention(path, retained, max(len(kept), 1), kept_bytes, next_ms, not dry_run)
+
+
+def holds(partition: Partition, given: Mapping[str, object], now_ms: int) -> list[HeldSegment]:
+    """When each segment of a partition goes by retention.ms, and the records that hold segments back."""
+    ages = [AgedSegment(segment) for segment in partition.segments]
+
+    def offset_of_largest(age: AgedSegment) -> int | None:
+        largest = age.segment.largest_timestamp
+        return None if largest is None else largest.offset
+
+    return list(held_segments(ages, offset_of_largest, _settings(partition, dict(given)), now_ms))
 
 
 def _settings(partition: Partition, given: dict[str, object]) -> LogConfig:

@@ -10,14 +10,15 @@ Segments go from the start of the log, up to the first one that stays, and none 
 last segment stays; if all others go, and the last one too, an empty one follows at the log end. The order matters
 where a timestamp lies in the future: Kafka 2.8 asks for time first, and keeps more.
 """
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from seglog.config import LogConfig
 from seglog.log.aging import Age, Expired, LogAge, Reason, Verdict
 
 Name = TypeVar("Name")
+AnyAge = TypeVar("AnyAge", bound=Age)
 Breach = Callable[[Age, int], bool]
 """Of a segment and where the next one begins: whether it goes."""
 
@@ -68,6 +69,43 @@ def time_of(segment: Age, config: LogConfig, now_ms: int) -> int:
     if largest < 0 or (config.retention_ignore_future_timestamps and largest > now_ms):
         return segment.file_time_ms
     return largest
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSegment:
+    """When a segment goes by retention.ms, and what it waits for.
+
+    `time_ms`: how old it counts as; `offset`: of the record with that time, None if its file's time counts. `goes_ms`:
+    when it is deleted; None: never. `waits_for`: the base offset of the segment whose time decides that: its own, or
+    one before it, for segments go in order.
+    """
+
+    base_offset: int
+    size_bytes: int
+    time_ms: int
+    offset: int | None
+    goes_ms: int | None
+    waits_for: int
+    is_future: bool
+
+
+def held_segments(
+    segments: Sequence[AnyAge], offset_of_largest: Callable[[AnyAge], int | None], config: LogConfig, now_ms: int
+) -> Iterator[HeldSegment]:
+    """Of each segment, when time deletes it. `offset_of_largest`: the first record with its largest timestamp."""
+    until: int | None = None
+    waits_for = 0
+    for segment in segments:
+        time_ms = time_of(segment, config, now_ms)
+        offset = offset_of_largest(segment) if time_ms == segment.largest_timestamp else None
+        if until is None or time_ms > until:
+            until, waits_for = time_ms, segment.base_offset
+        is_last_and_empty = segment is segments[-1] and not segment.size_bytes
+        goes = config.deletes and config.retention_ms >= 0 and not is_last_and_empty
+        yield HeldSegment(
+            segment.base_offset, segment.size_bytes, time_ms, offset,
+            until + config.retention_ms + 1 if goes else None, waits_for, time_ms > now_ms,
+        )
 
 
 def _up_to_a_young_batch(log: LogAge, head: Age, verdict: Verdict, config: LogConfig, now_ms: int) -> Verdict:
