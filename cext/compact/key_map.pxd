@@ -51,6 +51,7 @@ cdef class KeyMap:
     cdef seg_key_hash secret
     cdef seg_key_hash identity_mask     # all ones, but where a test asks for collisions
     cdef readonly int64_t max_bytes
+    cdef readonly int64_t keyless       # records without a key that batches had
 
     cdef seg_key_hash hash_of(self, const uint8_t* key, int64_t size) noexcept nogil
 

@@ -51,6 +51,11 @@ cdef int put_turn(seg_key_table* table, Turn* turn) noexcept nogil:
     return OK
 
 
+cdef inline int32_t place_of(int64_t position, int magic) noexcept nogil:
+    """What a slot keeps of where a record lies: the sign says whether it is a message of v0 or v1."""
+    return <int32_t>(position if magic == 2 else -2 - position)
+
+
 def siphash(data not None, secret not None, *, int rounds=1, int last_rounds=3, int digest_bytes=DIGEST_BYTES):
     """SipHash of bytes under a secret of 16 bytes, as bytes: 8, or 16. Rounds are those of the paper: 1-3 or 2-4."""
     cdef seg_key_hash key, hashed
@@ -168,7 +173,9 @@ cdef class KeyMap:
     def position(self, key not None):
         """The position that was given with the key's highest offset; -1 where none was."""
         cdef const seg_key_slot* slot = self.slot_of(self.hash_object(key))
-        return -1 if slot == NULL else slot.position
+        if slot == NULL:
+            return -1
+        return slot.position if slot.position >= -1 else -2 - slot.position
 
     # --- many ----------------------------------------------------------------------------------
 
@@ -178,8 +185,8 @@ cdef class KeyMap:
     ):
         """Put the keys of the batches [start, stop) of a table (stop -1: to its end), at their offsets.
 
-        Leaves out control batches, records without a key and those below `first_offset`. Answers the first slot that
-        was not taken whole: below `stop`, the map is full. Checks no CRC: who rewrites the batches does. Raises
+        Leaves out control batches, records without a key (`keyless` counts them) and those below `first_offset`.
+        Answers the first slot that was not taken whole: below `stop`, the map is full. Checks no CRC. Raises
         CorruptRecordError (position, offset) for records that cannot be, and what the table's `decompress` raises.
         with_positions: keep where records lie that are not compressed.
         """
@@ -399,13 +406,14 @@ cdef class KeyMap:
             if record.offset < 0 or row.magic == 2 and not row.base_offset <= record.offset <= row.last_offset:
                 return OFFSET_RANGE
             if record.key_size < 0 or record.offset < first_offset:
+                self.keyless += record.key_size < 0 and record.offset >= first_offset
                 continue
             turn.hash[turn.count] = self.hash_of(record.key, record.key_size)
             seg_key_expect(&self.table, turn.hash[turn.count])
             turn.offset[turn.count] = record.offset
             turn.position[turn.count] = -1
-            if bytes != NULL and start - bytes <= INT32_MAX:
-                turn.position[turn.count] = <int32_t>(start - bytes)
+            if bytes != NULL and start - bytes < INT32_MAX:
+                turn.position[turn.count] = place_of(start - bytes, row.magic)
             turn.count += 1
             if turn.count == TURN:
                 status = put_turn(&self.table, turn)

@@ -87,7 +87,7 @@ static inline seg_key_hash seg_siphash13(seg_key_hash secret, const uint8_t *byt
 typedef struct __attribute__((packed, aligned(4))) {
     seg_key_hash hash;
     uint64_t offset_plus_1;     /* 0: the slot is empty */
-    int32_t position;           /* of the record in its segment; -1: not known */
+    int32_t position;           /* of the record in its segment; of v0 and v1, -2 - position; -1: not known */
 } seg_key_slot;
 
 typedef struct {

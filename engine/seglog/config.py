@@ -291,6 +291,45 @@ class LogConfig(Settings):
         "ServerLogConfigs.LOG_DELETE_DELAY_MS_DEFAULT",
         high=MAX_LONG,
     )
+    min_cleanable_dirty_ratio: float = setting(
+        0.5, "min.cleanable.dirty.ratio", "ratio",
+        "a compacted log is cleaned when more than this part of its bytes, without the active segment, was not yet",
+        "LogConfig.DEFAULT_MIN_CLEANABLE_DIRTY_RATIO",
+        low=0, high=1,
+    )
+    min_compaction_lag_ms: int = setting(
+        0, "min.compaction.lag.ms", "ms",
+        "a segment with a younger record than this is not compacted yet, nor is any behind it",
+        "LogConfig.DEFAULT_MIN_COMPACTION_LAG_MS",
+        high=MAX_LONG,
+    )
+    max_compaction_lag_ms: int = setting(
+        MAX_LONG, "max.compaction.lag.ms", "ms",
+        "a log with an older record than this that was not compacted is cleaned whatever its dirty ratio",
+        "LogConfig.DEFAULT_MAX_COMPACTION_LAG_MS",
+        low=1, high=MAX_LONG,
+    )
+    delete_retention_ms: int = setting(
+        86_400_000, "delete.retention.ms", "ms",
+        "how long a tombstone, and the marker of a transaction without data, stays after the first compaction that "
+        "met it",
+        "LogConfig.DEFAULT_DELETE_RETENTION_MS",
+        high=MAX_LONG,
+    )
+    compaction_upgrade_format: bool = setting(
+        False, "compaction.upgrade.format", "boolean",
+        "whether what compaction keeps of v0 and v1 becomes v2, as with Kafka 4; else it stays in its version, as up "
+        "to 3.9. Like Kafka 4 it then also keeps the last batch of a round, even if empty (KAFKA-17076)",
+        "ours: Kafka 4 always does (KAFKA-13093), 3.9 never",
+    )
+    cleaner_dedupe_exact: str = setting(
+        "uncompressed", "cleaner.dedupe.exact", "name",
+        "whether compaction compares a key with that of the later record before it drops a record: where neither "
+        "needs a codec, always, which is slow with compressed batches, or never: then 128 bits of SipHash under a "
+        "secret decide",
+        "ours: Kafka trusts the MD5 of a key",
+        choices=("uncompressed", "true", "false"),
+    )
     segment_ms: int = setting(
         7 * 86_400_000, "segment.ms", "ms",
         "a batch this much later than the first one of the active segment, by their timestamps, begins a new segment",

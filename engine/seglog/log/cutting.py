@@ -56,6 +56,8 @@ class LogCutter:
         position = cut.size_bytes if found is None else found.position
         # First what recovery starts from: it must not take the cut for damage below what was once checked.
         tail.put_recovery_point(min(tail.recovery_point, offset))
+        if offset < (tail.partition.cleaner_offset or 0):
+            tail.partition.put(cleaner_offset=offset)       # LogCleaner.maybeTruncateCheckpoint
         tail.active.sync_indexes()      # they may stay as they are, and nobody else syncs them
         tail.active.close()
         for segment in reversed(extent.segments[slot:]):
@@ -158,6 +160,28 @@ class LogCutter:
         self._swap(extent.segments[begin:stop], targets)
         kept = (*extent.segments[:begin], *map(tail.sealed, targets), *extent.segments[stop:])
         tail.shown.extent = Extent(kept, extent.log_start_offset)
+        for gone in set(old).difference(bases):
+            tail.snapshots.delete(gone)
+
+    def exchange(
+        self, seen: Sequence[Segment], old: Sequence[Segment], new: Sequence[Path]
+    ) -> tuple[Segment, ...] | None:
+        tail = self._tail
+        tail.check()
+        return shielded(tail.files_lock.run, tail.change, self._exchange, tuple(seen), tuple(old), tuple(new))
+
+    def _exchange(
+        self, seen: tuple[Segment, ...], old: tuple[Segment, ...], new: tuple[Path, ...]
+    ) -> tuple[Segment, ...] | None:
+        tail = self._tail
+        # The same objects: a segment that was cut, or began again at the same offset, is another one.
+        now = tail.current().segments
+        still = tuple(segment for segment in seen if segment.base_offset >= now[0].base_offset)
+        if still != now[: len(still)] or any(segment not in still for segment in old):
+            return None
+        self._replace_segments(tuple(segment.base_offset for segment in old), new)
+        begin = still.index(old[0])
+        return tail.current().segments[begin : begin + len(new)]
 
     def _swap(self, old: Sequence[Segment], targets: Sequence[Path]) -> None:
         """By Kafka's protocol, which state.leftovers completes. Each step is durable before the next one begins."""

@@ -39,9 +39,11 @@ from seglog.log.stats import LogStats, sizes_in
 from seglog.log.tail import LogTail
 from seglog.log.times import Time
 from seglog.segment.housekeeping import Housekeeping
+from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.log_dir_state import LogDirState
 from seglog.state.partition_hold import PartitionHold
+from seglog.state.producer_snapshot import ProducerEntry
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -171,6 +173,20 @@ class Log(LogReader):
         """At which offset each leader epoch began."""
         return self._tail.epoch_cache.epochs
 
+    @property
+    def cleaner_offset(self) -> int | None:
+        """Up to where the log was compacted: its line in the cleaner-offset-checkpoint; None if there is none."""
+        return self._tail.partition.cleaner_offset
+
+    def put_cleaner_offset(self, offset: int) -> None:
+        """Note durably that the log is compacted up to there."""
+        self._tail.partition.put(cleaner_offset=offset)
+
+    @property
+    def producers(self) -> tuple[ProducerEntry, ...]:
+        """The producers that the log remembers, each with its last batch."""
+        return self._tail.change(lambda: self._tail.producers.entries())
+
     # --- appending -------------------------------------------------------------------------------
     # What is asked of records and batches, and how they are written: log.append.
 
@@ -284,6 +300,16 @@ class Log(LogReader):
         Raises InvalidArgumentError, StorageError, LogClosedError, LogFailedError.
         """
         self._cutter.replace_segments(old, new)
+
+    def exchange(
+        self, seen: Sequence[Segment], old: Sequence[Segment], new: Sequence[Path]
+    ) -> tuple[Segment, ...] | None:
+        """`replace_segments` of `old`, unless what was read for it has changed. The new segments; None: nothing done.
+
+        `seen`: the first segments of the log, as far as the new ones hang on them. Since they were read they may have
+        been deleted from the start on, but none was cut, replaced or written to.
+        """
+        return self._cutter.exchange(seen, old, new)
 
     # --- settings --------------------------------------------------------------------------------
 

@@ -68,6 +68,7 @@ class Partition(LogReader):
         ]
         self._shown.extent = Extent(segments, self._checkpointed_start(segments[0].base_offset))
         self._last_stable_offset: int | None = None
+        self._producers: tuple[ProducerEntry, ...] | None = None
 
     def __repr__(self) -> str:
         extent = self._shown.extent
@@ -97,14 +98,21 @@ class Partition(LogReader):
         Once for each opening.
         """
         if self._last_stable_offset is None:
+            still_open = [e.current_txn_first_offset for e in self.producers if e.current_txn_first_offset >= 0]
+            self._last_stable_offset = min(still_open, default=self.log_end_offset)
+        return self._last_stable_offset
+
+    @property
+    def producers(self) -> tuple[ProducerEntry, ...]:
+        """The producers that a broker remembers when it has loaded the log, each with its last batch."""
+        if self._producers is None:
             entries, start = self._last_snapshot()
             state = ProducerState(entries)
             for _, table in self.tables(start):     # which may lie below the log start offset
                 for batch in table:
                     state.add(batch)
-            still_open = [e.current_txn_first_offset for e in state.entries() if e.current_txn_first_offset >= 0]
-            self._last_stable_offset = min(still_open, default=self.log_end_offset)
-        return self._last_stable_offset
+            self._producers = state.entries()
+        return self._producers
 
     def _if_gone(self, offset: int, error: OffsetOutOfRangeError | StorageError) -> SeglogError:
         """As LogLookup has it; nobody tells of a broker that removes segments but the missing file."""

@@ -99,13 +99,14 @@ class SegmentAppender(QuietAppender):
         *,
         jitter_ms: int = 0,
         sync_names: bool = True,
+        state: str = "",
     ) -> Self:
         """A new, empty segment, whose names are durable at return. Where that fails, what was made goes again.
 
         `created_ms` is the clock now; `jitter_ms` is the segment's own (roll.segment_jitter_ms). `sync_names` False:
-        the caller syncs the directory.
+        the caller syncs the directory. `state`: what follows the names of all its files (names.CLEANED_SUFFIX).
         """
-        path = directory / names.file_name(base_offset, names.LOG_SUFFIX)
+        path = directory / (names.file_name(base_offset, names.LOG_SUFFIX) + state)
         builder = IndexBuilder(base_offset, config.index_interval_bytes, max_index_bytes=config.segment_index_bytes)
         rule = RollRule(base_offset, config, created_ms, jitter_ms)
         self = cls(fs, path, config, rule, builder, begun_ms=created_ms)
@@ -171,7 +172,7 @@ class SegmentAppender(QuietAppender):
 
     def _take_files(self, config: LogConfig, fs: FileSystem, *, creates: bool) -> None:
         """Each file of the segment, made new or opened where appends go on."""
-        stem = str(self.path).removesuffix(names.LOG_SUFFIX)
+        stem, _, state = str(self.path).rpartition(names.LOG_SUFFIX)
         builder = self._builder
         positions = {
             names.LOG_SUFFIX: self.written.at.position,
@@ -181,9 +182,15 @@ class SegmentAppender(QuietAppender):
         if config.time_index_minute_enabled:
             positions[names.MINUTE_INDEX_SUFFIX] = builder.minute_entries * TimeIndex.ENTRY_SIZE
         for suffix, position in positions.items():      # one by one: an error closes those that were taken
-            self._files.append(fs.create(stem + suffix) if creates else fs.open_write(stem + suffix, position))
+            path = stem + suffix + state
+            self._files.append(fs.create(path) if creates else fs.open_write(path, position))
         self._log, self._offset_index, self._time_index, *minute_index = self._files
         self._minute_index = minute_index[0] if minute_index else None
+
+    def _path_of(self, suffix: str) -> Path:
+        """The file of the segment with this suffix, and with the state that all its files have."""
+        stem, _, state = self.path.name.rpartition(names.LOG_SUFFIX)
+        return self.path.with_name(stem + suffix + state)
 
     # --- what it is ------------------------------------------------------------------------------
 
@@ -294,7 +301,7 @@ class SegmentAppender(QuietAppender):
             raise
 
     def _open_transaction_index(self) -> WritableFile:
-        path = self.path.with_suffix(names.TRANSACTION_INDEX_SUFFIX)
+        path = self._path_of(names.TRANSACTION_INDEX_SUFFIX)
         if not path.exists():
             self._new_names = True
             return self._fs.create(path)

@@ -1,4 +1,4 @@
-"""Writes one whole segment from batches that are there already: what a conversion makes.
+"""Writes one whole segment from batches that are there already: what a conversion makes, or a compaction.
 
 A SegmentAppender, and beside it how many batches of a table one segment takes. By Kafka's rule of size, offsets and
 full indexes, batch for batch; times play no part, for the batches were in one segment before.
@@ -22,10 +22,17 @@ from seglog.segment.transaction_index import AbortedTransaction
 
 
 class SegmentWriter:
-    """A new segment at `base_offset` in `directory`. A context manager: leaving it closes, finished or not."""
+    """A new segment at `base_offset` in `directory`. A context manager: leaving it closes, finished or not.
 
-    def __init__(self, fs: FileSystem, directory: Path, base_offset: int, config: LogConfig) -> None:
-        self._appender = SegmentAppender.create(fs, directory, base_offset, config, created_ms=0, sync_names=False)
+    `state`: what follows the names of its files, as names.CLEANED_SUFFIX for one that is to take others' place.
+    """
+
+    def __init__(
+        self, fs: FileSystem, directory: Path, base_offset: int, config: LogConfig, *, state: str = ""
+    ) -> None:
+        self._appender = SegmentAppender.create(
+            fs, directory, base_offset, config, created_ms=0, sync_names=False, state=state
+        )
         self._segment_bytes = config.segment_bytes
         self._index_interval_bytes = config.index_interval_bytes
         self.path = self._appender.path

@@ -22,7 +22,8 @@ from seglog.state.offset_checkpoints import OffsetCheckpoints
 
 # Of a new partition a broker heeds them no more than we do.
 _LINES_OF_A_LOG = (
-    names.RECOVERY_POINT_CHECKPOINT, names.REPLICATION_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT
+    names.RECOVERY_POINT_CHECKPOINT, names.REPLICATION_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT,
+    names.CLEANER_CHECKPOINT,
 )
 
 
@@ -32,7 +33,8 @@ class Known:
 
     clean               what is on disk can be trusted; else recover before writing
     left_as             how a writer of ours left one that is not clean; None where none did
-    recovery_point, log_start_offset, high_watermark    what the checkpoint files say; None where they do not
+    recovery_point, log_start_offset, high_watermark, cleaner_offset
+                        what the checkpoint files say; None where they do not
     """
 
     clean: bool
@@ -40,6 +42,7 @@ class Known:
     recovery_point: int | None
     log_start_offset: int | None
     high_watermark: int | None
+    cleaner_offset: int | None
 
 
 class LogDirState:
@@ -171,7 +174,8 @@ class LogDirState:
                 clean,
                 None if clean else self._partitions.left_as(directory),
                 *(self._checkpoints.offset(name, where) for name in (
-                    names.RECOVERY_POINT_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT, names.REPLICATION_CHECKPOINT
+                    names.RECOVERY_POINT_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT, names.REPLICATION_CHECKPOINT,
+                    names.CLEANER_CHECKPOINT,
                 )),
             )
             self._forget_checkpoints()

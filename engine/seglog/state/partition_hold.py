@@ -33,7 +33,8 @@ class PartitionHold:
     unsynced_from     as of opening: what is read from this offset on may be in the page cache alone, since a writer of
                       ours did not close the log; None if the log is clean, or if only a broker wrote it
     dirty             our mark stands in the partition: before_first_write() was called
-    recovery_point, log_start_offset, high_watermark    what the log dir's checkpoint files say; None where they do not
+    recovery_point, log_start_offset, high_watermark, cleaner_offset
+                      what the log dir's checkpoint files say; None where they do not
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class PartitionHold:
         self.unsynced_from = None if known.left_as is None else known.recovery_point or 0
         self.log_start_offset = known.log_start_offset
         self.high_watermark = known.high_watermark
+        self.cleaner_offset = known.cleaner_offset
         self.dirty = False
 
     def check(self) -> None:
@@ -105,6 +107,7 @@ class PartitionHold:
         high_watermark: int | None = None,
         log_start_offset: int | None = None,
         first_base_offset: int = 0,
+        cleaner_offset: int | None = None,
         closing: bool = False,
     ) -> None:
         """Let the checkpoint files say this, durably; None leaves what is there. A value that stands costs no write.
@@ -124,6 +127,8 @@ class PartitionHold:
         if log_start_offset is not None:
             self.log_start_offset = log_start_offset if log_start_offset > first_base_offset else None
             lines[names.LOG_START_OFFSET_CHECKPOINT] = self.log_start_offset
+        if cleaner_offset is not None:
+            lines[names.CLEANER_CHECKPOINT] = self.cleaner_offset = cleaner_offset
         if closing and self._log_dir.gathers:
             self._log_dir.gather_offsets(self._where, lines, lock=self._lock)
         else:

@@ -1,0 +1,584 @@
+"""What compaction leaves of a batch: which records stay, and the batch around them, as Kafka's cleaner writes it.
+
+    the batch                           goes out as
+    all its records stay                the same bytes
+    some stay, v2                       the same header: base and last offset, producer, sequence, epochs, flags, codec;
+                                        base timestamp of the first record that stays, max timestamp of all of them
+    some stay, v0 or v1 wrapper         a wrapper of the same version and codec at the offset of the last that stays
+    none stays                          nothing, or 61 bytes of a v2 header alone, where a producer's state hangs on it
+    a null value, or the marker of a    once with a delete horizon: attribute bit 6, and the time in the place of the
+    transaction without data, stays     base timestamp (KIP-534)
+    v0, v1 and `upgrade`                always v2, first offset and base timestamp of the first record that stays
+
+One batch in is one batch out, never merged or split. (Cleaner.java shouldRetainRecord, MemoryRecords.filterTo)
+
+A record stays if its offset is above `latest_offset`, up to where the map was made; else if it has a key, is not below
+the offset that the map has for the key, and is no tombstone whose time has come.
+"""
+cimport cython
+from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memset
+
+from seglog.errors import InvalidArgumentError
+
+from .batch_builder cimport (
+    append_bytes, append_message, append_record, begin_batch, end_batch, store_batch_crcs, store_message_crcs,
+)
+from .batch_header cimport (
+    CODEC_NONE, CONTROL_BIT, DELETE_HORIZON_BIT, MAGIC_POS, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, V2_HEADER_SIZE,
+    BatchHeader, codec_of,
+)
+from .batch_source cimport Source, parse_next
+from .key_map cimport KeyMap, TURN, seg_key_expect, seg_key_hash, seg_key_slot
+from .legacy_records cimport find_inner_base, parse_message
+from .output cimport Output
+from .packer cimport NEEDS_GIL, Packer
+from .record_batch cimport check_count, check_record_headers, parse_record_v2
+from .record_view cimport RecordView
+from .segment_scan cimport BatchTable
+from .span cimport Span
+from .status cimport BAD_SIZE, NO_MEMORY, OFFSET_BACK, OFFSET_RANGE, OK, TRAILING_BYTES
+from .window cimport Window
+
+cdef extern from *:
+    void prefetch "__builtin_prefetch" (const void* p) nogil
+
+cdef enum:
+    # What a caller knows of one batch.
+    KEEP_EMPTY = 1          # a producer's state hangs on it
+    DROP_RECORDS = 2        # of an aborted transaction, or a marker that has served
+    EMPTY_TRANSACTION = 4   # the marker of a transaction that has no data left
+
+    # How sure a record's key is compared before it goes: `exact`.
+    BY_HASH = 0
+    WHERE_PLACED = 1        # with the record that the map's slot points at, which it does where there is no codec
+    ALWAYS = 2              # there, too, by asking `find_key`
+
+
+# A segment that the map's positions are of.
+cdef struct Place:
+    int64_t base_offset
+    const uint8_t* bytes
+    const uint8_t* end
+
+
+# A record of a turn whose slot is on its way.
+cdef struct Asked:
+    seg_key_hash hash
+    const seg_key_slot* slot
+    bint is_asked
+
+
+@cython.final
+cdef class BatchFilter(Packer):
+    """Takes batches of a BatchTable, gives what compaction leaves of them. One thread at a time.
+
+    latest_offset: the map tells of all records up to there.
+    now_ms, delete_retention_ms: a tombstone without a delete horizon gets their sum, once.
+    upgrade: what is left of v0 and v1 becomes v2.
+    decompress: Callable[[codec, magic, memoryview], bytes-like]; None: the table's.
+    compress: Callable[[codec, magic, payload], bytes-like].
+    places: [(base offset, Window)] of the segments that the map was made of, for `exact`, in order.
+    exact: compare a key with that of the record that is to stay: 0 never, 1 where the map knows its place, 2 always.
+    find_key: Callable[[offset], bytes or None], the key of a record, for exact=2.
+
+    keeps_legacy_tombstones: whether those of v0 and v1 stay; as of the segment that comes.
+    """
+    cdef KeyMap map
+    cdef Output inner               # the records of a batch that goes through a codec
+    cdef RecordView* views          # owned: of one batch, the records that stay
+    cdef int64_t view_capacity
+    cdef Place* places              # owned
+    cdef Py_ssize_t place_count
+    cdef list windows               # keep what `places` borrow
+    cdef object find_key
+    cdef int exact
+    # Of the batch being filtered:
+    cdef int64_t kept
+    cdef int64_t total
+    cdef bint has_null_value
+    cdef bint is_mixed              # a message in a wrapper of another version (KAFKA-4298): to be written again
+    cdef readonly int64_t latest_offset
+    cdef readonly int64_t now_ms
+    cdef readonly int64_t delete_retention_ms
+    cdef readonly bint upgrade
+    cdef public bint keeps_legacy_tombstones
+    cdef readonly int64_t records_read
+    cdef readonly int64_t records_kept
+    cdef readonly int64_t superseded        # records that went for a later one of their key
+    cdef readonly int64_t tombstones        # that went since their time has come
+    cdef readonly int64_t keyless           # that went since they have no key
+    cdef readonly int64_t dropped           # with their transaction, or as a marker
+    cdef readonly int64_t collisions        # that stay, for the map's record has another key
+
+    def __cinit__(
+        self,
+        KeyMap map not None,
+        *,
+        int64_t latest_offset,
+        int64_t now_ms,
+        int64_t delete_retention_ms,
+        bint upgrade=False,
+        decompress=None,
+        compress=None,
+        places=(),
+        int exact=BY_HASH,
+        find_key=None,
+    ):
+        cdef Window window
+        cdef Py_ssize_t i
+        if not BY_HASH <= exact <= ALWAYS or (exact == ALWAYS and find_key is None):
+            raise InvalidArgumentError(f"exact is {exact}: 0, 1, or 2 with find_key")
+        self.map = map
+        self.latest_offset = latest_offset
+        self.now_ms = now_ms
+        self.delete_retention_ms = delete_retention_ms
+        self.upgrade = upgrade
+        self.decompress = decompress
+        self.compress = compress
+        self.exact = exact
+        self.find_key = find_key
+        self.keeps_legacy_tombstones = True
+        self.magic = 2
+        self.windows = [window for _, window in places]
+        self.place_count = len(self.windows)
+        self.places = <Place*>realloc(NULL, max(self.place_count, 1) * sizeof(Place))
+        if self.places == NULL:
+            raise MemoryError
+        for i, (base_offset, held) in enumerate(places):
+            window = held
+            self.places[i].base_offset = base_offset
+            self.places[i].bytes = window.base
+            self.places[i].end = window.base + window.size
+            if i and base_offset <= self.places[i - 1].base_offset:
+                raise InvalidArgumentError(f"a place at offset {base_offset} behind one at or above it")
+
+    def __dealloc__(self):
+        free(self.inner.first)
+        free(self.views)
+        free(self.places)
+
+    def add_one(
+        self, BatchTable table not None, Py_ssize_t slot, *, bint keep_empty=False, bint drop_records=False,
+        bint empty_transaction=False,
+    ):
+        """Filter one batch of which the caller knows more: `add` takes all others.
+
+        keep_empty: it stays, without records if need be. drop_records: none of its records stays.
+        empty_transaction: it is the marker of a transaction without data, and gets a delete horizon.
+        """
+        cdef int flags = (
+            (KEEP_EMPTY if keep_empty else 0) | (DROP_RECORDS if drop_records else 0)
+            | (EMPTY_TRANSACTION if empty_transaction else 0)
+        )
+        cdef int status
+        if slot < 0 or slot >= table.n:
+            raise InvalidArgumentError(f"batch {slot} of a table of {table.n}")
+        self.enter()
+        try:
+            with nogil:
+                status = self.filter_plain(table, &table.rows[slot], flags)
+            if status == NEEDS_GIL:
+                self.filter_with_codec(table, &table.rows[slot], flags)
+            elif status != OK:
+                self.raise_status_of(status, table, &table.rows[slot])
+        finally:
+            self.is_busy = False
+
+    # --- as a Packer ---------------------------------------------------------------------------
+
+    cdef int add_plain(self, BatchTable table, Py_ssize_t* i, Py_ssize_t last) noexcept nogil:
+        cdef int status
+        while i[0] < last:
+            status = self.filter_plain(table, &table.rows[i[0]], 0)
+            if status != OK:
+                return status
+            i[0] += 1
+        return OK
+
+    cdef int add_with_codec(self, BatchTable table, const BatchHeader* row) except -1:
+        return self.filter_with_codec(table, row, 0)
+
+    cdef int filter_plain(self, BatchTable table, const BatchHeader* row, int flags) noexcept nogil:
+        """Filter a batch without a codec, or one that nobody need open. NEEDS_GIL: it goes through a codec."""
+        cdef Source source
+        cdef int status
+        source.row = row
+        source.raw = table.window.base + row.position
+        source.readable_end = table.window.base + table.window.size
+        if flags & DROP_RECORDS or row.count == 0:
+            self.begin_batch_of(max(row.count, 0))
+            self.dropped += self.total
+        elif codec_of(row) != CODEC_NONE:
+            return NEEDS_GIL
+        else:
+            source.records.p = source.raw + (V2_HEADER_SIZE if row.magic == 2 else 0)
+            source.records.end = source.raw + row.size_bytes
+            status = self.judge(&source)
+            if status != OK:
+                return status
+        if self.kept == 0:
+            return self.write_empty(row) if flags & KEEP_EMPTY and row.magic == 2 else OK
+        if self.stays_as_it_is(row, flags):
+            return self.copy(source.raw, row.size_bytes)
+        if row.magic == 2 or self.upgrade:
+            return self.write_plain(&source, flags)
+        return self.copy(source.raw, row.size_bytes)    # one message: it stays, or it does not
+
+    cdef int filter_with_codec(self, BatchTable table, const BatchHeader* row, int flags) except -1:
+        cdef Source source
+        cdef Window _opened         # keeps what `source` and the views borrow
+        cdef int status
+        _opened = self.open_source(table, row, &source)
+        with nogil:
+            status = self.judge(&source)
+        self.raise_status_of(status, table, row)
+        if self.kept == 0:
+            if flags & KEEP_EMPTY and row.magic == 2:
+                self.raise_status_of(self.write_empty(row), table, row)
+        elif self.stays_as_it_is(row, flags):
+            self.raise_status_of(self.copy(source.raw, row.size_bytes), table, row)
+        elif row.magic == 2 or self.upgrade:
+            self.write_compressed(table, &source, flags)
+        else:
+            self.write_wrapper(table, &source)
+        return 0
+
+    # --- which records stay --------------------------------------------------------------------
+
+    cdef void begin_batch_of(self, int64_t total) noexcept nogil:
+        self.kept = 0
+        self.total = total
+        self.has_null_value = False
+        self.is_mixed = False
+        self.records_read += total
+
+    cdef int judge(self, Source* source) noexcept nogil:
+        """Parse the records of an opened batch; those that stay are `views[0:kept]`. OK, or what is wrong with it."""
+        cdef const BatchHeader* row = source.row
+        cdef RecordView* views
+        cdef Asked[TURN] asked
+        cdef int64_t done = 0
+        cdef int64_t previous = -1
+        cdef int64_t turn, i
+        cdef bint is_control = row.magic == 2 and row.attributes & CONTROL_BIT != 0
+        cdef bint keeps_tombstones = self.keeps_tombstones_of(row)
+        cdef const uint8_t* start
+        cdef int status = self.count_records(source)
+        if status != OK:
+            return status
+        self.begin_batch_of(source.left)
+        status = self.reserve_views(source.left + TURN)
+        if status != OK:
+            return status
+        views = self.views
+        while done < self.total:
+            turn = min(self.total - done, <int64_t>TURN)
+            # The turn's records stand behind those that stay, and move up as it becomes clear that they do.
+            for i in range(turn):
+                start = source.records.p
+                status = parse_next(source, &views[self.kept + i])
+                if status == OK:
+                    status = check_record(row, &views[self.kept + i], previous)
+                if status != OK:
+                    return status
+                previous = views[self.kept + i].offset
+                if row.magic < 2:
+                    self.is_mixed |= <int8_t>start[MAGIC_POS] != row.magic
+                asked[i].is_asked = (
+                    not is_control and previous <= self.latest_offset and views[self.kept + i].key_size >= 0)
+                if asked[i].is_asked:
+                    asked[i].hash = self.map.hash_of(views[self.kept + i].key, views[self.kept + i].key_size)
+                    seg_key_expect(&self.map.table, asked[i].hash)
+            if self.exact != BY_HASH:
+                self.expect_records(views + self.kept, asked, turn)
+            else:
+                for i in range(turn):
+                    asked[i].slot = self.map.slot_of(asked[i].hash) if asked[i].is_asked else NULL
+            self.choose(views, asked, turn, is_control, keeps_tombstones)
+            done += turn
+        self.records_kept += self.kept
+        return OK if source.records.p == source.records.end else TRAILING_BYTES
+
+    cdef void choose(
+        self, RecordView* views, const Asked* asked, int64_t turn, bint is_control, bint keeps_tombstones
+    ) noexcept nogil:
+        """Move those of a turn that stay up to `views[kept]`."""
+        cdef RecordView* from_ = views + self.kept
+        cdef int64_t i
+        for i in range(turn):
+            if not is_control and from_[i].offset <= self.latest_offset:
+                if from_[i].key_size < 0:
+                    self.keyless += 1
+                    continue
+                if self.is_superseded(&from_[i], asked[i].slot):
+                    self.superseded += 1
+                    continue
+                if from_[i].value_size < 0 and not keeps_tombstones:
+                    self.tombstones += 1
+                    continue
+            self.has_null_value |= from_[i].value_size < 0
+            if &views[self.kept] != &from_[i]:
+                views[self.kept] = from_[i]
+            self.kept += 1
+
+    cdef inline bint is_superseded(self, const RecordView* record, const seg_key_slot* slot) noexcept nogil:
+        if slot == NULL or record.offset >= <int64_t>slot.offset_plus_1 - 1:
+            return False
+        if self.exact == BY_HASH or self.has_same_key(record, slot):
+            return True
+        self.collisions += 1
+        return False
+
+    cdef bint keeps_tombstones_of(self, const BatchHeader* row) noexcept nogil:
+        if row.magic < 2:
+            return self.keeps_legacy_tombstones
+        return row.attributes & DELETE_HORIZON_BIT == 0 or self.now_ms < row.base_timestamp
+
+    cdef int count_records(self, Source* source) noexcept nogil:
+        if source.row.magic == 2:
+            source.left = source.row.count
+            return check_count(source.row, &source.records)
+        if codec_of(source.row) == CODEC_NONE:
+            source.left = 1
+            return OK
+        return find_inner_base(&source.records, source.row, &source.inner_base, &source.left)
+
+    cdef int reserve_views(self, int64_t count) noexcept nogil:
+        cdef RecordView* views
+        if count > self.view_capacity:
+            views = <RecordView*>realloc(self.views, count * sizeof(RecordView))
+            if views == NULL:
+                return NO_MEMORY
+            self.views = views
+            self.view_capacity = count
+        return OK
+
+    # --- the same key, or the same hash --------------------------------------------------------
+
+    cdef void expect_records(self, const RecordView* views, Asked* asked, int64_t turn) noexcept nogil:
+        """Look up the slots of a turn, and have the records that they point at come from memory."""
+        cdef const uint8_t* record
+        cdef int64_t i
+        for i in range(turn):
+            asked[i].slot = self.map.slot_of(asked[i].hash) if asked[i].is_asked else NULL
+            if asked[i].slot != NULL and views[i].offset < <int64_t>asked[i].slot.offset_plus_1 - 1:
+                record = self.record_at(asked[i].slot, NULL)
+                if record != NULL:
+                    prefetch(record)
+
+    cdef const uint8_t* record_at(self, const seg_key_slot* slot, const uint8_t** end) noexcept nogil:
+        """Where the record of a slot lies; NULL where the map does not know."""
+        cdef int64_t offset = <int64_t>slot.offset_plus_1 - 1
+        cdef int64_t position = slot.position
+        cdef Py_ssize_t low = 0
+        cdef Py_ssize_t high = self.place_count
+        cdef Py_ssize_t middle
+        if position < -1:
+            position = -2 - position
+        if position < 0:
+            return NULL
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if self.places[middle].base_offset <= offset:
+                low = middle
+            else:
+                high = middle
+        if high == 0 or self.places[low].base_offset > offset:
+            return NULL
+        if position >= self.places[low].end - self.places[low].bytes:
+            return NULL
+        if end != NULL:
+            end[0] = self.places[low].end
+        return self.places[low].bytes + position
+
+    cdef bint has_same_key(self, const RecordView* record, const seg_key_slot* slot) noexcept nogil:
+        """Is the record's key that of the record which the slot points at?"""
+        cdef BatchHeader nobody
+        cdef RecordView other
+        cdef Span span
+        cdef int8_t magic = 0
+        cdef uint8_t attributes = 0
+        cdef int status
+        span.end = NULL
+        span.p = self.record_at(slot, &span.end)
+        if span.p == NULL:
+            if self.exact != ALWAYS:
+                return True
+            with gil:
+                return self.found_same_key(record, <int64_t>slot.offset_plus_1 - 1)
+        if slot.position < -1:
+            status = parse_message(&span, &other, &magic, &attributes)
+        else:
+            memset(&nobody, 0, sizeof(BatchHeader))
+            status = parse_record_v2(&span, &nobody, &other)
+        # A record that is not there has no key: then nothing goes.
+        return status == OK and other.key_size == record.key_size and (
+            record.key_size == 0 or memcmp(other.key, record.key, record.key_size) == 0)
+
+    cdef bint found_same_key(self, const RecordView* record, int64_t offset) noexcept:
+        try:
+            return self.find_key(offset) == record.key[:record.key_size]
+        except Exception:
+            return False        # what cannot be read cannot be the reason why another record goes
+
+    # --- the batch around them -----------------------------------------------------------------
+
+    cdef bint stays_as_it_is(self, const BatchHeader* row, int flags) noexcept nogil:
+        return (
+            self.kept == self.total and not self.is_mixed and (row.magic == 2 or not self.upgrade)
+            and not self.gets_horizon(row, flags)
+        )
+
+    cdef bint gets_horizon(self, const BatchHeader* row, int flags) noexcept nogil:
+        if row.magic == 2:
+            return row.attributes & DELETE_HORIZON_BIT == 0 and (
+                self.has_null_value or flags & EMPTY_TRANSACTION != 0)
+        return self.upgrade and self.has_null_value
+
+    cdef void describe(self, BatchHeader* header, const BatchHeader* row, int flags) noexcept nogil:
+        """What the header of the rewritten v2 batch says of it as a whole."""
+        cdef int16_t shared = TIMESTAMP_TYPE_BIT
+        header[0] = row[0]
+        if row.magic == 2:
+            shared |= TRANSACTIONAL_BIT | CONTROL_BIT | DELETE_HORIZON_BIT
+        else:
+            header.base_offset = self.views[0].offset
+        header.attributes = <int16_t>(row.attributes & shared) if row.magic > 0 else 0
+        if self.gets_horizon(row, flags):
+            header.attributes = <int16_t>(header.attributes | DELETE_HORIZON_BIT)
+            header.base_timestamp = self.now_ms + self.delete_retention_ms
+        elif header.attributes & DELETE_HORIZON_BIT == 0:
+            header.base_timestamp = self.views[0].timestamp
+        if header.attributes & TIMESTAMP_TYPE_BIT == 0:
+            header.max_timestamp = -1       # append_record counts it up
+
+    cdef int append_kept(self, Output* out, BatchHeader* header, const Source* source) noexcept nogil:
+        cdef int64_t i
+        cdef int status
+        for i in range(self.kept):
+            status = append_record(out, header, &self.views[i], source.readable_end)
+            if status != OK:
+                return status
+        if source.row.magic == 2:
+            # The producer's last sequence hangs on it.
+            header.last_offset = source.row.last_offset
+        return OK
+
+    cdef int write_plain(self, Source* source, int flags) noexcept nogil:
+        cdef Output* out = &self.chunk.out
+        cdef BatchHeader header
+        cdef int64_t size = out.size
+        cdef int status
+        self.describe(&header, source.row, flags)
+        status = begin_batch(out, &header)
+        if status == OK:
+            status = self.append_kept(out, &header, source)
+        if status == OK:
+            status = end_batch(out, &header)
+        if status != OK:
+            out.size = size
+            return status
+        store_batch_crcs(out, size, out.size)
+        return OK
+
+    cdef int write_empty(self, const BatchHeader* row) noexcept nogil:
+        """DefaultRecordBatch.writeEmptyHeader."""
+        cdef Output* out = &self.chunk.out
+        cdef BatchHeader header = row[0]
+        cdef int64_t size = out.size
+        header.attributes = <int16_t>(row.attributes & (TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT))
+        header.base_timestamp = -1
+        if begin_batch(out, &header) != OK:
+            return NO_MEMORY
+        header.last_offset = row.last_offset
+        end_batch(out, &header)
+        store_batch_crcs(out, size, out.size)
+        return OK
+
+    cdef int write_compressed(self, BatchTable table, Source* source, int flags) except -1:
+        cdef const BatchHeader* row = source.row
+        cdef Output* out = &self.chunk.out
+        cdef BatchHeader header, begun
+        cdef int64_t size = out.size
+        cdef int status
+        with nogil:
+            self.inner.size = 0
+            self.describe(&header, row, flags)
+            status = begin_batch(&self.inner, &header)
+            if status == OK:
+                status = self.append_kept(&self.inner, &header, source)
+        self.raise_status_of(status, table, row)
+        compressed = self.packed(
+            codec_of(row), 2, self.inner.first + V2_HEADER_SIZE, self.inner.size - V2_HEADER_SIZE)
+        header.attributes = <int16_t>(header.attributes | codec_of(row))
+        begun = header
+        try:
+            self.raise_status_of(begin_batch(out, &header), table, row)
+            append_bytes(out, compressed)
+            header.count, header.last_offset = begun.count, begun.last_offset
+            self.raise_status_of(end_batch(out, &header), table, row)
+        except BaseException:
+            out.size = size
+            raise
+        store_batch_crcs(out, size, out.size)
+        return 0
+
+    cdef int write_wrapper(self, BatchTable table, Source* source) except -1:
+        """The messages that stay of a wrapper as one wrapper of the same version."""
+        cdef const BatchHeader* row = source.row
+        cdef Output* out = &self.chunk.out
+        cdef RecordView record
+        cdef int8_t magic = row.magic
+        cdef uint8_t attributes = <uint8_t>(row.attributes & TIMESTAMP_TYPE_BIT) if magic == 1 else 0
+        cdef int64_t inner_base = self.views[0].offset if magic == 1 else 0
+        cdef int64_t max_timestamp = -1
+        cdef int64_t size = out.size
+        cdef int64_t i
+        cdef int status = OK
+        cdef Window compressed
+        with nogil:
+            self.inner.size = 0
+            for i in range(self.kept):
+                record = self.views[i]
+                record.offset -= inner_base
+                max_timestamp = max(max_timestamp, record.timestamp)
+                status = append_message(&self.inner, magic, attributes, &record, source.readable_end)
+                if status != OK:
+                    break
+            if status == OK:
+                store_message_crcs(&self.inner, 0)
+        self.raise_status_of(status, table, row)
+        compressed = Window(self.packed(codec_of(row), magic, self.inner.first, self.inner.size))
+        if compressed.size > INT32_MAX:
+            self.raise_status_of(BAD_SIZE, table, row)
+        record.offset = self.views[self.kept - 1].offset
+        record.timestamp = row.max_timestamp if attributes else max_timestamp
+        record.key = NULL
+        record.key_size = -1
+        record.value = compressed.base
+        record.value_size = <int32_t>compressed.size
+        status = append_message(
+            out, magic, <uint8_t>(attributes | codec_of(row)), &record, compressed.base + compressed.size)
+        self.raise_status_of(status, table, row)
+        store_message_crcs(out, size)
+        return 0
+
+    cdef object packed(self, int codec, int magic, const uint8_t* first, int64_t size):
+        if self.compress is None:
+            raise InvalidArgumentError(
+                f"codec {codec} and no compressor was given", hint="BatchFilter(compress=...)")
+        return self.compress(codec, magic, first[:size])
+
+
+cdef inline int check_record(const BatchHeader* row, const RecordView* record, int64_t previous) noexcept nogil:
+    """Offsets rise and lie within their batch, and headers are whole: as batch_source.inspect."""
+    if record.offset <= previous:
+        return OFFSET_RANGE if record.offset < 0 else <int>OFFSET_BACK
+    if row.magic == 2:
+        if record.offset < row.base_offset or record.offset > row.last_offset:
+            return OFFSET_RANGE
+        if record.header_count:
+            return check_record_headers(record)
+    return OK

@@ -1,0 +1,98 @@
+"""Where a round of compaction writes: segments as .cleaned files beside those whose place they are to take."""
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from seglog._kernels.segment_scan import scan
+from seglog._kernels.window import Window
+from seglog.config import MAX_INT, LogConfig
+from seglog.errors import StorageError
+from seglog.format import names
+from seglog.fs.files import FileSystem
+from seglog.segment.transaction_index import AbortedTransaction
+from seglog.segment.writer import SegmentWriter
+
+
+class CleanedSegments:
+    """What is left of one group: one segment at `base_offset`, or more where it grew beyond what a file can hold.
+
+    `index_bytes`: the size that the indexes of the group have, which are not too large for the new one. Without `fs`
+    only bytes are counted. A context manager: unless `finish` was called, leaving it removes what was written.
+    """
+
+    def __init__(
+        self, fs: FileSystem | None, directory: Path, base_offset: int, config: LogConfig, index_bytes: int
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        # What may stand together was decided for the group: here only what a file can hold counts.
+        self._config = replace(
+            config, segment_bytes=MAX_INT, segment_index_bytes=max(config.segment_index_bytes, index_bytes)
+        )
+        self.logs: list[Path] = []
+        self.size_bytes = 0
+        self._writer: SegmentWriter | None = None
+        self._mtime_ns: int | None = None
+        self._is_finished = False
+        if fs is not None:
+            self._begin(base_offset)
+
+    def _begin(self, base_offset: int) -> None:
+        assert self._fs is not None
+        self._writer = SegmentWriter(
+            self._fs, self._directory, base_offset, self._config, state=names.CLEANED_SUFFIX
+        )
+        self.logs.append(self._writer.path)
+
+    def append(self, batches: memoryview) -> None:
+        """Batches that stay, one behind the other."""
+        self.size_bytes += len(batches)
+        if self._writer is None or not len(batches):
+            return
+        window = Window(batches)
+        position = 0
+        while position < len(window):
+            table = scan(window, position)
+            first = 0
+            while first < len(table):
+                stop = self._writer.fits(table, first)
+                if stop == first:
+                    self._writer.finish(mtime_ns=self._mtime_ns)
+                    self._begin(table[first].base_offset)
+                    continue
+                self._writer.append(window, table, first, stop)
+                first = stop
+            position = table.end
+
+    def add_aborted(self, transaction: AbortedTransaction) -> None:
+        """A line of the .txnindex."""
+        if self._writer is not None:
+            self._writer.add_aborted(transaction)
+
+    def finish(self, mtime_ns: int) -> None:
+        """All of it is on the disk, names included. The files are as old as the last of those they replace."""
+        if self._writer is not None and self._fs is not None:
+            self._writer.finish(mtime_ns=mtime_ns)
+            self._fs.sync_directory(self._directory)
+        self._is_finished = True
+
+    def remove(self) -> None:
+        """Remove what was written."""
+        if self._fs is None:
+            return
+        for log in self.logs:
+            stem = log.name.removesuffix(names.LOG_SUFFIX + names.CLEANED_SUFFIX)
+            for suffix in (names.LOG_SUFFIX, *names.INDEX_SUFFIXES):
+                path = log.with_name(stem + suffix + names.CLEANED_SUFFIX)
+                with suppress(StorageError):        # the next opening removes them
+                    if path.exists():
+                        self._fs.unlink(path)
+
+    def __enter__(self) -> "CleanedSegments":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        if not self._is_finished:
+            self.remove()

@@ -1,0 +1,148 @@
+"""When a compacted log is to be cleaned, and from where to where: a function of segments, configuration and clock.
+
+    log start ── clean: compacted before ── first dirty ── cleanable ── first uncleanable ── active segment ── end
+
+Kafka's LogCleanerManager: cleanableOffsets, calculateCleanableBytes, maxCompactionDelay, grabFilthiestCompactedLog.
+Nothing here touches a file, but for the times of segments that it asks for.
+"""
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from seglog.config import LogConfig
+
+Name = TypeVar("Name")
+
+
+class Dirt(Protocol):
+    """A segment as the plan looks at it. The times may cost a walk over its headers: they are asked for if needed."""
+
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Of its .log."""
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The time of its file if no record has a timestamp."""
+
+    @property
+    def first_timestamp(self) -> int:
+        """The largest of its first batch; 0 or less if it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanableLog:
+    """A log at one moment. The last of its segments is the active one; `checkpoint`: up to where it was cleaned."""
+
+    segments: Sequence[Dirt]
+    log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int
+    checkpoint: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningPlan:
+    """What a round would clean: [first_dirty_offset, first_uncleanable_offset).
+
+    `clean_bytes` and `cleanable_bytes` are of whole segments; one that holds the first dirty offset counts in both.
+    `overdue_ms`: by how much its oldest dirty record has passed max.compaction.lag.ms. `held_by`: what the first
+    uncleanable offset is. `checkpoint_is_void`: the checkpoint lies outside of the log.
+    """
+
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    clean_bytes: int
+    cleanable_bytes: int
+    overdue_ms: int
+    min_ratio: float
+    held_by: str
+    checkpoint_is_void: bool = False
+
+    @property
+    def ratio(self) -> float:
+        """The dirty part of what can be clean."""
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is anything that a round would read for the first time."""
+        return self.first_uncleanable_offset > self.first_dirty_offset and self.cleanable_bytes > 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether Kafka's cleaner would take the log."""
+        return self.cleanable_bytes > 0 and (self.overdue_ms > 0 or self.ratio > self.min_ratio)
+
+    @property
+    def why_not(self) -> str:
+        """In words, why the log is not to be cleaned now; empty if it is."""
+        if not self.has_work:
+            return f"nothing behind offset {self.first_dirty_offset} can be cleaned: {self.held_by}"
+        if not self.is_due:
+            return (
+                f"the dirty ratio is {self.ratio:.3f}, and min.cleanable.dirty.ratio is {self.min_ratio:g}: "
+                f"{self.cleanable_bytes} of {self.clean_bytes + self.cleanable_bytes} bytes"
+            )
+        return ""
+
+
+def plan(log: CleanableLog, config: LogConfig, now_ms: int) -> CleaningPlan:
+    """From where to where the log can be cleaned now, and whether that is due."""
+    start = log.log_start_offset
+    is_void = log.checkpoint is not None and not start <= log.checkpoint <= log.log_end_offset
+    first_dirty = start if log.checkpoint is None or is_void else log.checkpoint
+    active = log.segments[-1]
+    dirty = _sealed_from(log, first_dirty)
+    limit, held_by = min(
+        (log.last_stable_offset, f"a transaction is open from offset {log.last_stable_offset} on"),
+        (active.base_offset, f"the active segment begins at {active.base_offset}"),
+        _first_too_young(dirty, config, now_ms) or (active.base_offset, ""),
+        key=lambda bound: bound[0],
+    )
+    # Whole segments only.
+    limit = max(limit, first_dirty)
+    end = next((s.base_offset for s in _sealed_from(log, limit)), active.base_offset)
+    cleanable = sum(s.size_bytes for s in _sealed_from(log, min(first_dirty, end)) if s.base_offset < end)
+    return CleaningPlan(
+        first_dirty, max(end, first_dirty), sum(s.size_bytes for s in log.segments if s.base_offset < first_dirty),
+        cleanable, _overdue_ms(dirty, config, now_ms), config.min_cleanable_dirty_ratio,
+        held_by, is_void,
+    )
+
+
+def filthiest(plans: Mapping[Name, CleaningPlan]) -> Name | None:
+    """The log to clean next: of those that are due the one with the largest dirty ratio; None if none is."""
+    due = {name: found for name, found in plans.items() if found.is_due}
+    return max(due, key=lambda name: due[name].ratio, default=None)
+
+
+def _sealed_from(log: CleanableLog, offset: int) -> Sequence[Dirt]:
+    """The segments below the active one from that on that holds the offset (nonActiveLogSegmentsFrom)."""
+    *sealed, active = log.segments
+    if offset >= active.base_offset:
+        return ()
+    first = max((slot for slot, segment in enumerate(sealed) if segment.base_offset <= offset), default=0)
+    return sealed[first:]
+
+
+def _first_too_young(segments: Sequence[Dirt], config: LogConfig, now_ms: int) -> tuple[int, str] | None:
+    if config.min_compaction_lag_ms > 0:
+        for segment in segments:
+            if segment.largest_timestamp > now_ms - config.min_compaction_lag_ms:
+                return segment.base_offset, (
+                    f"the segment at {segment.base_offset} has a record younger than min.compaction.lag.ms"
+                )
+    return None
+
+
+def _overdue_ms(segments: Sequence[Dirt], config: LogConfig, now_ms: int) -> int:
+    until = now_ms - config.max_compaction_lag_ms
+    if until <= 0:
+        return 0        # no time is as old
+    oldest = min((time for s in segments if (time := s.first_timestamp) > 0), default=until)
+    return max(until - oldest, 0)

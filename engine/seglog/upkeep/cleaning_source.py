@@ -1,0 +1,87 @@
+"""What a round of compaction works on: a log that is open, or a closed directory that is only looked at."""
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from seglog._kernels.segment_scan import scan
+from seglog.format import names
+from seglog.fs.files import FileSystem
+from seglog.log.log import Log
+from seglog.log.partition import Partition
+from seglog.segment.segment import Segment
+from seglog.state.checkpoints import offsets_or_none
+from seglog.state.producer_snapshot import ProducerEntry
+from seglog.upkeep.cleaning_plan import CleanableLog
+
+Exchange = Callable[[Sequence[Segment], Sequence[Segment], Sequence[Path]], tuple[Segment, ...] | None]
+
+
+class SegmentDirt:
+    """A segment with its times, as Kafka's cleaner takes them."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self.base_offset = segment.base_offset
+        self.size_bytes = segment.size_bytes
+
+    @property
+    def largest_timestamp(self) -> int:
+        found = self._segment.largest_timestamp
+        return mtime_ns(self._segment) // 1_000_000 if found is None or found.timestamp < 0 else found.timestamp
+
+    @property
+    def first_timestamp(self) -> int:
+        first = next(iter(scan(self._segment.window, max_batches=1)), None)
+        return -1 if first is None else first.max_timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningSource:
+    """A log at one moment. `fs` and `exchange` None: nothing is written."""
+
+    path: Path
+    segments: tuple[Segment, ...]
+    log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int
+    checkpoint: int | None
+    producers: tuple[ProducerEntry, ...]
+    fs: FileSystem | None = None
+    exchange: Exchange | None = None
+
+    def as_planned(self) -> CleanableLog:
+        """The same as the plan looks at it."""
+        return CleanableLog(
+            [SegmentDirt(segment) for segment in self.segments], self.log_start_offset, self.log_end_offset,
+            self.last_stable_offset, self.checkpoint,
+        )
+
+    def key_at(self, offset: int) -> bytes | None:
+        """The key of the record with this offset."""
+        holder = max((s for s in self.segments if s.base_offset <= offset), key=lambda s: s.base_offset, default=None)
+        record = None if holder is None else holder.get(offset)
+        return None if record is None else record.key
+
+
+def source_of(log: Log, high_watermark: int | None = None) -> CleaningSource:
+    """An open log as it is now. `high_watermark`: nothing behind it counts as decided."""
+    end = log.log_end_offset
+    return CleaningSource(
+        log.path, tuple(log.segments), log.log_start_offset, end,
+        log.last_stable_offset if high_watermark is None else min(high_watermark, log.last_stable_offset),
+        log.cleaner_offset, log.producers, log.fs, log.exchange,
+    )
+
+
+def source_of_closed(partition: Partition) -> CleaningSource:
+    """A directory that nobody has open for writing, to look at."""
+    checkpoint = offsets_or_none(partition.path.parent / names.CLEANER_CHECKPOINT) or {}
+    return CleaningSource(
+        partition.path, tuple(partition.segments), partition.log_start_offset, partition.log_end_offset,
+        partition.last_stable_offset, checkpoint.get((partition.topic, partition.partition)), partition.producers,
+    )
+
+
+def mtime_ns(segment: Segment) -> int:
+    """When the .log was last written to."""
+    return segment.path.stat().st_mtime_ns
