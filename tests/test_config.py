@@ -34,6 +34,10 @@ def test_the_defaults_are_kafkas_but_for_flush_ms():
         "num.recovery.threads.per.data.dir": 2,
         "retention.bytes": -1,
         "file.delete.delay.ms": 60000,
+        "min.cleanable.dirty.ratio": 0.5,
+        "min.compaction.lag.ms": 0,
+        "max.compaction.lag.ms": never,
+        "delete.retention.ms": 86400000,
         # Ours, or ours in value: one copy of the data, which no replica holds too.
         "flush.ms": 1000,
         "linger.ms": 0,
@@ -46,6 +50,8 @@ def test_the_defaults_are_kafkas_but_for_flush_ms():
         "retention.head.rewrite.ratio": 0.5,
         "retention.ignore.future.timestamps": False,
         "message.format.version": None,
+        "compaction.upgrade.format": False,
+        "cleaner.dedupe.exact": "uncompressed",
     }
 
 
