@@ -49,11 +49,15 @@ cdef enum:
 
 cdef class AppendedFile:
     """Where the next append goes, and the descriptor. A subclass has `append`; `_refuse_write`, `_refuse_sync` for an
-    errno.
+    errno; `_collected`, for when nobody has the file any more and its descriptor is open (base/unclosed.pyx).
     """
 
     def __cinit__(self, *args, **kwargs):
         self._fd = -1
+
+    def __del__(self):
+        if self._fd >= 0:
+            self._collected()
 
     def append_bytes(self, data):
         """`append` of one piece: a bytes-like object of which the bytes lie together. Returns where they begin."""

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from seglog._kernels.quick_lock import LockCondition, QuickLock
 from seglog._kernels.shield import work_in_background
+from seglog._kernels.unclosed import Unclosed
 
 
 class Worker(Protocol):
@@ -69,7 +70,7 @@ class IdleWorker:
         pass
 
 
-class BackgroundWorker:
+class BackgroundWorker(Unclosed):
     """Works in a thread, which starts when it is first woken, and ends when this is closed or collected.
 
     While it waits, the thread holds its mailbox and nothing else: a tracker that somebody forgot to close is collected,
@@ -85,6 +86,7 @@ class BackgroundWorker:
 
     def wake(self) -> None:
         if self._work is not None:
+            self._is_unclosed = True
             self._mailbox.ask(self._work)
 
     def wait_idle(self) -> None:
@@ -93,8 +95,10 @@ class BackgroundWorker:
     def close(self) -> None:
         self._work = None
         self._mailbox.close()
+        self._is_unclosed = False
 
-    def __del__(self) -> None:
+    def _collected(self) -> None:
+        """Nobody has it any more, and it was not closed."""
         self._mailbox.abandon()
 
 

@@ -18,6 +18,7 @@ import os
 import sys
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -342,13 +343,13 @@ class OsFile(WritableFile):
     def _close(self) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if getattr(self, "_fd", -1) >= 0:
-            warnings.warn(f"{self.path} was not closed", ResourceWarning, stacklevel=2, source=self)
-            # Whoever is collected with it may close it after this: the number is somebody else's then.
-            self._closed = True
-            fd, self._fd = self._fd, -1
-            os.close(fd)
+    def _collected(self) -> None:
+        """Nobody has the file any more, and it was not closed."""
+        # Whoever is collected with it may close it after this: the number is somebody else's then.
+        self._closed = True
+        fd, self._fd = self._fd, -1
+        os.close(fd)
+        warnings.warn(f"{self.path} was not closed", ResourceWarning, stacklevel=2, source=self)
 
 
 class OsFileSystem(FileSystem):
@@ -477,24 +478,29 @@ _AT_FDCWD = -100                                # linux/fcntl.h
 
 
 @functools.cache
-def _libc() -> Any:
+def _system_rename(name: str) -> tuple[Any, Callable[[], int]]:
+    """A rename of the C library, and what tells its errno. Raises AttributeError.
+
+    Looked up once: a library that is opened makes a class, and whatever collects one runs Python code in which ^C is
+    lost.
+    """
     import ctypes  # not at the top: those who only read do without
 
-    return ctypes.CDLL(None, use_errno=True)
+    function = getattr(ctypes.CDLL(None, use_errno=True), name)
+    paths = [ctypes.c_char_p] if sys.platform == "darwin" else [ctypes.c_int, ctypes.c_char_p] * 2
+    function.argtypes = [*(paths * 2 if sys.platform == "darwin" else paths), ctypes.c_uint]
+    return function, ctypes.get_errno
 
 
 def _rename_with_flag(source: AnyPath, target: AnyPath, *, linux_flag: int, macos_flag: int) -> None:
     """renameat2 or renamex_np, which Python does not have. OSError(ENOSYS) where the C library lacks it."""
-    import ctypes
-
     old, new = os.fsencode(source), os.fsencode(target)
+    is_macos = sys.platform == "darwin"
     try:
-        if sys.platform == "darwin":
-            result = _libc().renamex_np(old, new, ctypes.c_uint(macos_flag))
-        else:
-            result = _libc().renameat2(_AT_FDCWD, old, _AT_FDCWD, new, ctypes.c_uint(linux_flag))
+        rename, last_errno = _system_rename("renamex_np" if is_macos else "renameat2")
     except AttributeError:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS)) from None
+    result = rename(old, new, macos_flag) if is_macos else rename(_AT_FDCWD, old, _AT_FDCWD, new, linux_flag)
     if result != 0:
-        number = ctypes.get_errno()
+        number = last_errno()
         raise OSError(number, os.strerror(number))

@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, get_args
 
 from seglog._kernels.shield import shielded
+from seglog._kernels.unclosed import Unclosed
 from seglog.clock import Clock, SystemClock
 from seglog.config import Fsync
 from seglog.errors import InvalidArgumentError, NotALogError
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-class ManagedLedger(ManagedReader):
+class ManagedLedger(ManagedReader, Unclosed):
     """Open a managed ledger's directory, and make it where it is not there.
 
     `config`: Pulsar's keys (docs/config.md). `fsync`: when an entry is on the disk: "batch" when it was added,
@@ -96,11 +97,12 @@ class ManagedLedger(ManagedReader):
         except BaseException:
             shielded(self._give_up, taken)
             raise
+        self._is_unclosed = True
 
     def _start_housekeeping(self) -> None:
         config = self.config
         period_s = config.flush_ms / 1000 if self.fsync == "interval" else config.compaction_monitor_s
-        self._housekeeping = Housekeeping(self, self.path.name, period_s=period_s, linger_s=period_s)
+        self._housekeeping = Housekeeping(self, period_s=period_s, linger_s=period_s)
 
     def _give_up(self, taken: list[lock.Lock]) -> None:
         """Hold nothing of what an opening took that came to no managed ledger."""
@@ -276,11 +278,13 @@ class ManagedLedger(ManagedReader):
 
     def _let_go(self) -> None:
         self._shown.extent = None
+        self._is_unclosed = False
         self._cursors.abandon()
         self._tail.let_go()
 
-    def __del__(self) -> None:
-        if hasattr(self, "lost") and not self.closed and self._tail.held.held:
+    def _collected(self) -> None:
+        """Nobody has it any more, and it was not closed."""
+        if not self.closed and self._tail.held.held:
             warnings.warn(
                 f"{self!r} was not closed: its next opening recovers", ResourceWarning, stacklevel=2, source=self
             )

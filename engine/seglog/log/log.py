@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seglog._kernels.shield import shielded
+from seglog._kernels.unclosed import Unclosed
 from seglog.clock import Clock, SystemClock
 from seglog.config import Fsync, LogConfig
 from seglog.errors import SeglogError
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 _IDLE_LOOK_MS = 10_000
 
 
-class Log(LogReader):
+class Log(LogReader, Unclosed):
     """`seglog.open(path)`. Use it as a context manager, or close it. Threads may share it; a forked child may not.
 
     path, topic, partition      what it is
@@ -109,14 +110,16 @@ class Log(LogReader):
             self._keeper_of = keeper_of
             self._keeper: Keeper | None = None
             self._housekeeping: Housekeeping | None = None
-            _LOGS.add(self)
+            _LOGS[id(self)] = weakref.ref(self)
             shielded(self._start_housekeeping)
         except BaseException:
             shielded(self._give_up, taken)
             raise
+        self._is_unclosed = True
 
     def _give_up(self, taken: list[PartitionHold]) -> None:
         """Hold nothing of what an opening took that came to no log."""
+        _LOGS.pop(id(self), None)
         housekeeping = getattr(self, "_housekeeping", None)
         if housekeeping is not None:
             housekeeping.stop()
@@ -364,8 +367,7 @@ class Log(LogReader):
             period_ms = None
         if period_ms is not None or config.linger_ms:
             self._housekeeping = Housekeeping(
-                self, self.path.name,
-                period_s=None if period_ms is None else period_ms / 1000, linger_s=config.linger_ms / 1000,
+                self, period_s=None if period_ms is None else period_ms / 1000, linger_s=config.linger_ms / 1000
             )
         self._appender.keep_house_with(self._housekeeping)
 
@@ -460,6 +462,7 @@ class Log(LogReader):
             return
         if self._is_forked():
             self._tail.let_go(clean=None)
+            self._is_over()
             return
         if self._keeper is not None:
             self._keeper.remove(self)
@@ -468,8 +471,14 @@ class Log(LogReader):
         try:
             shielded(self._tail.close)
         finally:
+            self._is_over()
             if self._housekeeping is not None:
                 self._housekeeping.stop()
+
+    def _is_over(self) -> None:
+        if self.closed:
+            self._is_unclosed = False
+            _LOGS.pop(id(self), None)
 
     def _is_forked(self) -> bool:
         return self._pid != os.getpid()
@@ -477,14 +486,16 @@ class Log(LogReader):
     def _after_fork(self) -> None:
         self._tail.after_fork(self._pid)
 
-    def __del__(self) -> None:
-        if hasattr(self, "_housekeeping") and not self.closed and not self._is_forked():
+    def _collected(self) -> None:
+        """Nobody has the log any more, and it was not closed; or its close was interrupted behind the last step."""
+        if not self.closed and not self._is_forked():
             warnings.warn(
                 f"{self!r} was not closed: its next opening recovers", ResourceWarning, stacklevel=2, source=self
             )
             if self._housekeeping is not None:
                 self._housekeeping.stop()
             self._tail.let_go(clean=False)
+        self._is_over()
 
 
 def _periods(config: LogConfig) -> tuple[int | bool, ...]:
@@ -501,13 +512,15 @@ def _wake(keeper: Keeper, log: "weakref.ref[Log]") -> None:
         keeper.wake(found)
 
 
-# Those that a fork takes along.
-_LOGS: "weakref.WeakSet[Log]" = weakref.WeakSet()
+# Those that a fork takes along, by id. No WeakSet: it runs Python code when one is collected, in which ^C is lost.
+_LOGS: "dict[int, weakref.ref[Log]]" = {}
 
 
 def _forked() -> None:
-    for log in list(_LOGS):
-        log._after_fork()
+    for found in list(_LOGS.values()):
+        log = found()
+        if log is not None:
+            log._after_fork()
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -2,9 +2,10 @@
 
 One daemon thread each, and only where its configuration asks for it. The thread does not keep the log alive.
 """
-import threading
+import os
 import time
 import weakref
+from _thread import get_ident, start_new_thread
 from typing import Protocol
 
 from seglog._kernels.shield import work_in_background
@@ -26,15 +27,19 @@ class Housekeeping:
     No lock: each field is written in one step, and the thread looks at all of them whenever the bell rings.
     """
 
-    def __init__(self, log: Housekept, name: str, *, period_s: float | None, linger_s: float) -> None:
+    def __init__(self, log: Housekept, *, period_s: float | None, linger_s: float) -> None:
         self._period_s = period_s
         self._linger_s = linger_s
         self._bell = Bell()
         self._linger_at: float | None = None
         self._stopped = False
-        self._log = weakref.ref(log, self._stop)
-        self._thread = threading.Thread(target=self._run, name=f"seglog {name}", daemon=True)
-        self._thread.start()
+        # A call in C: ^C would be lost in one in Python.
+        self._log = weakref.ref(log, self._bell.ring)
+        # A forked child has no thread of its parent's.
+        self._process_id = os.getpid()
+        self._ended = Bell()
+        # Not by threading.Thread, which runs Python code when it is collected.
+        self._thread_id = start_new_thread(self._run, ())
 
     def linger(self) -> None:
         """Something waits in memory from now on. With the log's lock, under which it is also written."""
@@ -45,20 +50,29 @@ class Housekeeping:
     def stop(self) -> None:
         """End the thread. Not with the log's lock held: the thread may want it."""
         self._stop()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        if get_ident() != self._thread_id and os.getpid() == self._process_id:
+            self._ended.wait(-1)
+            self._ended.ring()      # for who stops it again
 
-    def _stop(self, _: object = None) -> None:
+    def _stop(self) -> None:
         self._stopped = True
         self._bell.ring()
 
     def _run(self) -> None:
         work_in_background()
+        try:
+            self._keep()
+        finally:
+            self._ended.ring()
+
+    def _keep(self) -> None:
         period_at = None if self._period_s is None else time.monotonic() + self._period_s
         while not self._stopped:
             left = self._left_s(period_at)
             if left is None or left > 0:
                 self._bell.wait(-1 if left is None else left)
+                if self._log() is None:
+                    return
                 continue
             lingers = self._linger_at is not None and self._linger_at <= time.monotonic()
             if lingers:

@@ -12,9 +12,10 @@ up from the disk, as the next opening would.
 """
 import logging
 import queue
-import threading
 import weakref
+from _thread import start_new_thread
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from seglog._kernels.write_gate import ChangeGate
@@ -78,14 +79,16 @@ class _Followers:
 
     def __init__(self, gate: WriteGate) -> None:
         self._queue: queue.SimpleQueue[tuple[WriteGate, int, Callback] | None] = queue.SimpleQueue()
-        weakref.finalize(gate, self._queue.put, None)
-        threading.Thread(target=_follow, args=(self._queue,), name=f"seglog {gate.path.name} sync", daemon=True).start()
+        # A call in C, when the gate is collected: ^C would be lost in one in Python.
+        gone = weakref.ref(gate, partial(self._queue.put, None))
+        start_new_thread(_follow, (self._queue, gone))
 
     def add(self, gate: WriteGate, number: int, callback: Callback) -> None:
         self._queue.put((gate, number, callback))
 
 
-def _follow(followers: "queue.SimpleQueue[tuple[WriteGate, int, Callback] | None]") -> None:
+def _follow(followers: "queue.SimpleQueue[tuple[WriteGate, int, Callback] | None]", gone: object) -> None:
+    """Until `gone`, a reference, tells that the gate is."""
     while (follower := followers.get()) is not None:
         gate, number, callback = follower
         error: BaseException | None = None

@@ -32,12 +32,13 @@ READ_UP = 1000
 
 def weakly(method: Callable[[Sequence[Position], Position], None]) -> Callable[[Sequence[Position], Position], None]:
     """The same for a cursor to call, as long as somebody else holds the method's object."""
-    found = weakref.WeakMethod(method)
+    # No WeakMethod: it runs Python code when the object is collected, in which ^C is lost.
+    found, function = weakref.ref(method.__self__), method.__func__     # type: ignore[attr-defined]
 
     def call(positions: Sequence[Position], passed: Position) -> None:
         there = found()
         if there is not None:
-            there(positions, passed)
+            function(there, positions, passed)
 
     return call
 
