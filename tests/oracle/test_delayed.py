@@ -1,5 +1,8 @@
 """The real tracker of Pulsar 4.2.4 beside ours: what we wrote it recovers, and what both are told both answer."""
+import json
+import os
 import random
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +14,12 @@ from seglog.delayed.worker import InlineWorker
 from seglog.ledger.ledger import Ledger
 from seglog.ledger.snapshot_storage import LedgerSnapshotStorage
 from support.delayed import stream
+from support.merge_program import digest, first_merge, merge_program
 from support.pulsar_oracle import write_stream
 
 pytestmark = pytest.mark.oracle
 NOW = 1_700_000_000_000
+FIRST_MERGES = Path(__file__).parents[1] / "golden/first_merges.json"
 
 
 def entries_of(directory):
@@ -144,3 +149,17 @@ def test_pulsar_seals_the_same_bytes(pulsar_oracle, tmp_path, seed):
     for name, number in ours.items():
         assert entries_of(storage.path / f"ledger-{number}") == stream(pulsars[name]), name
     tracker.close()
+
+
+def test_pulsar_merges_first_what_the_golden_file_says(pulsar_oracle, tmp_path):
+    """A JVM a run: a few of them, or, with SEGLOG_UPDATE_GOLDEN, all 80, of which the file is made."""
+    golden = json.loads(FIRST_MERGES.read_text())
+    is_update = bool(os.environ.get("SEGLOG_UPDATE_GOLDEN"))
+    found = []
+    for seed in range(80 if is_update else 4):
+        steps = merge_program(seed)
+        merged = first_merge(pulsar_oracle.replay(steps, tmp_path))
+        found.append({"digest": digest(steps), "merged": merged})
+    if is_update:
+        FIRST_MERGES.write_text("[\n" + ",\n".join(f" {json.dumps(run)}" for run in found) + "\n]\n")
+    assert found == golden[: len(found)]

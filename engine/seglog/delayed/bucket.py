@@ -72,6 +72,8 @@ class Bucket:
     segments: SegmentTimes = field(default_factory=SegmentTimes)
     loaded: int = 0
     """segments before this one were loaded, or skipped when they were due at recovery"""
+    is_merged: bool = False
+    """it came of a merge since this was opened"""
     retry: Retry = field(default_factory=Retry)
     """of storing, loading and deleting"""
 

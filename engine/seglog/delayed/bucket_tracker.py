@@ -49,6 +49,8 @@ class BucketDelayedDeliveryTracker(RowTracker):
         super().__init__(config, clock, is_sealed=True)
         # The ledgers of the last mutable bucket, both inclusive; -1: it has none.
         self._mutable_start = self._mutable_end = self._intake.ledger_id = -1
+        # Until when all was delivered, ms since 1970.
+        self.delivered_to = self._cutoff()
         self._storage = storage
         self._sealed = SealedBuckets(
             storage, self._runs, self._promises, self._amendments, self._clock, FIRST_BUCKET, self._lost
@@ -61,6 +63,7 @@ class BucketDelayedDeliveryTracker(RowTracker):
             lambda: PendingSet(self._new_bitmap),
             lambda: self._config,
             self._cutoff,
+            lambda: self.delivered_to,
         )
         storage.initialize()
         self._intake.delayed = BucketRecovery(self._sealed, self._cutoff(), self._new_bitmap).run()
@@ -142,6 +145,8 @@ class BucketDelayedDeliveryTracker(RowTracker):
             if len(popped) >= limit or bucket is None or bound == cutoff:
                 break
             self._sealed.load_next(bucket)
+        left_at = self._runs.next_at() if len(popped) == limit else -1
+        self.delivered_to = max(self.delivered_to, bound if left_at < 0 else min(bound, left_at - 1))
         # What is due and was not asked for yet will not be in a snapshot any more (moveScheduledMessageToSharedQueue).
         self._runs.hand_over_due(PUSHED, LATE, cutoff, self._promises)
         return popped

@@ -29,7 +29,8 @@ Task = Callable[[], None]
 class BucketWork:
     """The background work of one tracker. `run` and `due` may be called by any thread, `run` by one at a time.
 
-    `unsealed` has the messages of buckets that are not stored; `config` and `cutoff` are asked each time.
+    `unsealed` has the messages of buckets that are not stored; `config`, `cutoff` and `delivered_to` are asked each
+    time.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class BucketWork:
         new_pending: Callable[[], PendingSet],
         config: Callable[[], DelayedDeliveryConfig],
         cutoff: Callable[[], int],
+        delivered_to: Callable[[], int],
     ) -> None:
         self._sealed = sealed
         self._storage = sealed.storage
@@ -49,6 +51,7 @@ class BucketWork:
         self._new_pending = new_pending
         self._config = config
         self._cutoff = cutoff
+        self._delivered_to = delivered_to
         self._closed = False
         self._doomed_retry, self._unstored_retry, self._merge_retry = Retry(), Retry(), Retry()
         self._paused_ns = 0
@@ -87,7 +90,7 @@ class BucketWork:
             return self._store_properties
         most = self._config().max_buckets
         if most > 0 and self._merge_retry.at_ns <= now_ns and len(stored := self._sealed.stored) > most:
-            group = select_for_merge(stored, self._config().merge_fan_in)
+            group = select_for_merge(stored, self._config().merge_fan_in, self._delivered_to())
             if group:
                 return lambda: self._merge(group)
         soon = self._sealed.first_unloaded()
@@ -214,7 +217,7 @@ class BucketWork:
                     bucket.pending.hand_over(pending, ledger_id)
                 self._sealed.forget(bucket)
                 self._doom(bucket.snapshot_id)
-            merged.snapshot_id = snapshot_id
+            merged.snapshot_id, merged.is_merged = snapshot_id, True
             self._sealed.adopt(merged, pending, size_bytes)
             self._sealed.add(merged)
             self._merge_retry.reset()
