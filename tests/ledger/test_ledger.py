@@ -1,5 +1,6 @@
 """A ledger: what is added is there, until the end that it was sealed with, and after a crash of its writer."""
 import errno
+import json
 import os
 import shutil
 import threading
@@ -23,7 +24,8 @@ from seglog.errors import (
     UnsupportedVersionError,
 )
 from seglog.format.checked_json import format_json
-from seglog.fs.files import OsFileSystem
+from seglog.fs.files import OsFile, OsFileSystem
+from seglog.ledger import entry_writer
 from seglog.ledger.entry_writer import SEGMENT, EntryWriter
 from seglog.ledger.ledger import LOG_NAME, Ledger, delete_ledger
 from seglog.ledger.ledger_metadata import FORMAT, LedgerMetadata
@@ -208,7 +210,7 @@ def test_a_damaged_ledger_json_is_refused_and_a_newer_one_too(path):
         except CorruptManifestError:
             continue
         assert raw[n : n + 1].isspace()
-    file.write_bytes(format_json(FORMAT, 2, ledger_id=7))
+    file.write_bytes(format_json(FORMAT, 3, ledger_id=7))
     with pytest.raises(UnsupportedVersionError):
         Ledger.open(path)
     for members in ({"ledger_id": "7"}, {"ledger_id": -1}, {"fsync": "some"}, {"properties": []}, {"end": []}, {}):
@@ -441,8 +443,47 @@ def test_a_ledger_that_cannot_be_made_leaves_its_lock_free(path):
             delete_ledger(path)
 
 
+def test_recovery_writes_again_only_what_is_not_known_to_be_on_the_disk(path, tmp_path, monkeypatch):
+    monkeypatch.setattr(entry_writer, "SYNCED_BYTES", 10_000)
+    with Ledger.create(path, 7) as ledger:
+        for n in range(100):
+            ledger.add(b"%d" % n * 500)
+            if n == 60:
+                copy = killed(path, tmp_path)
+                size_bytes = ledger.length_bytes
+        assert LedgerMetadata.read(path).synced_bytes >= ledger.length_bytes - 11_000
+    synced_bytes = LedgerMetadata.read(copy).synced_bytes
+    assert size_bytes - 11_000 <= synced_bytes <= size_bytes
+    write_at, again = OsFile.write_at, []
+
+    def counted(file, position, *buffers):
+        if file.path.endswith(".log"):
+            again.append((position, sum(map(len, buffers))))
+        write_at(file, position, *buffers)
+
+    monkeypatch.setattr(OsFile, "write_at", counted)
+    with Ledger.open(copy) as ledger:
+        assert ledger.entry_count == 61
+    assert again == [(synced_bytes, size_bytes - synced_bytes)]
+    assert LedgerMetadata.read(path).synced_bytes == LedgerMetadata.read(path).end.length_bytes
+
+
+def test_a_ledger_that_an_older_version_left_is_written_again_from_its_first_byte(path, tmp_path):
+    with Ledger.create(path, 7) as ledger:
+        ledger.add(b"one")
+        copy = killed(path, tmp_path)
+    body = json.loads((copy / "ledger.json").read_text())
+    members = {name: body[name] for name in ("ledger_id", "created_ms", "fsync", "properties", "end")}
+    (copy / "ledger.json").write_bytes(format_json(FORMAT, 1, **members))
+    assert LedgerMetadata.read(copy).synced_bytes == 0
+    with Ledger.open(copy) as ledger:
+        assert ledger.read(0) == b"one"
+
+
 @pytest.mark.parametrize("fsync", ["batch", "never"])
-def test_crash_states_of_a_ledgers_whole_life(tmp_path, fsync):
+@pytest.mark.parametrize("synced_bytes", [1, 64 << 20])
+def test_crash_states_of_a_ledgers_whole_life(tmp_path, monkeypatch, fsync, synced_bytes):
+    monkeypatch.setattr(entry_writer, "SYNCED_BYTES", synced_bytes)
     disk = tmp_path / "disk"
     disk.mkdir()
     record = RecordingFs(disk)
@@ -458,7 +499,7 @@ def test_crash_states_of_a_ledgers_whole_life(tmp_path, fsync):
     record.mark("sealed")
     delete_ledger(disk / "ledger-7", fs=record)
     record.mark("deleted")
-    for state in record.crash_states(limit=1000 if TORTURE else 100, seed=7):
+    for state in record.crash_states(limit=1000 if TORTURE else 60, seed=7):
         with state.materialise() as root:
             path = root / "ledger-7"
             promised = [mark for mark in state.marks if isinstance(mark, bytes)]

@@ -30,6 +30,9 @@ from seglog.segment.write_gate import WriteGate
 SEGMENT = LogConfig(segment_bytes=2**31 - 1, segment_ms=MAX_LONG, segment_jitter_ms=0)
 # The header of a batch, and the most that a record without a key costs beside its value: docs/formats/record_batch.md.
 _BATCH_HEADER_BYTES, _RECORD_BYTES_MAX = 61, 32
+# `when_synced` is called each time that so many more bytes are on the disk. What lies behind is written again when the
+# writer died: that shall take a fraction of a second, however large the ledger is.
+SYNCED_BYTES = 64 << 20
 # A batch up to here is handed to its file as bytes: the short way costs less than a copy.
 _SHORT_BYTES = 8 << 10
 # The most of the broker's part.
@@ -50,6 +53,9 @@ class EntryWriter(WriteGate):
         self._clock = clock
         # What is called when the .log became another file, in which readers find what they had.
         self.when_replaced: Callable[[], None] | None = None
+        # What is called, alone with the files, when so many bytes of the .log are on the disk.
+        self.when_synced: Callable[[int], None] | None = None
+        self._synced_bytes = 0
         # Changed with the lock.
         self.published: PublishedEnd = PublishedEnd(self._appender.end)
         self._waits = fsync == "batch"
@@ -171,6 +177,9 @@ class EntryWriter(WriteGate):
             self.published.at = end     # nobody publishes but who is alone with the files
         else:
             self.with_lock(self._publish, end)
+        if end.position - self._synced_bytes >= SYNCED_BYTES and self.when_synced is not None:
+            self._synced_bytes = end.position
+            shielded(self.when_synced, end.position)
         return number
 
     def _publish(self, end: End) -> None:

@@ -10,9 +10,11 @@ How it is added to: ledger.entry_writer. Beside the segment lies ledger.json, wh
 it is sealed. A ledger that was not sealed, for its writer died, is recovered and sealed by who opens it next.
 docs/formats/ledger.md
 """
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, get_args
@@ -27,6 +29,7 @@ from seglog.errors import (
     LogClosedError,
     NotALogError,
     OffsetOutOfRangeError,
+    StorageError,
 )
 from seglog.format import names
 from seglog.fs import lock
@@ -41,6 +44,8 @@ from seglog.segment.segment import Segment
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+logger = logging.getLogger("seglog")
 
 LOG_NAME = names.file_name(0, names.LOG_SUFFIX)
 # What follows the name of a ledger's directory that is being removed.
@@ -124,6 +129,7 @@ class Ledger(OpenHandle):
             writer.path, published=writer.published, owned=True, reserve_bytes=SEGMENT.segment_bytes
         )
         writer.when_replaced = segment.let_go
+        writer.when_synced = partial(_note_synced, fs, path, metadata)
         return cls(path, metadata, segment, fs=fs, clock=clock, writer=writer, held=keep)
 
     @classmethod
@@ -442,11 +448,21 @@ def _recover(
 ) -> tuple[LedgerMetadata, LostRange | None]:
     check = check_ledger(path / LOG_NAME)
     # Where adds were not waited for, a later one may be on the disk without an earlier one.
-    end = recover_segment(fs, check, now_ms, truncate=truncate or metadata.fsync != "batch")
+    end = recover_segment(
+        fs, check, now_ms, truncate=truncate or metadata.fsync != "batch", synced_bytes=metadata.synced_bytes
+    )
     lost = check.damages[0].of(check.path) if check.damages else None
     metadata = metadata.sealed(end)
     metadata.write(fs, path)
     return metadata, lost
+
+
+def _note_synced(fs: FileSystem, path: Path, metadata: LedgerMetadata, synced_bytes: int) -> None:
+    """So many bytes are on the disk. Where that cannot be noted, recovery has more to do, and nothing is wrong."""
+    try:
+        metadata.synced_to(synced_bytes).write(fs, path)
+    except StorageError as error:
+        logger.warning("%s: not noted that %d bytes are on the disk: %s", path, synced_bytes, error)
 
 
 def _end_of(segment: Segment) -> LedgerEnd:

@@ -15,7 +15,9 @@ from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
 
 FORMAT = "seglog-ledger"
-VERSION = 1
+VERSION = 2
+# Version 1 has no synced_bytes.
+OLDEST = 1
 FILE_NAME = "ledger.json"
 MAX_ID = 2**63 - 1
 
@@ -32,22 +34,29 @@ class LedgerEnd:
 
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
-    """`end` None: it was never sealed. Somebody writes it, or died. `fsync`: how it is written (config.Fsync)."""
+    """`end` None: it was never sealed. Somebody writes it, or died. `fsync`: how it is written (config.Fsync).
+
+    `synced_bytes`: a sync returned after so many bytes of the .log were written, so they are on the disk. 0: unknown.
+    """
 
     ledger_id: int
     created_ms: int
     fsync: Fsync = "batch"
     properties: Mapping[str, str] = field(default_factory=dict)
     end: LedgerEnd | None = None
+    synced_bytes: int = 0
 
     def sealed(self, end: LedgerEnd) -> "LedgerMetadata":
-        return replace(self, end=end)
+        return replace(self, end=end, synced_bytes=end.length_bytes)
+
+    def synced_to(self, synced_bytes: int) -> "LedgerMetadata":
+        return replace(self, synced_bytes=synced_bytes)
 
     def to_bytes(self) -> bytes:
         end = self.end
         return format_json(
             FORMAT, VERSION, ledger_id=self.ledger_id, created_ms=self.created_ms, fsync=self.fsync,
-            properties=dict(self.properties),
+            properties=dict(self.properties), synced_bytes=self.synced_bytes,
             end=None if end is None else {
                 "entries": end.entries, "length_bytes": end.length_bytes, "max_timestamp": end.max_timestamp,
                 "sealed_ms": end.sealed_ms,
@@ -71,7 +80,7 @@ class LedgerMetadata:
     @classmethod
     def parse(cls, raw: bytes, *, file: Path | None = None) -> "LedgerMetadata":
         """Raises CorruptManifestError, UnsupportedVersionError."""
-        return parse_json(raw, FORMAT, VERSION, file, _metadata, CorruptManifestError)
+        return parse_json(raw, FORMAT, VERSION, file, _metadata, CorruptManifestError, oldest=OLDEST)
 
 
 def _metadata(body: dict[str, object]) -> LedgerMetadata:
@@ -89,7 +98,7 @@ def _metadata(body: dict[str, object]) -> LedgerMetadata:
         raise ValueError(f"fsync is {fsync!r}")
     return LedgerMetadata(
         number(body["ledger_id"]), number(body["created_ms"], low=-MAX_ID), cast("Fsync", fsync),
-        texts(body["properties"]), parsed,
+        texts(body["properties"]), parsed, number(body["synced_bytes"] if body["version"] != 1 else 0),
     )
 
 

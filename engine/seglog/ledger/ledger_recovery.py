@@ -56,8 +56,11 @@ def _first_gap(log: Path) -> tuple[int, int] | None:
     return None
 
 
-def recover_segment(fs: FileSystem, check: LedgerCheck, now_ms: int, *, truncate: bool) -> LedgerEnd:
-    """Let the .log end behind its last whole entry, durably, and its indexes follow it.
+def recover_segment(
+    fs: FileSystem, check: LedgerCheck, now_ms: int, *, truncate: bool, synced_bytes: int = 0
+) -> LedgerEnd:
+    """Let the .log end behind its last whole entry, durably, and its indexes follow it. `synced_bytes`: so much of it
+    is on the disk for certain.
 
     Raises CorruptRecordError for a bad middle, unless `truncate`, which cuts there; then nothing has changed.
     """
@@ -72,7 +75,7 @@ def recover_segment(fs: FileSystem, check: LedgerCheck, now_ms: int, *, truncate
         shorten(fs, log, damage.start)
     else:
         # What was read may be in the page cache alone, also after a sync of it (docs/durability.md).
-        write_again(fs, log)
+        write_again(fs, log, min(synced_bytes, check.size_bytes))
     segment = Segment(log, is_last=False)
     for suffix, raw in index_bytes(segment, SEGMENT).files(SEGMENT):
         write_atomically(fs, log.with_suffix(suffix), raw, sync_names=False)
