@@ -9,7 +9,7 @@ writes no more than its ledger's:
 """
 import struct
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from seglog.errors import CorruptDelayedIndexError
@@ -53,13 +53,14 @@ class Amendments:
         cancelled = self.cancelled_in.get(ledger_id)
         return () if cancelled is None else cancelled & entries
 
-    def trim(self, ledger_id: int) -> dict[str, None]:
-        """Forget what concerns ledgers below `ledger_id`; the properties to remove."""
-        gone = {f"{CANCELLED}{ledger}" for ledger in self.cancelled_in if ledger < ledger_id}
-        gone |= {f"{MOVED}{ledger}" for ledger, _ in self.moved if ledger < ledger_id}
-        for ledger in [ledger for ledger in self.cancelled_in if ledger < ledger_id]:
+    def trim(self, ledger_id: int, kept: Collection[int] = ()) -> dict[str, None]:
+        """Forget what concerns ledgers below `ledger_id`, but those of `kept`; the properties to remove."""
+        passed = {ledger for ledger in self.cancelled_in if ledger < ledger_id and ledger not in kept}
+        gone = {f"{CANCELLED}{ledger}" for ledger in passed}
+        for ledger in passed:
             del self.cancelled_in[ledger]
-        for position in [position for position in self.moved if position[0] < ledger_id]:
+        for position in [at for at in self.moved if at[0] < ledger_id and at[0] not in kept]:
+            gone.add(f"{MOVED}{position[0]}")
             del self.moved[position]
         return dict.fromkeys(gone)
 

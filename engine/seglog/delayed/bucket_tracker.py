@@ -179,10 +179,11 @@ class BucketDelayedDeliveryTracker(RowTracker):
             self._pushed.contains(ledger_id, entry_id)
             or self._unsealed.contains(ledger_id, entry_id)
             or self._sealed.contains(ledger_id, entry_id)
+            or self._relocated.contains(ledger_id, entry_id)
         )
 
     def pending_in(self, ledger_id: int) -> Any:
-        sets = (self._pushed, self._unsealed, self._sealed.promised(ledger_id))
+        sets = (self._pushed, self._unsealed, self._sealed.promised(ledger_id), self._relocated)
         bitmaps = [found for promised in sets if promised and (found := promised.bitmap(ledger_id))]
         if len(bitmaps) > 1:
             return self._new_bitmap.union(*bitmaps)
@@ -193,6 +194,7 @@ class BucketDelayedDeliveryTracker(RowTracker):
             self._pushed.remove(ledger_id, entry_id)
             or self._unsealed.remove(ledger_id, entry_id)
             or self._sealed.remove(ledger_id, entry_id)
+            or self._relocated.remove(ledger_id, entry_id)
         )
 
     def _store(self, changes: Mapping[str, str | None]) -> None:

@@ -97,6 +97,13 @@ class DelayedDeliveryConfig(Settings):
         high=2**63 - 1, besides=(-1,),
     )
 
+    relocate: bool = setting(
+        False, "delayed.relocate", "boolean",
+        "copy messages that are still delayed out of a ledger that is acknowledged but for them, so that it can be trimmed"
+        " with those after it; not with enableShareDelayedMessageIndex",
+        "ours",
+    )
+
     @property
     def time_step_ms(self) -> int:
         return self.time_step_s * 1000

@@ -42,13 +42,14 @@ class InMemoryDelayedDeliveryTracker(RowTracker):
         return self._runs.pop(cutoff, limit, self._promises, self._amendments.moved)
 
     def _is_pending(self, ledger_id: int, entry_id: int) -> bool:
-        return self._pushed.contains(ledger_id, entry_id)
+        return self._pushed.contains(ledger_id, entry_id) or self._relocated.contains(ledger_id, entry_id)
 
     def _take(self, ledger_id: int, entry_id: int) -> bool:
-        return self._pushed.remove(ledger_id, entry_id)
+        return self._pushed.remove(ledger_id, entry_id) or self._relocated.remove(ledger_id, entry_id)
 
     def pending_in(self, ledger_id: int) -> Any:
-        return self._pushed.bitmap(ledger_id)
+        pushed, relocated = self._pushed.bitmap(ledger_id), self._relocated.bitmap(ledger_id)
+        return pushed | relocated if pushed and relocated else pushed or relocated
 
     def _stored_rows_between(self, first_at: int, end_at: int) -> Iterator[DueRows]:
         return iter(())

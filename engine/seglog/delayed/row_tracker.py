@@ -4,7 +4,7 @@ A row is (deliver_at, ledger_id, entry_id) and has an owner; an owner's PendingS
 Where the sets are, what is beside the rows, and where decisions are stored, the two trackers over this base say.
 """
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -23,8 +23,8 @@ from seglog.delayed.tracker import Counts, DelayedDeliveryTracker, DelayedMessag
 from seglog.errors import InvalidArgumentError, TooManyDelayedError
 
 # Owners of rows, for DueRuns. Rows that came as they should; rows that no bucket will ever hold (of ledgers whose
-# bucket is sealed, rescheduled ones, due ones); buckets are numbered after them.
-PUSHED, LATE, FIRST_BUCKET = 0, 1, 2
+# bucket is sealed, rescheduled ones, due ones); of messages that were relocated; buckets are numbered after them.
+PUSHED, LATE, RELOCATED, FIRST_BUCKET = 0, 1, 2, 3
 
 MAX_TIME = 2**63 - 1
 # Of a memoryview, where an item takes 8 bytes: long is as long as long long here, and NumPy says so.
@@ -58,7 +58,11 @@ class RowTracker(DelayedDeliveryTracker):
         self._unsealed = PendingSet(BitMap)
         self._pushed = PendingSet(BitMap) if is_sealed else self._unsealed
         # Owner of rows -> the set that says which of them are still pending.
-        self._promises: dict[int, PendingSet] = {PUSHED: self._pushed, LATE: self._unsealed}
+        # Those that the cursor passes while they are pending: they are not trimmed.
+        self._relocated = PendingSet(BitMap)
+        self._promises: dict[int, PendingSet] = {
+            PUSHED: self._pushed, LATE: self._unsealed, RELOCATED: self._relocated
+        }
         self._amendments = Amendments()
         # Properties that should be stored, and may not be.
         self._unstored: dict[str, str | None] = {}
@@ -309,13 +313,40 @@ class RowTracker(DelayedDeliveryTracker):
                 self._amendments_in_doubt(ledger_id)
                 raise
             # Its promise goes to where its new row is; rows of another time are stale from now on.
+            was_relocated = self._relocated.contains(ledger_id, entry_id)
             self._take(ledger_id, entry_id)
-            self._runs.push_new(deliver_at, ledger_id, entry_id, self._unsealed, late=True)
+            if was_relocated:
+                self._add_relocated([(deliver_at, ledger_id, entry_id)])
+            else:
+                self._runs.push_new(deliver_at, ledger_id, entry_id, self._unsealed, late=True)
             self._changed.notify()
             return True
 
     def deliver_now(self, ledger_id: int, entry_id: int) -> bool:
         return self.reschedule(ledger_id, entry_id, max(self._now_ms(), 0))
+
+    def deliver_at(self, ledger_id: int, entry_id: int, published: int) -> int:
+        with self._lock:
+            return self._amendments.moved.get((ledger_id, entry_id), published)
+
+    def relocate(self, messages: Iterable[tuple[int, int, int]]) -> None:
+        with self._lock:
+            rows = []
+            for deliver_at, ledger_id, entry_id in messages:
+                if self._amendments.is_cancelled(ledger_id, entry_id):
+                    continue
+                at = self._amendments.moved.get((ledger_id, entry_id), deliver_at)
+                self._intake.delayed += not self._take(ledger_id, entry_id)
+                rows.append((at, ledger_id, entry_id))
+            self._add_relocated(rows)
+            self._changed.notify()
+
+    def _add_relocated(self, rows: Iterable[tuple[int, int, int]]) -> None:
+        added = DueRows()
+        for row in sorted(rows):
+            self._relocated.add(row[1], row[2])
+            added.append(*row)
+        self._runs.add_run(RELOCATED, added)
 
     def _check_delay(self, deliver_at: int) -> None:
         longest = self._config.max_delay_ms
@@ -385,8 +416,9 @@ class RowTracker(DelayedDeliveryTracker):
             return dropped
 
     def _trim(self, ledger_id: int, entry_id: int) -> int:
-        self._forget_properties(self._amendments.trim(ledger_id))
-        return sum(drop_before(promised, ledger_id, entry_id) for promised in set(self._promises.values()))
+        self._forget_properties(self._amendments.trim(ledger_id, self._relocated.ledger_ids()))
+        passed = set(self._promises.values()) - {self._relocated}
+        return sum(drop_before(promised, ledger_id, entry_id) for promised in passed)
 
     def clear(self) -> None:
         with self._lock:
@@ -395,6 +427,7 @@ class RowTracker(DelayedDeliveryTracker):
             self._runs.clear()
             self._pushed.clear()
             self._unsealed.clear()
+            self._relocated.clear()
             self._amendments.clear()
             self._intake.delayed = 0
             self._forgotten()
@@ -410,6 +443,7 @@ class RowTracker(DelayedDeliveryTracker):
             self._runs.clear()
             self._pushed.clear()
             self._unsealed.clear()
+            self._relocated.clear()
             self._intake.delayed = 0
             self.source = None
             self._closed = True

@@ -1,6 +1,6 @@
 """What a tracker of delayed messages answers, whichever way it keeps them."""
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from seglog._kernels.quick_lock import LockCondition, QuickLock
@@ -51,6 +51,10 @@ class DelayedDeliveryTracker(ABC):
     """
 
     source: LogSource | None = None
+
+    @property
+    @abstractmethod
+    def config(self) -> DelayedDeliveryConfig: ...
 
     @property
     @abstractmethod
@@ -134,6 +138,15 @@ class DelayedDeliveryTracker(ABC):
     @abstractmethod
     def deliver_now(self, ledger_id: int, entry_id: int) -> bool:
         """Whether the message was pending and is now due."""
+
+    @abstractmethod
+    def deliver_at(self, ledger_id: int, entry_id: int, published: int) -> int:
+        """When a message is due that was published to be due at `published`: it may have been rescheduled."""
+
+    @abstractmethod
+    def relocate(self, messages: Iterable[tuple[int, int, int]]) -> None:
+        """The cursor passes these, (deliver_at, ledger_id, entry_id), and they are pending all the same. What was
+        decided about them before holds; they are not trimmed, and what the tracker knew of them before is void."""
 
     @abstractmethod
     def list(self, first_at: int, end_at: int) -> Messages:

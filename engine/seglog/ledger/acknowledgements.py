@@ -1,5 +1,8 @@
 """What of a managed ledger one subscription has done with: all up to a position, and single entries behind it.
 
+Entries may be set aside: they are not acknowledged, but kept elsewhere (ledger.relocated_entries), so that the
+mark-delete position goes over them.
+
 Behind the mark-delete position, acknowledged entries are a roaring bitmap of entry ids a ledger, and of an entry that
 is acknowledged in part the numbers of its messages are one. Nothing here knows files or locks.
 """
@@ -31,6 +34,7 @@ class PartOfBatch(NamedTuple):
 
 class Acknowledgements:
     """`entries`: ledger id -> ids behind `mark_delete`. `batches`: position -> PartOfBatch, none of it in `entries`.
+    `aside`: ledger id -> ids of those that were set aside, wherever they are.
 
     Both are in order, so that what a mark-delete position passes is at their heads.
     """
@@ -39,6 +43,7 @@ class Acknowledgements:
         self.mark_delete = mark_delete
         self.entries: SortedDict[int, BitMap] = SortedDict()
         self.batches: SortedDict[Position, PartOfBatch] = SortedDict()
+        self.aside: dict[int, BitMap] = {}
 
     def repair(self) -> None:
         """An exception from outside came in the middle of a change: let the order be that of the keys again."""
@@ -48,6 +53,43 @@ class Acknowledgements:
 
     def holds(self, position: Position) -> bool:
         """Whether all of an entry is acknowledged."""
+        return self.covers(position) and not (self.aside and self.is_aside(position))
+
+    def is_aside(self, position: Position) -> bool:
+        """Whether an entry was set aside, and is not acknowledged."""
+        ids = self.aside.get(position.ledger_id)
+        return ids is not None and position.entry_id in ids
+
+    @property
+    def aside_count(self) -> int:
+        return sum(map(len, self.aside.values()))
+
+    def set_aside(self, positions: Iterable[Position]) -> None:
+        """Let the mark-delete position go over these, which are not acknowledged; `advance` is for after."""
+        for position in positions:
+            self.add(position)
+            self.aside.setdefault(position.ledger_id, bitmap()).add(position.entry_id)
+
+    def take_back(self, position: Position) -> bool:
+        """Whether the entry was set aside: it is acknowledged from now on."""
+        if not self.is_aside(position):
+            return False
+        self.aside[position.ledger_id].discard(position.entry_id)
+        if not self.aside[position.ledger_id]:
+            del self.aside[position.ledger_id]
+        return True
+
+    def take_back_up_to(self, position: Position) -> bool:
+        """Whether any entry up to `position` was set aside: those are acknowledged from now on."""
+        found = [
+            Position(ledger_id, entry_id)
+            for ledger_id, ids in self.aside.items() if ledger_id <= position.ledger_id
+            for entry_id in ids if Position(ledger_id, entry_id) <= position
+        ]
+        return bool([self.take_back(one) for one in found])
+
+    def covers(self, position: Position) -> bool:
+        """Whether an entry is acknowledged, or set aside."""
         if position <= self.mark_delete:
             return True
         ids = self.entries.get(position.ledger_id)
@@ -130,6 +172,7 @@ class Acknowledgements:
         for position, part in self.batches.items():
             if extent.holds(position):
                 kept.batches[position] = part
+        kept.aside = {ledger_id: bitmap(ids) for ledger_id, ids in self.aside.items()}
         kept.advance(extent)
         return kept
 
@@ -145,7 +188,7 @@ class Acknowledgements:
             ledger_id, first = position
             if position <= self.mark_delete:
                 start = extent.up_to(self.mark_delete)
-            elif self.holds(position):
+            elif self.covers(position):
                 start += self.run_from(position) - first + 1
             else:
                 end = min(extent.entries_of(extent.slot_of(ledger_id)), first + stop - start)

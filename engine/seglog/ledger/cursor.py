@@ -114,7 +114,8 @@ class Cursor:
         """How many entries are not wholly acknowledged."""
         with self._lock:
             extent = self._extent()
-            return extent.count - extent.up_to(self.mark_delete_position) - len(self._acknowledged)
+            passed = extent.up_to(self.mark_delete_position) + len(self._acknowledged)
+            return extent.count - passed + self._acknowledged.aside_count
 
     def has_more(self) -> bool:
         """Whether `read` would give an entry now."""
@@ -214,6 +215,47 @@ class Cursor:
         self._tell()
         return skipped
 
+    # --- setting aside -----------------------------------------------------------------------
+
+    @property
+    def aside(self) -> list[Position]:
+        """The entries that were set aside and are not acknowledged, in order."""
+        with self._lock:
+            return [
+                Position(ledger_id, entry_id)
+                for ledger_id, ids in sorted(self._acknowledged.aside.items()) for entry_id in ids
+            ]
+
+    def is_aside(self, position: Position) -> bool:
+        """Whether an entry was set aside, and is not acknowledged."""
+        with self._lock:
+            return self._acknowledged.is_aside(position)
+
+    def unacknowledged_in(self, ledger_id: int) -> "BitMap":
+        """The entries of a ledger that are neither acknowledged nor set aside."""
+        with self._lock:
+            extent = self._extent()
+            slot = extent.slot_of(ledger_id)
+            if slot < 0:
+                return bitmap()
+            begin = extent.before(Position(ledger_id, 0))
+            runs = self._acknowledged.unacknowledged_runs(extent, begin, begin + extent.entries_of(slot))
+            return bitmap(entry_id for _, ids in runs for entry_id in ids)
+
+    def set_aside(self, positions: Sequence[Position]) -> None:
+        """Let the mark-delete position go over entries that are kept elsewhere, and are not acknowledged. Durable at
+        return. Raises OffsetOutOfRangeError, and then nothing has changed."""
+        with self._lock, self._repairing:
+            extent = self._extent()
+            before = self.mark_delete_position
+            for position in positions:
+                self._refuse_missing(extent, position)
+            self._acknowledged.set_aside(one for one in positions if not self._acknowledged.covers(one))
+            self._acknowledged.advance(extent)
+            self._write()       # before their ledger may be trimmed
+            self._changed(before)
+        self._tell()
+
     # --- acknowledging -----------------------------------------------------------------------
 
     def mark_delete(self, position: Position, properties: Mapping[str, str | None] | None = None) -> None:
@@ -236,9 +278,11 @@ class Cursor:
         extent = self._extent()
         self._refuse_beyond(extent, position)
         before = self.mark_delete_position
+        took_back = self._acknowledged.take_back_up_to(position)
         if position > before:
             self._acknowledged.mark(position)
             self._acknowledged.advance(extent)
+        if position > before or took_back:
             self._changed(before)
 
     def acknowledge(
@@ -301,6 +345,8 @@ class Cursor:
         """Whether it changed anything."""
         if self._acknowledged.holds(position):
             return False
+        if self._acknowledged.take_back(position):
+            return True
         self._refuse_missing(extent, position)
         if batch_indexes is None:
             self._acknowledged.add(position)
@@ -337,7 +383,13 @@ class Cursor:
 
     def _reset(self, mark_delete: Position) -> None:
         before = self.mark_delete_position
+        extent = self._topic.extent
+        aside = {
+            position for position in self.aside if position > mark_delete and not extent.holds(position)
+        }
         self._acknowledged = Acknowledgements(mark_delete)
+        for position in aside:      # they are nowhere else any more
+            self._acknowledged.aside.setdefault(position.ledger_id, bitmap()).add(position.entry_id)
         self._read = mark_delete
         self._write()
         if mark_delete > before:

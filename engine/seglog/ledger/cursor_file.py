@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pyroaring import BitMap
 
 FORMAT = "seglog-cursor"
-VERSION = 1
+# Version 1 has no "aside".
+VERSION, OLDEST = 2, 1
 DIRECTORY = "cursors"
 SUFFIX = ".cursor"
 _MAX_NAME_BYTES = 255 - len(SUFFIX) - len(".tmp")
@@ -47,6 +48,7 @@ class CursorState:
             FORMAT, VERSION, name=self.name, mark_delete=list(acknowledged.mark_delete),
             acknowledged=[[ledger_id, _text_of(ids)] for ledger_id, ids in acknowledged.entries.items()],
             batches=[[*at, part.size, _text_of(part.indexes)] for at, part in acknowledged.batches.items()],
+            aside=[[ledger_id, _text_of(ids)] for ledger_id, ids in sorted(acknowledged.aside.items())],
             properties=dict(self.properties),
         )
 
@@ -62,7 +64,7 @@ class CursorState:
     @classmethod
     def parse(cls, raw: bytes, *, file: Path | None = None) -> "CursorState":
         """Raises CorruptManifestError, UnsupportedVersionError."""
-        return parse_json(raw, FORMAT, VERSION, file, _state, CorruptManifestError)
+        return parse_json(raw, FORMAT, VERSION, file, _state, CorruptManifestError, oldest=OLDEST)
 
 
 def cursor_path(directory: Path, name: str) -> Path:
@@ -107,6 +109,9 @@ def _state(body: dict[str, object]) -> CursorState:
         ledger_id, entry_id, size, indexes = _list(item, 4)
         part = PartOfBatch(number(size, low=1), _bitmap_of(indexes))
         acknowledged.batches[_position(ledger_id, entry_id)] = part
+    for item in _list(body["aside"]) if body["version"] != 1 else ():
+        ledger_id, ids = _list(item, 2)
+        acknowledged.aside[number(ledger_id)] = _bitmap_of(ids)
     return CursorState(name, acknowledged, properties)
 
 

@@ -36,6 +36,7 @@ from seglog.ledger.entry import Entry, pulsar_pb
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.message_batch import build_message_entry
 from seglog.ledger.position import Position
+from seglog.ledger.relocated_entries import remove_relocated
 from seglog.ledger.snapshot_storage import LedgerSnapshotStorage, remove_snapshots, snapshot_directory
 from seglog.topic.delayed_index import BUILDING_CURSOR, DelayedIndex, SharedDelayedIndex
 from seglog.topic.delayed_policies import policy_properties, stored_policies, under_policies
@@ -65,6 +66,13 @@ class DelayedDelivery(OpenHandle):
             raise InvalidArgumentError(
                 "enableShareDelayedMessageIndex needs enableBucketDelayedDeliveryTracker", hint="set both, or neither"
             )
+        if config.shared_index:
+            aside = [name for name, cursor in managed_ledger.cursors.items() if cursor.aside]
+            if aside or config.relocate:
+                raise InvalidArgumentError(
+                    f"enableShareDelayedMessageIndex knows no relocated messages; subscriptions with some: {aside}",
+                    hint="open it without delayed.relocate, when those messages are delivered or cancelled",
+                )
         self._given = config
         self.config = under_policies(config, managed_ledger.properties)
         self._managed_ledger = managed_ledger
@@ -77,6 +85,7 @@ class DelayedDelivery(OpenHandle):
         self._lock = QuickLock()
         self._indexes: dict[str, DelayedIndex] = {}
         self._is_closed = False
+        remove_relocated(managed_ledger.fs, managed_ledger.path, managed_ledger.cursors)
         self._remove_other_kinds()
 
     @classmethod
@@ -313,6 +322,7 @@ class DelayedDelivery(OpenHandle):
             for name, index in list(self._indexes.items()):
                 for reader in list(index.readers):
                     reader.close()
+                index.close()
                 index.tracker.close()
                 del self._indexes[name]
 

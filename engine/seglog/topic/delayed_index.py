@@ -8,26 +8,34 @@ about single messages is answered from the whole log. What a tracker forgets, si
 there again.
 """
 import enum
+import logging
 import weakref
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from seglog._kernels.entry_columns import metadata_columns
+from seglog.delayed.storage import FAILURES
 from seglog.delayed.tracker import DelayedDeliveryTracker
 from seglog.errors import InvalidArgumentError
 from seglog.ledger.cursor import Cursor
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.position import EARLIEST, Position
+from seglog.ledger.relocated_entries import RelocatedEntries, relocated_directory
 from seglog.ledger.stored_entry import StoredEntry
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
 
+logger = logging.getLogger("seglog")
+
 # The name of the cursor that builds a shared index. It keeps no ledger from being trimmed that no other cursor keeps.
 BUILDING_CURSOR = "__delayed_index"
 # Entries that the index reads at once.
 READ_UP = 1000
+# What `delayed.relocate` does: so often at most; of a ledger with so many entries left to each that is acknowledged, one
+# at least; not of messages that are due so soon.
+RELOCATE_EVERY_NS, RELOCATE_ONE_OF, RELOCATE_AHEAD_MS = 1_000_000_000, 10, 60_000
 
 
 def weakly(method: Callable[[Sequence[Position], Position], None]) -> Callable[[Sequence[Position], Position], None]:
@@ -98,8 +106,12 @@ class DelayedIndex:
                     "this tracker is read by another index", hint="make one dispatcher of a subscription, and share it"
                 )
             tracker.source = self
+        self._relocated = self._open_relocated()
+        # Not before a moment after opening: most topics that are opened are closed soon.
+        self._relocated_ns = managed_ledger.clock.monotonic_ns()
         self._heard = weakly(self._acknowledged)
         self._hear()
+        self.offer_relocated()
 
     def detach(self) -> None:
         """Let the tracker go: another index may have it."""
@@ -109,6 +121,12 @@ class DelayedIndex:
             self._told.clear()
             if self.tracker.source is self:
                 self.tracker.source = None
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what is open beside the tracker. Twice is fine."""
+        if self._relocated is not None:
+            self._relocated.close()
 
     def _hear(self) -> None:
         """Be told of what is acknowledged, by the cursors that are new too."""
@@ -141,6 +159,7 @@ class DelayedIndex:
                     hint="share that one among the threads, or close it first",
                 )
             self.readers.append(reader)
+            self.offer_relocated()
 
     def leave(self, reader: Reader) -> None:
         with self.lock:
@@ -208,6 +227,7 @@ class DelayedIndex:
         with self.lock:
             self._losses += 1
             self._read_to = EARLIEST
+            self.offer_relocated()
             for reader in self.readers:
                 reader.read_again()
 
@@ -226,10 +246,99 @@ class DelayedIndex:
         if passed is not None and passed.ledger_id > self._first_ledger_id:
             self._first_ledger_id = passed.ledger_id
             self._passed(passed)
+        self._relocate_now_and_then()
 
     def _passed(self, position: Position) -> None:
         """Every cursor has come to `position`, the first one known in its ledger."""
         self.tracker.trim(position.ledger_id)
+
+    # --- what was relocated ------------------------------------------------------------------
+
+    def _open_relocated(self) -> RelocatedEntries | None:
+        topic = self._managed_ledger
+        return RelocatedEntries(
+            relocated_directory(topic.path, self._cursor.name),
+            fs=topic.fs, clock=topic.clock, new_ledger_id=topic.new_ledger_id,
+        )
+
+    def relocated_entry(self, position: Position) -> StoredEntry | None:
+        """The entry that was at this position, if it was relocated."""
+        return None if self._relocated is None else self._relocated.read(position)
+
+    def offer_relocated(self) -> None:
+        """Tell the tracker of what was relocated, but what was given to a reader: no reading of the log comes to it."""
+        if self._relocated is None:
+            return
+        with self.lock:
+            messages = [
+                (deliver_at, *position)
+                for position in self._cursor.aside
+                if (deliver_at := self._relocated.deliver_at(position)) is not None
+                and not any(position.entry_id in (r.taken_in(position.ledger_id) or ()) for r in self.readers)
+            ]
+            if messages:
+                self.tracker.relocate(messages)
+
+    def _relocate_now_and_then(self) -> None:
+        now_ns = self._managed_ledger.clock.monotonic_ns()
+        if self._relocated is None or now_ns - self._relocated_ns < RELOCATE_EVERY_NS:
+            return
+        self._relocated_ns = now_ns
+        try:
+            left_over = self._relocated.left_over(self._cursor.is_aside)
+            if left_over:
+                self._cursor.flush()
+                self._relocated.remove(left_over)
+            if self.tracker.config.relocate:
+                self.relocate()
+        except FAILURES as error:       # a consumer can do nothing about it, and loses nothing by it
+            logger.warning("%s: messages of %s are not relocated: %s", self._managed_ledger.path, self._cursor, error)
+
+    def relocate(self) -> int:
+        """Copy what is still delayed out of the ledgers that the cursor could pass else; how many messages that were.
+
+        A crash leaves them where they were, or relocated: what counts is what the cursor says.
+        """
+        assert self._relocated is not None
+        found = [entry for entries in self._pinning_ledgers() for entry in entries]
+        if found:
+            self._relocated.add(found)
+            # Known to the tracker before the cursor passes them, which trims what it knows.
+            self.tracker.relocate((deliver_at, *position) for position, deliver_at, _ in found)
+            self._cursor.set_aside([position for position, _, _ in found])
+        return len(found)
+
+    def _pinning_ledgers(self) -> Iterator[list[tuple[Position, int, memoryview]]]:
+        """What is left of each sealed ledger behind the mark-delete position that is acknowledged but for a few delayed
+        messages."""
+        extent = self._managed_ledger.extent
+        first = extent.position(extent.up_to(self._cursor.mark_delete_position))
+        for slot in range(extent.slot_of(first.ledger_id), len(extent.infos)) if first is not None else ():
+            info = extent.infos[slot]
+            if info.end is None:
+                return
+            left = self._cursor.unacknowledged_in(info.ledger_id)
+            if not left:
+                continue
+            pending = self.tracker.pending_in(info.ledger_id)
+            if len(left) > max(info.end.entries // RELOCATE_ONE_OF, 1) or not pending or left - pending:
+                return
+            entries = self._entries_left(info.ledger_id)
+            if not entries:
+                return
+            yield entries
+
+    def _entries_left(self, ledger_id: int) -> list[tuple[Position, int, memoryview]]:
+        """The entries of a ledger that are left, and when each is due; none if one is due soon, or is a batch."""
+        found = []
+        soon = self._managed_ledger.clock.now_ms() + RELOCATE_AHEAD_MS
+        for entry_id in self._cursor.unacknowledged_in(ledger_id):
+            entry = self._managed_ledger.read(Position(ledger_id, entry_id))
+            deliver_at = self.tracker.deliver_at(ledger_id, entry_id, entry.entry.fields().deliver_at_time or 0)
+            if deliver_at <= soon or entry.message_count != 1:
+                return []
+            found.append((entry.position, deliver_at, entry.data))
+        return found
 
     # --- decisions ---------------------------------------------------------------------------
 
@@ -273,6 +382,9 @@ class SharedDelayedIndex(DelayedIndex):
     def __init__(self, tracker: DelayedDeliveryTracker, managed_ledger: ManagedLedger) -> None:
         super().__init__(tracker, managed_ledger, managed_ledger.open_cursor(BUILDING_CURSOR, "earliest"))
         self._skip = self._is_over
+
+    def _open_relocated(self) -> None:
+        """Nothing is: an entry of all subscriptions would have to be set aside by each, in one step."""
 
     def subscriptions(self) -> list[Cursor]:
         return [cursor for name, cursor in self._managed_ledger.cursors.items() if name != BUILDING_CURSOR]

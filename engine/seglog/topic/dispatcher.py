@@ -210,14 +210,15 @@ class Dispatcher:
         try:
             return self._managed_ledger.read(position)
         except OffsetOutOfRangeError:
-            return None
+            return self._index.relocated_entry(position)
 
     def _forget_passed(self) -> None:
         first = self._cursor.mark_delete_position.ledger_id
         if first > self._first_ledger_id:
             self._first_ledger_id = first
+            aside = {position.ledger_id for position in self._cursor.aside}
             for ledger_id in self._taken.ledger_ids():
-                if ledger_id < first:
+                if ledger_id < first and ledger_id not in aside:
                     self._taken.drop(ledger_id)
 
     # --- what becomes due --------------------------------------------------------------------
@@ -244,6 +245,7 @@ class Dispatcher:
         """Begin at the mark-delete position once more, and pass over what was dispatched. For the index."""
         self._cursor.rewind()
         self._read = []
+        self._index.offer_relocated()
 
     def redeliver(self, positions: Iterable[Position]) -> None:
         """Give these entries, which were dispatched and are not acknowledged, once more."""
@@ -262,6 +264,7 @@ class Dispatcher:
             self.read_again()
             self._replay.clear()
             self._taken.clear()
+            self._index.offer_relocated()
             self._changed.notify()
 
     def cancel(self, position: Position) -> bool:

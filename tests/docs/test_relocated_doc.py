@@ -1,0 +1,41 @@
+"""The worked example of docs/formats/relocated_entries.md, taken apart by struct. SEGLOG_UPDATE_DOCS=1 writes it anew."""
+import os
+import struct
+from pathlib import Path
+
+from seglog.clock import ManualClock
+from seglog.fs.files import OsFileSystem
+from seglog.ledger.ledger import Ledger
+from seglog.ledger.position import Position
+from seglog.ledger.relocated_entries import RelocatedEntries
+from support.topics import delayed
+
+DOC = Path(__file__).parents[2] / "docs/formats/relocated_entries.md"
+BEGIN = "<!-- example relocated, made by tests/docs/test_relocated_doc.py -->\n"
+END = "<!-- end -->\n"
+NOW = 1_700_000_000_000
+
+
+def example(directory):
+    clock = ManualClock(NOW)
+    entries = RelocatedEntries(directory, fs=OsFileSystem(), clock=clock, new_ledger_id=lambda: 12)
+    entries.add([(Position(3, 8), NOW + 86_400_000, delayed(1, NOW + 86_400_000))])
+    entries.close()
+    lines = ["Entry 3:8, which is due in a day, in ledger 12:", ""]
+    with Ledger.open(directory / "ledger-12") as ledger:
+        lines.append(f"    ledger-12/    {ledger.properties}")
+        for number, copy in ledger.read_range(0, ledger.last_entry_id):
+            ledger_id, entry_id, deliver_at = struct.unpack_from(">QQQ", copy)
+            lines.append(f"        entry {number}: {copy[:24].hex(' ', -8)}    {ledger_id}:{entry_id}, at {deliver_at}")
+            lines.append(f"                 and {len(copy) - 24} bytes: {copy[24:40].hex(' ', -4)} ...")
+    return "\n".join(lines) + "\n"
+
+
+def test_the_page_holds_what_the_code_writes(tmp_path):
+    page = DOC.read_text()
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    made = before + BEGIN + example(tmp_path / "billing") + END + after
+    if os.environ.get("SEGLOG_UPDATE_DOCS"):
+        DOC.write_text(made)
+    assert page == made, "run the test once with SEGLOG_UPDATE_DOCS=1"
