@@ -340,3 +340,32 @@ def test_metrics_are_those_of_the_table_and_follow_the_run():
     assert value("pulsar_delayed_message_index_loaded") == 0
     assert value("pulsar_delayed_message_index_bucket_snapshot_size_bytes") == 0
     assert value("pulsar_delayed_message_index_bucket_op_failed_count", type="load") == 0
+
+
+@pytest.mark.parametrize("bad", [2**70, -(2**70), 2**63, "x", None])
+def test_numbers_that_no_message_has_are_named(kind, bad):
+    """They were OverflowErrors and TypeErrors of the kernels, wherever one came first."""
+    tracker, _ = make(kind)
+    tracker.add_message(5, 5, NOW + 1000)
+    for call in (
+        tracker.contains_message, tracker.cancel, tracker.deliver_now, tracker.forget, tracker.trim,
+        lambda *position: tracker.add_message(*position, NOW + 2000),
+        lambda *position: tracker.reschedule(*position, NOW + 2000),
+    ):
+        for position in ((bad, 5), (5, bad)):
+            with pytest.raises(InvalidArgumentError, match="is an int from"):
+                call(*position)
+    for call in (
+        lambda: tracker.add_message(5, 6, bad), lambda: tracker.reschedule(5, 5, bad),
+        lambda: tracker.get_scheduled_messages(bad),
+    ):
+        with pytest.raises(InvalidArgumentError):
+            call()
+    if isinstance(bad, int):        # no time of a message, and a good bound
+        assert tracker.count(min(bad, 0), max(bad, 0)) == (bad > 0)
+        assert tracker.histogram([0, bad]) == [bad > 0]
+    else:
+        for call in (lambda: tracker.list(0, bad), lambda: tracker.count(bad, 5), lambda: tracker.histogram([0, bad])):
+            with pytest.raises(InvalidArgumentError, match="whole ms"):
+                call()
+    assert tracker.number_of_delayed_messages == 1

@@ -228,8 +228,9 @@ def test_a_sealed_ledger_that_lost_bytes_is_refused(path):
         ledger.add(b"one")
     log = path / LOG_NAME
     log.write_bytes(log.read_bytes()[:-1])
-    with pytest.raises(CorruptRecordError, match="was sealed with"):
+    with pytest.raises(CorruptRecordError, match="was sealed with") as refused:
         Ledger.open(path)
+    assert "seglog ledger recover --in-place" in refused.value.hint
     log.unlink()
     with pytest.raises(CorruptRecordError):
         Ledger.open(path)

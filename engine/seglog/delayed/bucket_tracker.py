@@ -21,7 +21,7 @@ from seglog.delayed.bucket_work import BucketWork
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.metrics import BucketStats
 from seglog.delayed.recovery import BucketRecovery
-from seglog.delayed.row_tracker import FIRST_BUCKET, LATE, PUSHED, RowTracker, Samples
+from seglog.delayed.row_tracker import FIRST_BUCKET, LATE, PUSHED, RowTracker, Samples, check_int64
 from seglog.delayed.sealed import SealedBuckets
 from seglog.delayed.storage import BucketSnapshotStorage
 from seglog.delayed.tracker import Scheduled
@@ -130,6 +130,7 @@ class BucketDelayedDeliveryTracker(RowTracker):
     # --- delivering ----------------------------------------------------------------------------
 
     def get_scheduled_messages(self, max_messages: int) -> Scheduled:
+        check_int64("a number of messages", max_messages)
         with self._lock:
             popped = super().get_scheduled_messages(max_messages)
             if self._background.due():

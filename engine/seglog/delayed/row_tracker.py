@@ -137,7 +137,12 @@ class RowTracker(DelayedDeliveryTracker):
     # --- adding ------------------------------------------------------------------------------
 
     def add_message(self, ledger_id: int, entry_id: int, deliver_at: int) -> bool:
-        return self._intake.add(ledger_id, entry_id, deliver_at) or self._add(ledger_id, entry_id, deliver_at)
+        try:
+            return self._intake.add(ledger_id, entry_id, deliver_at) or self._add(ledger_id, entry_id, deliver_at)
+        except (OverflowError, TypeError):
+            check_position(ledger_id, entry_id)
+            check_int64("a time", deliver_at)
+            raise
 
     def _add(self, ledger_id: int, entry_id: int, deliver_at: int, *, within_limit: bool = True) -> bool:
         """Any message, also one that the intake leaves alone."""
@@ -198,6 +203,7 @@ class RowTracker(DelayedDeliveryTracker):
         return self._now_ms() + self._intake.early_ms
 
     def get_scheduled_messages(self, max_messages: int) -> Scheduled:
+        check_int64("a number of messages", max_messages)
         with self._lock:
             popped = self._pop(self._cutoff(), max_messages)
             self._intake.delayed -= len(popped)
@@ -218,6 +224,7 @@ class RowTracker(DelayedDeliveryTracker):
     # --- what is pending ---------------------------------------------------------------------
 
     def contains_message(self, ledger_id: int, entry_id: int) -> bool:
+        check_position(ledger_id, entry_id)
         with self._lock:
             return self._is_pending(ledger_id, entry_id)
 
@@ -260,6 +267,7 @@ class RowTracker(DelayedDeliveryTracker):
         return bool(self._amendments.cancelled_in)
 
     def forget(self, ledger_id: int, entry_id: int) -> bool:
+        check_position(ledger_id, entry_id)
         with self._lock:
             taken = self._take(ledger_id, entry_id)
             self._intake.delayed -= taken
@@ -271,6 +279,7 @@ class RowTracker(DelayedDeliveryTracker):
             self.source.read_up()
 
     def cancel(self, ledger_id: int, entry_id: int) -> bool:
+        check_position(ledger_id, entry_id)
         with self._lock:
             self._read_up()
             if not self._is_pending(ledger_id, entry_id):
@@ -291,6 +300,7 @@ class RowTracker(DelayedDeliveryTracker):
             return True
 
     def reschedule(self, ledger_id: int, entry_id: int, deliver_at: int) -> bool:
+        check_position(ledger_id, entry_id)
         if type(deliver_at) is not int or not 0 <= deliver_at <= MAX_TIME:
             raise InvalidArgumentError(
                 f"a message is delivered at a whole number of ms since 1970, at most 2**63 - 1, not at {deliver_at!r}"
@@ -380,19 +390,20 @@ class RowTracker(DelayedDeliveryTracker):
             for part in self._stored_rows_between(first_at, end_at):
                 rows.update(part)
 
-        first_at = min(max(first_at, 0), MAX_TIME)
+        first_at, end_at = bound(first_at, MAX_TIME), bound(end_at)
         self._look(collect)
         return [DelayedMessage(*row) for row in sorted(rows)]
 
     def count(self, first_at: int, end_at: int) -> int:
-        return self._look(lambda: self._count(min(max(first_at, 0), MAX_TIME), end_at))
+        first_at, end_at = bound(first_at, MAX_TIME), bound(end_at)
+        return self._look(lambda: self._count(first_at, end_at))
 
     def _count(self, first_at: int, end_at: int) -> int:
         in_memory = len(set(self._rows_between(first_at, end_at)))
         return in_memory + sum(map(len, self._stored_rows_between(first_at, end_at)))
 
     def histogram(self, edges: Sequence[int]) -> Counts:
-        bounds = [min(max(edge, 0), MAX_TIME + 1) for edge in edges]
+        bounds = [bound(edge) for edge in edges]
         return self._look(lambda: [self._count(min(first, MAX_TIME), end) for first, end in pairwise(bounds)])
 
     def _look(self, answer: Callable[[], T]) -> T:
@@ -410,6 +421,7 @@ class RowTracker(DelayedDeliveryTracker):
     # --- forgetting -----------------------------------------------------------------------------
 
     def trim(self, ledger_id: int, entry_id: int = 0) -> int:
+        check_position(ledger_id, entry_id)
         with self._lock:
             dropped = self._trim(ledger_id, entry_id)
             self._intake.delayed -= dropped
@@ -457,6 +469,31 @@ def drop_before(pending: PendingSet, ledger_id: int, entry_id: int) -> int:
         passed = [entry for entry in bitmap if entry < entry_id]
         dropped += sum(pending.remove(ledger_id, entry) for entry in passed)
     return dropped
+
+
+def check_int64(what: str, value: object) -> None:
+    """Raises InvalidArgumentError for what is no int64."""
+    if not isinstance(value, int) or not -MAX_TIME - 1 <= value <= MAX_TIME:
+        raise InvalidArgumentError(f"{what} is an int from -2**63 to 2**63 - 1, not {_short(value)}")
+
+
+def check_position(ledger_id: object, entry_id: object) -> None:
+    """Raises InvalidArgumentError for what is no position, be there a message or not."""
+    for what, value in (("a ledger's id", ledger_id), ("an entry's id", entry_id)):
+        if not isinstance(value, int) or not -1 <= value <= MAX_TIME:
+            raise InvalidArgumentError(f"{what} is an int from 0 to 2**63 - 1, not {_short(value)}")
+
+
+def bound(at: int, latest: int = MAX_TIME + 1) -> int:
+    """The bound of a range of times, within those that messages have. Raises InvalidArgumentError for what is no int.
+    """
+    if not isinstance(at, int):
+        raise InvalidArgumentError(f"a time is whole ms since 1970, not {_short(at)}")
+    return min(max(at, 0), latest)
+
+
+def _short(value: object) -> str:
+    return f"an int of {value.bit_length()} bits" if isinstance(value, int) else repr(value)[:80]
 
 
 def _int64(column: Any) -> Column:
