@@ -14,7 +14,11 @@ from seglog.conversion.directory import Options
 from seglog.conversion.log_dir import convert_log_dir
 from seglog.format import names
 from seglog.format.batch import end_marker
+from seglog.fs.files import OsFileSystem
 from seglog.ledger.entry import build_entry, pulsar_pb
+from seglog.ledger.extent import LedgerExtent
+from seglog.ledger.ledger_metadata import LedgerEnd
+from seglog.ledger.manifest import LedgerInfo, Manifest, ManifestFile
 from seglog.ledger.position import Position
 from seglog.state.checkpoints import format_offset_checkpoint
 
@@ -26,6 +30,7 @@ def run(bench: Bench, directory: Path, records: int) -> None:
     scale = min(records / 1_000_000, 1)
     half_acknowledged_batches(bench, directory / "half-acknowledged", scale)
     aborted_transactions(bench, directory / "aborted", scale)
+    rolls(bench, directory / "rolls", scale)
     partitions(bench, directory / "partitions", scale)
     conversions(bench, directory / "conversions", scale)
 
@@ -75,6 +80,35 @@ def half_acknowledged_batches(bench: Bench, directory: Path, scale: float) -> No
 
     sizes = tuple(max(int(n * scale), 1) for n in (1_000, 10_000, 30_000))
     growth(bench, "mark-delete", sizes, "half-acknowledged batches", unit_us, 60)
+
+
+def rolls(bench: Bench, directory: Path, scale: float) -> None:
+    """A roll of a managed ledger beside the ledgers that it has already: what its manifest costs."""
+    rounds = max(int(20 * scale), 2)
+
+    def unit_us(size: int) -> float:
+        path = directory / str(size)
+        manifest = Manifest(
+            tuple(LedgerInfo(n, 1_700_000_000_000, LedgerEnd(1, 80, -1, 1_700_000_000_000)) for n in range(size)), size
+        )
+        path.mkdir(parents=True)
+        file = ManifestFile(OsFileSystem(), path)
+        file.write(manifest)
+
+        def work() -> None:
+            nonlocal manifest
+            for _ in range(rounds):
+                ledger_id = manifest.next_ledger_id
+                for end in (None, LedgerEnd(1, 80, -1, 1_700_000_000_001)):
+                    infos = (*manifest.ledgers[: ledger_id], LedgerInfo(ledger_id, 1_700_000_000_000, end))
+                    changed = manifest.with_(ledgers=infos, next_ledger_id=ledger_id + 1)
+                    file.put(manifest, changed)
+                    manifest = changed
+                LedgerExtent(manifest.ledgers, None)
+
+        return best_us(work, rounds)
+
+    growth(bench, "roll", tuple(max(int(n * scale), 1) for n in (30, 300, 3_000)), "ledgers", unit_us, 600)
 
 
 def aborted_transactions(bench: Bench, directory: Path, scale: float) -> None:

@@ -52,8 +52,12 @@ def managed_ledger():
         with ManagedLedger(path, config=config, clock=ManualClock(NOW_MS)) as topic:
             topic.add_entries(message(n) for n in range(3))
             topic.update_properties({"owner": "billing"})
-            raw = (path / "manifest").read_bytes()
-    return "Three entries, two a ledger, before the second ledger was sealed:\n\n" + pretty(raw)
+            whole, *changes = (path / "manifest").read_bytes().decode().splitlines(keepends=True)
+    lines = "".join(f"    {line}" for line in changes)
+    return (
+        "Three entries, two a ledger, before the second ledger was sealed. The managed ledger was made:\n\n"
+        f"{pretty(whole)}\nLedger 0 was begun and sealed, ledger 1 was begun, a property was set:\n\n{lines}"
+    )
 
 
 def cursor():

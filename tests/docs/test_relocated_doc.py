@@ -1,4 +1,4 @@
-"""The worked example of docs/formats/relocated_entries.md, taken apart by struct. SEGLOG_UPDATE_DOCS=1 writes it anew."""
+"""The worked example of docs/formats/relocated_entries.md, read by struct. SEGLOG_UPDATE_DOCS=1 writes it anew."""
 import os
 import struct
 from pathlib import Path

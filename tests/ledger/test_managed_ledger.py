@@ -525,7 +525,7 @@ def test_a_damaged_manifest_is_refused_and_a_newer_one_too(path):
         file.write_bytes(raw[:n] + bytes([raw[n] ^ 1]) + raw[n + 1 :])
         with pytest.raises(CorruptManifestError):
             ManagedLedger(path)
-    file.write_bytes(format_json(FORMAT, 2))
+    file.write_bytes(format_json(FORMAT, 3))
     with pytest.raises(UnsupportedVersionError):
         ManagedLedger(path)
     good = {"ledgers": [[0, 0, 3, 5, 0, 0]], "next_ledger_id": 1, "last_index": -1, "last_timestamp": -1,

@@ -24,7 +24,7 @@ from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.entry_writer import SEGMENT, EntryWriter
 from seglog.ledger.extent import LedgerExtent, ShownLedgers
 from seglog.ledger.ledger import DELETED_SUFFIX, Ledger, delete_ledger, remove_directory
-from seglog.ledger.manifest import FILE_NAME, LEDGER_PREFIX, LedgerInfo, Manifest, ledger_directory
+from seglog.ledger.manifest import FILE_NAME, LEDGER_PREFIX, LedgerInfo, Manifest, ManifestFile, ledger_directory
 from seglog.ledger.position import Position
 from seglog.segment.answers import LostRange
 from seglog.segment.write_gate import WriteGate
@@ -55,6 +55,7 @@ class ManagedTail(WriteGate):
         self.fsync = fsync
         self.held = held
         self.manifest = Manifest()
+        self._file = ManifestFile(fs, path)
         # Index and time of the last entry that was added.
         self.state = BrokerState()
         # Up to where every cursor has come; None where nothing may go.
@@ -66,12 +67,12 @@ class ManagedTail(WriteGate):
         """Take the directory up, and make it a managed ledger where it is empty. What recovery cut, if anything."""
         names = sorted(name for name in os.listdir(self.path) if name.startswith(LEDGER_PREFIX))
         if (self.path / FILE_NAME).exists():
-            manifest = Manifest.read(self.path)
+            manifest = self._file.read()
         else:
             if names:
                 raise CorruptManifestError(f"{len(names)} ledgers and no {FILE_NAME}", file=self.path)
             manifest = Manifest()
-            manifest.write(self.fs, self.path)
+            self._file.write(manifest)
         self.manifest = manifest
         self.state = BrokerState(manifest.last_index, manifest.last_timestamp)
         present = set(names)
@@ -154,7 +155,7 @@ class ManagedTail(WriteGate):
 
     def put(self, manifest: Manifest) -> None:
         """Durably."""
-        manifest.write(self.fs, self.path)
+        self._file.put(self.manifest, manifest)
         self.manifest = manifest
 
     def _put_manifest(self, *ledgers: LedgerInfo, next_ledger_id: int | None = None) -> None:
@@ -298,7 +299,7 @@ class ManagedTail(WriteGate):
         if not self.is_torn or self.failure is not None or shown.extent is None:
             return
         self.is_changing = True
-        manifest = self.manifest = Manifest.read(self.path)
+        manifest = self.manifest = self._file.read()
         self.state = BrokerState(manifest.last_index, manifest.last_timestamp)
         if manifest.ledgers and manifest.ledgers[-1].end is None:
             # This process may have it, with entries that somebody waits for.

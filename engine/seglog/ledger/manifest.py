@@ -1,13 +1,15 @@
 """`manifest`: which ledgers a managed ledger consists of. docs/formats/managed_ledger.md.
 
-Formatting, parsing and replacing the file only; seglog.ledger.managed_ledger decides what it says.
+Formatting, parsing and replacing the file only; seglog.ledger.managed_ledger decides what it says. A change is a line
+behind the whole manifest, until those lines are as long as it: so a roll costs the same however many ledgers there are.
 """
 import itertools
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from seglog.errors import CorruptManifestError, NotALogError
+from seglog.errors import CorruptManifestError, NotALogError, SeglogError
 from seglog.format.checked_json import format_json, parse_json
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
@@ -15,8 +17,14 @@ from seglog.fs.mapping import read_file
 from seglog.ledger.ledger_metadata import MAX_ID, LedgerEnd, number, texts
 
 FORMAT = "seglog-managed-ledger"
-VERSION = 1
+# Version 1 is one line.
+VERSION, OLDEST = 2, 1
+CHANGE_FORMAT = "seglog-managed-ledger-change"
 FILE_NAME = "manifest"
+# Changes may take so much, however short the whole manifest is.
+MIN_CHANGES_BYTES = 4096
+# No change that has more new lines is written as one.
+MOST_ADDED = 8
 LEDGER_PREFIX = "ledger-"
 
 
@@ -45,13 +53,7 @@ class Manifest:
     def to_bytes(self) -> bytes:
         return format_json(
             FORMAT, VERSION,
-            ledgers=[
-                [info.ledger_id, info.created_ms]
-                + ([] if (end := info.end) is None else [
-                    end.entries, end.length_bytes, end.max_timestamp, end.sealed_ms
-                ])
-                for info in self.ledgers
-            ],
+            ledgers=list(map(_line, self.ledgers)),
             next_ledger_id=self.next_ledger_id, last_index=self.last_index, last_timestamp=self.last_timestamp,
             properties=dict(self.properties),
         )
@@ -73,22 +75,127 @@ class Manifest:
     @classmethod
     def parse(cls, raw: bytes, *, file: Path | None = None) -> "Manifest":
         """Raises CorruptManifestError, UnsupportedVersionError."""
-        return parse_json(raw, FORMAT, VERSION, file, _manifest, CorruptManifestError)
+        whole, _, changes = raw.partition(b"\n")
+        manifest = parse_json(whole, FORMAT, VERSION, file, _manifest, CorruptManifestError, oldest=OLDEST)
+        while changes:
+            line, end, changes = changes.partition(b"\n")
+            try:
+                manifest = manifest._changed(line, file)
+            except CorruptManifestError:
+                # The last one may be what a crash left of a write: shorter, or with sectors that never came. A line
+                # that is whole but for a wrong byte was promised to somebody; so was one whose end is one.
+                is_torn = b"\0" in line or not end
+                if changes or not is_torn or (line[-1:] != b"\0" and manifest._is_change(line[:-1])):
+                    raise
+        return manifest
+
+    def _is_change(self, line: bytes) -> bool:
+        try:
+            self._changed(line, None)
+        except SeglogError:
+            return False
+        return True
+
+    def _changed(self, line: bytes, file: Path | None) -> "Manifest":
+        return parse_json(line, CHANGE_FORMAT, 1, file, self._with_change, CorruptManifestError)
+
+    def _with_change(self, body: dict[str, object]) -> "Manifest":
+        """The manifest behind a change, as `change_since` gives it."""
+        dropped, kept, listed = number(body["dropped"]), number(body["kept"]), body["ledgers"]
+        if not isinstance(listed, list) or dropped + kept > len(self.ledgers):
+            raise ValueError("a change of other ledgers")
+        return _checked(
+            (*self.ledgers[dropped : dropped + kept], *map(_info, listed)), number(body["next_ledger_id"]),
+            number(body["last_index"], low=-1), number(body["last_timestamp"], low=-1),
+            texts(body["properties"]) if "properties" in body else self.properties,
+        )
+
+    def change_since(self, before: "Manifest") -> bytes | None:
+        """The line that makes this manifest of `before`; None where that is not short."""
+        first = self.ledgers[0].ledger_id if self.ledgers else self.next_ledger_id
+        dropped = bisect_left(before.ledgers, first, key=lambda info: info.ledger_id)
+        kept = min(len(before.ledgers) - dropped, len(self.ledgers))
+        while kept and before.ledgers[dropped + kept - 1] is not self.ledgers[kept - 1]:
+            kept -= 1
+        is_other = before.ledgers[dropped : dropped + kept] != self.ledgers[:kept]
+        if is_other or len(self.ledgers) - kept > MOST_ADDED:
+            return None
+        changed: dict[str, object] = {
+            "dropped": dropped, "kept": kept, "ledgers": list(map(_line, self.ledgers[kept:]))
+        }
+        if self.properties != before.properties:
+            changed["properties"] = dict(self.properties)
+        return format_json(
+            CHANGE_FORMAT, 1, indent=None, next_ledger_id=self.next_ledger_id, last_index=self.last_index,
+            last_timestamp=self.last_timestamp, **changed,
+        )
+
+
+class ManifestFile:
+    """The manifest of a directory, as whoever holds its lock writes it."""
+
+    def __init__(self, fs: FileSystem, directory: Path) -> None:
+        self._fs = fs
+        self._directory = directory
+        # Of the whole manifest, 0: to be written next; and of the changes behind it.
+        self._whole_bytes = self._changes_bytes = 0
+
+    def read(self) -> Manifest:
+        """Raises what Manifest.read raises, StorageError."""
+        manifest = Manifest.read(self._directory)
+        raw = read_file(self._directory / FILE_NAME)
+        self._whole_bytes = len(raw)
+        if raw.find(b"\n") + 1 < len(raw):
+            # A change may be in the page cache alone, if its sync failed.
+            self.write(manifest)
+        return manifest
+
+    def write(self, manifest: Manifest) -> None:
+        """Durably, in one step. Raises StorageError."""
+        raw = manifest.to_bytes()
+        self._whole_bytes = 0       # unknown, if that fails
+        write_atomically(self._fs, self._directory / FILE_NAME, raw)
+        self._whole_bytes, self._changes_bytes = len(raw), 0
+
+    def put(self, before: Manifest, manifest: Manifest) -> None:
+        """The same, where `before` is there. What fails leaves one of them, or a change that is not whole."""
+        change = manifest.change_since(before) if self._whole_bytes else None
+        most = max(self._whole_bytes, MIN_CHANGES_BYTES) - self._changes_bytes
+        if change is None or len(change) > most:
+            self.write(manifest)
+            return
+        whole_bytes, self._whole_bytes = self._whole_bytes, 0
+        with self._fs.open_write(self._directory / FILE_NAME) as file:
+            file.append(change)
+            file.sync()
+        self._whole_bytes = whole_bytes
+        self._changes_bytes += len(change)
 
 
 def _manifest(body: dict[str, object]) -> Manifest:
     listed = body["ledgers"]
     if not isinstance(listed, list):
         raise TypeError("the ledgers are no list")
-    ledgers = tuple(map(_info, listed))
-    next_ledger_id = number(body["next_ledger_id"])
+    return _checked(
+        tuple(map(_info, listed)), number(body["next_ledger_id"]), number(body["last_index"], low=-1),
+        number(body["last_timestamp"], low=-1), texts(body["properties"]),
+    )
+
+
+def _checked(
+    ledgers: tuple[LedgerInfo, ...], next_ledger_id: int, last_index: int, last_timestamp: int,
+    properties: Mapping[str, str],
+) -> Manifest:
     ids = [info.ledger_id for info in ledgers]
     if any(one >= other for one, other in itertools.pairwise([*ids, next_ledger_id])):
         raise ValueError("the ids of the ledgers do not rise")
-    return Manifest(
-        ledgers, next_ledger_id, number(body["last_index"], low=-1), number(body["last_timestamp"], low=-1),
-        texts(body["properties"]),
-    )
+    return Manifest(ledgers, next_ledger_id, last_index, last_timestamp, properties)
+
+
+def _line(info: LedgerInfo) -> list[int]:
+    end = info.end
+    sealed = [] if end is None else [end.entries, end.length_bytes, end.max_timestamp, end.sealed_ms]
+    return [info.ledger_id, info.created_ms, *sealed]
 
 
 def _info(value: object) -> LedgerInfo:

@@ -33,8 +33,8 @@ logger = logging.getLogger("seglog")
 BUILDING_CURSOR = "__delayed_index"
 # Entries that the index reads at once.
 READ_UP = 1000
-# What `delayed.relocate` does: so often at most; of a ledger with so many entries left to each that is acknowledged, one
-# at least; not of messages that are due so soon.
+# What `delayed.relocate` does: so often at most; where no more than one in so many entries of a ledger is left, or one;
+# not with messages that are due so soon.
 RELOCATE_EVERY_NS, RELOCATE_ONE_OF, RELOCATE_AHEAD_MS = 1_000_000_000, 10, 60_000
 
 
