@@ -19,6 +19,7 @@ def test_the_defaults_are_the_proposals_and_pulsars():
         "isDelayedDeliveryDeliverAtTimeStrict": True,
         "delayedDeliveryMaxDelayInMillis": 0,
         "delayedDeliveryMaxDelayedMessages": -1,
+        "delayed.relocate": False,
     }
 
 
