@@ -21,6 +21,7 @@ from seglog.ledger.ledger_metadata import LedgerEnd
 from seglog.ledger.manifest import LedgerInfo, Manifest, ManifestFile
 from seglog.ledger.position import Position
 from seglog.state.checkpoints import format_offset_checkpoint
+from seglog.state.producer_snapshot import ProducerEntry, ProducerSnapshot
 
 ROUNDS = 5
 
@@ -33,6 +34,7 @@ def run(bench: Bench, directory: Path, records: int) -> None:
     rolls(bench, directory / "rolls", scale)
     partitions(bench, directory / "partitions", scale)
     conversions(bench, directory / "conversions", scale)
+    producers(bench, directory, scale)
 
 
 def growth(
@@ -49,12 +51,12 @@ def growth(
 
 
 def best_us(work: Callable[[], object], units: int) -> float:
-    """Processor time of this thread for a unit of work, the best of some rounds."""
+    """Processor time of this process for a unit of work, the best of some rounds: rolls and closes have threads."""
     best = float("inf")
     for _ in range(ROUNDS):
-        began = time.thread_time()
+        began = time.process_time()
         work()
-        best = min(best, time.thread_time() - began)
+        best = min(best, time.process_time() - began)
     return best / units * 1e6
 
 
@@ -211,3 +213,36 @@ def conversions(bench: Bench, directory: Path, scale: float) -> None:
         return (time.process_time() - began) / size * 1e6
 
     growth(bench, case, sizes, "others", unit_us, 3_750)
+
+
+def producers(bench: Bench, directory: Path, scale: float) -> None:
+    """Opening and rolling a log that remembers so many producers, of which a few write."""
+    sizes = tuple(max(int(n * scale), 1) for n in (10_000, 100_000, 1_000_000))
+
+    def logged(name: str, size: int) -> Path:
+        path = directory / f"{name}{size}-0"
+        with seglog.open(path, fsync="never") as log:
+            last = log.append(b"x")
+        snapshot = path / names.file_name(last + 1, names.SNAPSHOT_SUFFIX)
+        now_ms = int(time.time() * 1000)
+        entries = (ProducerEntry(n, 0, 0, 0, 0, now_ms, -1, -1) for n in range(size))
+        snapshot.write_bytes(ProducerSnapshot.of(entries).to_bytes())
+        return path
+
+    def opening_us(size: int) -> float:
+        path = logged("producers-opened", size)
+        return best_us(lambda: seglog.open(path, fsync="never").close(), size)
+
+    def rolling_us(size: int) -> float:
+        with seglog.open(logged("producers-rolled", size), fsync="never") as log:
+            numbers = iter(range(ROUNDS))
+
+            def work() -> None:
+                batch = {"producer_id": next(numbers), "producer_epoch": 1, "base_sequence": 0}
+                log.append_batch(seglog.build_batch([(None, b"x")], **batch))
+                log.roll()
+
+            return best_us(work, size)
+
+    growth(bench, "opening, a producer", sizes, "producers", opening_us, 0.5)
+    growth(bench, "a roll, a producer", sizes, "producers", rolling_us, 0.5)

@@ -1,4 +1,5 @@
 """Producer state computed from batches is what brokers wrote into their snapshots and transaction indexes."""
+import random
 from dataclasses import replace
 
 import pytest
@@ -14,8 +15,9 @@ from seglog.errors import (
 )
 from seglog.log.partition import Partition
 from seglog.segment.transaction_index import AbortedTransaction
+from seglog.state import producer_state
 from seglog.state.producer_snapshot import ProducerEntry, ProducerSnapshot
-from seglog.state.producer_state import BATCHES_REMEMBERED, Duplicate, Origin, ProducerState
+from seglog.state.producer_state import BATCHES_REMEMBERED, Duplicate, Origin, ProducerBatch, ProducerState
 from support.golden import golden_cases
 from support.producers import ABORT, COMMIT, batch
 
@@ -331,3 +333,55 @@ def test_a_producer_expires_unless_its_transaction_is_open():
     assert [e.producer_id for e in state.entries()] == [8]
     # It may begin anywhere again.
     assert state.prepare([batch(4, sequence=99)])
+
+
+# --- what was read from a snapshot, and is opened where it is needed ------------------------------
+
+
+def entry(producer_id, timestamp, first_offset=-1, last_offset=5):
+    return ProducerEntry(producer_id, 1, 7, last_offset, 0, timestamp, 3, first_offset)
+
+
+def written(producer_id, offset, timestamp, transactional=False):
+    return ProducerBatch(producer_id, 1, offset, offset, 8, timestamp, transactional)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_state_read_from_a_snapshot_goes_on_as_one_of_its_entries(seed):
+    chooser = random.Random(seed)
+    entries = [
+        entry(n * 3, chooser.randrange(1000), chooser.choice([-1, -1, -1, -2, n]), chooser.choice([5, 5, -1]))
+        for n in range(50)
+    ]
+    chooser.shuffle(entries)
+    lazy = ProducerState.from_snapshot(ProducerSnapshot.of(entries).to_bytes())
+    plain = ProducerState(entries)
+    for offset in range(100, 200):
+        match chooser.choice(["write", "write", "write", "expire", "snapshot"]):
+            case "write":
+                batch = written(chooser.randrange(160), offset, chooser.randrange(3000), chooser.random() < 0.2)
+                assert lazy.replay(batch) == plain.replay(batch)
+            case "expire":
+                now_ms = chooser.randrange(3000)
+                lazy.remove_expired(now_ms, 800)
+                plain.remove_expired(now_ms, 800)
+            case "snapshot":
+                assert lazy.to_snapshot() == ProducerSnapshot.of(plain.entries()).to_bytes()
+        assert len(lazy) == len(plain) == len(plain.entries())
+        assert lazy.entries() == plain.entries()
+        assert lazy.first_undecided_offset == plain.first_undecided_offset
+
+
+def test_a_producer_that_writes_nothing_costs_no_object_and_is_not_packed_again(monkeypatch):
+    raw = ProducerSnapshot.of([entry(n, 1000) for n in range(500)]).to_bytes()
+    made = []
+    for name in ("entry_of", "packed_entry"):
+        whole = getattr(producer_state, name)
+        monkeypatch.setattr(producer_state, name, lambda *given, whole=whole: made.append(given) or whole(*given))
+    state = ProducerState.from_snapshot(raw)
+    state.remove_expired(2000, 5000)
+    state.replay(written(7, 100, 2000))
+    state.to_snapshot()
+    state.replay(written(7, 101, 2000))
+    assert state.to_snapshot() != raw
+    assert len(made) == 3       # opened once, packed twice

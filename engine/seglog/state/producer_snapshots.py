@@ -12,7 +12,7 @@ from seglog.errors import CorruptSnapshotError
 from seglog.format import names
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
-from seglog.state.producer_snapshot import ProducerEntry, ProducerSnapshot
+from seglog.fs.mapping import read_file
 from seglog.state.producer_state import ProducerState
 
 
@@ -40,7 +40,7 @@ class ProducerSnapshots:
         if end_offset <= self._last:
             return None
         path = self._path(end_offset)
-        write_atomically(self._fs, path, ProducerSnapshot.of(state.entries()).to_bytes(), sync_names=sync_names)
+        write_atomically(self._fs, path, state.to_snapshot(), sync_names=sync_names)
         self._offsets.append(end_offset)
         self._last = end_offset
         return path
@@ -55,17 +55,17 @@ class ProducerSnapshots:
         where to replay from. (ProducerStateManager.truncateAndReload, loadFromSnapshot)
         """
         self._delete([o for o in self._offsets if not log_start_offset < o <= log_end_offset])
-        entries: tuple[ProducerEntry, ...] = ()
+        state = ProducerState()
         self._last = log_start_offset
         for offset in reversed(self.offsets):
+            path = self._path(offset)
             try:
-                entries = ProducerSnapshot.read(self._path(offset)).producers
+                state = ProducerState.from_snapshot(read_file(path), file=path)
             except CorruptSnapshotError:
                 self._delete([offset])
                 continue
             self._last = offset
             break
-        state = ProducerState(entries)
         state.remove_expired(now_ms, expiration_ms)
         return state, self._last
 

@@ -11,10 +11,11 @@ snapshot that lies at its start, and where a broker's own snapshot agrees with t
 (`contradiction`), prefer it.
 """
 import enum
+import os
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from seglog._kernels.batch_survey import first_with_producer
 from seglog._kernels.record_batch import RecordBatch
@@ -27,7 +28,15 @@ from seglog.errors import (
 )
 from seglog.segment.transaction_index import AbortedTransaction
 from seglog.state.open_transactions import Transactions
-from seglog.state.producer_snapshot import ProducerEntry
+from seglog.state.producer_snapshot import (
+    ProducerEntry,
+    checked_body,
+    entry_of,
+    joined,
+    packed_entries,
+    packed_entry,
+    timestamp_of,
+)
 
 # Control record: key = version int16, type int16; value of an end marker = version int16,
 # coordinator epoch int32 (ControlRecordType.java, EndTransactionMarker.java).
@@ -41,6 +50,7 @@ _NONE = -1      # Kafka's NO_TIMESTAMP, NO_SEQUENCE, NO_PRODUCER_EPOCH, and "no 
 # producer may have on the way at once.
 BATCHES_REMEMBERED = 5
 _SEQUENCES = 1 << 31
+_NEVER_MS = 2**63 - 1
 
 
 class Origin(enum.Enum):
@@ -183,14 +193,43 @@ class ProducerState:
 
     def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
         self._producers = {e.producer_id: _from_entry(e) for e in entries}
+        # Entries as they stand in a snapshot: of producers that did not change since it was read or taken. What was
+        # read is opened where a batch of its producer comes.
+        self._packed: dict[int, bytes] = {}
+        # No producer wrote earlier, but one whose transaction is open.
+        self._oldest_ms = min((p.timestamp for p in self._producers.values()), default=_NEVER_MS)
         self._transactions = Transactions(
             (p.current_txn_first_offset, producer_id)
             for producer_id, p in self._producers.items()
             if p.current_txn_first_offset >= 0
         )
 
+    @classmethod
+    def from_snapshot(cls, raw: bytes, *, file: str | os.PathLike[str] | None = None) -> Self:
+        """As a snapshot remembers it. Raises CorruptSnapshotError."""
+        packed: dict[int, bytes] = {}
+        oldest_ms = _NEVER_MS
+        opened = []
+        for (producer_id, last_offset, timestamp, first_offset), entry in packed_entries(checked_body(raw, file=file)):
+            packed[producer_id] = entry
+            if timestamp < oldest_ms:
+                oldest_ms = timestamp
+            if first_offset != _NONE or last_offset < 0:
+                opened.append(producer_id)
+        # Those whose transaction is open, or whose entry we would write otherwise.
+        self = cls([entry_of(packed.pop(producer_id)) for producer_id in dict.fromkeys(opened)])
+        self._packed = packed
+        self._oldest_ms = oldest_ms
+        return self
+
     def __len__(self) -> int:
-        return len(self._producers)
+        return len(self._packed) + sum(producer_id not in self._packed for producer_id in self._producers)
+
+    def _known(self, producer_id: int) -> _Producer | None:
+        producer = self._producers.get(producer_id)
+        if producer is None and (packed := self._packed.get(producer_id)) is not None:
+            producer = _from_entry(entry_of(packed))
+        return producer
 
     # --- an append -------------------------------------------------------------------------------
 
@@ -212,7 +251,7 @@ class ProducerState:
         for batch in batches:
             if batch.producer_id < 0:
                 continue
-            producer = update.producers.get(batch.producer_id) or self._producers.get(batch.producer_id) or _Producer()
+            producer = update.producers.get(batch.producer_id) or self._known(batch.producer_id) or _Producer()
             if batch.is_control:
                 self._prepare_marker(update, producer, batch, origin)
             else:
@@ -222,6 +261,9 @@ class ProducerState:
     def apply(self, update: Update) -> list[AbortedTransaction]:
         """Remember an append that was written: the lines for the .txnindex of the segment that it is in."""
         self._producers.update(update.producers)
+        for producer_id, producer in update.producers.items():
+            self._packed.pop(producer_id, None)
+            self._oldest_ms = min(self._oldest_ms, producer.timestamp)
         ended = []
         for step in update.transactions:
             if isinstance(step, _Begun):
@@ -243,7 +285,7 @@ class ProducerState:
 
     def replay(self, batch: ProducerBatch) -> AbortedTransaction | None:
         """`add` of what was kept of a batch."""
-        producer = self._producers.get(batch.producer_id) or _Producer()
+        producer = self._known(batch.producer_id) or _Producer()
         update = Update()
         if batch.marker is None:
             _note_data(update, producer, batch)
@@ -272,7 +314,7 @@ class ProducerState:
         """
         found = []
         for batch in batches:
-            producer = self._producers.get(batch.producer_id)
+            producer = self._known(batch.producer_id)
             if producer is None or batch.is_control or batch.producer_epoch != producer.producer_epoch:
                 return None
             known = [
@@ -326,14 +368,37 @@ class ProducerState:
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
         """Forget who wrote nothing for `expiration_ms` and has no transaction open (removeExpiredProducers)."""
-        self._producers = {
-            producer_id: p
-            for producer_id, p in self._producers.items()
-            if p.current_txn_first_offset >= 0 or now_ms - p.timestamp < expiration_ms
-        }
+        if now_ms - self._oldest_ms < expiration_ms:
+            return
+        times = {producer_id: timestamp_of(packed) for producer_id, packed in self._packed.items()}
+        for producer_id, p in self._producers.items():
+            if p.current_txn_first_offset < 0:
+                times[producer_id] = p.timestamp
+            else:
+                times.pop(producer_id, None)
+        self._oldest_ms = _NEVER_MS
+        for producer_id, timestamp in times.items():
+            if now_ms - timestamp < expiration_ms:
+                self._oldest_ms = min(self._oldest_ms, timestamp)
+            else:
+                self._producers.pop(producer_id, None)
+                self._packed.pop(producer_id, None)
+
+    def to_snapshot(self) -> bytes:
+        """The bytes of a snapshot taken here, by producer id. What did not change since the last one is kept."""
+        packed = self._packed
+        for producer_id, p in self._producers.items():
+            if producer_id not in packed:
+                last = p.last_batch
+                packed[producer_id] = packed_entry(
+                    producer_id, p.producer_epoch, last.last_sequence, last.last_offset, last.offset_delta,
+                    p.timestamp, p.coordinator_epoch, p.current_txn_first_offset,
+                )
+        return joined([packed[producer_id] for producer_id in sorted(packed)])
 
     def entries(self) -> tuple[ProducerEntry, ...]:
         """The lines of a snapshot taken here, by producer id. (Kafka's order is that of a Java HashMap: no meaning.)"""
+        known = self._packed.keys() | self._producers.keys()
         return tuple(
             ProducerEntry(
                 producer_id=producer_id,
@@ -345,7 +410,8 @@ class ProducerState:
                 coordinator_epoch=p.coordinator_epoch,
                 current_txn_first_offset=p.current_txn_first_offset,
             )
-            for producer_id, p in sorted(self._producers.items())
+            for producer_id, p in sorted((producer_id, self._known(producer_id)) for producer_id in known)
+            if p is not None
         )
 
     def contradiction(self, entries: Iterable[ProducerEntry], end_offset: int) -> str | None:
@@ -359,7 +425,7 @@ class ProducerState:
             name = f"producer {entry.producer_id}"
             if entry.last_offset >= end_offset or entry.current_txn_first_offset >= end_offset:
                 return f"{name} is past the snapshot's own end"
-            known = self._producers.get(entry.producer_id)
+            known = self._known(entry.producer_id)
             if known is None:
                 continue
             if known.producer_epoch > entry.producer_epoch:
