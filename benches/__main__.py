@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benches import (
     appending,
+    compaction,
     converting,
     delayed,
     delayed_scale,
@@ -46,6 +47,7 @@ def main() -> int:
         looking_up.run(bench, Path(directory), options.records)
         opening.run(bench, Path(directory), options.records)
         ledgers.run(bench, Path(directory), options.records)
+        compaction.run(bench, Path(directory), options.records, with_java=options.java)
         delayed.run(bench, options.records)
         growth.run(bench, Path(directory), options.records)
         if sys.platform == "linux":

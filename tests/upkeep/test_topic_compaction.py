@@ -1,4 +1,6 @@
 """Compaction of topics: what Pulsar's compactors make of the golden ones, and what PIP-429 says of its two examples."""
+import time
+
 import pytest
 
 from seglog.clock import ManualClock
@@ -222,7 +224,7 @@ def test_encrypted_batches_neither_fail_nor_are_opened(tmp_path):
         service.compact()
         assert [bytes(entry.data) for entry in compacted(service)] == entries
         assert service.get_last_message_position() == (0, 3, 1, 1003)
-        assert [key for key, _ in read_all(topic, service)] == ["k", "k", "k", None]
+        assert [key for key, _ in read_all(topic, service)] == [None, "k", None, None]
     with topic_of(tmp_path / "by-key", entries, config=AS_PULSAR | {"topicCompactionRetainNullKey": True}) as topic:
         service = PulsarTopicCompactionService(topic)
         service.compact()
@@ -435,6 +437,19 @@ def test_the_house_keeper_compacts_by_the_threshold(tmp_path):
         assert isinstance(service.error, CorruptManifestError)
         service.close()
         topic.keep_house()
+
+
+@pytest.mark.parametrize("fsync", ["batch", "interval"])
+def test_its_thread_compacts_by_the_threshold(tmp_path, fsync):
+    config = {"compaction.threshold": 500, "brokerServiceCompactionMonitorIntervalInSeconds": 1, "flush.ms": 100}
+    with ManagedLedger(tmp_path / "t", config=config, fsync=fsync) as topic:
+        service = PulsarTopicCompactionService(topic)
+        topic.add_entries([keyed(n, "a", b"x" * 100) for n in range(8)])
+        end = time.monotonic() + 60
+        while service.get_last_compacted_position() != topic.last_position and time.monotonic() < end:
+            time.sleep(0.05)
+        assert read_all(topic, service) == [("a", b"x" * 100)]
+        assert len(compacted(service)) == 1
 
 
 def test_a_dry_run_changes_nothing(tmp_path):

@@ -66,7 +66,9 @@ def pulsar_messages(stored: StoredEntry) -> Iterable[PayloadMessage]:
     if not is_readable_batch(entry):
         index = fields.num_messages - 1 if fields.num_messages > 1 else -1
         is_plain = not fields.is_encrypted and not fields.is_chunk
-        yield PayloadMessage(index, fields.key, entry.opened_payload() if is_plain else entry.payload())
+        # An encrypted batch may hold messages of several keys.
+        key = None if fields.is_batch else fields.key
+        yield PayloadMessage(index, key, entry.opened_payload() if is_plain else entry.payload())
         return
     form = stored.payload_form if isinstance(stored, CompactedEntry) else PLACEHOLDERS
     batch = open_batch(entry, form)

@@ -4,7 +4,7 @@ import java.nio.ByteBuffer;
 import java.util.*;
 
 /**
- * entries FILE | compacted FILE | bucket FILE | bitmaps FILE | recover NOW TICK STRICT s_e=FILE...
+ * entries FILE | compacted FILE | compact FILE OUT RETAIN RUNS | bucket FILE | bitmaps FILE | recover NOW TICK STRICT s_e=FILE...
  * | replay OPS OUTDIR. Streams: u32 big endian length + bytes, repeated. JSON lines to stdout.
  */
 public class PulsarOracle {
@@ -23,6 +23,10 @@ public class PulsarOracle {
         }
       case "compacted":
         org.apache.pulsar.compaction.GoldenCompaction.main(new String[] {a[1], "x", "describe"});
+        break;
+      case "compact":
+        org.apache.pulsar.compaction.GoldenCompaction.compact(
+            a[1], a[2], Boolean.parseBoolean(a[3]), Integer.parseInt(a[4]), o);
         break;
       case "bucket":
         org.apache.pulsar.broker.delayed.bucket.BucketOracle.bucket(a[1], o);

@@ -43,7 +43,7 @@ def encrypted_batch(number, count, key=None, payload=b"nobody reads this"):
     made = metadata_of(number, key=key)
     made.num_messages_in_batch = count
     made.uncompressed_size = 100
-    made.encryption_keys.add(key="k", value=b"wrapped")
+    made.encryption_keys.add(key="k", value=b"wrapped").metadata.add(key="version", value="1")
     return build_entry(made, payload)
 
 

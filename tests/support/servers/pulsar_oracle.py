@@ -63,6 +63,16 @@ class PulsarOracle:
         """What the real classes say of each entry of a stream, a dict each, with the fields of entries.jsonl."""
         return [json.loads(line) for line in self._java("PulsarOracle", "entries", file).splitlines()]
 
+    def compacted(self, file):
+        """The same of the records of a compacted ledger, with `extract`, the live messages of a batch: [ledger, entry,
+        number, key, size], and `last_position_if_last`, getLastMessagePosition() if the record were the last."""
+        return [json.loads(line) for line in self._java("PulsarOracle", "compacted", file).splitlines()]
+
+    def compact(self, file, out, *, retain, runs=1):
+        """The real compactor over records of a topic, into the stream `out`: a dict a run, with its `cpu_s`."""
+        told = self._java("PulsarOracle", "compact", file, out, str(retain).lower(), runs)
+        return [json.loads(line) for line in told.splitlines()]
+
     def recover(self, now_ms, snapshots, *, strict=True, tick_ms=1000):
         """The real tracker recovers `snapshots` {(start, end): file} and drains: what it recovered, and
         [(now, [[ledger, entry], ...]), ...] of its polls, each at the time that it said was the next."""

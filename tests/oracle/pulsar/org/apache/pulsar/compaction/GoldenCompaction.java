@@ -173,6 +173,75 @@ public class GoldenCompaction {
     }
   }
 
+  /** The real compactor, once, over a fake reader into a fake ledger; and the CPU time of its thread. */
+  static class Run {
+    final Long id;
+    final double cpuSeconds;
+
+    Run(boolean retain, Reader rd, List<byte[]> out, Map<String, byte[]> lmeta) throws Exception {
+      ServiceConfiguration conf = new ServiceConfiguration();
+      conf.setTopicCompactionRetainNullKey(retain);
+      var quick = Mockito.withSettings().stubOnly();
+      BookKeeper bk = Mockito.mock(BookKeeper.class, quick);
+      LedgerHandle lh = Mockito.mock(LedgerHandle.class, quick);
+      Mockito.when(lh.getId()).thenReturn(4242L);
+      Mockito.doAnswer(
+              iv -> {
+                lmeta.putAll((Map<String, byte[]>) iv.getArgument(7));
+                ((AsyncCallback.CreateCallback) iv.getArgument(5)).createComplete(0, lh, null);
+                return null;
+              })
+          .when(bk)
+          .asyncCreateLedger(
+              Mockito.anyInt(),
+              Mockito.anyInt(),
+              Mockito.anyInt(),
+              Mockito.any(),
+              Mockito.any(),
+              Mockito.any(),
+              Mockito.any(),
+              Mockito.any());
+      Mockito.doAnswer(
+              iv -> {
+                out.add(by(iv.getArgument(0)));
+                ((AsyncCallback.AddCallback) iv.getArgument(1))
+                    .addComplete(0, lh, out.size() - 1, null);
+                return null;
+              })
+          .when(lh)
+          .asyncAddEntry(Mockito.any(ByteBuf.class), Mockito.any(), Mockito.any());
+      Mockito.doAnswer(
+              iv -> {
+                ((AsyncCallback.CloseCallback) iv.getArgument(0)).closeComplete(0, lh, null);
+                return null;
+              })
+          .when(lh)
+          .asyncClose(Mockito.any(), Mockito.any());
+      ScheduledExecutorService ex = Executors.newSingleThreadScheduledExecutor();
+      Callable<Long> clock =
+          () -> java.lang.management.ManagementFactory.getThreadMXBean().getCurrentThreadCpuTime();
+      long begin = ex.submit(clock).get();
+      PublishingOrderCompactor c = new PublishingOrderCompactor(conf, null, bk, ex);
+      id = c.doCompaction(rd, bk).get(300, TimeUnit.SECONDS);
+      cpuSeconds = (ex.submit(clock).get() - begin) / 1e9;
+      ex.shutdownNow();
+    }
+  }
+
+  /** What the real compactor makes of the stream `file`, into the stream `out`; a line a run with its time. */
+  public static void compact(String file, String out, boolean retain, int runs, PrintStream o)
+      throws Exception {
+    List<byte[]> in = Dec.readStream(file), made = null;
+    for (int run = 0; run < runs; run++) {
+      made = new ArrayList<>();
+      Run done = new Run(retain, new Reader(in), made, new TreeMap<>());
+      o.println(J.s(J.m("entries_in", in.size(), "entries_out", made.size(), "cpu_s", done.cpuSeconds)));
+    }
+    Dec.writeStream(out, made);
+    o.flush();
+    System.exit(0);
+  }
+
   public static void main(String[] a) throws Exception {
     String dir = a[0], tag = a[1];
     if (tag.equals("redescribe")) {
@@ -204,50 +273,11 @@ public class GoldenCompaction {
           describe(j, in);
           j.close();
         }
-        ServiceConfiguration conf = new ServiceConfiguration();
-        conf.setTopicCompactionRetainNullKey(retain);
         List<byte[]> out = new ArrayList<>();
         Map<String, byte[]> lmeta = new TreeMap<>();
-        BookKeeper bk = Mockito.mock(BookKeeper.class);
-        LedgerHandle lh = Mockito.mock(LedgerHandle.class);
-        Mockito.when(lh.getId()).thenReturn(4242L);
-        Mockito.doAnswer(
-                iv -> {
-                  lmeta.putAll((Map<String, byte[]>) iv.getArgument(7));
-                  ((AsyncCallback.CreateCallback) iv.getArgument(5)).createComplete(0, lh, null);
-                  return null;
-                })
-            .when(bk)
-            .asyncCreateLedger(
-                Mockito.anyInt(),
-                Mockito.anyInt(),
-                Mockito.anyInt(),
-                Mockito.any(),
-                Mockito.any(),
-                Mockito.any(),
-                Mockito.any(),
-                Mockito.any());
-        Mockito.doAnswer(
-                iv -> {
-                  out.add(by(iv.getArgument(0)));
-                  ((AsyncCallback.AddCallback) iv.getArgument(1))
-                      .addComplete(0, lh, out.size() - 1, null);
-                  return null;
-                })
-            .when(lh)
-            .asyncAddEntry(Mockito.any(ByteBuf.class), Mockito.any(), Mockito.any());
-        Mockito.doAnswer(
-                iv -> {
-                  ((AsyncCallback.CloseCallback) iv.getArgument(0)).closeComplete(0, lh, null);
-                  return null;
-                })
-            .when(lh)
-            .asyncClose(Mockito.any(), Mockito.any());
-        ScheduledExecutorService ex = Executors.newSingleThreadScheduledExecutor();
-        PublishingOrderCompactor c = new PublishingOrderCompactor(conf, null, bk, ex);
         Reader rd = new Reader(in);
-        Long id = c.doCompaction(rd, bk).get(20, TimeUnit.SECONDS);
-        ex.shutdownNow();
+        Run made = new Run(retain, rd, out, lmeta);
+        Long id = made.id;
         String base = dir + "/topic" + run + "." + tag + (retain ? ".retain" : ".drop");
         Dec.writeStream(base + ".bin", out);
         PrintWriter j = new PrintWriter(base + ".jsonl", "UTF-8");
