@@ -4,6 +4,7 @@
 
 Nothing is copied before it is asked for. Every size may be wrong on purpose. Layout: docs/formats/pulsar_entry.md.
 """
+from cpython cimport array as c_array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -13,7 +14,7 @@ cimport cython
 
 from seglog.errors import InvalidArgumentError
 
-from .key_map cimport KeyMap, seg_key_get, seg_key_put
+from .key_map cimport TURN, KeyMap, seg_key_expect, seg_key_get, seg_key_hash, seg_key_put
 from .protobuf_span cimport skip_field, span_bytes, span_tag, span_uvarint
 from .span cimport Span, load_u32
 from .status cimport BAD_COUNT, BAD_FIELD, BAD_SIZE, OK, SHORT, raise_status
@@ -171,47 +172,83 @@ cdef class BatchedMessages:
 
     # --- compaction --------------------------------------------------------------------------
 
-    def note(self, KeyMap latest not None, int64_t entry_number):
-        """Phase one: where each key came last. How many of the messages have a key and a value.
+    def note(
+        self, KeyMap latest not None, int64_t entry_number, c_array.array counts not None, bint keeps_null_keys
+    ):
+        """Phase one: where each key came last. How many of the messages would stay if none followed.
 
-        Raises InvalidArgumentError where the map becomes full: the caller sees to it that there is room.
+        `counts`: of each entry, ints, how many of its messages are the last of their keys so far, or have no key and
+        are kept. Raises InvalidArgumentError where the map becomes full: the caller sees to it that there is room.
         """
-        cdef Py_ssize_t number
+        cdef seg_key_hash[TURN] hashes
+        cdef int* count_of = counts.data.as_ints
+        cdef Py_ssize_t first, number, stop
         cdef Py_ssize_t put = 0
-        cdef int64_t place
+        cdef int64_t place, before
         cdef MessageView* view
+        cdef bint is_deleted
         check_entry(entry_number)
-        for number in range(self.count):
-            view = &self.views[number]
-            if view.is_out or view.key.p == NULL:
-                continue
-            place = place_of(entry_number, number) | (view.end == view.value)
-            if seg_key_put(&latest.table, latest.hash_of(view.key.p, view.key.end - view.key.p), place, -1) != OK:
-                raise InvalidArgumentError(f"no room for the keys of {self.count} messages")
-            put += view.end != view.value
+        if counts.ob_descr.itemsize != sizeof(int) or entry_number >= len(counts):
+            raise InvalidArgumentError(f"no count of entry {entry_number}")
+        for first in range(0, self.count, TURN):
+            stop = min(first + TURN, self.count)
+            self._hash(latest, first, stop, hashes)
+            for number in range(first, stop):
+                view = &self.views[number]
+                if view.is_out:
+                    continue
+                if view.key.p == NULL:
+                    put += keeps_null_keys
+                    count_of[entry_number] += keeps_null_keys
+                    continue
+                is_deleted = view.end == view.value
+                place = place_of(entry_number, number) | is_deleted
+                before = seg_key_get(&latest.table, hashes[number - first])
+                if seg_key_put(&latest.table, hashes[number - first], place, -1) != OK:
+                    raise InvalidArgumentError(f"no room for the keys of {self.count} messages")
+                if before >= 0 and not before & 1 and before >> ENTRY_SHIFT <= entry_number:
+                    count_of[before >> ENTRY_SHIFT] -= 1
+                if not is_deleted:
+                    count_of[entry_number] += 1
+                    put += 1
         return put
 
     def kept(self, KeyMap latest not None, int64_t entry_number, bint keeps_null_keys):
         """Phase two: the numbers of the messages that stay. An `entry_number` of -1: of a batch that was compacted
         before, and that `latest` says nothing of unless a key came again."""
-        cdef Py_ssize_t number
+        cdef seg_key_hash[TURN] hashes
+        cdef Py_ssize_t first, number, stop
         cdef MessageView* view
         cdef int64_t found
         cdef list kept = []
         if entry_number != -1:
             check_entry(entry_number)
-        for number in range(self.count):
-            view = &self.views[number]
-            if view.is_out:
-                continue
-            if view.key.p == NULL:
-                if keeps_null_keys:
+        for first in range(0, self.count, TURN):
+            stop = min(first + TURN, self.count)
+            self._hash(latest, first, stop, hashes)
+            for number in range(first, stop):
+                view = &self.views[number]
+                if view.is_out:
+                    continue
+                if view.key.p == NULL:
+                    if keeps_null_keys:
+                        kept.append(number)
+                    continue
+                found = seg_key_get(&latest.table, hashes[number - first])
+                if found == (-1 if entry_number == -1 else place_of(entry_number, number)):
                     kept.append(number)
-                continue
-            found = seg_key_get(&latest.table, latest.hash_of(view.key.p, view.key.end - view.key.p))
-            if found == (-1 if entry_number == -1 else place_of(entry_number, number)):
-                kept.append(number)
         return kept
+
+    cdef void _hash(self, KeyMap latest, Py_ssize_t first, Py_ssize_t stop, seg_key_hash* hashes) noexcept nogil:
+        """Of the keys of a turn; their slots come from memory meanwhile."""
+        cdef Py_ssize_t number
+        cdef MessageView* view
+        for number in range(first, stop):
+            view = &self.views[number]
+            if not view.is_out and view.key.p != NULL:
+                hashes[number - first] = latest.hash_of(view.key.p, view.key.end - view.key.p)
+                if latest.table.slot_count:
+                    seg_key_expect(&latest.table, hashes[number - first])
 
     def rebuilt(self, list numbers not None, list places not None, Py_ssize_t total):
         """A payload of `total` messages: of these the `numbers`, at the places `places`, and placeholders between.
@@ -248,6 +285,11 @@ cdef class BatchedMessages:
             memcpy(p, PLACEHOLDER, PLACEHOLDER_BYTES)
             p += PLACEHOLDER_BYTES
         return out
+
+
+def entry_of(int64_t place):
+    """The number of the entry that a place in a map is of; -1 where its message deletes the key."""
+    return -1 if place < 0 or place & 1 else place >> ENTRY_SHIFT
 
 
 def message_place(int64_t entry_number, bint is_deleted):

@@ -1,11 +1,12 @@
 """Messages of a batch in a kernel: what seglog.ledger.message_batch reads through protobuf."""
 import random
+from array import array
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog._kernels.batched_messages import BatchedMessages, message_place
+from seglog._kernels.batched_messages import BatchedMessages, entry_of, message_place
 from seglog._kernels.key_map import KeyMap
 from seglog.errors import CorruptRecordError, InvalidArgumentError
 from seglog.ledger.message_batch import read_batch, write_batch
@@ -80,10 +81,13 @@ def test_flipped_bits_and_cuts_never_read_beyond():
 @given(st.lists(st.lists(MESSAGE, min_size=1, max_size=6), min_size=1, max_size=5), st.booleans())
 def test_both_phases_over_batches_leave_the_last_value_of_each_key(batches, keeps_null_keys):
     opened = [BatchedMessages(payload_of(messages), len(messages)) for messages in batches]
-    latest, expected = KeyMap(), {}
+    latest, expected, counts = KeyMap(), {}, array("i")
     for number, (batch, messages) in enumerate(zip(opened, batches, strict=True)):
         live = [(n, key, value) for n, (key, is_out, value, _) in enumerate(messages) if not is_out]
-        assert batch.note(latest, number) == sum(key is not None and value != b"" for _, key, value in live)
+        counts.append(0)
+        assert batch.note(latest, number, counts, keeps_null_keys) == sum(
+            keeps_null_keys if key is None else value != b"" for _, key, value in live
+        )
         for n, key, value in live:
             if key is not None:
                 expected[key] = (number, n) if value else None
@@ -93,6 +97,7 @@ def test_both_phases_over_batches_leave_the_last_value_of_each_key(batches, keep
             if not is_out and (keeps_null_keys if key is None else expected[key] == (number, n))
         ]
         assert batch.kept(latest, number, keeps_null_keys) == kept
+        assert counts[number] == len(kept)
         unknown = [n for n, m in enumerate(messages) if not m[1] and m[0] is None and keeps_null_keys]
         assert batch.kept(latest, -1, keeps_null_keys) == unknown
         assert batch.kept(KeyMap(), -1, True) == batch.live()
@@ -126,7 +131,7 @@ def test_what_cannot_be_is_refused():
                 call(number)
     for number in (-2, 1 << 34):
         with pytest.raises(InvalidArgumentError):
-            batch.note(KeyMap(), number)
+            batch.note(KeyMap(), number, array("i", [0]), True)
         with pytest.raises(InvalidArgumentError):
             batch.kept(KeyMap(), number, True)
         with pytest.raises(InvalidArgumentError):
@@ -136,4 +141,9 @@ def test_what_cannot_be_is_refused():
 def test_a_map_without_room_is_refused():
     batch = BatchedMessages(payload_of([(str(n), False, b"v", None) for n in range(40)]), 40)
     with pytest.raises(InvalidArgumentError, match="no room"):
-        batch.note(KeyMap(16 * 32), 0)
+        batch.note(KeyMap(16 * 32), 0, array("i", [0]), True)
+    for counts in (array("i"), array("q", [0]), array("b", [0])):
+        with pytest.raises(InvalidArgumentError, match="no count"):
+            batch.note(KeyMap(), 0, counts, True)
+    assert entry_of(message_place(7, False)) == 7
+    assert entry_of(message_place(7, True)) == entry_of(-1) == -1

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from seglog._kernels.batched_messages import BatchedMessages
-from seglog.config import LogConfig
+from seglog._kernels.entry_frame import MessageFields
 from seglog.errors import CorruptRecordError, InvalidConfigError
 from seglog.format.payload_compression import compress_payload
 from seglog.ledger.entry import Entry, build_entry
@@ -57,14 +57,14 @@ def is_readable_batch(entry: Entry) -> bool:
     return fields.is_batch and not fields.is_encrypted
 
 
-def open_batch(
-    entry: Entry, payload: Payload = PLACEHOLDERS, limit_bytes: int = LogConfig().max_decompressed_message_bytes
-) -> OpenedEntry:
-    """The messages of a readable batch, whose payload has this form. Raises as Entry.opened_payload, and
-    CorruptRecordError where the payload does not hold what the metadata says."""
-    fields = entry.fields()
+def open_batch(entry: Entry, payload: Payload = PLACEHOLDERS, fields: MessageFields | None = None) -> OpenedEntry:
+    """The messages of a readable batch, whose payload has this form. `fields`: of the entry, where they are known.
+
+    Raises as Entry.opened_payload, and CorruptRecordError where the payload does not hold what the metadata says.
+    """
+    fields = fields or entry.fields()
     count = fields.num_messages
-    opened = entry.opened_payload(limit_bytes)
+    opened = entry.opened_payload(fields=fields)
     if payload != RETAINED_ONLY:
         return OpenedEntry(BatchedMessages(opened, count, entry.name), list(range(count)), count)
     places = list(fields.compacted_indexes)

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from seglog._kernels.crc import crc32c
-from seglog._kernels.entry_frame import EntryFrame, put_broker_metadata
+from seglog._kernels.entry_frame import EntryFrame, MessageFields, put_broker_metadata
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError, EncryptedPayloadError, InvalidArgumentError
 from seglog.format.payload_compression import open_payload
@@ -83,13 +83,16 @@ class Entry(EntryFrame):
                 position=self.headers_pos,
             )
 
-    def opened_payload(self, limit_bytes: int = LogConfig().max_decompressed_message_bytes) -> "Buffer":
-        """The payload decompressed: the message's value, or a batch (message_batch.read_batch).
+    def opened_payload(
+        self, limit_bytes: int = LogConfig().max_decompressed_message_bytes, fields: MessageFields | None = None
+    ) -> "Buffer":
+        """The payload decompressed: the message's value, or a batch (message_batch.read_batch). `fields`: where they
+        are known.
 
         Raises EncryptedPayloadError, InvalidArgumentError for a chunk (a message is compressed before it is cut), and
         what payload_compression.open_payload raises.
         """
-        fields = self.fields()
+        fields = fields or self.fields()
         if fields.is_encrypted:
             raise EncryptedPayloadError("the payload is encrypted: it is kept as it came", file=self.name)
         if fields.is_chunk:

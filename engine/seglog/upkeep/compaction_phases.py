@@ -12,7 +12,6 @@ from seglog.ledger.compacted_batch import (
     OpenedEntry,
     Payload,
     has_form,
-    is_readable_batch,
     open_batch,
     rewritten_batch,
 )
@@ -60,22 +59,23 @@ class CompactionPhases:
 
     # --- phase one ---------------------------------------------------------------------------
 
-    def has_room(self, entry: Entry) -> bool:
-        """Whether the keys of the entry go into memory with those that were noted; of the first one they always do."""
-        return self.latest.has_room(max(entry.fields().num_messages, 1))
+    def note(self, entry: Entry, number: int, payload: Payload) -> bool | None:
+        """Whether anything of the entry would stay if none followed. `payload`: the form of its batch.
 
-    def note(self, entry: Entry, number: int, payload: Payload) -> bool:
-        """Whether anything of the entry may stay. `payload`: the form of its batch."""
+        None: its keys do not go into memory with those that were noted, and it was not. Those of the first one do.
+        """
         fields = entry.fields()
+        if not self.latest.has_room(max(fields.num_messages, 1)):
+            return None
         if fields.flags & HAS_MARKER:
             return False
-        if is_readable_batch(entry):
+        if fields.is_batch and not fields.is_encrypted:
             try:
-                batch = open_batch(entry, payload)
+                batch = open_batch(entry, payload, fields)
             except CorruptRecordError:
+                self.latest.note_whole(number)
                 return True
-            put = self.latest.note_batch(batch.messages, number)
-            return put > 0 or (self._retains_null_keys and None in map(batch.messages.key, batch.messages.live()))
+            return self.latest.note_batch(batch.messages, number, self._retains_null_keys)
         if fields.is_chunk:
             self._last_chunk[entry.metadata.uuid] = number
         key = self._key_of(fields)
@@ -87,12 +87,13 @@ class CompactionPhases:
 
     # --- phase two ---------------------------------------------------------------------------
 
-    def kept(self, entry: Entry, number: int, payload: Payload) -> bytes | None:
+    def kept(self, entry: Entry, number: int, payload: Payload, fields: MessageFields | None = None) -> bytes | None:
         """The entry as it stays, its broker's part unchanged; None where nothing of it does.
 
         `number`: as in phase one, or COMPACTED_BEFORE.
         """
-        count, fields = self.count, entry.fields()
+        fields = fields or entry.fields()
+        count = self.count
         count.entries_in += 1
         count.messages_in += max(fields.num_messages, 1)
         count.bytes_in += len(entry)
@@ -105,9 +106,11 @@ class CompactionPhases:
     def _kept(self, entry: Entry, fields: MessageFields, number: int, payload: Payload) -> bytes | None:
         if fields.flags & HAS_MARKER:
             return None
-        if is_readable_batch(entry):
+        if fields.is_batch and not fields.is_encrypted:
+            if not self.latest.stays(number):
+                return None
             try:
-                batch = open_batch(entry, payload)
+                batch = open_batch(entry, payload, fields)
             except CorruptRecordError:
                 self.count.unreadable += 1
                 self.count.messages_out += fields.num_messages

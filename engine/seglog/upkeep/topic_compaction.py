@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from seglog.errors import CorruptManifestError, SeglogError
-from seglog.ledger.compacted_batch import PLACEHOLDERS, BatchForm
+from seglog.ledger.compacted_batch import PLACEHOLDERS, BatchForm, Payload
 from seglog.ledger.compacted_home import (
     COMPACTION_CURSOR,
     LEDGER_PROPERTY,
@@ -80,7 +80,7 @@ class CompactionRound:
         # Up to here the round goes; and the last entry of which something stays.
         self.horizon = EARLIEST if before is None else before.horizon
         self.compacted_to = EARLIEST if before is None else before.properties.compacted_to
-        self.last = MessagePosition.EARLIEST
+        self._last_kept: tuple[Position, bytes] | None = None
         # Where encrypted batches were kept whole, several may have the same key.
         self._numbers_before = before is not None and before.properties.by_entry_key != config.compaction_by_entry_key
         self._note(end)
@@ -89,15 +89,14 @@ class CompactionRound:
         number = 0
         if self._before is not None and self._numbers_before:
             for compacted in self._before:
-                self.phases.has_room(compacted.entry)
                 self.phases.note(compacted.entry, number, compacted.payload_form)
                 number += 1
         self._first = number
         for stored in self._tail(end):
-            entry = stored.entry
-            if not self.phases.has_room(entry):
+            stays = self.phases.note(stored.entry, number, PLACEHOLDERS)
+            if stays is None:
                 break
-            if self.phases.note(entry, number, PLACEHOLDERS):
+            if stays:
                 self.compacted_to = stored.position
             self.horizon = stored.position
             number += 1
@@ -106,14 +105,15 @@ class CompactionRound:
 
     def _tail(self, end: Position) -> Iterator[StoredEntry]:
         """What the topic has behind the former horizon, up to `end`."""
-        at = self._topic.next_valid(EARLIEST if self._before is None else self._before.horizon)
-        while at is not None and at <= end:
-            for stored in self._topic.read_entries(at, 100):
-                if stored.position > end:
-                    return
-                yield stored
-                at = stored.position
-            at = self._topic.next_valid(at)
+        topic, extent = self._topic, self._topic.extent
+        begin = extent.up_to(EARLIEST if self._before is None else self._before.horizon)
+        stop = extent.up_to(end)
+        while begin < stop and (at := extent.position(begin)) is not None:
+            ledger_id, first = at
+            count = min(extent.entries_of(extent.slot_of(ledger_id)) - first, stop - begin)
+            for entry_id in range(first, first + count):
+                yield topic.read(Position(ledger_id, entry_id))
+            begin += count
 
     def kept(self) -> Iterator[tuple[Position, int, bytes]]:
         """(where an entry stood, its publish time, its bytes) of what stays, in order."""
@@ -121,20 +121,29 @@ class CompactionRound:
         if self._before is not None:
             for compacted in self._before:
                 at = number if self._numbers_before else COMPACTED_BEFORE
-                kept = self.phases.kept(compacted.entry, at, compacted.payload_form)
-                yield from self._placed(compacted, kept)
+                yield from self._placed(compacted, at, compacted.payload_form)
                 number += 1
         number = self._first
         if self.horizon != EARLIEST:
             for stored in self._tail(self.horizon):
-                yield from self._placed(stored, self.phases.kept(stored.entry, number, PLACEHOLDERS))
+                yield from self._placed(stored, number, PLACEHOLDERS)
                 number += 1
 
-    def _placed(self, stored: StoredEntry, kept: bytes | None) -> Iterator[tuple[Position, int, bytes]]:
+    def _placed(self, stored: StoredEntry, number: int, payload: Payload) -> Iterator[tuple[Position, int, bytes]]:
+        entry = stored.entry
+        fields = entry.fields()
+        kept = self.phases.kept(entry, number, payload, fields)
         if kept is not None:
-            entry = Entry(kept)
-            self.last = last_message(stored.position, entry) or self.last
-            yield stored.position, entry.fields().publish_time, kept
+            self._last_kept = stored.position, kept
+            yield stored.position, fields.publish_time, kept
+
+    @property
+    def last(self) -> MessagePosition:
+        """The last message, once all that stays was given."""
+        if self._last_kept is None:
+            return MessagePosition.EARLIEST
+        position, kept = self._last_kept
+        return last_message(position, Entry(kept)) or MessagePosition.EARLIEST
 
     def properties(self, name: str) -> CompactedProperties:
         """Of the ledger, once all that stays was given."""
