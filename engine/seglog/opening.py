@@ -42,7 +42,7 @@ def open(
 
 
 def _cleaner_of_its_own(config: LogConfig) -> LogCleaner | None:
-    return LogCleaner() if config.has_retention else None
+    return LogCleaner() if config.has_retention or config.is_compacted else None
 
 
 def open_dir(

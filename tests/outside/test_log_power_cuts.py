@@ -23,6 +23,14 @@ def test_what_was_promised_outlives_a_power_cut(record, power_cuts, holds, fsync
     holds(STATES * len(cases) // 2)
 
 
+@pytest.mark.parametrize("fsync", MODES if FULL else ["batch"])
+def test_a_log_that_deletes_by_itself_keeps_what_is_young(record, power_cuts, holds, fsync):
+    """Its own thread moves the log start offset, marks, removes and rewrites segments at any moment."""
+    cases = [record(record_log, kind, seed, fsync, steps=150) for kind in ("size", "time") for seed in SEEDS]
+    power_cuts.judge_all([(case, STATES, number) for number, case in enumerate(cases)])
+    holds(STATES * len(cases) // 2)
+
+
 @pytest.mark.parametrize("fsync", MODES)
 def test_threads_that_share_a_sync_outlive_a_power_cut(record, power_cuts, holds, fsync):
     cases = [record(record_log, "appends", seed, fsync, threads=4, steps=100) for seed in SEEDS]

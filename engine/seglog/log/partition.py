@@ -5,6 +5,8 @@ checkpoint gives (else the first segment) to the end of the data as it was at op
 and writes nothing, so a live broker may hold the directory.
 """
 import errno
+import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -28,6 +30,10 @@ from seglog.state.checkpoints import read_offset_checkpoint
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.producer_snapshot import ProducerEntry, ProducerSnapshot
 from seglog.state.producer_state import ProducerState
+
+# How often a directory is listed in which segments are being exchanged, and how long after a change it is at rest.
+_LOOKS_MAX, _LOOK_S = 500, 0.002
+_SETTLED_NS = 1_000_000_000
 
 
 class Partition(LogReader):
@@ -53,16 +59,19 @@ class Partition(LogReader):
         self.decompress = decompressor(self.config.max_decompressed_message_bytes)
         if self.path.is_file():
             raise NotALogError("a file, not a partition directory", file=self.path)
+        inodes: Mapping[Path, int] = {}
         if logs is None:
             with refusals("list", self.path):
-                logs = names.log_files(self.path)
+                inodes = _settled_log_files(self.path)
+            logs = list(inodes)
         if only is not None and all(log.name != only for log in logs):
             raise NotALogError(f"no segment {only} in the directory", file=self.path)
         if not logs:
             raise NotALogError("no segment file (<20 digits>.log) in the directory", file=self.path)
         segments = [
             Segment(
-                log, is_last=log is logs[-1], decompress=self.decompress, by_minute=True, last_opened=self.last_opened
+                log, is_last=log is logs[-1], decompress=self.decompress, by_minute=True, last_opened=self.last_opened,
+                inode=inodes.get(log),
             )
             for log in logs if only is None or log.name == only
         ]
@@ -147,6 +156,40 @@ class Partition(LogReader):
         """The leader-epoch-checkpoint; None where there is none. Raises CorruptCheckpointError."""
         path = self.path / names.LEADER_EPOCH_CHECKPOINT
         return LeaderEpochs.read(path) if path.exists() else None
+
+
+def _settled_log_files(directory: Path) -> dict[Path, int]:
+    """The .log files of a directory in which segments may be exchanged meanwhile, and their inodes.
+
+    Between two renames of an exchange neither the old segments nor the new ones have their names, and a listing may
+    miss a file that is renamed while it runs. So a directory that changed just now is listed until two listings agree
+    and none has a .swap. (That of a writer that died stays: the next one that opens the log finishes its exchange.)
+    """
+    before: dict[Path, int] | None = None
+    for look in range(_LOOKS_MAX):
+        now_ns, changed_ns = time.time_ns(), directory.stat().st_mtime_ns
+        is_swapping = _has_swaps(directory)
+        found = _log_files(directory)
+        if is_swapping or _has_swaps(directory):
+            before = None
+        elif found == before or abs(now_ns - changed_ns) > _SETTLED_NS:
+            return found
+        else:
+            before = found
+        if look:
+            time.sleep(_LOOK_S)
+    return _log_files(directory)
+
+
+def _log_files(directory: Path) -> dict[Path, int]:
+    """As names.log_files, and the inode of each."""
+    with os.scandir(directory) as entries:
+        found = sorted((entry.name, entry.inode()) for entry in entries if names.is_log_file(entry.name))
+    return {directory / name: inode for name, inode in found}
+
+
+def _has_swaps(directory: Path) -> bool:
+    return any(directory.glob(f"*{names.LOG_SUFFIX}{names.SWAP_SUFFIX}"))
 
 
 def open_partition(

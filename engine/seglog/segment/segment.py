@@ -8,6 +8,7 @@ A Segment keeps its files mapped from the first use to `close()`, or until too m
 (open_files.OpenSegments); batches, records and views taken from it stay valid after that, for they
 hold the map themselves. Of a segment that grows, readers see what its PublishedEnd says, in the same map.
 """
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -52,6 +53,7 @@ class Segment:
     zero bytes behind its last batch, are the tail of a write that did not finish, and end the data.
     Anywhere else the same bytes are corruption.
     `published`: somebody appends to the segment; it ends where that says, now and each time it is asked.
+    `inode`: that of the file when it was listed: another one of that name, which compaction put there, is not opened.
     `owned`, `reserve_bytes`, `by_minute`: see SegmentFiles. `last_opened`: shared by the segments of a log.
 
     Threads may share it.
@@ -68,6 +70,7 @@ class Segment:
         reserve_bytes: int = 0,
         by_minute: bool = False,
         last_opened: LastOpened | None = None,
+        inode: int | None = None,
     ) -> None:
         self.path = path
         self.base_offset = names.parse_base_offset(path.name)
@@ -77,6 +80,7 @@ class Segment:
         self.recently_used = False
         self._owned = owned
         self._reserve_bytes = reserve_bytes
+        self._inode = inode
         self._by_minute = by_minute
         self._last_opened = last_opened or LastOpened()
         self._files: SegmentFiles | None = None
@@ -130,6 +134,8 @@ class Segment:
         if self._closed:
             raise LogClosedError("the log was closed", file=self.path)
         if self._retired:
+            raise replaced(self.path)
+        if self._inode is not None and _inode_of(self.path) not in (None, self._inode):
             raise replaced(self.path)
 
     @property
@@ -414,6 +420,14 @@ class Segment:
             files.open_reader(self._last_opened, self.decompress, self.end_offset)
             self._walk_on(files)
         return self._time_search.largest(self)
+
+
+def _inode_of(path: Path) -> int | None:
+    """None if there is no such file: whoever opens it finds that out."""
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return None
 
 
 def _begins_at(window: Window, position: int, offset: int, decompress: Decompress) -> bool:

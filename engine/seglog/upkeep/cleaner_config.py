@@ -27,6 +27,18 @@ class CleanerConfig(Settings):
         "whether logs with cleanup.policy=compact are compacted",
         "CleanerConfig.LOG_CLEANER_ENABLE",
     )
+    log_cleaner_dedupe_buffer_size: int = setting(
+        128 << 20, "log.cleaner.dedupe.buffer.size", "bytes",
+        "memory for the map of keys; if a log has more of them, it is compacted in several rounds",
+        "CleanerConfig.LOG_CLEANER_DEDUPE_BUFFER_SIZE",
+        low=1024, high=MAX_LONG,
+    )
+    log_cleaner_io_buffer_load_factor: float = setting(
+        0.9, "log.cleaner.io.buffer.load.factor", "ratio",
+        "how full that map may become",
+        "CleanerConfig.LOG_CLEANER_DEDUPE_BUFFER_LOAD_FACTOR",
+        low=0, high=1,
+    )
     log_cleaner_backoff_ms: int = setting(
         15_000, "log.cleaner.backoff.ms", "ms",
         "how long to wait when there is no log to clean, and before one is tried again that could not be cleaned",

@@ -9,6 +9,7 @@ log.cleaner.io.max.bytes.per.second asks for, and leaves the step if the log is 
 uncleanable, with a reason, until a later step goes well: one is tried each log.cleaner.backoff.ms.
 """
 import contextlib
+import functools
 import logging
 import threading
 import time
@@ -19,11 +20,15 @@ from itertools import islice, pairwise
 from seglog._kernels.write_gate import Bell, CallLock
 from seglog.config import LogConfig
 from seglog.counters import Sample
-from seglog.errors import LogClosedError, SeglogError
+from seglog.errors import LogClosedError, OffsetOutOfRangeError, SeglogError
 from seglog.log.aging import Expired, Verdict
 from seglog.log.keeper import Kept
+from seglog.log.log import Log
 from seglog.log.retaining import AgedSegment, LogRetainer, Retained
+from seglog.upkeep.cleaner import clean, plan_for
 from seglog.upkeep.cleaner_config import CleanerConfig
+from seglog.upkeep.cleaning_plan import CleaningPlan, filthiest
+from seglog.upkeep.cleaning_round import CleaningLimits
 from seglog.upkeep.metrics import METRICS
 from seglog.upkeep.retention import over_total
 
@@ -33,6 +38,8 @@ NEVER = float("inf")
 # A log whose retention.ms is short is looked at so often in it, but not more often than that.
 _LOOKS = 10
 _LOOK_S_MIN = 0.05
+# A log that cannot be compacted waits twice as long each time, up to so many times.
+_DOUBLINGS_MAX = 6
 # Time in which nothing was done is no credit for later: at most so much of it.
 _CREDIT_S = 1.0
 
@@ -53,6 +60,8 @@ class _Task:
     look_s: float = NEVER               # how often to look what retention deletes
     look_at: float = NEVER
     is_called: bool = False             # set without a lock
+    clean_at: float = NEVER             # from when on it may be compacted
+    failures: int = 0                   # in a row
     leaves: bool = False
     reason: str | None = None
 
@@ -64,6 +73,9 @@ class Counts:
     deleted_segments: int = 0
     deleted_bytes: int = 0
     rewritten_bytes: int = 0
+    compactions: int = 0
+    compacted_bytes: int = 0            # read
+    freed_bytes: int = 0                # by compaction
     failures: int = 0
     throttled_seconds: float = field(default=0.0)
 
@@ -95,6 +107,8 @@ class LogCleaner:
         task.look_s = _look_s(log, self.config)
         if task.look_s < NEVER:
             task.look_at = now
+        if log.config.is_compacted and self.config.log_cleaner_enable:
+            task.clean_at = now
         self._lock.run(self._add, id(log), task)
 
     def _add(self, key: int, task: _Task) -> None:
@@ -154,6 +168,18 @@ class LogCleaner:
         self._bell.ring()
 
     @property
+    def is_running(self) -> bool:
+        """Whether there is a thread: as long as there is a log."""
+        return self._thread is not None
+
+    @property
+    def busy_with(self) -> str | None:
+        """The directory of the log that is being cleaned; None: none is."""
+        current = self._current
+        log = None if current is None else current.log()
+        return None if log is None else str(log.path)
+
+    @property
     def uncleanable(self) -> dict[str, str]:
         """The logs that could not be cleaned, by their directories, and why."""
         found = ((task.log(), task.reason) for task in list(self._tasks.values()))
@@ -168,6 +194,9 @@ class LogCleaner:
             Sample("seglog_cleaner_deleted_segments_total", (), counts.deleted_segments),
             Sample("seglog_cleaner_deleted_bytes_total", (), counts.deleted_bytes),
             Sample("seglog_cleaner_rewritten_bytes_total", (), counts.rewritten_bytes),
+            Sample("seglog_cleaner_compactions_total", (), counts.compactions),
+            Sample("seglog_cleaner_compacted_bytes_total", (), counts.compacted_bytes),
+            Sample("seglog_cleaner_freed_bytes_total", (), counts.freed_bytes),
             Sample("seglog_cleaner_failures_total", (), counts.failures),
             Sample("seglog_cleaner_throttled_seconds_total", (), counts.throttled_seconds),
         ]
@@ -191,17 +220,20 @@ class LogCleaner:
         now = time.monotonic()
         self._keep_house(now)
         task = None if self._paused else self._neediest(now)
+        step = self._retain
+        if task is None and not self._paused:
+            task, step = self._filthiest(now), self._compact
         if task is not None:
             self._current = task
             try:
-                task.busy.run(self._clean, task)
+                task.busy.run(step, task)
             finally:
                 self._current = None
             return 0
         tasks = self._tasks.values()
         due = [task.house_at for task in tasks]
         if not self._paused:
-            due += [task.look_at for task in tasks if not task.leaves]
+            due += [min(task.look_at, task.clean_at) for task in tasks if not task.leaves]
         return max(min(due, default=NEVER) - time.monotonic(), 0.0)
 
     def _keep_house(self, now: float) -> None:
@@ -226,7 +258,7 @@ class LogCleaner:
         ready = [task for task in self._tasks.values() if not task.leaves and (task.is_called or task.look_at <= now)]
         return min(ready, key=lambda task: (not task.is_called, task.look_at), default=None)
 
-    def _clean(self, task: _Task) -> None:
+    def _retain(self, task: _Task) -> None:
         log = task.log()
         if log is None or task.leaves:
             return
@@ -234,15 +266,80 @@ class LogCleaner:
         try:
             done = task.retainer.run(self._throttle)
             self._count(done)
-            task.reason = None
+            if task.clean_at == NEVER or not task.failures:
+                task.reason = None
             wait_s = task.look_s if done.waits_ms is None else min(task.look_s, done.waits_ms / 1000 + _LOOK_S_MIN)
             task.look_at = time.monotonic() + wait_s
             if self.config.retention_total_bytes >= 0:
                 self._keep_total(task.retainer.now_ms())
-        except (_Left, LogClosedError):
+        except _Left:
+            task.look_at = time.monotonic()     # again, if it was for a pause
+        except LogClosedError:
             task.look_at = NEVER
+        except OffsetOutOfRangeError:
+            task.look_at = time.monotonic() + _LOOK_S_MIN       # it was cut meanwhile
         except Exception as error:
             self._failed(task, log, error)
+            task.look_at = time.monotonic() + self.config.log_cleaner_backoff_ms / 1000
+
+    def _filthiest(self, now: float) -> _Task | None:
+        """The compacted log that is to be cleaned next; None: none is due, and all are looked at again after a while.
+
+        All are judged at once, as Kafka's manager does: the one with the largest dirty part goes first.
+        """
+        waiting = {key: task for key, task in self._tasks.items() if task.clean_at < NEVER and not task.leaves}
+        if not any(task.clean_at <= now for task in waiting.values()):
+            return None
+        plans: dict[int, CleaningPlan] = {}
+        for key, task in waiting.items():
+            log = task.log()
+            if isinstance(log, Log) and (not task.failures or task.clean_at <= now):
+                try:
+                    plans[key] = plan_for(log)
+                except LogClosedError:
+                    task.clean_at = NEVER
+                except OffsetOutOfRangeError:
+                    task.clean_at = now + _LOOK_S_MIN       # it was cut meanwhile
+                except Exception as error:
+                    self._failed_to_compact(task, log, error)
+        chosen = filthiest(plans)
+        for key in plans:
+            if chosen is None:
+                waiting[key].clean_at = now + self.config.log_cleaner_backoff_ms / 1000
+        return None if chosen is None else waiting[chosen]
+
+    def _compact(self, task: _Task) -> None:
+        log = task.log()
+        if not isinstance(log, Log) or task.leaves:
+            return
+        limits = CleaningLimits(
+            dedupe_buffer_bytes=self.config.log_cleaner_dedupe_buffer_size,
+            load_factor=self.config.log_cleaner_io_buffer_load_factor,
+        )
+        try:
+            # Up to the end of now: what is appended meanwhile is judged again, and other logs have their turn.
+            done = task.retainer.cleaning.run(functools.partial(
+                clean, log, throttle=self._pace, should_stop=lambda: task.leaves or self._paused, limits=limits,
+                high_watermark=log.log_end_offset,
+            ))
+        except LogClosedError:
+            task.clean_at = NEVER
+        except Exception as error:
+            self._failed_to_compact(task, log, error)
+        else:
+            self.counts.compactions += done.rounds
+            self.counts.compacted_bytes += done.bytes_before
+            self.counts.freed_bytes += max(done.bytes_before - done.bytes_after, 0)
+            task.reason, task.failures, task.clean_at = None, 0, time.monotonic()
+            if done.outcome == "nothing":
+                task.clean_at += self.config.log_cleaner_backoff_ms / 1000
+
+    def _failed_to_compact(self, task: _Task, log: Kept, error: Exception) -> None:
+        """It is tried again, less and less often: each attempt reads up to what stopped it."""
+        self._failed(task, log, error)
+        task.failures += 1
+        wait_s = self.config.log_cleaner_backoff_ms / 1000 * 2 ** min(task.failures - 1, _DOUBLINGS_MAX)
+        task.clean_at = time.monotonic() + wait_s
 
     def _count(self, done: Retained) -> None:
         self.counts.deleted_segments += len(done.expired)
@@ -272,16 +369,20 @@ class LogCleaner:
             _LOG.error("%s cannot be cleaned: %s", log.path, reason, exc_info=not isinstance(error, SeglogError))
         task.reason = reason
         self.counts.failures += 1
-        task.look_at = time.monotonic() + self.config.log_cleaner_backoff_ms / 1000
 
-    def _throttle(self, size_bytes: int) -> None:
+    def _pace(self, size_bytes: float) -> None:
+        """The throttle of a step that asks by itself whether it is to stop."""
+        with contextlib.suppress(_Left):
+            self._throttle(size_bytes)
+
+    def _throttle(self, size_bytes: float) -> None:
         """What a long step calls with its bytes."""
         task = self._current
         rate = self.config.log_cleaner_io_max_bytes_per_second
         now = started = time.monotonic()
         self._paid_until = max(self._paid_until, now - _CREDIT_S) + size_bytes / rate
         while True:
-            if task is None or task.leaves:
+            if task is None or task.leaves or self._paused:
                 raise _Left
             self._keep_house(now)
             left_s = self._paid_until - now

@@ -7,6 +7,9 @@ METRICS = (
     Metric("seglog_cleaner_deleted_segments_total", "counter", (), "segments that retention deleted"),
     Metric("seglog_cleaner_deleted_bytes_total", "counter", (), "bytes of their .log files"),
     Metric("seglog_cleaner_rewritten_bytes_total", "counter", (), "bytes that left first segments by a rewrite"),
+    Metric("seglog_cleaner_compactions_total", "counter", (), "rounds of compaction"),
+    Metric("seglog_cleaner_compacted_bytes_total", "counter", (), "bytes of the segments that compaction read"),
+    Metric("seglog_cleaner_freed_bytes_total", "counter", (), "bytes that these segments became smaller by"),
     Metric("seglog_cleaner_failures_total", "counter", (), "cleanings that failed"),
     Metric("seglog_cleaner_throttled_seconds_total", "counter", (), "time in which cleaning waited for its rate"),
 )

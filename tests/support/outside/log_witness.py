@@ -3,17 +3,21 @@
 Durable is: what append returned for with fsync="batch"; what was there when flush(), roll() or close() was called and
 returned; everything below durable_offset; the end after truncate_to; the start after delete_records.
 """
+from support.outside.log_worker import KEPT_BYTES, RETENTION, value_of
 from support.outside.notes import noted
 
 BATCH_RECORDS_MAX = 4       # of log_worker.LogWorker.add
+BATCH_BYTES_MAX = 100       # of a batch with one record, beside its value
+UNTOLD_BYTES_MAX = 6000     # of an append that had not returned
 
 
 class LogWitness:
-    PROMISES = frozenset({"has", "took", "ends", "starts", "flushed", "durable", "snapped", "closed"})
+    PROMISES = frozenset({"has", "took", "ends", "starts", "begins", "flushed", "durable", "snapped", "closed"})
 
-    def __init__(self, fsync, faults_go_on=False):
+    def __init__(self, fsync, faults_go_on=False, kind=""):
         self.fsync = fsync
         self.faults_go_on = faults_go_on    # then the log need not open again before the power cut
+        self.kind = kind            # "size", "time": the log deletes by itself, and may begin later than was told
         self.given = set()          # numbers that may be in the log
         self.taken = {}             # offset -> number, as it was told
         self.durable = set()        # offsets
@@ -55,6 +59,8 @@ class LogWitness:
                 self.start, self.start_after = rest[0], None
                 self.taken = {offset: number for offset, number in self.taken.items() if offset >= self.start}
                 self.durable = {offset for offset in self.durable if offset >= self.start}
+            case "begins":
+                self.start = rest[0]
             case "flush" | "close":
                 self.flushing[thread] = set(self.taken)
             case "flushed" | "closed":
@@ -105,7 +111,9 @@ class LogWitness:
             return [facts["error"]]
         wrong = []
         found = dict(facts["records"])
-        if facts["start"] not in (self.start, self.start_after):
+        if self.kind in RETENTION:
+            wrong += self._check_start(facts["start"])
+        elif facts["start"] not in (self.start, self.start_after):
             wrong.append(f"begins at {facts['start']}, and not at {self.start} (or {self.start_after})")
         if list(found) != list(range(facts["start"], facts["end"])):
             wrong.append(f"offsets {list(found)} are not all from {facts['start']} to {facts['end']}")
@@ -131,6 +139,14 @@ class LogWitness:
         wrong += facts.get("wrong", ())
         wrong += self._check_backups(facts.get("backups"))
         return wrong
+
+    def _check_start(self, start):
+        """Never earlier than was told; and later only if enough is kept behind it, by what was told at least."""
+        if start < self.start:
+            yield f"begins at {start}, and began at {self.start} before"
+        kept = sum(len(value_of(number)) + BATCH_BYTES_MAX for offset, number in self.taken.items() if offset >= start)
+        if start > self.start and self.kind == "size" and kept + UNTOLD_BYTES_MAX < KEPT_BYTES:
+            yield f"begins at {start}, with {kept} bytes behind it, of which {KEPT_BYTES} are to be kept"
 
     def _check_backups(self, found):
         """Whole, or not there; those of calls that returned are there."""

@@ -11,6 +11,7 @@ Notes (notes.py; the witness is log_witness.py):
     cut OFFSET              truncate_to is about to be called; then
     ends END                it returned
     delete OFFSET, starts START         the same for delete_records
+    begins START            where the log begins now that its retention has run; it may begin later at any time
     flush, flushed          flush() or roll() is about to be called, and returned
     snapshot DST, snapped END           the same for snapshot()
     failed WHAT             a call raised this. The log is closed then, and opened again, as the manual says
@@ -21,6 +22,7 @@ import os
 from array import array
 
 import seglog
+from seglog.errors import OffsetOutOfRangeError
 from support.outside.worker import Worker
 
 CONFIG = {
@@ -31,7 +33,19 @@ WEIGHTS = {
     "appends": {"append": 90, "roll": 2, "flush": 3, "durable": 3, "reopen": 2},
     "cuts": {"append": 75, "cut": 10, "delete": 6, "roll": 3, "flush": 2, "reopen": 4},
     "closings": {"append": 60, "cut": 8, "cut and close": 12, "reopen": 8, "roll": 5},
+    "size": {"append": 88, "roll": 4, "retain": 3, "flush": 2, "reopen": 3},
+    "time": {"append": 88, "roll": 4, "retain": 3, "flush": 2, "reopen": 3},
     "backups": {"append": 80, "snapshot": 5, "roll": 4, "cut": 4, "delete": 4, "reopen": 3},
+}
+
+# Kinds of logs that delete by themselves, in a thread of their own.
+KEPT_BYTES = 20_000
+RETENTION = {
+    "size": {"retention.bytes": KEPT_BYTES, "file.delete.delay.ms": 5, "segment.bytes": 8000},
+    "time": {
+        "retention.ms": 60, "retention.granularity": "batch", "retention.head.rewrite.ratio": 0.2,
+        "file.delete.delay.ms": 5, "segment.bytes": 8000,
+    },
 }
 
 
@@ -53,14 +67,25 @@ class LogWorker(Worker):
     def __init__(self, path, kind, seed, fsync, threads, steps):
         super().__init__(path, kind, seed, fsync, threads, steps)
         self.weights = WEIGHTS[kind]
+        self.config = CONFIG | RETENTION.get(kind, {})
         self.snapshots = 0
         self.log = None
 
     def open(self):
-        self.log = seglog.open(self.path, config=CONFIG, fsync=self.fsync)
+        self.log = seglog.open(self.path, config=self.config, fsync=self.fsync)
         log = self.log
-        self.note("has", log.log_start_offset, log.log_end_offset, [number_of(r.value) for r in log.read()])
+        records = self.records()
+        start = records[0].offset if records else log.log_start_offset
+        self.note("has", start, log.log_end_offset, [number_of(r.value) for r in records])
         self.note("durable", log.durable_offset)
+
+    def records(self):
+        """All of them; again if the log's own retention was quicker."""
+        while True:
+            try:
+                return list(self.log.read())
+            except OffsetOutOfRangeError:
+                continue
 
     def add(self, chance):
         numbers = self.numbers(chance.choice([1, 1, 1, 1, 2, 4]))
@@ -91,6 +116,9 @@ class LogWorker(Worker):
                 self.note("flushed")
             case "durable":
                 self.note("durable", log.durable_offset)
+            case "retain":
+                log.delete_old_segments()
+                self.note("begins", log.log_start_offset)
             case "cut":
                 self.cut(chance.choice([1, 3, 12, 40]))
             case "cut and close":

@@ -20,7 +20,7 @@ SYNC_DELAY_US = 300         # where threads share syncs: as long as a quick driv
 
 def record_log(scratch, library, kind, seed, fsync, threads=1, steps=60, faults=(), lives=1):
     """A log that one process after the other changes. All but the last one are killed by the last of `faults`."""
-    witnesses = Witnesses(LogWitness, (fsync, _go_on(faults)))
+    witnesses = Witnesses(LogWitness, (fsync, _go_on(faults), kind))
     run = _Run(kind, seed, fsync, threads, steps)
     return _record(scratch, library, "log", "data/orders-0", witnesses, faults, lives, run)
 

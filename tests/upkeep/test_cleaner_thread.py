@@ -1,0 +1,119 @@
+"""Logs that are open are compacted by themselves, the dirtiest first, and leave it at once when they are closed."""
+import time
+
+import pytest
+
+import seglog
+from seglog.upkeep.cleaner_config import CleanerConfig
+from seglog.upkeep.cleaner_thread import LogCleaner
+
+COMPACT = {
+    "cleanup.policy": "compact", "segment.bytes": 4000, "file.delete.delay.ms": 0, "min.cleanable.dirty.ratio": 0.01,
+}
+OFTEN = {"log.cleaner.backoff.ms": 20}
+
+
+def wait_for(what, seconds=30):
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.01)
+
+
+def write(log, rounds, keys=20):
+    for n in range(rounds):
+        for key in range(keys):
+            log.append(b"%d" % n + b"v" * 40, key=b"%d" % key)
+    log.roll()
+
+
+def latest(log):
+    return {record.key: record.value.rstrip(b"v") for record in log.read()}
+
+
+def test_a_log_opened_alone_compacts_itself(tmp_path):
+    with seglog.open(tmp_path / "table-0", config=COMPACT, fsync="never") as log:
+        write(log, 20)
+    with seglog.open(tmp_path / "table-0", config=COMPACT, fsync="never") as log:
+        wait_for(lambda: len(list(log.read())) == 20)
+        assert latest(log) == {b"%d" % key: b"19" for key in range(20)}
+        assert log.log_end_offset == 400
+
+
+def test_all_logs_of_a_log_dir_are_compacted_and_deleted_from_by_their_policies(tmp_path):
+    with seglog.open_dir(tmp_path, config=COMPACT, fsync="never", cleaner=OFTEN) as log_dir:
+        tables = [log_dir.log("table", n) for n in range(3)]
+        both = log_dir.log("both", config=COMPACT | {"cleanup.policy": "compact,delete", "retention.bytes": 0})
+        for log in (*tables, both):
+            write(log, 20)
+        for log in tables:
+            wait_for(lambda log=log: len(list(log.read())) == 20)
+        wait_for(lambda: both.log_start_offset == 400)
+        assert log_dir.cleaner.counts.compactions >= 3
+        assert log_dir.cleaner.uncleanable == {}
+
+
+def test_a_log_that_is_hardly_dirty_is_left_alone(tmp_path):
+    config = COMPACT | {"min.cleanable.dirty.ratio": 0.9}
+    with seglog.open_dir(tmp_path, config=config, fsync="never", cleaner=OFTEN) as log_dir:
+        log, other = log_dir.log("table"), log_dir.log("other")
+        log_dir.cleaner.pause()
+        write(log, 20)
+        log_dir.cleaner.resume()
+        wait_for(lambda: log.cleaner_offset == 400)
+        log_dir.cleaner.pause()
+        write(log, 1)
+        write(other, 20)        # and when that is compacted, the thread has looked at both
+        log_dir.cleaner.resume()
+        wait_for(lambda: len(list(other.read())) == 20)
+        assert len(list(log.read())) == 40
+
+
+def test_a_damaged_log_is_uncleanable_with_its_reason_and_the_others_are_compacted(tmp_path):
+    with seglog.open(tmp_path / "bad-0", config=COMPACT | {"cleanup.policy": "delete"}) as log:
+        write(log, 20)
+        damaged = log.segments[1].path
+    raw = bytearray(damaged.read_bytes())
+    raw[-5] ^= 1
+    damaged.write_bytes(raw)
+    with seglog.open_dir(tmp_path, config=COMPACT, fsync="never", cleaner=OFTEN) as log_dir:
+        bad, good = log_dir.log("bad"), log_dir.log("good")
+        write(good, 20)
+        wait_for(lambda: len(list(good.read())) == 20)
+        wait_for(lambda: bad.stats().uncleanable)
+        assert damaged.name in bad.stats().uncleanable
+        assert len(list(bad.read(on_corrupt="skip"))) == 399, "nothing goes for a damaged record"
+        raw[-5] ^= 1
+        with open(damaged, "r+b") as file:      # in place, as the log has it mapped
+            file.write(raw)
+        wait_for(lambda: not bad.stats().uncleanable)
+        wait_for(lambda: len(list(bad.read())) == 20)
+
+
+@pytest.mark.parametrize("call", ["close", "pause"])
+def test_closing_and_pausing_leave_a_compaction_in_the_middle(tmp_path, call):
+    """At a thousand bytes a second it would take minutes."""
+    with seglog.open(tmp_path / "table-0", config=COMPACT | {"cleanup.policy": "delete"}, fsync="never") as log:
+        write(log, 50)
+    cleaner = OFTEN | {"log.cleaner.io.max.bytes.per.second": 1000}
+    with seglog.open_dir(tmp_path, config=COMPACT, fsync="never", cleaner=cleaner) as log_dir:
+        log = log_dir.log("table")
+        wait_for(lambda: log_dir.cleaner.busy_with == str(log.path))
+        started = time.process_time()
+        getattr(log if call == "close" else log_dir.cleaner, call)()
+        assert log_dir.cleaner.busy_with is None
+        assert time.process_time() - started < 1
+    assert not list((tmp_path / "table-0").glob("*.cleaned"))
+    with seglog.open(tmp_path / "table-0") as log:
+        assert latest(log) == {b"%d" % key: b"49" for key in range(20)}
+
+
+def test_the_thread_ends_with_its_last_log_and_begins_with_the_next(tmp_path):
+    cleaner = LogCleaner(CleanerConfig())
+    with seglog.open_dir(tmp_path, config=COMPACT, fsync="never") as log_dir:
+        log_dir.cleaner = cleaner
+        for _ in range(2):
+            log = log_dir.log("table")
+            assert cleaner.is_running
+            log.close()
+            assert not cleaner.is_running
