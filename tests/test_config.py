@@ -52,6 +52,7 @@ def test_the_defaults_are_kafkas_but_for_flush_ms():
         "message.format.version": None,
         "compaction.upgrade.format": False,
         "cleaner.dedupe.exact": "uncompressed",
+        "message.downconversion.enable": True,
     }
 
 

@@ -122,6 +122,18 @@ cdef class PointReader:
             return None
         return record_of(batch.window, &row, &view)
 
+    def find_batch(self, int64_t offset):
+        """(last offset, position, size in bytes) of the first batch that ends at or behind `offset`.
+
+        None where there is none, or where it takes more to find it.
+        """
+        cdef BatchHeader row
+        cdef int status = self.locate(offset, &row, False)
+        if status == NOT_CHECKED:
+            with nogil:
+                status = self.locate(offset, &row, True)
+        return (row.last_offset, row.position, row.size_bytes) if status == OK else None
+
     def find_timestamp(self, int64_t timestamp, int64_t start_offset, HeaderWalk walk not None, Window times):
         """(timestamp, offset, leader epoch) of the first record with at least this timestamp and offset.
 

@@ -175,6 +175,19 @@ def largest_timestamp(BatchTable table not None, Py_ssize_t first=0, Py_ssize_t 
     return largest
 
 
+def first_above(BatchTable table not None, int magic, Py_ssize_t first=0):
+    """The first slot from `first` on whose batch has a later format version than `magic`; -1: none has."""
+    cdef Py_ssize_t i
+    cdef Py_ssize_t found = -1
+    checked(table, first, -1)
+    with nogil:
+        for i in range(first, table.n):
+            if table.rows[i].magic > magic:
+                found = i
+                break
+    return found
+
+
 def first_larger(BatchTable table not None, int64_t size_bytes, Py_ssize_t first=0):
     """The first slot from `first` on whose batch has more than `size_bytes`; -1 where none has."""
     cdef Py_ssize_t i

@@ -405,6 +405,11 @@ class LogConfig(Settings):
         "TopicConfig.MESSAGE_FORMAT_VERSION_CONFIG of Kafka 3 (KIP-31, KIP-32; Kafka 4 knows format 2 only)",
         may_be_unset=True,
     )
+    message_downconversion_enable: bool = setting(
+        True, "message.downconversion.enable", "boolean",
+        "whether a fetch for clients that know older record formats only converts newer ones; false: it is refused",
+        "LogConfig.DEFAULT_MESSAGE_DOWNCONVERSION_ENABLE of Kafka 3 (KIP-283)",
+    )
     recovery_mode: str = setting(
         "fail", "recovery.mode", "name",
         "what opening does with a bad batch in the middle of a log that was not closed: fail and change nothing, "
@@ -454,7 +459,7 @@ class LogConfig(Settings):
 OTHER_TOPIC_SETTINGS = frozenset({
     "delete.retention.ms", "follower.replication.throttled.replicas",
     "leader.replication.throttled.replicas", "local.retention.bytes", "local.retention.ms", "max.compaction.lag.ms",
-    "message.downconversion.enable", "message.timestamp.difference.max.ms", "min.cleanable.dirty.ratio",
+    "message.timestamp.difference.max.ms", "min.cleanable.dirty.ratio",
     "min.compaction.lag.ms", "min.insync.replicas", "preallocate", "remote.copy.disable", "remote.log.copy.disable",
     "remote.log.delete.on.disable", "remote.storage.enable", "unclean.leader.election.enable",
 })

@@ -6,6 +6,7 @@ import pytest
 from seglog._kernels import batch_survey
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
+from seglog.format.batch import build_batch
 
 MAX_OFFSET = 2**63 - 1
 
@@ -87,6 +88,18 @@ def test_the_first_batch_larger_than_a_limit(tables):
         largest = max(sizes)
         assert batch_survey.first_larger(table, largest) == -1
         assert batch_survey.first_larger(table, largest - 1) == sizes.index(largest)
+
+
+def test_the_first_batch_of_a_later_format():
+    parts = [build_batch([(b"k", b"v")] * 2, magic=magic, base_offset=n) for n, magic in enumerate((0, 1, 0, 2, 1))]
+    table = scan(Window(b"".join(parts)))
+    magics = [batch.magic for batch in table]
+    for magic in range(3):
+        for first in range(len(table) + 1):
+            found = next((n for n in range(first, len(table)) if magics[n] > magic), -1)
+            assert batch_survey.first_above(table, magic, first) == found
+    with pytest.raises(IndexError):
+        batch_survey.first_above(table, 0, len(table) + 1)
 
 
 def test_cut_stops_before_the_batch_that_passes_a_limit(tables):

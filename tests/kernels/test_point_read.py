@@ -73,6 +73,8 @@ def test_each_offset_and_time_gives_what_a_walk_over_all_records_gives(batches, 
     for target in range(-1, offset + 2):
         found = segment.reader.get(target)
         assert (found and (found.offset, found.timestamp, found.value)) == by_offset.get(target)
+        batch = next((b for b in segment.table if b.last_offset >= target), None)
+        assert segment.reader.find_batch(target) == (batch and (batch.last_offset, batch.position, batch.size_bytes))
     for target in {t + more for _, t, _ in whole for more in (0, 1)} | {0}:
         for start in (0, offset // 2, offset):
             first = next(((t, o, -1) for o, t, _ in whole if t >= target and o >= start), (-1, NONE, -1))

@@ -56,7 +56,7 @@ class Profile:
 
     def packer(self, config: LogConfig, decompress: Decompress) -> Packer:
         """What converts the batches of a log with this topic configuration."""
-        compress = _compressor(config, self.to)
+        compress = compressor(config, self.to)
         if self.to < 2:
             return MessagePacker(
                 self.to,
@@ -83,7 +83,8 @@ class Profile:
         return any(codec != Codec.NONE and (magic != self.to or rewrites_v2) for magic, codec in codecs)
 
 
-def _compressor(config: LogConfig, magic: int) -> "Callable[[int, bytes], Buffer]":
+def compressor(config: LogConfig, magic: int) -> "Callable[[int, bytes], Buffer]":
+    """What compresses payloads of format `magic`, with the levels of the configuration."""
     levels = {
         Codec.GZIP: config.compression_gzip_level,
         Codec.LZ4: config.compression_lz4_level,

@@ -24,7 +24,11 @@ from typing import Self
 
 from seglog._kernels.mapping import FileMap
 from seglog.errors import StorageError
+from seglog.fs.handles import OpenHandle
 from seglog.fs.refusals import refusals, storage_error
+
+# So much Linux sends by one call.
+_SEND_BYTES_MAX = 0x7FFFF000
 
 
 class Advice(enum.IntEnum):
@@ -46,9 +50,11 @@ class Mapping(FileMap):
     Raises StorageError where the file cannot be opened, is no regular file, or cannot be mapped.
     """
 
-    __slots__ = ("__weakref__", "path")
+    __slots__ = ("__weakref__", "_descriptor", "_identity", "path")
 
     path: str
+    _identity: tuple[int, int]              # device and inode
+    _descriptor: "ReadDescriptor | None"
 
     def __new__(cls, path: str | os.PathLike[str], *, copy: bool = False, reserve: int = 0, start: int = 0) -> Self:
         with refusals("read", path):
@@ -59,7 +65,28 @@ class Mapping(FileMap):
             finally:
                 os.close(fd)
         self.path = os.fspath(path)
+        self._identity = status.st_dev, status.st_ino
+        self._descriptor = None
         return self
+
+    def descriptor(self) -> "ReadDescriptor | None":
+        """A descriptor of the mapped file, for the system to read from; the same one each time. None: another file has
+        its name by now, or none.
+
+        As long as the map lives nobody else gets the file's inode, so that its name cannot mislead.
+        """
+        if self._descriptor is None:
+            try:
+                found = ReadDescriptor(self.path)
+            except StorageError as error:
+                if error.errno == errno.ENOENT:
+                    return None
+                raise
+            status = os.fstat(found.fileno())
+            if (status.st_dev, status.st_ino) != self._identity:
+                return None
+            self._descriptor = found
+        return self._descriptor
 
     def advise(self, advice: Advice, position: int = 0, size: int | None = None) -> None:
         """Tell the kernel how [position, position + size) will be read; to the end without `size`. A hint: no error."""
@@ -152,6 +179,29 @@ def _open_regular(path: str | os.PathLike[str]) -> tuple[int, os.stat_result]:
         os.close(fd)
         raise
     return fd, status
+
+
+class ReadDescriptor(OpenHandle):
+    """A file that is open for reading, and is closed when nobody refers to this any more."""
+
+    __slots__ = ("_number",)
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Raises StorageError."""
+        self._number = -1
+        with refusals("read", path):
+            self._number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def fileno(self) -> int:
+        return self._number
+
+    def send_to(self, out: int, position: int, size_bytes: int) -> int:
+        """One os.sendfile of these bytes to the descriptor `out`: how many it took, 0 at the end of the file."""
+        return os.sendfile(out, self._number, position, min(size_bytes, _SEND_BYTES_MAX))
+
+    def __del__(self) -> None:
+        if self._number >= 0:
+            os.close(self._number)
 
 
 def read_file(path: str | os.PathLike[str], start: int = 0) -> bytes:

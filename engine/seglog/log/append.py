@@ -18,6 +18,7 @@ from seglog.format.old_format import OldFormatEncoder
 from seglog.format.validate import AppendRules, Assigned, assign, check_follower
 from seglog.log.arguments import check_leader_epoch
 from seglog.log.batch_split import refusal, split
+from seglog.log.format_counters import FormatCounters
 from seglog.log.tail import LogTail
 from seglog.log.times import to_timestamp_ms
 from seglog.segment.housekeeping import Housekeeping
@@ -45,8 +46,9 @@ class AppendResult(NamedTuple):
 class LogAppender:
     """The appends of a `Log`, whose methods of these names say what each does."""
 
-    def __init__(self, tail: LogTail) -> None:
+    def __init__(self, tail: LogTail, counters: FormatCounters) -> None:
         self._tail = tail
+        self._counters = counters
         self._now_ms = tail.now_ms
         self._housekeeping: Housekeeping | None = None      # the log's, where records linger
         self.use_config()
@@ -309,6 +311,11 @@ class LogAppender:
         if epoch > tail.leader_epoch:
             tail.set_epoch(epoch)
         tail.write_assigned(assigned, origin, now_ms, update)
+        stored = assigned.table[0]
+        self._counters.appended(
+            came=view[_MAGIC_POSITION], stored=stored.magic, count=len(assigned.table), rebuilt=assigned.rebuilt,
+            is_compressed=stored.codec != 0,
+        )
         return AppendResult(assigned.first_offset, assigned.last_offset), tail.number
 
 

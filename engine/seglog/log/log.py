@@ -104,7 +104,7 @@ class Log(LogReader, Unclosed):
             self.decompress = tail.decompress
             self.recovery = tail.open(lambda plan: make_room_to_open(plan, self.fs, retention, self._now_ms()))
             self._settings.keep_given(self.fs)
-            self._appender = LogAppender(tail)
+            self._appender = LogAppender(tail, self.format_counters)
             self._cutter = LogCutter(tail)
             self._retainer = LogRetainer(tail, self._cutter, retention)
             self._keeper_of = keeper_of

@@ -10,24 +10,33 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Literal, SupportsIndex
 
+from seglog._kernels.batch_survey import first_above
 from seglog._kernels.columns import ArenaPool, Columns
 from seglog._kernels.record_batch import Record, RecordBatch
-from seglog._kernels.segment_scan import BatchTable
+from seglog._kernels.segment_scan import BatchTable, scan
+from seglog.config import LogConfig
 from seglog.errors import (
     CorruptRecordError,
     InvalidArgumentError,
     NoRecordError,
     OffsetOutOfRangeError,
     StorageError,
+    UnsupportedVersionError,
 )
+from seglog.format.compression import Decompress
+from seglog.log.arguments import checked_offset
 from seglog.log.damage import OnCorrupt, OnLost, columns_of, lost_sink, surviving_records
 from seglog.log.extent import OFFSET_LIMIT, Extent
+from seglog.log.fetch import LATEST_FORMAT, LogFetch, aborted_transactions
+from seglog.log.fetched import Fetched
+from seglog.log.format_counters import FormatCounters
 from seglog.log.lookup import LogLookup, out_of_range
 from seglog.log.times import Time, to_timestamp_ms
 from seglog.segment.aborted_transactions import IndexedAborts
 from seglog.segment.answers import LostRange
 from seglog.segment.batches import first_offset_of, within_int64
 from seglog.segment.segment import Segment
+from seglog.state.leader_epochs import EpochEnd
 
 OnOutOfRange = Literal["earliest", "latest"]
 Isolation = Literal["read_uncommitted", "read_committed"]
@@ -41,9 +50,13 @@ class LogReader(LogLookup):
     file cannot be read. Batches and records taken from it stay readable after it is closed.
     """
 
+    config: LogConfig
+    decompress: Decompress
+
     def __init__(self) -> None:
         super().__init__()
         self._pool: ArenaPool | None = None
+        self.format_counters = FormatCounters()
 
     def read(
         self,
@@ -55,6 +68,7 @@ class LogReader(LogLookup):
         isolation: Isolation = "read_uncommitted",
         on_out_of_range: OnOutOfRange | None = None,
         control: bool = False,
+        max_magic: int | None = None,
         on_corrupt: OnCorrupt = "raise",
         lost: list[LostRange] | None = None,
     ) -> Iterator[Record]:
@@ -64,11 +78,12 @@ class LogReader(LogLookup):
         `on_out_of_range` says to begin at the "earliest" or the "latest" offset instead of raising
         OffsetOutOfRangeError (a consumer's auto.offset.reset). `isolation="read_committed"` ends at the last
         stable offset and leaves out the records of aborted transactions. Transaction markers are left out
-        unless `control`.
+        unless `control`. `max_magic`: UnsupportedVersionError at the first batch of a later record format.
         """
         extent = self._current()
         start, stop = self._start_in_range(extent, start, isolation, on_out_of_range, on_corrupt), _index(stop)
-        return self._select(extent, start, stop, since, until, isolation, control, lost_sink(on_corrupt, lost))
+        on_lost = lost_sink(on_corrupt, lost)
+        return self._select(extent, start, stop, since, until, isolation, control, on_lost, max_magic)
 
     def records(
         self,
@@ -116,7 +131,7 @@ class LogReader(LogLookup):
         if offset < extent.log_start_offset:
             raise out_of_range(extent, offset, self.path)
         # All of it, one record at most: the rest of the batch is looked at, too.
-        for record in list(self._records(extent, offset, offset + 1, "read_uncommitted", False, None)):
+        for record in list(self._records(extent, offset, offset + 1, "read_uncommitted", False, None, None)):
             return record
         if offset >= extent.log_end_offset:
             raise out_of_range(extent, offset, self.path)
@@ -129,6 +144,7 @@ class LogReader(LogLookup):
         *,
         isolation: Isolation = "read_uncommitted",
         on_out_of_range: OnOutOfRange | None = None,
+        max_magic: int | None = None,
         on_corrupt: OnCorrupt = "raise",
         lost: list[LostRange] | None = None,
     ) -> Iterator[RecordBatch]:
@@ -136,7 +152,7 @@ class LogReader(LogLookup):
         extent, on_lost = self._current(), lost_sink(on_corrupt, lost)
         start = self._start_in_range(extent, start, isolation, on_out_of_range, on_corrupt)
         first, stop, aborted = self._bounds(extent, start, _index(stop), isolation)
-        tables = _cut(self._walk(extent, first, stop, True, on_lost), first, stop, aborted)
+        tables = _cut(_known(self._walk(extent, first, stop, True, on_lost), stop, max_magic), first, stop, aborted)
         return (table[slot] for _, table, first, last in tables for slot in range(first, last))
 
     def columns(
@@ -165,6 +181,58 @@ class LogReader(LogLookup):
         # Decoding checks the checksums, while the bytes are at hand.
         tables = _cut(self._walk(extent, first, stop, on_lost is not None, on_lost), first, stop, aborted)
         return columns_of(tables, self._pool, chunk_bytes, control, on_lost)
+
+    # --- for clients over a network ----------------------------------------------------------
+
+    def fetch(
+        self,
+        offset: int,
+        max_bytes: int = 1 << 20,
+        *,
+        magic: int | None = None,
+        min_one: bool = True,
+        isolation: Isolation = "read_uncommitted",
+    ) -> Fetched:
+        """The bytes that a broker sends to a client that asks for `offset` and knows record formats up to `magic`.
+
+        A FetchSlice of one segment's file, `max_bytes` at most, the last batch may be cut; with `min_one`, the first
+        batch is whole however large it is. The client reads over what lies below `offset` in the first batch. Where it
+        knows an older format than that batch's: a ConvertedFetch, of about as many bytes on disk. No bytes: there is
+        nothing to read yet. `isolation="read_committed"` ends at the last stable offset, and `ends` names the aborted
+        transactions, whose records the client leaves out.
+
+        Raises OffsetOutOfRangeError, UnsupportedCompressionTypeError (zstd first, for a client below v2),
+        UnsupportedVersionError (message.downconversion.enable=false), InvalidArgumentError.
+        """
+        offset = checked_offset(offset)
+        if magic not in (None, 0, 1, 2) or isinstance(magic, bool):
+            raise InvalidArgumentError(f"a client knows record formats up to v0, v1 or v2, not {magic!r}")
+        if not isinstance(max_bytes, int) or max_bytes < 0:
+            raise InvalidArgumentError(f"max_bytes is a number of bytes, not {max_bytes!r}")
+        is_committed = _is_committed(isolation)
+        extent = self._current()
+        with self._gone_is_out_of_range(offset):
+            if not extent.log_start_offset <= offset <= extent.log_end_offset:
+                raise out_of_range(extent, offset, self.path)
+            fetch = LogFetch(
+                self, extent, magic=LATEST_FORMAT if magic is None else magic, max_bytes=max_bytes, min_one=min_one,
+                is_committed=is_committed,
+            )
+            return fetch.at(offset)
+
+    def aborted_transactions(self, start: int | None = None, stop: int | None = None) -> list[tuple[int, int]]:
+        """(producer id, first offset) of the aborted transactions that reach into [start, stop)."""
+        extent = self._current()
+        first = extent.log_start_offset if start is None else checked_offset(start)
+        last = extent.log_end_offset if stop is None else checked_offset(stop)
+        with self._gone_is_out_of_range(first):
+            return list(aborted_transactions(extent, first, last))
+
+    def end_offset_for(self, epoch: int) -> EpochEnd | None:
+        """The largest leader epoch that is not above `epoch`, and where it ends: how far a log that knows it agrees
+        with this one. None where nothing is known of it. (OffsetsForLeaderEpoch, KIP-101)"""
+        epochs = self.leader_epochs
+        return None if epochs is None else epochs.end_offset_for(epoch, self.log_end_offset)
 
     def tables(
         self,
@@ -225,13 +293,11 @@ class LogReader(LogLookup):
         """Where a read begins and ends, and what it leaves out in between."""
         first = extent.log_start_offset if start is None else start
         aborted = None
-        if isolation == "read_committed":
+        if _is_committed(isolation):
             stable = self.last_stable_offset
             stop = stable if stop is None else min(stop, stable)
             with self._gone_is_out_of_range(first):
                 aborted = IndexedAborts(self._segments_from(extent, first), first, stop)
-        elif isolation != "read_uncommitted":
-            raise InvalidArgumentError(f'isolation is "read_uncommitted" or "read_committed", not {isolation!r}')
         return first, extent.end_now(stop), aborted
 
     def _select(
@@ -244,9 +310,10 @@ class LogReader(LogLookup):
         isolation: Isolation,
         control: bool,
         on_lost: OnLost | None,
+        max_magic: int | None = None,
     ) -> Iterator[Record]:
         if since is None and until is None:
-            return self._records(extent, start, stop, isolation, control, on_lost)
+            return self._records(extent, start, stop, isolation, control, on_lost, max_magic)
         low = -(2**63) if since is None else to_timestamp_ms(since, now_ms=self._now_ms())
         high = 2**63 if until is None else to_timestamp_ms(until, now_ms=self._now_ms())
         if low >= 0 and on_lost is None:
@@ -254,7 +321,7 @@ class LogReader(LogLookup):
             if offset < 0:
                 return iter(())
             start = offset if start is None else max(offset, start)
-        records = self._records(extent, start, stop, isolation, control, on_lost)
+        records = self._records(extent, start, stop, isolation, control, on_lost, max_magic)
         return (r for r in records if low <= r.timestamp < high)
 
     def _records(
@@ -265,9 +332,10 @@ class LogReader(LogLookup):
         isolation: Isolation,
         control: bool,
         on_lost: OnLost | None,
+        max_magic: int | None,
     ) -> Iterator[Record]:
         first, stop, aborted = self._bounds(extent, start, stop, isolation)
-        tables = self._walk(extent, first, stop, True, on_lost)
+        tables = _known(self._walk(extent, first, stop, True, on_lost), stop, max_magic)
         first = within_int64(first)
         end = 2**63 - 1 if stop is None else within_int64(stop)
         if on_lost is not None:
@@ -292,12 +360,43 @@ def _holds(extent: Extent, offset: int, on_corrupt: OnCorrupt) -> bool:
         return True     # nobody knows where it ends
 
 
+def _is_committed(isolation: str) -> bool:
+    if isolation not in ("read_uncommitted", "read_committed"):
+        raise InvalidArgumentError(f'isolation is "read_uncommitted" or "read_committed", not {isolation!r}')
+    return isolation == "read_committed"
+
+
 def _index(offset: SupportsIndex | None) -> int | None:
     """An offset of any library's int, or None."""
     try:
         return None if offset is None else operator.index(offset)
     except TypeError:
         raise InvalidArgumentError(f"not an offset: {offset!r}", hint="for times, read(since=, until=)") from None
+
+
+def _known(
+    tables: Iterator[tuple[Segment, BatchTable]], stop: int | None, max_magic: int | None
+) -> Iterator[tuple[Segment, BatchTable]]:
+    """The tables up to the first batch of a later format than the reader knows: that raises UnsupportedVersionError."""
+    return tables if max_magic is None else _up_to_format(tables, stop, max_magic)
+
+
+def _up_to_format(
+    tables: Iterator[tuple[Segment, BatchTable]], stop: int | None, max_magic: int
+) -> Iterator[tuple[Segment, BatchTable]]:
+    for segment, table in tables:
+        slot = first_above(table, max_magic)
+        if slot < 0 or (stop is not None and first_offset_of(table[slot]) >= stop):
+            yield segment, table
+            continue
+        batch = table[slot]
+        if slot > 0:
+            yield segment, scan(segment.window, table[0].position, batch.position, decompress=segment.decompress)
+        raise UnsupportedVersionError(
+            f"a batch of format v{batch.magic}, and the reader knows v{max_magic}", file=segment.path,
+            position=batch.position, offset=first_offset_of(batch),
+            hint="read it with a newer client, or `fetch` with `magic=`, which converts",
+        )
 
 
 def _cut(

@@ -87,6 +87,7 @@ class Segment:
         self._closed = False
         self._retired = False
         self._next_offset: int | None = None
+        self._end_position: int | None = None
         self._transactions = HeldTransactionIndex(path.with_suffix(names.TRANSACTION_INDEX_SUFFIX))
         # Every batch ends below: where the next segment of the log begins (Extent).
         self.end_offset = NO_END
@@ -310,6 +311,30 @@ class Segment:
                 batch = table[found]
                 return BatchPosition(batch.last_offset, batch.position, batch.size_bytes)
         return None
+
+    def locate(self, target: int) -> tuple[SegmentFiles, BatchPosition | None]:
+        """What `find_offset` answers, and the files that it lies in. The short way: no record is looked at."""
+        files = self.files()
+        reader = files.reader or files.open_reader(self._last_opened, self.decompress, self.end_offset)
+        found = reader.find_batch(target)
+        if found is not None:
+            return files, BatchPosition(*found)
+        slowly = self.find_offset(target)
+        return self.files(), slowly
+
+    @property
+    def end_position(self) -> int:
+        """Where the data ends in the .log: of one that grows, what is published; without a torn tail."""
+        if self.published is not None:
+            return self.published.at.position
+        if not self.is_last:
+            return self.size_bytes
+        if self._end_position is None:
+            position = self.position_near(2**63 - 1)
+            for table in self.tables(position, check_crc=False):
+                position = table.end
+            self._end_position = position
+        return self._end_position
 
     def position_near(self, target: int) -> int:
         """The start of a batch at or before the one that holds `target`: from the index, where that holds true."""

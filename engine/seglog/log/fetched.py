@@ -1,0 +1,205 @@
+"""What a fetch gives: bytes of one segment as they lie on disk, or converted for a client that knows older formats.
+
+Both hold the file that they are of: whatever becomes of the log meanwhile (truncated, rolled, its segments deleted,
+closed), they give the bytes of their moment. A descriptor that is looked up by name would not: a shortened segment is
+another file under the old name.
+"""
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from seglog._kernels.batch_survey import find_position, tally
+from seglog._kernels.message_packer import MessagePacker
+from seglog._kernels.segment_scan import BatchTable
+from seglog._kernels.window import Window
+from seglog.errors import SeglogError, StorageError, UnsupportedCompressionTypeError
+from seglog.format.compression import Decompress
+from seglog.format.conversion_profile import slices
+from seglog.fs.mapping import ReadDescriptor
+from seglog.log.format_counters import FormatCounters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnds:
+    """What a fetch response says of the log beside the bytes, as of the fetch. `last_stable_offset`: -1 unless the
+    fetch was for committed records."""
+
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    aborted_transactions: tuple[tuple[int, int], ...]
+    """(producer id, first offset) of those that concern the bytes, with isolation="read_committed"; else none."""
+
+
+class FetchSlice:
+    """Bytes of a segment, not copied and not decoded. Any number of threads may send it; there is nothing to close.
+
+    offset                  that was asked for; the first batch may begin below it
+    position, size_bytes    where the bytes are in their file
+    ends                    what a fetch response says beside
+    """
+
+    __slots__ = ("_descriptor", "_window", "ends", "offset", "position", "size_bytes")
+    is_converted = False
+
+    def __init__(
+        self, descriptor: ReadDescriptor | None, window: Window, offset: int, position: int, size_bytes: int,
+        ends: LogEnds,
+    ) -> None:
+        self._descriptor = descriptor
+        self._window = window
+        self.offset = offset
+        self.position = position
+        self.size_bytes = size_bytes
+        self.ends = ends
+
+    def __len__(self) -> int:
+        return self.size_bytes
+
+    def __repr__(self) -> str:
+        return f"<FetchSlice from offset {self.offset}: {self.size_bytes} bytes>"
+
+    def fileno(self) -> int:
+        """A descriptor of the segment's file, good for as long as the slice lives; -1 where there are no bytes."""
+        return -1 if self._descriptor is None else self._descriptor.fileno()
+
+    def view(self) -> memoryview:
+        """The bytes, in the map of the file. The view may outlive the slice."""
+        return memoryview(self._window)[self.position : self.position + self.size_bytes]
+
+    def __iter__(self) -> Iterator[memoryview]:
+        """The bytes in one piece: the face of a ConvertedFetch."""
+        if self.size_bytes:
+            yield self.view()
+
+    def sendfile(self, out: int, start: int = 0, count: int | None = None) -> int:
+        """One os.sendfile to the descriptor `out`: from byte `start` of the slice on, `count` bytes at most. How many
+        were sent: less than asked for is normal. Raises OSError, BlockingIOError where `out` takes nothing now."""
+        left = self.size_bytes - start if count is None else min(count, self.size_bytes - start)
+        if left <= 0 or self._descriptor is None:
+            return 0
+        return self._descriptor.send_to(out, self.position + start, left)
+
+    def send(self, sock: socket.socket) -> int:
+        """Send all of it to a blocking socket, or one with a timeout. How many bytes that were. Raises OSError,
+        and StorageError where a broker cut the file.
+
+        By os.sendfile from file to socket; what is another class (TLS encrypts), or has a timeout, gets the bytes.
+        """
+        if self._descriptor is None:
+            return 0
+        if type(sock) is not socket.socket or sock.gettimeout() is not None:
+            sock.sendall(self.view())
+            return self.size_bytes
+        out, position, end = sock.fileno(), self.position, self.position + self.size_bytes
+        while position < end:
+            sent = self._descriptor.send_to(out, position, end - position)
+            if sent == 0:       # by a broker, that is: nothing here cuts a file
+                raise StorageError(
+                    f"the file was cut while {end - position} bytes of it were to be sent", file=self._window.name
+                )
+            position += sent
+        return self.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What becomes of batches for a client that knows formats up to `magic`."""
+
+    magic: int
+    decompress: Decompress
+    compress: "Callable[[int, bytes], Buffer]"
+    counters: FormatCounters
+
+    def packer(self, first_offset: int) -> MessagePacker:
+        return MessagePacker(
+            self.magic, decompress=self.decompress, compress=self.compress, first_offset=first_offset
+        )
+
+
+class ConvertedFetch:
+    """Whole batches for a client that knows record formats up to some version, converted piece by piece as they are
+    taken: no more than one compressed batch, or 4 MiB of others, is in memory.
+
+    It ends before the first batch that cannot be converted; one that begins with such a batch is not made, but raises.
+    `size_bytes` is what lies on disk: the converted bytes may be more. `next_offset`: behind what was taken so far.
+    The rest is as in FetchSlice. One thread at a time may iterate; each iteration but the first converts anew.
+    """
+
+    __slots__ = (
+        "_conversion", "_pieces", "_table", "ends", "is_empty", "next_offset", "offset", "position", "size_bytes",
+    )
+    is_converted = True
+
+    def __init__(self, table: BatchTable, conversion: Conversion, offset: int, ends: LogEnds) -> None:
+        """`table`: the batches, without what the client shall not see. Raises what keeps the first one from being
+        converted."""
+        self._table = table
+        self._conversion = conversion
+        self.offset = self.next_offset = offset
+        self.ends = ends
+        self.position = table[0].position if len(table) else 0
+        self.size_bytes = table.end - self.position
+        pieces = self._convert()
+        first = next(pieces, None)
+        # Nothing in it is for the client: transaction markers, aborted transactions, what compaction took.
+        self.is_empty = first is None
+        self._pieces: Iterator[memoryview] | None = None if first is None else chain((first,), pieces)
+
+    def __repr__(self) -> str:
+        return f"<ConvertedFetch from offset {self.offset}: of {self.size_bytes} bytes on disk>"
+
+    def __iter__(self) -> Iterator[memoryview]:
+        """The bytes in pieces of whole batches."""
+        pieces, self._pieces = self._pieces, None
+        return self._convert() if pieces is None else pieces
+
+    def view(self) -> memoryview:
+        """All the bytes, in memory."""
+        return memoryview(b"".join(self))
+
+    def send(self, sock: socket.socket) -> int:
+        """Send all of it, as it is converted. How many bytes that were. Raises OSError."""
+        sent = 0
+        for piece in self:
+            sock.sendall(piece)
+            sent += len(piece)
+        return sent
+
+    def _convert(self) -> Iterator[memoryview]:
+        table, magic = self._table, self._conversion.magic
+        packer = self._conversion.packer(self.offset)
+        gave = False
+        for first, stop in slices(table):
+            refusal = None
+            try:
+                packer.add(table, first, stop)
+            except SeglogError as error:
+                refusal = error
+                stop = first if error.position is None else max(find_position(table, error.position), first)
+            batches = tally(table, first, stop) if stop > first else {}
+            self._conversion.counters.fetch_converted_batches[magic].add(
+                sum(count for (of, _), (count, _, _) in batches.items() if of > magic)
+            )
+            if stop > first:
+                self.next_offset = max(table[stop - 1].last_offset + 1, self.offset)
+            piece = packer.take()
+            if len(piece):
+                gave = True
+                yield piece
+            if refusal is not None:
+                if gave:
+                    return
+                if isinstance(refusal, UnsupportedCompressionTypeError):
+                    refusal.hint = "fetch with a client that knows record format v2 and zstd (Fetch v10, Kafka 2.1)"
+                raise refusal
+
+
+Fetched = FetchSlice | ConvertedFetch
