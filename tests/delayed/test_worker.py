@@ -1,9 +1,13 @@
 """Background work runs when it is woken, once more for wakes that came meanwhile, and never after close."""
+import os
+import sys
 import threading
+import time
+from collections import Counter
 
 import pytest
 
-from seglog.delayed.worker import BackgroundWorker, InlineWorker
+from seglog.delayed.worker import BackgroundWorker, InlineWorker, WorkerPool
 
 
 @pytest.mark.parametrize("make", [InlineWorker, BackgroundWorker])
@@ -74,3 +78,35 @@ def test_after_an_error_nobody_expected_the_next_wake_works_again(monkeypatch):
     worker.wait_idle()
     assert runs == [1, 1]
     worker.close()
+
+
+def test_many_workers_share_the_threads_of_a_pool_and_each_works_alone():
+    pool, busy, overlaps, runs = WorkerPool(2), set(), [], Counter()
+    workers = [pool.new_worker() for _ in range(100)]
+
+    def work(n):
+        overlaps.extend([n] * (n in busy))
+        busy.add(n)
+        time.sleep(0.0002)
+        runs[n] += 1
+        busy.discard(n)
+
+    before = len(os.listdir("/proc/self/task")) if sys.platform == "linux" else 0
+    for n, worker in enumerate(workers):
+        worker.start(lambda n=n: work(n))
+    for _ in range(3):
+        for worker in workers:
+            worker.wake()
+    if sys.platform == "linux":
+        assert len(os.listdir("/proc/self/task")) <= before + 2
+    for worker in workers[1:]:
+        worker.wait_idle()
+    workers[0].close()
+    workers[0].wake()
+    workers[1].wake()
+    workers[1].wait_idle()
+    assert not overlaps
+    assert set(runs) >= set(range(1, 100))
+    pool.close()
+    workers[1].wake()
+    workers[1].wait_idle()

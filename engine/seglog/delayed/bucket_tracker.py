@@ -51,6 +51,10 @@ class BucketDelayedDeliveryTracker(RowTracker):
         self._mutable_start = self._mutable_end = self._intake.ledger_id = -1
         # Until when all was delivered, ms since 1970.
         self.delivered_to = self._cutoff()
+        # Of the messages due at this time so many in memory stand before all in segments that are not loaded.
+        self._known_first = -1, 0
+        # The time of the last poll, until what it left is handed over; -1: it is.
+        self._polled_to = -1
         self._storage = storage
         self._sealed = SealedBuckets(
             storage, self._runs, self._promises, self._amendments, self._clock, FIRST_BUCKET, self._lost
@@ -110,6 +114,7 @@ class BucketDelayedDeliveryTracker(RowTracker):
         return self._pushed.count
 
     def _seal_if_full(self, ledger_id: int) -> None:
+        self._hand_over_due()
         size, config = self.mutable_size, self._config
         by_step = config.ledger_step and ledger_id - self._mutable_start >= config.ledger_step
         if size == 0 or not (size >= config.min_index_count or by_step) or self._sealed.sealing >= MAX_SEALING:
@@ -143,14 +148,29 @@ class BucketDelayedDeliveryTracker(RowTracker):
             bucket = self._sealed.first_unloaded()
             bound = cutoff if bucket is None or bucket.next_at is None else min(cutoff, bucket.next_at - 1)
             popped += self._runs.pop(bound, limit - len(popped), self._promises, self._amendments.moved)
-            if len(popped) >= limit or bucket is None or bound == cutoff:
+            if len(popped) >= limit or bucket is None or bucket.next_at is None or bound == cutoff:
                 break
-            self._sealed.load_next(bucket)
+            # What is due in one millisecond may fill many segments. No more are loaded than were asked for: of the first
+            # bucket that has some, what is loaded stands before all that is not.
+            if self._known_first[0] == bucket.next_at and self._known_first[1]:
+                at, known = self._known_first
+                wanted = min(limit - len(popped), known)
+                some = self._runs.pop(at, wanted, self._promises, self._amendments.moved)
+                self._known_first = at, known - wanted if len(some) == wanted else 0
+                popped += some
+            else:
+                self._known_first = bucket.next_at, self._sealed.load_next(bucket)
         left_at = self._runs.next_at() if len(popped) == limit else -1
         self.delivered_to = max(self.delivered_to, bound if left_at < 0 else min(bound, left_at - 1))
-        # What is due and was not asked for yet will not be in a snapshot any more (moveScheduledMessageToSharedQueue).
-        self._runs.hand_over_due(PUSHED, LATE, cutoff, self._promises)
+        self._polled_to = cutoff
         return popped
+
+    def _hand_over_due(self) -> None:
+        """What was due at the last poll and was not asked for will be in no snapshot (moveScheduledMessageToSharedQueue,
+        which a poll of Pulsar calls; ours costs what it gives)."""
+        if self._polled_to >= 0:
+            self._runs.hand_over_due(PUSHED, LATE, self._polled_to, self._promises)
+            self._polled_to = -1
 
     def has_message_available(self) -> bool:
         with self._lock:
@@ -191,6 +211,7 @@ class BucketDelayedDeliveryTracker(RowTracker):
         return bitmaps[0] if bitmaps else None
 
     def _take(self, ledger_id: int, entry_id: int) -> bool:
+        self._known_first = -1, 0       # it may be one of them
         return (
             self._pushed.remove(ledger_id, entry_id)
             or self._unsealed.remove(ledger_id, entry_id)
@@ -214,6 +235,7 @@ class BucketDelayedDeliveryTracker(RowTracker):
         self._mutable_start = self._mutable_end = self._intake.ledger_id = -1
 
     def _trim(self, ledger_id: int, entry_id: int) -> int:
+        self._known_first = -1, 0
         dropped = super()._trim(ledger_id, entry_id)
         self._worker.wake()
         return dropped

@@ -18,8 +18,8 @@ from seglog.delayed.sealed import SealedBuckets
 from seglog.delayed.snapshot import SnapshotEncoder, decode_rows, encode_snapshot
 from seglog.delayed.storage import DAMAGE, FAILURES
 
-# Segments that will be due within this time are loaded in the background.
-PREFETCH_MS = 2_000
+# Segments that will be due within this time are loaded in the background, while no more rows are in memory.
+PREFETCH_MS, PREFETCH_ROWS = 2_000, 200_000
 # Between two of its pauses background work keeps the interpreter for about as long.
 PAUSE_EVERY_NS = 500_000
 
@@ -93,7 +93,7 @@ class BucketWork:
             group = select_for_merge(stored, self._config().merge_fan_in, self._delivered_to())
             if group:
                 return lambda: self._merge(group)
-        soon = self._sealed.first_unloaded()
+        soon = self._sealed.first_unloaded() if len(self._sealed.runs) < PREFETCH_ROWS else None
         if soon is not None and soon.next_at is not None and soon.next_at <= self._cutoff() + PREFETCH_MS:
             return lambda: self._prefetch(soon)
         return None

@@ -1,6 +1,6 @@
 """The sealed buckets of a tracker: what they promise, and which of their segments is the next to be loaded."""
 import logging
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping
 from heapq import heappop, heappush
 
@@ -58,8 +58,9 @@ class SealedBuckets:
         self.generation = 0
         """background work that began in an earlier one is void"""
         self._next_number = first_number
-        # (time of its next segment, number, bucket): what is not loaded. Entries that no longer hold are skipped.
-        self._unloaded: list[tuple[int, int, Bucket]] = []
+        # (time of its next segment, first ledger, number, bucket): what is not loaded. Entries that no longer hold are
+        # skipped.
+        self._unloaded: list[tuple[int, int, int, Bucket]] = []
         # Held while the list of buckets is stored, so that none is listed after `clear`. Taken last.
         self._listing = QuickLock()
 
@@ -150,15 +151,16 @@ class SealedBuckets:
 
     def _expect(self, bucket: Bucket) -> None:
         if bucket.next_at is not None:
-            heappush(self._unloaded, (bucket.next_at, bucket.number, bucket))
+            heappush(self._unloaded, (bucket.next_at, bucket.start, bucket.number, bucket))
 
     def first_unloaded(self) -> Bucket | None:
-        """The bucket whose next segment is the first to be loaded; those that failed just now are left out."""
+        """The bucket whose next segment is the first to be loaded: of several that begin at one time, that of the first
+        ledgers. Those that failed just now are left out."""
         now_ns = self.clock.monotonic_ns()
         failed = []
         found = None
         while self._unloaded:
-            at, number, bucket = self._unloaded[0]
+            at, _, number, bucket = self._unloaded[0]
             if bucket.next_at != at or self.promises.get(number) is not bucket.pending or bucket.remaining == 0:
                 heappop(self._unloaded)
             elif bucket.retry.at_ns > now_ns:
@@ -172,7 +174,7 @@ class SealedBuckets:
 
     def next_unloaded_at(self) -> int | None:
         """When the first segment begins that is not loaded, whether loading it failed or not."""
-        return min((at for at, _, _ in self._unloaded), default=None)
+        return min((entry[0] for entry in self._unloaded), default=None)
 
     def read_rows(self, bucket: Bucket, slot: int) -> DueRows:
         """All rows of a segment, pending or not. Needs no lock."""
@@ -197,17 +199,23 @@ class SealedBuckets:
         bucket.pending.keep_pending(rows, self.amendments.moved)
         return rows
 
-    def load_next(self, bucket: Bucket) -> None:
-        """Load the bucket's next segment. Where that fails, other buckets go on and this one is tried again, or given
-        up."""
+    def load_next(self, bucket: Bucket) -> int:
+        """Load the bucket's next segment; how many of its messages are due when it begins. Where that fails, other buckets
+        go on and this one is tried again, or given up."""
         began = self.stats.begin("load")
         try:
             rows = self.read_rows(bucket, bucket.loaded)
         except FAILURES as e:
             self.load_failed(bucket, e)
-            return
-        if self.take_over(bucket, rows):
-            self.stats.succeeded("load", began)
+            return 0
+        begins_at = bucket.segments[bucket.loaded][0]
+        assert bucket.pending is not None
+        bucket.pending.keep_pending(rows, self.amendments.moved)
+        at_once = bisect_right(range(len(rows)), begins_at, key=lambda slot: rows[slot][0])
+        if not self.take_over(bucket, rows):
+            return 0
+        self.stats.succeeded("load", began)
+        return at_once
 
     def load_failed(self, bucket: Bucket, failure: BaseException) -> None:
         self.stats.failed("load", failure)

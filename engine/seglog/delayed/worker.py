@@ -70,16 +70,38 @@ class IdleWorker:
         pass
 
 
-class BackgroundWorker(Unclosed):
-    """Works in a thread, which starts when it is first woken, and ends when this is closed or collected.
+class WorkerPool(Unclosed):
+    """A few threads for any number of workers. They start when the first worker is woken, and end when this is closed or
+    collected.
 
-    While it waits, the thread holds its mailbox and nothing else: a tracker that somebody forgot to close is collected,
+    While a thread waits, it holds its mailbox and nothing else: a tracker that somebody forgot to close is collected,
     with all that it holds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = 2) -> None:
+        self.mailbox = _Mailbox(threads)
+
+    def new_worker(self) -> "BackgroundWorker":
+        self._is_unclosed = True
+        return BackgroundWorker(self)
+
+    def close(self) -> None:
+        """Let the present runs end, and begin no other."""
+        self.mailbox.close()
+        self._is_unclosed = False
+
+    def _collected(self) -> None:
+        """Nobody has it any more, and it was not closed."""
+        self.mailbox.abandon()
+
+
+class BackgroundWorker(Unclosed):
+    """Works in a thread of `pool`, else of its own: one at a time."""
+
+    def __init__(self, pool: WorkerPool | None = None) -> None:
         self._work: Callable[[], None] | None = None
-        self._mailbox = _Mailbox()
+        self._own = WorkerPool(1) if pool is None else None
+        self._mailbox = (pool or self._own or WorkerPool(1)).mailbox
 
     def start(self, work: Callable[[], None]) -> None:
         self._work = work
@@ -87,82 +109,106 @@ class BackgroundWorker(Unclosed):
     def wake(self) -> None:
         if self._work is not None:
             self._is_unclosed = True
-            self._mailbox.ask(self._work)
+            self._mailbox.ask(id(self), self._work)
 
     def wait_idle(self) -> None:
-        self._mailbox.wait_idle()
+        self._mailbox.wait_idle(id(self))
 
     def close(self) -> None:
         self._work = None
-        self._mailbox.close()
+        self._mailbox.leave(id(self))
+        if self._own is not None:
+            self._own.close()
         self._is_unclosed = False
 
     def _collected(self) -> None:
         """Nobody has it any more, and it was not closed."""
-        self._mailbox.abandon()
+        self._mailbox.forget(id(self))
+        if self._own is not None:
+            self._own._collected()
 
 
 class _Mailbox:
-    """What a worker and its thread have in common.
+    """What workers and their threads have in common. Workers are known by numbers.
 
-    A thread that is interrupted leaves no lock taken here (_kernels.quick_lock). The thread is started without
+    A thread that is interrupted leaves no lock taken here (_kernels.quick_lock). The threads are started without
     threading.Thread, whose start and join an interrupt can leave waiting for ever (bpo-45274).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int) -> None:
         # Guards what follows.
         self._lock = QuickLock()
         self._changed = LockCondition(self._lock)
         self._closed = False
-        self._asked: Callable[[], None] | None = None
-        self._worker: int | None = None     # the thread that is at work
-        # The process that the thread is in: a forked child has none of its parent's. An interrupt may lead to a second
-        # thread, so they take turns.
+        self._most = threads
+        self._threads = 0
+        # Worker -> its work, in the order in which they asked.
+        self._asked: dict[int, Callable[[], None]] = {}
+        # Worker -> the thread that is at its work.
+        self._running: dict[int, int] = {}
+        # The process that the threads are in: a forked child has none of its parent's.
         self._process_id = 0
 
-    def ask(self, work: Callable[[], None]) -> None:
+    def ask(self, worker: int, work: Callable[[], None]) -> None:
         with self._lock:
             if self._closed:
                 return
-            self._asked = work
             if self._process_id != os.getpid():
-                self._worker = None
+                self._running.clear()
+                self._threads = 0
+            self._asked[worker] = work
+            # An interrupt in here may lead to one thread more: a worker's runs take turns all the same.
+            if self._threads < min(self._most, len(self._asked) + len(self._running)):
                 start_new_thread(self._run, ())
+                self._threads += 1
                 self._process_id = os.getpid()
         self._changed.notify()
 
     def _run(self) -> None:
         work_in_background()
-        while (work := self._next()) is not None:
+        while (found := self._next()) is not None:
+            worker, work = found
             try:
                 work()
             except BaseException:
                 # As of any other thread. The next wake makes it work again.
                 threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
-            del work
-            self._worker = None
+            del work, found
+            self._running.pop(worker, None)
             self._changed.notify()
 
-    def _next(self) -> Callable[[], None] | None:
+    def _next(self) -> tuple[int, Callable[[], None]] | None:
         with self._lock:
             while True:
                 seen = self._changed.number
                 if self._closed:
                     return None
-                if self._asked is not None and self._worker is None:
-                    work, self._asked, self._worker = self._asked, None, get_ident()
-                    return work
+                # Of a copy: `forget` takes no lock.
+                for worker in [one for one in list(self._asked) if one not in self._running]:
+                    work = self._asked.pop(worker, None)
+                    if work is not None:
+                        self._running[worker] = get_ident()
+                        return worker, work
                 self._changed.wait(seen)
 
-    def wait_idle(self) -> None:
-        self._wait_while(lambda: self._asked is not None or self._worker is not None)
+    def wait_idle(self, worker: int) -> None:
+        self._wait_while(lambda: worker in self._asked or worker in self._running)
+
+    def leave(self, worker: int) -> None:
+        """Begin no other run of a worker, and let the present one end; its own work may call this."""
+        with self._lock:
+            self._asked.pop(worker, None)
+            self._wait_while(lambda: self._running.get(worker) not in (None, get_ident()))
+
+    def forget(self, worker: int) -> None:
+        """Nobody has the worker any more. May be called at any moment: takes no lock."""
+        self._asked.pop(worker, None)
 
     def close(self) -> None:
         with self._lock:
             self.abandon()
-            self._asked = None
-            # Its own work may close it.
-            self._wait_while(lambda: self._worker not in (None, get_ident()))
+            self._asked.clear()
+            self._wait_while(lambda: any(thread != get_ident() for thread in list(self._running.values())))
 
     def abandon(self) -> None:
         """Begin nothing more. May be called at any moment: takes no lock."""

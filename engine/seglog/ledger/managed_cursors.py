@@ -20,6 +20,8 @@ class ManagedCursors:
     def __init__(self, tail: ManagedTail) -> None:
         self._tail = tail
         self.by_name: dict[str, Cursor] = {}
+        # How often one was made or deleted: who keeps something about all of them looks here whether it still holds.
+        self.changes = 0
 
     def load(self, topic: ManagedReader) -> None:
         """Those that the directory has."""
@@ -52,6 +54,7 @@ class ManagedCursors:
             make_directories(tail.fs, tail.path / DIRECTORY)
             state.write(tail.fs, tail.path)
             cursor = self.by_name[name] = Cursor(name, topic, self, state)
+            self.changes += 1
         return cursor
 
     def delete(self, name: str) -> None:
@@ -67,6 +70,7 @@ class ManagedCursors:
         tail.fs.unlink(cursor_path(tail.path, name))
         tail.fs.sync_directory(tail.path / DIRECTORY)
         del self.by_name[name]
+        self.changes += 1
         cursor.abandon()
 
     def passed(self) -> Position | None:

@@ -206,6 +206,11 @@ class ManagedLedger(ManagedReader, Unclosed):
         """By name, all that there are."""
         return dict(self._cursors.by_name)
 
+    @property
+    def cursor_changes(self) -> int:
+        """How often a cursor was made or deleted since this was opened."""
+        return self._cursors.changes
+
     def open_cursor(
         self,
         name: str,

@@ -28,7 +28,7 @@ from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
 from seglog.delayed.sealed import PROPERTIES
 from seglog.delayed.tracker import DelayedDeliveryTracker
-from seglog.delayed.worker import IdleWorker, Worker
+from seglog.delayed.worker import IdleWorker, Worker, WorkerPool
 from seglog.errors import InvalidArgumentError, LogClosedError, TooManyDelayedError
 from seglog.fs.handles import OpenHandle
 from seglog.ledger.cursor import Cursor
@@ -38,7 +38,7 @@ from seglog.ledger.message_batch import build_message_entry
 from seglog.ledger.position import Position
 from seglog.ledger.relocated_entries import remove_relocated
 from seglog.ledger.snapshot_storage import LedgerSnapshotStorage, remove_snapshots, snapshot_directory
-from seglog.topic.delayed_index import BUILDING_CURSOR, DelayedIndex, SharedDelayedIndex
+from seglog.topic.delayed_index import BUILDING_CURSOR, INNER_CURSORS, DelayedIndex, SharedDelayedIndex
 from seglog.topic.delayed_policies import policy_properties, stored_policies, under_policies
 from seglog.topic.dispatcher import Dispatcher
 
@@ -58,7 +58,7 @@ class DelayedDelivery(OpenHandle):
         config: Mapping[str, object] | DelayedDeliveryConfig | None = None,
         *,
         clock: Clock | None = None,
-        new_worker: Callable[[], Worker | None] = lambda: None,
+        new_worker: Callable[[], Worker] | None = None,
     ) -> None:
         if not isinstance(config, DelayedDeliveryConfig):
             config = DelayedDeliveryConfig.of(config or {})
@@ -80,7 +80,9 @@ class DelayedDelivery(OpenHandle):
         self._producer_name = f"seglog-{uuid4().hex[:12]}"
         self._sequence_ids = count()
         self._clock = clock or SystemClock()
-        self._new_worker = new_worker
+        # However many subscriptions there are: their background work shares a few threads.
+        self._workers = WorkerPool()
+        self._new_worker = new_worker or self._workers.new_worker
         # Guards what follows, and the opening of trackers. Taken before a tracker's lock.
         self._lock = QuickLock()
         self._indexes: dict[str, DelayedIndex] = {}
@@ -94,7 +96,7 @@ class DelayedDelivery(OpenHandle):
         managed_ledger: ManagedLedger,
         *,
         clock: Clock | None = None,
-        new_worker: Callable[[], Worker | None] = IdleWorker,
+        new_worker: Callable[[], Worker] = IdleWorker,
     ) -> Self:
         """With the kind of tracker that was used last, and no background work: for looking, and for single changes."""
         cursors = managed_ledger.cursors
@@ -133,7 +135,7 @@ class DelayedDelivery(OpenHandle):
 
     def _all_indexes(self) -> list[DelayedIndex]:
         """Those of every subscription, opened where they are not."""
-        cursors = [cursor for name, cursor in self._managed_ledger.cursors.items() if name != BUILDING_CURSOR]
+        cursors = [cursor for name, cursor in self._managed_ledger.cursors.items() if name not in INNER_CURSORS]
         indexes = [self.index(cursor) for cursor in cursors]
         return indexes[:1] if self.config.shared_index else indexes
 
@@ -325,6 +327,7 @@ class DelayedDelivery(OpenHandle):
                 index.close()
                 index.tracker.close()
                 del self._indexes[name]
+            self._workers.close()
 
     def __enter__(self) -> Self:
         return self

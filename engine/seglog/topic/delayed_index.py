@@ -18,6 +18,7 @@ from seglog._kernels.entry_columns import metadata_columns
 from seglog.delayed.storage import FAILURES
 from seglog.delayed.tracker import DelayedDeliveryTracker
 from seglog.errors import InvalidArgumentError
+from seglog.ledger.compacted_home import COMPACTION_CURSOR
 from seglog.ledger.cursor import Cursor
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.position import EARLIEST, Position
@@ -31,6 +32,8 @@ logger = logging.getLogger("seglog")
 
 # The name of the cursor that builds a shared index. It keeps no ledger from being trimmed that no other cursor keeps.
 BUILDING_CURSOR = "__delayed_index"
+# Nobody reads by these.
+INNER_CURSORS = (BUILDING_CURSOR, COMPACTION_CURSOR)
 # Entries that the index reads at once.
 READ_UP = 1000
 # What `delayed.relocate` does: so often at most; where no more than one in so many entries of a ledger is left, or one;
@@ -93,7 +96,12 @@ class DelayedIndex:
         # Up to here the tracker knows every message, but those that were due when they were met.
         self._read_to = EARLIEST
         self._is_reading = False
-        self._told: list[Cursor] = []
+        self._own = [cursor]
+        # Who tells us, and the list of them that was looked at last.
+        self._told: set[Cursor] = set()
+        self._told_of: list[Cursor] = []
+        # Of all subscriptions the one that came least far, and where that was.
+        self._least: tuple[list[Cursor], Cursor, Position] | None = None
         # What the index has no use for, although its cursor has not passed it.
         self._skip: Callable[[Position], bool] | None = None
         self._forgotten_to = EARLIEST
@@ -130,10 +138,26 @@ class DelayedIndex:
 
     def _hear(self) -> None:
         """Be told of what is acknowledged, by the cursors that are new too."""
-        for cursor in self.subscriptions():
+        subscriptions = self.subscriptions()
+        if subscriptions is self._told_of:
+            return
+        for cursor in subscriptions:
             if cursor not in self._told:
-                self._told.append(cursor)
+                self._told.add(cursor)
                 cursor.listen(self._heard)
+        self._told &= set(subscriptions)        # a deleted one tells nothing
+        self._told_of = subscriptions
+
+    def _least_passed(self) -> Position | None:
+        """Up to where all subscriptions have come. Who came least far is looked for only when he went on."""
+        subscriptions = self.subscriptions()
+        if not subscriptions:
+            return None
+        least = self._least
+        if least is None or least[0] is not subscriptions or least[1].mark_delete_position != least[2]:
+            position, slot = min((one.mark_delete_position, n) for n, one in enumerate(subscriptions))
+            least = self._least = subscriptions, subscriptions[slot], position
+        return least[2]
 
     def _acknowledged(self, positions: Sequence[Position], passed: Position) -> None:
         """A cursor acknowledged these, which may have been delayed still."""
@@ -143,7 +167,8 @@ class DelayedIndex:
             for position in positions:
                 if self._is_over(position):
                     self.tracker.forget(*position)
-            passed = min((cursor.mark_delete_position for cursor in self.subscriptions()), default=passed)
+            least = self._least_passed()
+            passed = passed if least is None else least
             if passed > self._forgotten_to:
                 self._forgotten_to = passed
                 self.tracker.trim(passed.ledger_id, passed.entry_id + 1)
@@ -167,8 +192,9 @@ class DelayedIndex:
                 self.readers.remove(reader)
 
     def subscriptions(self) -> list[Cursor]:
-        """The cursors whose messages the tracker has: what all of them have passed, it forgets."""
-        return [self._cursor]
+        """The cursors whose messages the tracker has: what all of them have passed, it forgets. The same list until they
+        are others."""
+        return self._own
 
     # --- what was read -----------------------------------------------------------------------
 
@@ -242,7 +268,7 @@ class DelayedIndex:
     def trim(self) -> None:
         """Forget ledgers that every cursor has passed."""
         self._hear()
-        passed = min((cursor.mark_delete_position for cursor in self.subscriptions()), default=None)
+        passed = self._least_passed()
         if passed is not None and passed.ledger_id > self._first_ledger_id:
             self._first_ledger_id = passed.ledger_id
             self._passed(passed)
@@ -380,6 +406,8 @@ class SharedDelayedIndex(DelayedIndex):
     """
 
     def __init__(self, tracker: DelayedDeliveryTracker, managed_ledger: ManagedLedger) -> None:
+        # The subscriptions as of so many changes.
+        self._subscribed: tuple[int, list[Cursor]] = -1, []
         super().__init__(tracker, managed_ledger, managed_ledger.open_cursor(BUILDING_CURSOR, "earliest"))
         self._skip = self._is_over
 
@@ -387,7 +415,11 @@ class SharedDelayedIndex(DelayedIndex):
         """Nothing is: an entry of all subscriptions would have to be set aside by each, in one step."""
 
     def subscriptions(self) -> list[Cursor]:
-        return [cursor for name, cursor in self._managed_ledger.cursors.items() if name != BUILDING_CURSOR]
+        changes = self._managed_ledger.cursor_changes
+        if changes != self._subscribed[0]:
+            cursors = self._managed_ledger.cursors.items()
+            self._subscribed = changes, [cursor for name, cursor in cursors if name not in INNER_CURSORS]
+        return self._subscribed[1]
 
     def _is_over(self, position: Position) -> bool:
         # The building cursor acknowledges nothing by itself; after `clear` it comes to what was cancelled.
