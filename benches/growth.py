@@ -5,13 +5,19 @@ a unit of work at each, and is held to a bound at the largest. The best of sever
 neighbours grows in every round.
 """
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import seglog
 from benches.runner import Bench
+from seglog.clock import ManualClock
 from seglog.conversion.directory import Options
 from seglog.conversion.log_dir import convert_log_dir
+from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
+from seglog.delayed.config import DelayedDeliveryConfig
+from seglog.delayed.storage import InMemoryBucketSnapshotStorage
+from seglog.delayed.worker import InlineWorker
 from seglog.format import names
 from seglog.format.batch import end_marker
 from seglog.fs.files import OsFileSystem
@@ -32,6 +38,8 @@ def run(bench: Bench, directory: Path, records: int) -> None:
     half_acknowledged_batches(bench, directory / "half-acknowledged", scale)
     aborted_transactions(bench, directory / "aborted", scale)
     rolls(bench, directory / "rolls", scale)
+    polls(bench, scale)
+    idle_polls(bench, directory / "idle", scale)
     partitions(bench, directory / "partitions", scale)
     conversions(bench, directory / "conversions", scale)
     producers(bench, directory, scale)
@@ -82,6 +90,56 @@ def half_acknowledged_batches(bench: Bench, directory: Path, scale: float) -> No
 
     sizes = tuple(max(int(n * scale), 1) for n in (1_000, 10_000, 30_000))
     growth(bench, "mark-delete", sizes, "half-acknowledged batches", unit_us, 60)
+
+
+def polls(bench: Bench, scale: float) -> None:
+    """A poll of 1 000 delayed messages, of so many that are due in the same millisecond: the first one, which loads."""
+
+    def unit_us(size: int) -> float:
+        best = float("inf")
+        for _ in range(3):
+            clock = ManualClock(1_000)
+            config = DelayedDeliveryConfig(ledger_step=0, max_buckets=-1)
+            tracker = BucketDelayedDeliveryTracker(
+                InMemoryBucketSnapshotStorage(), config, clock=clock, worker=InlineWorker()
+            )
+            for ledger_id in range(-(-size // 50_000)):
+                count = min(50_000, size - ledger_id * 50_000)
+                columns = array("q", [ledger_id]) * count, array("q", range(count)), array("q", [10**6]) * count
+                tracker.add_messages(*columns)
+            clock.set(10**6)
+            began = time.process_time()
+            tracker.get_scheduled_messages(1_000)
+            best = min(best, time.process_time() - began)
+            tracker.close()
+        return best * 1e6
+
+    sizes = tuple(max(int(n * scale), 1) for n in (100_000, 1_000_000, 10_000_000))
+    growth(bench, "poll", sizes, "due messages", unit_us, 10_000)
+
+
+def idle_polls(bench: Bench, directory: Path, scale: float) -> None:
+    """A poll of a shared index of delayed messages that finds nothing, beside so many subscriptions."""
+    rounds = max(int(500 * scale), 5)
+
+    def unit_us(size: int) -> float:
+        config = {"enableShareDelayedMessageIndex": True}
+        with seglog.ManagedLedger(directory / str(size), fsync="never") as topic:
+            metadata = pulsar_pb().MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
+            metadata.deliver_at_time = 2**60
+            topic.add_entry(build_entry(metadata, b"x"))
+            cursors = [topic.open_cursor(f"s{n}", "earliest") for n in range(size)]
+            with seglog.DelayedDelivery(topic, config) as delayed:
+                dispatcher = delayed.dispatcher(cursors[0])
+                dispatcher.read()
+
+                def work() -> None:
+                    for _ in range(rounds):
+                        dispatcher.read()
+
+                return best_us(work, rounds)
+
+    growth(bench, "idle poll", tuple(max(int(n * scale), 1) for n in (10, 100, 1_000)), "subscriptions", unit_us, 60)
 
 
 def rolls(bench: Bench, directory: Path, scale: float) -> None:

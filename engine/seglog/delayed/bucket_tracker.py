@@ -150,8 +150,8 @@ class BucketDelayedDeliveryTracker(RowTracker):
             popped += self._runs.pop(bound, limit - len(popped), self._promises, self._amendments.moved)
             if len(popped) >= limit or bucket is None or bucket.next_at is None or bound == cutoff:
                 break
-            # What is due in one millisecond may fill many segments. No more are loaded than were asked for: of the first
-            # bucket that has some, what is loaded stands before all that is not.
+            # What is due in one millisecond may fill many segments. No more are loaded than were asked for: of the
+            # first bucket that has some, what is loaded stands before all that is not.
             if self._known_first[0] == bucket.next_at and self._known_first[1]:
                 at, known = self._known_first
                 wanted = min(limit - len(popped), known)
@@ -166,8 +166,8 @@ class BucketDelayedDeliveryTracker(RowTracker):
         return popped
 
     def _hand_over_due(self) -> None:
-        """What was due at the last poll and was not asked for will be in no snapshot (moveScheduledMessageToSharedQueue,
-        which a poll of Pulsar calls; ours costs what it gives)."""
+        """What was due at the last poll and was not asked for will be in no snapshot: what a poll of Pulsar does itself
+        (moveScheduledMessageToSharedQueue), and ours costs what it gives."""
         if self._polled_to >= 0:
             self._runs.hand_over_due(PUSHED, LATE, self._polled_to, self._promises)
             self._polled_to = -1

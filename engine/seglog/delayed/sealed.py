@@ -200,8 +200,8 @@ class SealedBuckets:
         return rows
 
     def load_next(self, bucket: Bucket) -> int:
-        """Load the bucket's next segment; how many of its messages are due when it begins. Where that fails, other buckets
-        go on and this one is tried again, or given up."""
+        """Load the bucket's next segment; how many of its messages are due when it begins. Where that fails, other
+        buckets go on and this one is tried again, or given up."""
         began = self.stats.begin("load")
         try:
             rows = self.read_rows(bucket, bucket.loaded)

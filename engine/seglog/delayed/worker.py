@@ -71,7 +71,7 @@ class IdleWorker:
 
 
 class WorkerPool(Unclosed):
-    """A few threads for any number of workers. They start when the first worker is woken, and end when this is closed or
+    """A few threads for any number of workers. They start when workers are woken, and end when this is closed or
     collected.
 
     While a thread waits, it holds its mailbox and nothing else: a tracker that somebody forgot to close is collected,

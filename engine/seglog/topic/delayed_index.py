@@ -192,8 +192,8 @@ class DelayedIndex:
                 self.readers.remove(reader)
 
     def subscriptions(self) -> list[Cursor]:
-        """The cursors whose messages the tracker has: what all of them have passed, it forgets. The same list until they
-        are others."""
+        """The cursors whose messages the tracker has: what all of them have passed, it forgets. The same list until
+        they are others."""
         return self._own
 
     # --- what was read -----------------------------------------------------------------------
