@@ -11,7 +11,7 @@ from seglog.verification.findings import KINDS, Finding
 
 DOC = Path(__file__).parents[2] / "docs/findings.md"
 ROOM = Path(findings.__file__).parent
-OF_LEDGERS = "ledger_check.py"
+OF_LEDGERS = ("ledger_check.py", "compacted_check.py")
 
 
 def table(of_ledgers):
@@ -19,7 +19,7 @@ def table(of_ledgers):
     head = ["code", "severity", "meaning", "what to do", *level]
     rows = [head, ["---"] * len(head)]
     for code, kind in KINDS.items():
-        if (kind.found_in == OF_LEDGERS) == of_ledgers:
+        if (kind.found_in in OF_LEDGERS) == of_ledgers:
             rows.append([f"`{code}`", str(kind.severity), kind.meaning, kind.fix] + [kind.level] * len(level))
     return "".join(f"| {' | '.join(row)} |\n".replace("| --- |", "|---|").replace(" --- ", "---") for row in rows)
 

@@ -241,7 +241,7 @@ ARGUMENTS = {
 # What they say depends on what is installed: tests/spark, tests/tools/test_doctor.py.
 OF_THE_MACHINE = {("demo",), ("doctor",), ("spark", "convert"), ("spark", "fetch")}
 # What takes a managed ledger: tests/tools/test_ledger.py.
-OF_LEDGERS = {("ledger", name) for name in ("ls", "dump", "verify", "seek", "recover")}
+OF_LEDGERS = {("ledger", name) for name in ("ls", "dump", "verify", "seek", "recover", "compact", "convert")}
 # What takes a managed ledger, too: tests/tools/test_delayed.py.
 OF_TOPICS = {("delayed", name) for name in (
     "ls", "dump", "verify", "count", "list", "cancel", "policies", "clear-delayed-bucket-snapshots"

@@ -13,6 +13,7 @@ from seglog.format.checked_json import format_json
 from seglog.ledger.entry import Entry
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.manifest import FILE_NAME
+from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 from seglog.verification import witness_check
 from seglog.verification.findings import KINDS
 from seglog.verification.ledger_check import check_entries, check_managed_ledger
@@ -261,7 +262,10 @@ def test_undamaged_nothing_of_the_kind_is_found(tmp_path, case):
 
 # --- managed ledgers -------------------------------------------------------------------------
 
-LEDGERS = {"managedLedgerMaxEntriesPerLedger": 3, "brokerEntryMetadataInterceptors": "timestamp,index"}
+LEDGERS = {
+    "managedLedgerMaxEntriesPerLedger": 3, "brokerEntryMetadataInterceptors": "timestamp,index",
+    "topicCompactionRetainNullKey": True,
+}
 
 
 @pytest.fixture
@@ -273,6 +277,7 @@ def topic(tmp_path):
         for n in range(5):
             topic.add_entry(batch(n, 2, T0 + n))
         topic.open_cursor("billing", "earliest")
+        PulsarTopicCompactionService(topic).compact()
     live = ManagedLedger(path, config=LEDGERS)
     live.add_entries(message(n) for n in range(3))
     copy = shutil.copytree(path, tmp_path / "dead" / "orders")
@@ -299,11 +304,17 @@ LEDGER_DAMAGES = {
     "ledger_length": lambda topic: cut(-1)(topic / "ledger-1" / f"{FIRST}.log"),
     "ledger_damaged": lambda topic: flipped(topic / "ledger-0" / f"{FIRST}.log"),
     "ledger_differs": lambda topic: signed_anew(topic / "ledger-0/ledger.json", created_ms=5, end=None),
-    "ledger_tail": lambda topic: added(bytes(70))(topic / "ledger-2" / f"{FIRST}.log"),
+    "ledger_tail": lambda topic: added(bytes(70))(topic / "ledger-3" / f"{FIRST}.log"),
     "ledger_open": lambda topic: None,
     "ledger_stray": lambda topic: (topic / "ledger-9").mkdir(),
     "cursor_corrupt": lambda topic: flipped(next((topic / "cursors").iterdir())),
 }
+COMPACTED_DAMAGES = {
+    "compacted_lost": lambda topic: (topic / "cursors/__compaction.cursor").unlink(),
+    "compacted_damaged": lambda topic: flipped(next((topic / "compacted").iterdir()) / f"{FIRST}.log"),
+    "compacted_stray": lambda topic: (topic / "compacted/ledger-99.new").mkdir(),
+}
+LEDGER_DAMAGES |= COMPACTED_DAMAGES
 ENTRIES = {
     "entry_corrupt": [message(0), message(1)[:15]],
     "entry_index": [bytes(Entry(message(n)).with_broker_metadata(T0, index).raw()) for n, index in ((0, 0), (1, 5))],
@@ -334,5 +345,16 @@ def test_a_kernel_that_differs_from_the_witness(tmp_path, monkeypatch):
 def test_every_code_is_provoked_here():
     assert sorted([*MAKERS, *LEDGER_DAMAGES, *ENTRIES, "witness_differs"]) == sorted(KINDS)
     assert sorted([*LEDGER_DAMAGES, *ENTRIES]) == [
-        *sorted(code for code, kind in KINDS.items() if kind.found_in == "ledger_check.py"),
+        *sorted(code for code, kind in KINDS.items() if kind.found_in in ("ledger_check.py", "compacted_check.py")),
     ]
+
+
+@pytest.mark.parametrize("change", [
+    lambda texts: texts | {"seglog/last": "0:0:0:1"},
+    lambda texts: texts | {"seglog/horizon": "0:1"},
+])
+def test_a_compacted_ledger_that_says_what_it_is_wrongly(topic, change):
+    (directory,) = (topic / "compacted").iterdir()
+    texts = json.loads((directory / "ledger.json").read_text())["properties"]
+    signed_anew(directory / "ledger.json", properties=change(texts))
+    assert "compacted_damaged" in {finding.code for finding in check_managed_ledger(topic).findings}

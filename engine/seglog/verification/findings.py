@@ -165,6 +165,15 @@ _OF_MANAGED_LEDGERS = _found_in("ledger_check.py", {
                            "put it back from a copy, or delete it and make the cursor again"),
 })
 
+_OF_MANAGED_LEDGERS |= _found_in("compacted_check.py", {
+    "compacted_lost": Kind(
+        _E, "a compacted ledger that nothing points to any more, or that is not there: keys are missing",
+        "put the cursor's file, or the ledger, back from a copy"),
+    "compacted_damaged": Kind(
+        _E, "a compacted ledger that is damaged or out of order, or says its last message wrongly", _COPY),
+    "compacted_stray": Kind(_N, "a compacted ledger that is not read: being made, or removed", _OPEN),
+})
+
 KINDS = _OF_PARTITIONS | _OF_MANAGED_LEDGERS
 
 

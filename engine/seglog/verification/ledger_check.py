@@ -17,6 +17,7 @@ from seglog.ledger.ledger_recovery import check_ledger
 from seglog.ledger.manifest import FILE_NAME, LEDGER_PREFIX, Manifest, ledger_directory
 from seglog.segment.batches import UNREADABLE
 from seglog.segment.segment import Segment
+from seglog.verification.compacted_check import check_compacted
 from seglog.verification.findings import Finding, Severity
 
 
@@ -82,6 +83,7 @@ def check_managed_ledger(path: Path) -> LedgerReport:
             CursorState.read(file)
         except (CorruptManifestError, UnsupportedVersionError) as error:
             report.findings.append(Finding("cursor_corrupt", os.fspath(file), found=error.what))
+    report.findings += check_compacted(path)
     return report
 
 

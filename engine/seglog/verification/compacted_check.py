@@ -1,0 +1,70 @@
+"""Check what compaction left of a managed ledger: that it is there, whole, in order, and says its last message rightly.
+
+Reads only. What it finds has the codes of verification.findings.
+"""
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from seglog.errors import CorruptManifestError, SeglogError
+from seglog.ledger.compacted_home import COMPACTION_CURSOR, DIRECTORY, open_compacted, pointed_to
+from seglog.ledger.compacted_ledger import CompactedLedger
+from seglog.ledger.cursor_file import CursorState, cursor_path
+from seglog.ledger.ledger import LOG_NAME
+from seglog.ledger.ledger_recovery import check_ledger
+from seglog.ledger.message_position import MessagePosition, last_message
+from seglog.ledger.position import EARLIEST
+from seglog.verification.findings import Finding
+
+
+def check_compacted(topic: Path) -> Iterator[Finding]:
+    """Of the managed ledger in `topic`; nothing where it was never compacted. Raises StorageError."""
+    directory = topic / DIRECTORY
+    file = cursor_path(topic, COMPACTION_CURSOR)
+    if not directory.is_dir() and not file.exists():
+        return
+    try:
+        cursor = CursorState.read(file) if file.exists() else None
+    except CorruptManifestError:
+        return      # cursor_corrupt says it
+    try:
+        pointer = pointed_to(topic, cursor)
+        compacted = None if pointer is None else open_compacted(topic, pointer)
+    except SeglogError as error:
+        yield Finding("compacted_lost", os.fspath(directory), found=error.what)
+        return
+    for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+        if compacted is None or path != compacted.path:
+            yield Finding("compacted_stray", os.fspath(path))
+    if compacted is not None:
+        yield from _check(compacted)
+
+
+def _check(compacted: CompactedLedger) -> Iterator[Finding]:
+    log = compacted.path / LOG_NAME
+    check = check_ledger(log)
+    for damage in check.damages:
+        yield Finding(
+            "compacted_damaged", os.fspath(log), damage.start, damage.first_offset, damage.stop - damage.start,
+            found=damage.reason,
+        )
+    if check.damages:
+        return
+    before, last, number = EARLIEST, MessagePosition.EARLIEST, -1
+    try:
+        for number, stored in enumerate(compacted):
+            for what in stored.entry.damage():
+                yield Finding("compacted_damaged", os.fspath(log), offset=number, found=what)
+            if not before < stored.position <= compacted.horizon:
+                expected = f"behind {before}, up to {compacted.horizon}"
+                yield Finding(
+                    "compacted_damaged", os.fspath(log), offset=number, found=str(stored.position), expected=expected
+                )
+            before = stored.position
+            last = last_message(stored.position, stored.entry) or last
+    except SeglogError as error:
+        yield Finding("compacted_damaged", os.fspath(log), offset=number + 1, found=error.what)
+        return
+    if last != compacted.get_last_message_position():
+        said = str(compacted.get_last_message_position())
+        yield Finding("compacted_damaged", os.fspath(compacted.path), found=said, expected=str(last))
