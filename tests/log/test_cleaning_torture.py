@@ -46,7 +46,8 @@ class Table:
             struct.pack_into("<q", self.floors, 8 * key, version + (TOMBSTONE if deletes else 0))
 
     def cut(self, records):
-        offset = self.recent[-records][0]
+        """Within the active segment, which is never compacted: what a record has superseded is gone for good else."""
+        offset = max(self.recent[-records][0], self.log.segments[-1].base_offset)
         while self.recent and self.recent[-1][0] >= offset:
             self.recent.pop()
         assert self.log.truncate_to(offset) == offset

@@ -324,6 +324,8 @@ class LogCleaner:
             ))
         except LogClosedError:
             task.clean_at = NEVER
+        except OffsetOutOfRangeError:
+            task.clean_at = time.monotonic() + _LOOK_S_MIN      # it was cut meanwhile
         except Exception as error:
             self._failed_to_compact(task, log, error)
         else:
