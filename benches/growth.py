@@ -43,6 +43,7 @@ def run(bench: Bench, directory: Path, records: int) -> None:
     partitions(bench, directory / "partitions", scale)
     conversions(bench, directory / "conversions", scale)
     producers(bench, directory, scale)
+    segments(bench, directory / "segments", scale)
 
 
 def growth(
@@ -52,6 +53,7 @@ def growth(
     case = f"growth: {case}"
     if not bench.wanted(case):
         return
+    sizes = tuple(dict.fromkeys(sizes))     # scaled down they may be the same
     costs = [(size, unit_us(size)) for size in sizes]
     for size, cost in costs[:-1]:
         bench.reported(case, "us", f"beside {size} {of}", cost, f"beside {sizes[0]}", costs[0][1])
@@ -304,3 +306,40 @@ def producers(bench: Bench, directory: Path, scale: float) -> None:
 
     growth(bench, "opening, a producer", sizes, "producers", opening_us, 0.5)
     growth(bench, "a roll, a producer", sizes, "producers", rolling_us, 0.5)
+
+
+def segments(bench: Bench, directory: Path, scale: float) -> None:
+    """Opening a log of many segments that was closed cleanly, and closing it; and a roll beside them."""
+    sizes = tuple(max(int(n * scale), 2) for n in (1_000, 10_000, 50_000))
+
+    def opening_us(size: int) -> float:
+        path = _log_of_segments(directory / str(size), size)
+        return best_us(lambda: seglog.open(path, fsync="never").close(), size)
+
+    def rolling_us(size: int) -> float:
+        with seglog.open(_log_of_segments(directory / f"rolled{size}", size), fsync="never") as log:
+
+            def work() -> None:
+                for _ in range(20):
+                    log.append(b"x")
+                    log.roll()
+
+            return best_us(work, 20)
+
+    growth(bench, "opening, a segment", sizes, "segments", opening_us, 60)
+    growth(bench, "append and roll", sizes, "segments", rolling_us, 10_000)
+
+
+def _log_of_segments(directory: Path, size: int) -> Path:
+    """A log of so many segments of one record, closed cleanly: copies of one under other offsets."""
+    path = directory / "orders-0"
+    with seglog.open(path, fsync="never") as log:
+        log.append(b"x")
+    files = {name.name[20:]: name.read_bytes() for name in path.glob("0" * 20 + ".*")}
+    snapshot = next(path.glob("*.snapshot"))
+    for offset in range(1, size):
+        for suffix, raw in files.items():
+            moved = offset.to_bytes(8, "big") + raw[8:] if suffix == names.LOG_SUFFIX else raw
+            (path / names.file_name(offset, suffix)).write_bytes(moved)
+    snapshot.rename(path / names.file_name(size, names.SNAPSHOT_SUFFIX))
+    return path

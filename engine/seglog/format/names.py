@@ -56,11 +56,8 @@ MAX_OFFSET = 2**63 - 1
 
 
 
-def _any_of(words: tuple[str, ...]) -> str:
-    return "|".join(map(re.escape, words))
-
-
-_FILE = re.compile(rf"(?P<offset>[0-9]{{20}})(?P<suffix>{_any_of(SUFFIXES)})(?P<state>{_any_of(STATES)})?")
+# What may stand behind the twenty digits, and its parts. A directory has many thousand names: no regular expression.
+_ENDINGS = {suffix + state: (suffix, state) for suffix in SUFFIXES for state in ("", *STATES)}
 
 
 class SegmentFile(NamedTuple):
@@ -83,12 +80,12 @@ def file_name(offset: int, suffix: str, state: str = "") -> str:
 
 def parse_file_name(name: str) -> SegmentFile | None:
     """The parts of a segment file's name; None for any other name."""
-    found = _FILE.fullmatch(name)
-    if found is None:
+    digits = name[:20]
+    parts = _ENDINGS.get(name[20:])
+    if parts is None or not (digits.isascii() and digits.isdigit()):
         return None
-    digits, suffix, state = found.groups()
     offset = int(digits)
-    return SegmentFile(offset, suffix, state or "") if offset <= MAX_OFFSET else None
+    return SegmentFile(offset, *parts) if offset <= MAX_OFFSET else None
 
 
 def parse_base_offset(name: str) -> int:

@@ -36,8 +36,13 @@ def decided(config: LogConfig, directory: Path) -> LogConfig:
     if config.time_index_minute_enabled is not None:
         return config
     with refusals("list", directory), os.scandir(directory) as entries:
-        suffixes = {parsed.suffix for entry in entries if (parsed := names.parse_file_name(entry.name)) is not None}
-    return with_minute_indexes(config, names.MINUTE_INDEX_SUFFIX in suffixes or names.LOG_SUFFIX not in suffixes)
+        is_new = True
+        for entry in entries:
+            parsed = names.parse_file_name(entry.name)
+            if parsed is not None and parsed.suffix == names.MINUTE_INDEX_SUFFIX:
+                return with_minute_indexes(config, True)
+            is_new = is_new and (parsed is None or parsed.suffix != names.LOG_SUFFIX)
+    return with_minute_indexes(config, is_new)
 
 
 def checked_path(path: str | os.PathLike[str]) -> Path:

@@ -61,6 +61,8 @@ def indexes_are_sound(files: FoundSegment, config: LogConfig) -> bool:
 
 def _wants_entries(log: File, *, wants_offset: bool, wants_time: bool, interval: int) -> bool:
     """Do the first batches of a log ask for entries that an empty index does not have?"""
+    if not wants_time and log.size_bytes <= interval:
+        return False        # no batch lies behind the interval: the log need not be opened
     with Mapping(log.path) as mapping:
         # To the first batch behind the interval, which gets an entry.
         table = scan(Window(mapping), max_bytes=interval + 1)
@@ -75,7 +77,9 @@ def _minutes_are_sound(files: FoundSegment) -> bool:
     minute_index = files.indexes.get(names.MINUTE_INDEX_SUFFIX)
     if minute_index is None or minute_index.size_bytes % TimeIndex.ENTRY_SIZE:
         return False
-    last_offset = last_entry(offset_index)[0] if offset_index.size_bytes else -1
+    if not offset_index.size_bytes:
+        return minute_index.size_bytes == 0     # no entry was made with an offset entry: none need be opened
+    last_offset = last_entry(offset_index)[0]
     times = [entry for entry in _last_times(time_index, 2) if entry[1] <= last_offset]      # no closing entry
     minutes = _last_times(minute_index, 1)
     if not times or not minutes:

@@ -88,7 +88,7 @@ class Segment:
         self._retired = False
         self._next_offset: int | None = None
         self._end_position: int | None = None
-        self._transactions = HeldTransactionIndex(path.with_suffix(names.TRANSACTION_INDEX_SUFFIX))
+        self._transactions: HeldTransactionIndex | None = None      # made where it is asked for
         # Every batch ends below: where the next segment of the log begins (Extent).
         self.end_offset = NO_END
         # What was learned of the headers: for the long way to a time, and for the short way, beside the indexes.
@@ -167,7 +167,10 @@ class Segment:
     @property
     def transaction_index(self) -> TransactionIndex | None:
         """The .txnindex beside the log; None where no transaction was aborted. Raises CorruptIndexError."""
-        index = self._transactions.now()
+        held = self._transactions
+        if held is None:    # two threads may make one each: the later one stays
+            held = self._transactions = HeldTransactionIndex(self.path.with_suffix(names.TRANSACTION_INDEX_SUFFIX))
+        index = held.now()
         self._refuse_if_gone()      # without its lines aborted records would pass for committed ones
         return index
 
