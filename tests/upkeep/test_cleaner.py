@@ -11,6 +11,7 @@ import seglog
 from seglog._kernels.key_map import KeyMap
 from seglog.clock import ManualClock
 from seglog.errors import CorruptRecordError, InvalidRecordError
+from seglog.log.log import Log
 from seglog.upkeep import cleaning_round
 from seglog.upkeep.cleaner import clean
 from seglog.upkeep.cleaning_round import CleaningLimits
@@ -22,9 +23,8 @@ CONFIG = {"cleanup.policy": "compact", "segment.bytes": 4000, "index.interval.by
 
 
 def opened(path, clock=None, fs=None, **config):
-    return seglog.open(
-        path, config=CONFIG | config, fsync="never", clock=clock or ManualClock(NOW), fs=fs
-    )
+    """Not by `seglog.open`: such a log cleans itself in a thread."""
+    return Log(path, config=CONFIG | config, fsync="never", clock=clock or ManualClock(NOW), fs=fs)
 
 
 def content(log, **how):
@@ -266,6 +266,22 @@ def test_appends_reads_and_backups_go_on_beside_it(tmp_path):
             thread.join()
         assert not failures, failures[:3]
         assert log.cleaner_offset > 0
+
+
+def test_two_calls_at_a_time_take_turns(tmp_path):
+    with filled(opened(tmp_path / "twice-0")) as log:
+        before = content(log)
+        begun, others = threading.Event(), []
+
+        def second():
+            begun.set()
+            others.append(clean(log))
+
+        thread = threading.Thread(target=second)
+        done = clean(log, throttle=Meanwhile(lambda: (thread.start(), begun.wait()), 3))
+        thread.join()
+        assert (done.outcome, [other.outcome for other in others]) == ("cleaned", ["nothing"])
+        assert content(log) == last_of(before, done.end_offset)
 
 
 def test_it_stops_when_asked_and_leaves_nothing(tmp_path):

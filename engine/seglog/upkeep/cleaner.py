@@ -9,8 +9,10 @@ map is full, the round ends where it was, and the next one begins there. (Cleane
 Appends and reads go on. The exchange looks again whether what the round has read is still there: if the log was cut
 meanwhile, the round ends with what it has done, for the record may be gone that stood for those that would go.
 """
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from seglog.config import LogConfig
 from seglog.errors import LogClosedError, OffsetOutOfRangeError
@@ -19,6 +21,10 @@ from seglog.log.partition import Partition
 from seglog.upkeep.cleaning_plan import CleaningPlan, plan
 from seglog.upkeep.cleaning_round import Changed, CleanedGroup, CleaningLimits, CleaningRound, Stopped
 from seglog.upkeep.cleaning_source import CleaningSource, source_of, source_of_closed
+
+# One round at a time works on a log: both would write the same files aside.
+_AT_WORK: "WeakKeyDictionary[Log, threading.Lock]" = WeakKeyDictionary()
+_AT_WORK_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,7 @@ def clean(
     """Compact an open log as far as it can be, due or not, in as many rounds as the map asks for.
 
     `throttle`: told of the bytes that were read, and returns when it may go on. `should_stop`: asked every MiB at
-    least; the round is then left, and what it wrote aside removed. One call at a time for a log.
+    least; the round is then left, and what it wrote aside removed. A call waits for one that works on the same log.
 
     Raises CorruptRecordError (nothing is dropped for a damaged record), StorageError, LogFailedError, codec errors.
     """
@@ -77,7 +83,10 @@ def clean(
     def done(end_offset: int) -> None:
         log.put_cleaner_offset(end_offset)
 
-    return _clean(lambda: source_of(log, high_watermark), config or log.config, now_ms, limits, done)
+    with _AT_WORK_LOCK:
+        alone = _AT_WORK.setdefault(log, threading.Lock())
+    with alone:
+        return _clean(lambda: source_of(log, high_watermark), config or log.config, now_ms, limits, done)
 
 
 def what_would_go(

@@ -1,0 +1,81 @@
+"""`seglog compact`: what it says would stay, what it does and proves, and what it refuses."""
+import pytest
+
+import seglog as engine
+from seglog.errors import ProofMismatchError
+from seglog.upkeep import compact as compaction
+from support.command import seglog, seglog_json
+
+
+def written(path, keyless=False):
+    with engine.open(path, config={"segment.bytes": 3000}, fsync="never") as log:
+        for n in range(150):
+            log.append(b"value %d" % n, key=None if keyless and n == 20 else b"key %d" % (n % 12))
+    return path
+
+
+def content(path):
+    with engine.open_partition(path) as partition:
+        return [(r.offset, r.key, r.value) for r in partition.read()]
+
+
+def files(path):
+    return {p.name: p.read_bytes() for p in path.iterdir() if not p.name.startswith(".seglog")}
+
+
+def test_a_dry_run_says_what_would_stay_and_changes_nothing(tmp_path):
+    path = written(tmp_path / "orders-0")
+    before = files(path)
+    *groups, summary = seglog_json("compact", path, "--dry-run")
+    assert (summary["dry_run"], summary["outcome"]) == (True, "cleaned")
+    assert "a dry run, nothing was changed" in seglog("compact", path, "--dry-run").stdout
+    assert files(path) == before
+    *done, after = seglog_json("compact", path)
+    assert [{**group, "bytes_after": 0} for group in done] == [{**group, "bytes_after": 0} for group in groups]
+    assert (after["bytes_after"], after["keys"]) == (summary["bytes_after"], 12)
+
+
+def test_it_leaves_the_last_of_each_key_and_proves_it(tmp_path):
+    path = written(tmp_path / "orders-0")
+    before = content(path)
+    *_, summary = seglog_json("compact", path, "--verify")
+    end = summary["end_offset"]
+    last = {key: offset for offset, key, _ in before if offset < end}
+    assert content(path) == [r for r in before if r[0] >= end or last[r[1]] == r[0]]
+    assert summary["proven_keys"] == len(last) == 12
+    assert (tmp_path / "cleaner-offset-checkpoint").read_text() == f"0\n1\norders 0 {end}\n"
+    assert "nothing behind offset" in seglog("compact", path).stdout
+    seglog("verify", path)
+
+
+def test_a_proof_that_does_not_come_out_is_an_error(tmp_path, monkeypatch):
+    path = written(tmp_path / "orders-0")
+    real = compaction.last_records
+
+    def one_more(log, end):
+        return real(log, end) | {b"a key of nobody": (3, False)}
+
+    monkeypatch.setattr(compaction, "last_records", one_more)
+    with pytest.raises(ProofMismatchError, match="are gone, the first at offset 3"):
+        compaction.compact(path, config={}, verify=True)
+    assert seglog("compact", written(tmp_path / "more-0"), "--verify", status=None).exit_code == 1
+
+
+@pytest.mark.parametrize("options", [["--dry-run"], []])
+def test_records_without_a_key_are_refused_unless_they_may_go(options, tmp_path):
+    path = written(tmp_path / "orders-0", keyless=True)
+    before = content(path)
+    refused = seglog("compact", path, *options, status=None)
+    assert refused.exit_code != 0
+    assert "without a key" in refused.output
+    assert "--drop-keyless" in refused.output
+    assert content(path) == before
+    assert seglog_json("compact", path, *options, "--drop-keyless")[0]["keyless"] == 1
+
+
+def test_a_log_that_is_open_is_refused(tmp_path):
+    path = written(tmp_path / "orders-0")
+    with engine.open(path):
+        assert seglog("compact", path, "--dry-run").exit_code == 0
+        seglog("compact", path, "--dry-run", "--verify", status=2)
+    assert seglog("compact", tmp_path / "nothing-0", status=None).exit_code in (3, 4)

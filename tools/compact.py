@@ -1,0 +1,96 @@
+"""`seglog compact`: of each key the last record, in a log that nobody has open."""
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import click
+
+from seglog.errors import NotALogError
+from seglog.upkeep.cleaning_round import CleanedGroup
+from seglog.upkeep.compact import Compaction, compact
+
+from . import report
+from .cli import Command
+from .options import PATH, config_option, json_option
+
+
+@click.command(cls=Command)
+@click.argument("directory", metavar="DIR", type=PATH)
+@click.option("--dry-run", is_flag=True, help="Say what the first round would leave, by segments, and change nothing.")
+@click.option("--verify", is_flag=True, help="Prove it: read all keys before and afterwards, in memory, and compare.")
+@click.option("--drop-keyless", is_flag=True, help="Records without a key go, as in Kafka; else they are refused.")
+@config_option
+@json_option
+def command(
+    directory: Path, dry_run: bool, verify: bool, drop_keyless: bool, settings: Sequence[tuple[str, str]],
+    as_json: bool,
+) -> int:
+    """Leave of each key of the partition directory DIR the last record, and tombstones until their time, as Kafka's
+    cleaner does. Offsets stay; the active segment is left alone.
+
+    The directory must not be open elsewhere, but for a dry run, which reads only. Status 0, also if nothing is to be
+    done.
+    """
+    if directory.is_file():
+        raise NotALogError("not a partition directory", file=directory, hint="compact takes one, such as orders-0")
+    if dry_run and verify:
+        raise click.UsageError("--verify proves what was written: a dry run writes nothing")
+    done = compact(
+        directory, config=dict(settings), dry_run=dry_run, verify=verify, keyless_go=drop_keyless
+    )
+    if as_json:
+        _print_json(done, dry_run=dry_run)
+    else:
+        print("\n".join(_text(done, dry_run=dry_run)))
+    return 0
+
+
+def _print_json(done: Compaction, *, dry_run: bool) -> None:
+    for group in done.cleaned.groups:
+        report.print_json(
+            "cleaned_segments", base_offsets=group.base_offsets, bytes_before=group.bytes_before,
+            bytes_after=group.bytes_after, records_read=group.records_read, records_kept=group.records_kept,
+            superseded=group.superseded, tombstones=group.tombstones, keyless=group.keyless,
+            transaction_records=group.dropped, collisions=group.collisions,
+        )
+    report.print_json(
+        "summary", dry_run=dry_run, partition=done.directory.name, outcome=done.cleaned.outcome,
+        first_dirty_offset=done.cleaned.first_dirty_offset, end_offset=done.cleaned.end_offset,
+        first_uncleanable_offset=done.plan.first_uncleanable_offset, dirty_ratio=done.plan.ratio,
+        rounds=done.cleaned.rounds, keys=done.cleaned.keys, bytes_before=done.cleaned.bytes_before,
+        bytes_after=done.cleaned.bytes_after, proven_keys=done.proven_keys,
+    )
+
+
+def _text(done: Compaction, *, dry_run: bool) -> Iterable[str]:
+    yield report.paint(report.printable(done.directory.name), "bold")
+    cleaned = done.cleaned
+    if cleaned.outcome == "nothing":
+        yield f"  {done.plan.why_not}"
+        return
+    yield report.table(
+        ("segments", "before", "after", "records", "kept", "why the others go"),
+        [_row(group) for group in cleaned.groups], left=(0, 5),
+    )
+    would = "would be " if dry_run else ""
+    rounds = "" if cleaned.rounds == 1 else f", in {report.count_of(cleaned.rounds, 'round')}"
+    yield (
+        f"{report.size(cleaned.bytes_before)} {would}compacted to {report.size(cleaned.bytes_after)}, up to offset "
+        f"{cleaned.end_offset:,}{rounds}"
+    )
+    if done.proven_keys is not None:
+        yield f"proven: of {report.count_of(done.proven_keys, 'key')} the last record is there, and no other"
+    if dry_run:
+        yield "a dry run, nothing was changed"
+
+
+def _row(group: CleanedGroup) -> list[str]:
+    first, *others = group.base_offsets
+    reasons = [
+        (group.superseded, "later ones of their key"), (group.tombstones, "tombstones whose time has come"),
+        (group.keyless, "without a key"), (group.dropped, "aborted, or markers"),
+    ]
+    return [
+        f"{first:020}" + (f" and {len(others)} more" if others else ""), report.size(group.bytes_before),
+        report.size(group.bytes_after), f"{group.records_read:,}", f"{group.records_kept:,}",
+        ", ".join(f"{count:,} {what}" for count, what in reasons if count),
+    ]
