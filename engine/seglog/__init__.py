@@ -27,26 +27,31 @@ if TYPE_CHECKING:
     from seglog.ledger.cursor import Cursor
     from seglog.ledger.ledger import Ledger
     from seglog.ledger.managed_ledger import ManagedLedger
+    from seglog.ledger.message_position import MessagePosition
     from seglog.ledger.position import Position
     from seglog.log.append import AppendResult
     from seglog.log.log import Log
     from seglog.log.open_dir import LogDir
     from seglog.log.partition import Partition, open_partition
     from seglog.log.stats import LogStats
-    from seglog.opening import open, open_dir
+    from seglog.opening import open, open_dir, open_topic
     from seglog.segment.answers import LostRange, TimestampOffset
     from seglog.segment.segment import Segment
+    from seglog.topic.compacted_reader import read_compacted
+    from seglog.topic.compaction_service import TopicCompactionService
     from seglog.topic.delayed_delivery import DelayedDelivery
     from seglog.topic.dispatcher import Dispatcher
     from seglog.upkeep.recover import Recovery, recover
+    from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
     from seglog.verification.findings import Finding, Report
     from seglog.verification.verify import verify
 
 __all__ = [
-    "build_batch", "convert", "open", "open_dir", "open_partition", "recover", "verify",
+    "build_batch", "convert", "open", "open_dir", "open_partition", "open_topic", "read_compacted", "recover", "verify",
     "AppendResult", "Columns", "Log", "LogDir", "LogStats", "Partition", "Record", "RecordBatch", "Segment",
     "Finding", "LostRange", "Recovery", "Report", "TimestampOffset",
-    "Cursor", "Ledger", "ManagedLedger", "Position",
+    "Cursor", "Ledger", "ManagedLedger", "MessagePosition", "Position",
+    "PulsarTopicCompactionService", "TopicCompactionService",
     "BucketDelayedDeliveryTracker", "DelayedDelivery", "Dispatcher", "InMemoryDelayedDeliveryTracker",
     "SeglogError", "errors",
     "__version__",
@@ -57,6 +62,11 @@ _ROOM_OF = {
     "convert": "conversion.directory",
     "open": "opening",
     "open_dir": "opening",
+    "open_topic": "opening",
+    "read_compacted": "topic.compacted_reader",
+    "MessagePosition": "ledger.message_position",
+    "PulsarTopicCompactionService": "upkeep.topic_compaction",
+    "TopicCompactionService": "topic.compaction_service",
     "open_partition": "log.partition",
     "AppendResult": "log.append",
     "BucketDelayedDeliveryTracker": "delayed.bucket_tracker",

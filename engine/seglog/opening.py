@@ -1,4 +1,4 @@
-"""How logs are opened: the doors `seglog.open` and `seglog.open_dir`.
+"""How logs are opened: the doors `seglog.open`, `seglog.open_dir` and `seglog.open_topic`.
 
 They stand above `log/` and `upkeep/`, so that what a log does by itself over its life can be handed in here: a log does
 not import what examines or rewrites it.
@@ -9,11 +9,14 @@ from collections.abc import Mapping
 from seglog.clock import Clock
 from seglog.config import Fsync, LogConfig
 from seglog.fs.files import FileSystem
+from seglog.ledger.config import ManagedLedgerConfig
+from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.log.log import Log
 from seglog.log.open_dir import LogDir
 from seglog.upkeep.cleaner_config import CleanerConfig
 from seglog.upkeep.cleaner_thread import LogCleaner
 from seglog.upkeep.retention import expired
+from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 
 
 def open(
@@ -66,3 +69,28 @@ def open_dir(
         path, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock, fs=fs,
         retention=expired, keeper=LogCleaner(settings),
     )
+
+
+def open_topic(
+    path: str | os.PathLike[str],
+    *,
+    config: Mapping[str, object] | ManagedLedgerConfig | None = None,
+    fsync: Fsync = "batch",
+    clock: Clock | None = None,
+    fs: FileSystem | None = None,
+    create: bool = True,
+) -> ManagedLedger:
+    """Open a topic's directory such as `topics/orders` to add to it, and make it if it is not there.
+
+    A `ManagedLedger` that compacts by itself, where `config` has a compaction.threshold: in keep_house() and in its
+    thread. The arguments are those of `ManagedLedger`. Raises what that raises, and CorruptManifestError where the
+    pointer to what is compacted was lost.
+    """
+    topic = ManagedLedger(path, config=config, fsync=fsync, clock=clock, fs=fs, create=create)
+    if topic.config.compaction_threshold_bytes:
+        try:
+            PulsarTopicCompactionService(topic)
+        except BaseException:
+            topic.close()
+            raise
+    return topic

@@ -3,6 +3,7 @@ import time
 
 import pytest
 
+import seglog
 from seglog.clock import ManualClock
 from seglog.errors import CorruptManifestError, InvalidConfigError
 from seglog.format.payload_compression import PayloadCodec
@@ -15,7 +16,9 @@ from seglog.ledger.message_batch import batch_of
 from seglog.ledger.message_position import MessagePosition
 from seglog.ledger.position import EARLIEST, Position
 from seglog.ledger.raw_message import message_id_bytes, raw_message, read_raw_message
+from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.upkeep.compaction_phases import CompactionPhases
+from seglog.upkeep.ledger_recover import plan_recovery
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 from support.compaction import LIBRARY_CODECS, TOPICS, decoded, golden_topic
 from support.keyed_topic import (
@@ -26,6 +29,7 @@ from support.keyed_topic import (
     marker,
     read_all,
 )
+from support.topics import delayed
 
 AS_PULSAR = {"compaction.encrypted.by.entry.key": True}
 
@@ -465,3 +469,48 @@ def test_a_dry_run_changes_nothing(tmp_path):
         )
         assert (done.count.messages_in, done.count.messages_out, done.keys) == (8, 2, 3)
         assert service.plan().rounds == 0
+
+
+def test_a_manifest_made_anew_gives_no_compacted_ledgers_id_out_again(tmp_path):
+    """Else the next compacted ledger would have a lower id than the one before, which tells a lost pointer."""
+    with topic_of(tmp_path / "t", [keyed(n, f"k{n}", b"1") for n in range(3)]) as topic:
+        for n in range(4):
+            PulsarTopicCompactionService(topic).compact()
+            topic.add_entry(keyed(9 + n, "a", b"%d" % n))
+        before = int(topic.cursors[COMPACTION_CURSOR].properties[LEDGER_PROPERTY])
+    (tmp_path / "t/manifest").unlink()
+    plan_recovery(tmp_path / "t").apply()
+    with ManagedLedger(tmp_path / "t") as topic:
+        service = PulsarTopicCompactionService(topic)
+        service.compact()
+        assert service.compacted_ledger.ledger_id > before
+        expected = [*((f"k{n}", b"1") for n in range(3)), ("a", b"3")]
+        assert read_all(topic, service) == expected
+        assert read_all(topic, PulsarTopicCompactionService(topic)) == expected
+
+
+def test_delayed_messages_do_not_notice(tmp_path):
+    clock = ManualClock(1_000)
+    with ManagedLedger(tmp_path / "t", clock=clock) as topic, DelayedDelivery(topic, clock=clock) as delivery:
+        dispatcher = delivery.dispatcher(topic.open_cursor("sub", "earliest"))
+        topic.add_entries(delayed(n, 5_000 + n) for n in range(4))
+        topic.add_entry(keyed(9, "a", b"1"))
+        assert [entry.position.entry_id for entry in dispatcher.read()] == [4]
+        PulsarTopicCompactionService(topic).compact()
+        clock.set(6_000)
+        assert [entry.position.entry_id for entry in dispatcher.read()] == [0, 1, 2, 3]
+
+
+def test_a_topic_that_is_opened_compacts_by_itself(tmp_path):
+    config = {"compaction.threshold": 500}
+    with seglog.open_topic(tmp_path / "t", config=config) as topic:
+        topic.add_entries([keyed(n, "a", b"x" * 100) for n in range(8)])
+        topic.keep_house()
+        service = seglog.PulsarTopicCompactionService(topic)
+        assert len(compacted(service)) == 1
+        reader = seglog.read_compacted(topic, service)
+        assert reader.read_next().position == seglog.MessagePosition(0, 7, -1, 1007)
+    with seglog.open_topic(tmp_path / "other") as topic:
+        topic.add_entries([keyed(n, "a", b"x" * 100) for n in range(8)])
+        topic.keep_house()
+        assert COMPACTION_CURSOR not in topic.cursors

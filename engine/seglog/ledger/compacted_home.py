@@ -126,11 +126,21 @@ def adopt(fs: FileSystem, topic: Path, ledger_id: int) -> Path:
     return path
 
 
+def compacted_ids(topic: Path) -> list[int]:
+    """The ids of all compacted ledgers that lie there, in use, being made or being removed."""
+    numbers = [name.removeprefix(LEDGER_PREFIX).partition(".")[0] for name in _names(topic)]
+    return sorted({int(number) for number in numbers if number.isdecimal()})
+
+
 def _once_used(topic: Path) -> list[int]:
     """The ids of those without a suffix, which rise."""
+    numbers = [name.removeprefix(LEDGER_PREFIX) for name in _names(topic)]
+    return sorted(int(number) for number in numbers if number.isdecimal())
+
+
+def _names(topic: Path) -> list[str]:
     try:
         names = os.listdir(topic / DIRECTORY)
     except FileNotFoundError:
         return []
-    numbers = [name.removeprefix(LEDGER_PREFIX) for name in names if name.startswith(LEDGER_PREFIX)]
-    return sorted(int(number) for number in numbers if number.isdecimal())
+    return [name for name in names if name.startswith(LEDGER_PREFIX)]

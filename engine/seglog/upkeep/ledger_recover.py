@@ -18,6 +18,7 @@ from seglog.errors import CorruptManifestError, NotALogError, UnsupportedVersion
 from seglog.fs import lock
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.ledger.broker_state import BrokerState, last_state
+from seglog.ledger.compacted_home import compacted_ids
 from seglog.ledger.cursor_file import CursorState, cursor_files
 from seglog.ledger.ledger import LOG_NAME, Ledger, reseal_ledger
 from seglog.ledger.ledger_metadata import LedgerEnd, LedgerMetadata
@@ -68,7 +69,7 @@ class RecoveryPlan:
                 infos.append(LedgerInfo(ledger_id, ledger.created_ms, ledger.end))
                 state = last_state(ledger.read, ledger.last_entry_id, state)
         # No id is given out twice: cursors may have been further than the ledgers that are left.
-        last_id = max([*self.ledger_ids, *_ids_of_cursors(self.path)], default=-1)
+        last_id = max([*self.ledger_ids, *_ids_of_cursors(self.path), *compacted_ids(self.path)], default=-1)
         Manifest(tuple(infos), last_id + 1, state.index, state.timestamp).write(fs, self.path)
 
 
