@@ -1,7 +1,7 @@
 """Which segments a log has, and where it begins, at one moment."""
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
-from itertools import pairwise
+from collections.abc import Iterable, Iterator
+from itertools import islice, pairwise
 
 from seglog.segment.segment import NO_END, Segment
 
@@ -59,6 +59,10 @@ class Extent:
     def slot_of(self, offset: int) -> int:
         """The slot of the last segment whose base is at or below the offset, 0 where there is none."""
         return max(bisect_right(self.base_offsets, offset) - 1, 0)
+
+    def segments_from(self, offset: int) -> Iterator[Segment]:
+        """The segment that holds the offset, and those behind it."""
+        return islice(self.segments, self.slot_of(offset), None)
 
     def slot_at(self, timestamp: int) -> int:
         """The slot of the first segment with a timestamp as large, or with damage that hides it; else of the last one.

@@ -5,7 +5,6 @@ An operation takes the extent of the log once, when it is called, and works on t
 import abc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -97,11 +96,6 @@ class LogLookup(OpenHandle, abc.ABC):
 
     # --- segments that are gone --------------------------------------------------------------
 
-    @staticmethod
-    def _segments_from(extent: Extent, offset: int) -> Iterator[Segment]:
-        """The segment that holds the offset, and those behind it."""
-        return islice(extent.segments, extent.slot_of(offset), None)
-
     @contextmanager
     def _gone_is_out_of_range(self, offset: int) -> Iterator[None]:
         """Say OffsetOutOfRangeError, with the valid range, if a segment is gone when a read at `offset` needs it."""
@@ -118,7 +112,7 @@ class LogLookup(OpenHandle, abc.ABC):
 
     def find_offset(self, offset: int) -> tuple[Segment, BatchPosition] | None:
         """The first batch whose last offset is at or above `offset`, and its segment; None past the end."""
-        for segment in self._segments_from(self._current(), offset):
+        for segment in self._current().segments_from(offset):
             with self._gone_is_out_of_range(max(offset, segment.base_offset)):
                 found = segment.find_offset(offset)
             if found is not None:
@@ -156,7 +150,8 @@ class LogLookup(OpenHandle, abc.ABC):
         target = to_timestamp_ms(when, now_ms=self._now_ms())
         extent = self._current()
         if target == EARLIEST_TIMESTAMP:
-            return TimestampOffset(-1, extent.log_start_offset, self._epoch_at(extent.log_start_offset))
+            epochs, start = self._epochs(), extent.log_start_offset
+            return TimestampOffset(-1, start, epochs.epoch_for_offset(start) if epochs else None)
         if target == LATEST_TIMESTAMP:
             epochs = self._epochs()
             return TimestampOffset(-1, extent.log_end_offset, epochs.latest if epochs else None)
@@ -191,10 +186,6 @@ class LogLookup(OpenHandle, abc.ABC):
             return self.leader_epochs
         except CorruptCheckpointError:
             return None
-
-    def _epoch_at(self, offset: int) -> int | None:
-        epochs = self._epochs()
-        return epochs.epoch_for_offset(offset) if epochs else None
 
 
 def out_of_range(extent: Extent, offset: int, path: Path) -> OffsetOutOfRangeError:

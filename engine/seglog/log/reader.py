@@ -254,7 +254,7 @@ class LogReader(LogLookup):
     def _walk(
         self, extent: Extent, first: int, stop: int | None, check_crc: bool, on_lost: OnLost | None
     ) -> Iterator[tuple[Segment, BatchTable]]:
-        for segment in self._segments_from(extent, first):
+        for segment in extent.segments_from(first):
             if stop is not None and segment.base_offset >= stop:
                 return
             with self._gone_is_out_of_range(max(first, segment.base_offset)):
@@ -297,7 +297,7 @@ class LogReader(LogLookup):
             stable = self.last_stable_offset
             stop = stable if stop is None else min(stop, stable)
             with self._gone_is_out_of_range(first):
-                aborted = IndexedAborts(self._segments_from(extent, first), first, stop)
+                aborted = IndexedAborts(extent.segments_from(first), first, stop)
         return first, extent.end_now(stop), aborted
 
     def _select(
