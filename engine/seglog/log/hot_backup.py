@@ -19,6 +19,7 @@ from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem
 from seglog.fs.staging import Staging
 from seglog.log.loader import load
+from seglog.log.tail import LogTail
 from seglog.state.checkpoints import TopicPartition
 from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
 from seglog.state.leader_epochs import LeaderEpochs
@@ -48,8 +49,29 @@ class Moment:
     producer_snapshots: tuple[int, ...]
 
 
-def back_up(fs: FileSystem, moment: Moment, target: Path, now_ms: int) -> None:
-    """Make the partition directory `target`, an absolute path, durably and as a whole. Raises as Log.snapshot does."""
+def back_up(tail: LogTail, target: Path) -> int:
+    """Make the partition directory `target`, an absolute path, durably and as a whole; its log end offset.
+
+    The caller holds the log's files_lock. Raises as Log.snapshot does.
+    """
+    moment = tail.change(_moment, tail)
+    _write(tail.fs, moment, target, tail.now_ms())
+    return moment.next_offset
+
+
+def _moment(tail: LogTail) -> Moment:
+    """With the lock: what the log is now, all of it on the disk."""
+    tail.write_lingering()
+    tail.alone_within(tail.sync_all)
+    extent = tail.current()
+    snapshots = tuple(o for o in tail.snapshots.offsets if o <= tail.active.base_offset)
+    return Moment(
+        tail.path, tail.config, tuple(segment.path for segment in extent.segments), tail.end_position,
+        extent.log_start_offset, tail.next_offset, tail.epoch_cache.epochs, snapshots,
+    )
+
+
+def _write(fs: FileSystem, moment: Moment, target: Path, now_ms: int) -> None:
     where = named_partition(target)
     source, log_dir_path = moment.path.resolve(), target.parent.resolve()
     if source == log_dir_path or source in log_dir_path.parents:

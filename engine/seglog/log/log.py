@@ -32,7 +32,7 @@ from seglog.log.append import AppendResult, LogAppender
 from seglog.log.arguments import checked_config, checked_path
 from seglog.log.configuring import LogSettings, Setting, use_config
 from seglog.log.cutting import LogCutter
-from seglog.log.hot_backup import Moment, back_up
+from seglog.log.hot_backup import back_up
 from seglog.log.keeper import Keeper, KeeperOf
 from seglog.log.reader import LogReader
 from seglog.log.retaining import LogRetainer, Retained, make_room_to_open
@@ -430,24 +430,7 @@ class Log(LogReader, Unclosed):
         """
         target = Path(os.path.abspath(checked_path(dst)))
         self._tail.check()
-        return self._tail.files_lock.run(self._back_up, target)
-
-    def _back_up(self, target: Path) -> int:
-        moment = self._tail.change(self._moment)
-        back_up(self.fs, moment, target, self._now_ms())
-        return moment.next_offset
-
-    def _moment(self) -> Moment:
-        """With the lock: what the log is now, all of it on the disk."""
-        tail = self._tail
-        tail.write_lingering()
-        tail.alone_within(tail.sync_all)
-        extent = tail.current()
-        snapshots = tuple(o for o in tail.snapshots.offsets if o <= tail.active.base_offset)
-        return Moment(
-            self.path, self.config, tuple(segment.path for segment in extent.segments), tail.end_position,
-            extent.log_start_offset, tail.next_offset, self.leader_epochs, snapshots,
-        )
+        return self._tail.files_lock.run(back_up, self._tail, target)
 
     # --- closing ---------------------------------------------------------------------------------
 
@@ -483,9 +466,6 @@ class Log(LogReader, Unclosed):
     def _is_forked(self) -> bool:
         return self._pid != os.getpid()
 
-    def _after_fork(self) -> None:
-        self._tail.after_fork(self._pid)
-
     def _collected(self) -> None:
         """Nobody has the log any more, and it was not closed; or its close was interrupted behind the last step."""
         if not self.closed and not self._is_forked():
@@ -520,7 +500,7 @@ def _forked() -> None:
     for found in list(_LOGS.values()):
         log = found()
         if log is not None:
-            log._after_fork()
+            log._tail.after_fork(log._pid)
 
 
 os.register_at_fork(after_in_child=_forked)
