@@ -68,6 +68,11 @@ def test_a_quiet_append(log, calls):
     assert calls(lambda: log.append_many([(b"key", b"value")] * 3)) <= 6 + syncs
 
 
+def test_a_read_of_one_record_from_an_offset_on(log, calls):
+    next(log.read(3))
+    assert calls(lambda: next(log.read(3))) <= 40
+
+
 def test_an_entry_of_a_managed_ledger(in_memory, calls):
     with seglog.ManagedLedger(in_memory / "orders") as topic:
         for n in range(3):
