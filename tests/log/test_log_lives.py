@@ -3,9 +3,7 @@
 What the second opening reads comes from the page cache: it may never have been on the disk, and where a sync failed
 before, no later one brings it there. So what was not known to be synced is written again before anything stands on it.
 """
-import contextlib
 import errno
-import os
 import shutil
 
 import pytest
@@ -15,44 +13,28 @@ from seglog.clock import ManualClock
 from seglog.errors import StorageError
 from seglog.fs.files import OsFileSystem
 from support.faultfs import FailingFs, RecordingFs
+from support.lives import Life, every_end
 
 NOW = 1_700_000_000_000
 CONFIG = {"segment.bytes": 1500, "index.interval.bytes": 200, "num.recovery.threads.per.data.dir": 1}
-TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
 
 
-class Killed(BaseException):
-    """What each call of a process that was killed gets."""
-
-
-class Kill(FailingFs):
-    """From change number `fail_at` on nothing happens any more, until it is another process's turn."""
-
-    def __init__(self, fail_at):
-        super().__init__(OsFileSystem(), fail_at=fail_at, error=errno.EINTR)
-
-    def _refuse(self, word, path):
-        return Killed(f"{word} {path}")
-
-
-class Life:
+class LogLife(Life):
     """A program over a log, and what it was promised."""
 
     def __init__(self, record, fsync):
-        self.record = record
+        super().__init__(record, fsync)
         self.path = record.root / "data" / "orders-0"
-        self.fsync = fsync
         self.start = 0
         self.written = {}           # offset -> value, of appends that returned
         self.promised = {}          # of them, what is on the disk by the log's word
         self.tried = set()
-        self.log = None
 
     def open(self):
-        self.log = seglog.open(
+        self.opened = seglog.open(
             self.path, fs=self.record, config=CONFIG, fsync=self.fsync, clock=ManualClock(NOW)
         )
-        found = {r.offset: r.value for r in self.log.read()}
+        found = {r.offset: r.value for r in self.opened.read()}
         for offset, value in self.promised.items():
             assert offset < self.start or found.get(offset) == value, offset
         assert set(found.values()) <= self.tried
@@ -61,7 +43,7 @@ class Life:
 
     def append(self, value):
         self.tried.add(value)
-        self.written[self.log.append(value)] = value
+        self.written[self.opened.append(value)] = value
         if self.fsync == "batch":
             self.promise()
 
@@ -71,7 +53,7 @@ class Life:
         self.record.mark((self.start, self.promised))
 
     def flush(self):
-        self.log.flush()
+        self.opened.flush()
         self.promise()
 
     def cut(self, offset):
@@ -79,23 +61,17 @@ class Life:
         self.written, self.promised = ({o: v for o, v in known.items() if o < offset}
                                        for known in (self.written, self.promised))
         self.record.mark((self.start, self.promised))
-        self.log.truncate_to(offset)
+        self.opened.truncate_to(offset)
         self.promise()
 
     def delete(self, before):
         self.start = before
-        self.log.delete_records(before)
+        self.opened.delete_records(before)
         self.record.mark((before, self.promised))
 
     def close(self):
-        self.log.close()
+        self.opened.close()
         self.promise()
-
-    def leave(self):
-        """Let go of the log as a process does that ends: nothing is changed any more."""
-        if self.log is not None:
-            with contextlib.suppress(Killed, StorageError):
-                self.log.close()
 
 
 def first_life(life):
@@ -130,75 +106,27 @@ def second_life(life, *, closes):
 def look(life, state):
     """What was promised is there, in a log that opens by itself and goes on."""
     start, promised = state.marks[-1] if state.marks else (0, {})
-    with state.materialise() as disk:
-        try:
-            with seglog.open(disk / "data" / "orders-0", config=CONFIG, clock=ManualClock(NOW)) as log:
-                found = {r.offset: r.value for r in log.read()}
-                for offset, value in promised.items():
-                    assert offset < max(start, log.log_start_offset) or found.get(offset) == value, offset
-                assert set(found.values()) <= life.tried
-                assert log.append(b"on it goes") == log.log_end_offset - 1
-                assert log.log_start_offset <= life.start
-        except Exception as error:
-            error.add_note(state.story())
-            raise
-
-
-def calls_of(root, fsync):
-    fs = FailingFs(OsFileSystem())
-    (root / "whole").mkdir()
-    life = Life(RecordingFs(root / "whole", fs), fsync)
-    first_life(life)
-    shutil.rmtree(root / "whole")
-    return fs.calls
-
-
-def run(root, fs, fsync, *, closes, states, seed):
-    """A first life that ends by `fs`, a second one, and the power cuts of the second."""
-    root.mkdir()
-    record = RecordingFs(root, fs)
-    life = Life(record, fsync)
-    with contextlib.suppress(Killed, StorageError):
-        first_life(life)
-    life.leave()
-    fs.heal()
-    begin = record.steps
-    second_life(life, closes=closes)
-    for state in record.crash_states(limit=states, seed=seed, shuffled=True, after=begin):
-        look(life, state)
-    life.leave()
-    shutil.rmtree(root)
-
-
-FSYNC = ["batch", "never"]
+    with state.materialise() as disk, seglog.open(
+        disk / "data" / "orders-0", config=CONFIG, clock=ManualClock(NOW)
+    ) as log:
+        found = {r.offset: r.value for r in log.read()}
+        for offset, value in promised.items():
+            assert offset < max(start, log.log_start_offset) or found.get(offset) == value, offset
+        assert set(found.values()) <= life.tried
+        assert log.append(b"on it goes") == log.log_end_offset - 1
+        assert log.log_start_offset <= life.start
 
 
 @pytest.mark.parametrize("closes", [False, True], ids=["open", "closed once"])
-@pytest.mark.parametrize("fsync", FSYNC)
-def test_what_a_failed_call_left_in_the_page_cache_is_not_built_upon(in_memory, fsync, closes):
-    """The call fails once, as on a disk that had a bad moment. The log is closed and opened, as the manual says."""
-    calls = calls_of(in_memory, fsync)
-    step, states = (1, 60) if TORTURE else (7, 10)
-    for k in range(closes, len(calls), step):
-        fs = FailingFs(OsFileSystem(), fail_at=k, error=errno.EIO, once=True)
-        try:
-            run(in_memory / f"{k}", fs, fsync, closes=closes, states=states, seed=k)
-        except Exception as error:
-            error.add_note(f"call {k} failed: {calls[k]}")
-            raise
-
-
-@pytest.mark.parametrize("closes", [False, True], ids=["open", "closed once"])
-@pytest.mark.parametrize("fsync", FSYNC)
-def test_what_a_killed_process_left_in_the_page_cache_is_not_built_upon(in_memory, fsync, closes):
-    calls = calls_of(in_memory, fsync)
-    step, states = (1, 60) if TORTURE else (7, 10)
-    for k in range(closes, len(calls), step):
-        try:
-            run(in_memory / f"{k}", Kill(k), fsync, closes=closes, states=states, seed=k)
-        except Exception as error:
-            error.add_note(f"killed before call {k}: {calls[k]}")
-            raise
+@pytest.mark.parametrize("fsync", ["batch", "never"])
+@pytest.mark.parametrize("how", ["failed", "killed"])
+def test_what_the_first_life_left_in_the_page_cache_is_not_built_upon(in_memory, how, fsync, closes):
+    """A call fails once, as on a disk that had a bad moment, and the log is closed and opened, as the manual says; or
+    the process is killed."""
+    every_end(
+        in_memory, how, lambda record: LogLife(record, fsync), first_life,
+        lambda life: second_life(life, closes=closes), look, begin=closes, step=7,
+    )
 
 
 class SyncFails(FailingFs):
