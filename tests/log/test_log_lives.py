@@ -173,7 +173,7 @@ def test_what_a_broker_left_is_synced_and_trusted(in_memory):
 
 
 def test_what_is_written_again_begins_at_the_recovery_point_which_moves_with_what_is_synced(in_memory, monkeypatch):
-    monkeypatch.setattr("seglog.log.tail._RECOVERY_POINT_BYTES", 1000)
+    monkeypatch.setattr("seglog.log.recovery_point.MAX_BEHIND_BYTES", 1000)
     path = in_memory / "orders-0"
     log = seglog.open(path, config={"segment.bytes": 1 << 20})
     for n in range(10):
@@ -197,7 +197,7 @@ def test_what_is_written_again_begins_at_the_recovery_point_which_moves_with_wha
 
 
 def test_a_recovery_point_that_cannot_be_moved_stops_nobody(in_memory, monkeypatch):
-    monkeypatch.setattr("seglog.log.tail._RECOVERY_POINT_BYTES", 1000)
+    monkeypatch.setattr("seglog.log.recovery_point.MAX_BEHIND_BYTES", 1000)
 
     class NoCheckpoints(FailingFs):
         def _fails(self, text):

@@ -233,7 +233,7 @@ def test_what_was_gathered_is_written_when_it_is_much(gathering, monkeypatch):
 
 
 def test_a_roll_that_left_64_mib_behind_writes_its_recovery_point(gathering, monkeypatch):
-    monkeypatch.setattr("seglog.log.tail._RECOVERY_POINT_BYTES", 4096)
+    monkeypatch.setattr("seglog.log.recovery_point.MAX_BEHIND_BYTES", 4096)
     with gathering.log("orders") as log:
         for _ in range(4):
             assert recovery_points(gathering.path) == {}

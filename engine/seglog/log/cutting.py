@@ -55,7 +55,7 @@ class LogCutter:
         found = cut.find_offset(offset)
         position = cut.size_bytes if found is None else found.position
         # First what recovery starts from: it must not take the cut for damage below what was once checked.
-        tail.put_recovery_point(min(tail.recovery_point, offset))
+        tail.recovery_point.put(min(tail.recovery_point.offset, offset))
         if offset < (tail.partition.cleaner_offset or 0):
             tail.partition.put(cleaner_offset=offset)       # LogCleaner.maybeTruncateCheckpoint
         tail.active.sync_indexes()      # they may stay as they are, and nobody else syncs them
@@ -68,7 +68,7 @@ class LogCutter:
         cut_segment(tail.fs, cut.path, position, offset)
         end = tail.sealed(cut.path).next_offset
         tail.next_offset = tail.durable_offset = max(end, extent.log_start_offset)
-        tail.put_recovery_point(min(tail.recovery_point, tail.next_offset))
+        tail.recovery_point.put(min(tail.recovery_point.offset, tail.next_offset))
         tail.epoch_cache.truncate_from_end(tail.next_offset)
         tail.is_epoch_due = True
         if end < extent.log_start_offset:

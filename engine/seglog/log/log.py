@@ -164,7 +164,7 @@ class Log(LogReader, Unclosed):
 
         It moves at each roll, cut and opening, and with every 64 MiB that are synced.
         """
-        return self._tail.recovery_point
+        return self._tail.recovery_point.offset
 
     @property
     def leader_epoch(self) -> int:
@@ -405,7 +405,7 @@ class Log(LogReader, Unclosed):
             log_end_offset=self.log_end_offset,
             last_stable_offset=self.last_stable_offset,
             durable_offset=tail.durable_offset,
-            recovery_point=tail.recovery_point,
+            recovery_point=tail.recovery_point.offset,
             leader_epoch=tail.leader_epoch,
             segments=len(self.segments),
             producers=len(tail.producers),

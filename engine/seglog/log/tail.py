@@ -8,7 +8,6 @@ unknown then, and opening again finds out (LogFailedError names the first error)
 from the disk again at once, as by an opening (`mend`).
 """
 import contextlib
-import logging
 import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -30,8 +29,9 @@ from seglog.fs.refusals import is_out_of_space
 from seglog.log.extent import Extent, Shown
 from seglog.log.linger import Linger
 from seglog.log.loader import Loaded, LoadPlan, plan_load
+from seglog.log.recovery_point import RecoveryPoint
 from seglog.segment.appender import SegmentAppender
-from seglog.segment.published import End, PublishedEnd
+from seglog.segment.published import PublishedEnd
 from seglog.segment.roll import RELATIVE_OFFSET_MAX, new_base_offset, segment_jitter_ms
 from seglog.segment.segment import Segment
 from seglog.segment.write_gate import WriteGate
@@ -39,12 +39,6 @@ from seglog.state.leader_epochs import LeaderEpochFileCache
 from seglog.state.partition_hold import PartitionHold
 from seglog.state.producer_snapshots import ProducerSnapshots
 from seglog.state.producer_state import Origin, ProducerState, Update
-
-_LOG = logging.getLogger(__name__)
-
-# The recovery point moves each time that so many more bytes are on the disk. What lies behind it is checked when a
-# writer died, and written to the disk again: that shall take a fraction of a second, however large segments are.
-_RECOVERY_POINT_BYTES = 64 << 20
 
 
 class LogTail(WriteGate, QuietTail):
@@ -74,9 +68,7 @@ class LogTail(WriteGate, QuietTail):
         self.producers: ProducerState
         self.epoch_cache: LeaderEpochFileCache
         self.snapshots: ProducerSnapshots
-        self.recovery_point = 0
-        self._recovery_position = 0             # in the active segment: where it was last moved, or tried to
-        self._behind_bytes = 0                  # of sealed segments, behind what the checkpoint file says for certain
+        self.recovery_point = RecoveryPoint(hold)
         self.is_changed = False                 # since opening
         self.on_roll: Callable[[], None] | None = None      # with the lock, after a roll
         self.on_full: Callable[[], None] | None = None      # the log became read-only, for no space is left
@@ -143,7 +135,7 @@ class LogTail(WriteGate, QuietTail):
         self.producers = loaded.producer_state
         *sealed, last = loaded.segments
         self.next_offset = self.durable_offset = loaded.next_offset
-        self.recovery_point = loaded.recovery_point
+        self.recovery_point.offset = loaded.recovery_point
         self.take_up(
             [self.sealed(segment.path) for segment in sealed], last.base_offset, last.size_bytes,
             loaded.log_start_offset,
@@ -192,7 +184,7 @@ class LogTail(WriteGate, QuietTail):
         self._load(clean=False, unordered=self.is_unordered, unsynced_from=None)    # no sync of this process failed
         self.is_changed = False     # the checkpoint files are told how far the log was checked
         self.before_change()
-        self._sync_all()
+        self.cover(self.sync())
         self.cover(self.number)
 
     # --- with the lock: before each change -------------------------------------------------------
@@ -226,12 +218,7 @@ class LogTail(WriteGate, QuietTail):
     def before_change(self) -> None:
         """Whoever opens the directory next must not take it for clean. Cheap from the second call on."""
         if not self.is_changed:
-            if self.recovery_point != (self.partition.recovery_point or 0):
-                # First, while the mark still says what it said of what was recovered. Of a clean log it says nothing.
-                if self.partition.clean and self.recovery_point > (self.partition.recovery_point or 0):
-                    self.partition.advance(self.recovery_point)
-                else:
-                    self.partition.put(recovery_point=self.recovery_point)
+            self.recovery_point.before_first_change()
             self.partition.before_first_write()
             self.is_changed = True
 
@@ -289,7 +276,7 @@ class LogTail(WriteGate, QuietTail):
         if active.should_roll(size, assigned.max_timestamp, last, now_ms):
             active = self.roll_at(base_offset)
         if origin is Origin.REPLICATION:
-            shielded(self._begin_epochs_of, assigned)
+            shielded(_begin_epochs_of, assigned, self._begin)
         elif self.is_epoch_due:
             shielded(self._begin, self.leader_epoch, first)
         if not self.is_unordered and (self.durable_offset != self.next_offset or len(table) > 1):
@@ -309,10 +296,6 @@ class LogTail(WriteGate, QuietTail):
             self.number += 1
         else:
             self.producers.on_high_watermark_updated(self.next_offset)
-
-    def _begin_epochs_of(self, assigned: Assigned) -> None:
-        for batch in assigned.table:
-            self._begin(batch.leader_epoch, batch.base_offset)
 
     def _append_table(self, active: SegmentAppender, assigned: Assigned, base_offset: int) -> SegmentAppender:
         """Write batches of one append; where they ask for more index entries than are left, into a new segment.
@@ -372,16 +355,17 @@ class LogTail(WriteGate, QuietTail):
         self.snapshots.take(self.producers, base_offset, sync_names=False)
         new = self.created_at(base_offset)
         old.close()
-        self._behind_bytes += old.end.position - self._recovery_position
+        self.recovery_point.sealed(old.end.position)
         self.shown.extent = self.current().followed_by(self._grow(new))
-        self._move_recovery_point(base_offset)
+        self.recovery_point.after_roll(base_offset)
         if self.on_roll is not None:
             self.on_roll()
 
     def created_at(self, base_offset: int) -> SegmentAppender:
         """A new, empty segment, durably."""
         return SegmentAppender.create(
-            self.fs, self.path, base_offset, self.config, self.now_ms(), jitter_ms=self._jitter_ms()
+            self.fs, self.path, base_offset, self.config, self.now_ms(),
+            jitter_ms=segment_jitter_ms(self.config, random.randrange),
         )
 
     def seal_active(self) -> None:
@@ -396,7 +380,7 @@ class LogTail(WriteGate, QuietTail):
         """Append to the segment at `base_offset`, whose .log has so many bytes, from the next offset on."""
         active = SegmentAppender.open(
             self.fs, self.path, base_offset, self.config, size_bytes, self.next_offset, self.now_ms(),
-            jitter_ms=self._jitter_ms(),
+            jitter_ms=segment_jitter_ms(self.config, random.randrange),
         )
         self.use(active, before, log_start_offset)
 
@@ -407,7 +391,7 @@ class LogTail(WriteGate, QuietTail):
     def _grow(self, active: SegmentAppender) -> Segment:
         """Append to `active` from now on. Returns it as readers see it; the caller shows it to them."""
         self.active = active
-        self._recovery_position = active.end.position
+        self.recovery_point.go_on_at(active.end.position)
         self._end = active.seen = PublishedEnd(active.end)
         self._published = PublishedEnd(active.end) if self.publishes_synced else self._end
         return Segment(
@@ -422,24 +406,6 @@ class LogTail(WriteGate, QuietTail):
             path, is_last=False, decompress=self.decompress, owned=True,
             by_minute=bool(self.config.time_index_minute_enabled), last_opened=self._last_opened,
         )
-
-    def put_recovery_point(self, offset: int) -> None:
-        """The next opening checks the log from there on."""
-        self.partition.put(recovery_point=offset)
-        self.recovery_point = offset
-        self._behind_bytes = 0
-
-    def _move_recovery_point(self, offset: int) -> None:
-        """The same after a roll: at once where much was rolled since, else with other changes of the log dir."""
-        if self._behind_bytes >= _RECOVERY_POINT_BYTES:
-            self.put_recovery_point(offset)
-        else:
-            if self.partition.advance(offset):
-                self._behind_bytes = 0
-            self.recovery_point = offset
-
-    def _jitter_ms(self) -> int:
-        return segment_jitter_ms(self.config, random.randrange)
 
     # --- syncing ---------------------------------------------------------------------------------
 
@@ -484,25 +450,14 @@ class LogTail(WriteGate, QuietTail):
             self._published.at = end
             self.producers.on_high_watermark_updated(end.next_offset)
         self.durable_offset = end.next_offset
-        if self._behind_bytes + end.position - self._recovery_position >= _RECOVERY_POINT_BYTES:
-            shielded(self._advance_recovery_point, end)
+        if end.position >= self.recovery_point.due_position:
+            shielded(self.recovery_point.move_to, end)
         return number
-
-    def _advance_recovery_point(self, end: End) -> None:
-        """Alone with the files. Where it cannot be moved, the next opening has more to do, and nothing is wrong."""
-        self._recovery_position = end.position
-        try:
-            self.put_recovery_point(end.next_offset)
-        except StorageError as error:
-            _LOG.warning("%s: the recovery point stays at offset %d: %s", self.path, self.recovery_point, error)
-
-    def _sync_all(self) -> None:
-        self.cover(self.sync())
 
     def sync_all(self) -> None:
         """With the lock, alone with the files: all that was written is on the disk, and readers see it."""
         self.write_entries()
-        self._sync_all()
+        self.cover(self.sync())
 
     def settle(self, error: BaseException) -> None:
         if self.on_full is not None and is_out_of_space(self.failure):
@@ -573,3 +528,8 @@ class LogTail(WriteGate, QuietTail):
         )
         self.files_lock.renew()
         self.renew()
+
+
+def _begin_epochs_of(assigned: Assigned, begin: Callable[[int, int], None]) -> None:
+    for batch in assigned.table:
+        begin(batch.leader_epoch, batch.base_offset)
