@@ -96,7 +96,7 @@ class LogTail(WriteGate, QuietTail):
                         shielded(hold.before_first_write)
                 if make_room is None or not is_out_of_space(error):
                     raise
-                if not make_room(self._plan(hold.clean, hold.unordered, unsynced_from)):
+                if not make_room(_plan(hold, self.config, hold.clean, hold.unordered, unsynced_from)):
                     raise
 
     def _open(self, unsynced_from: int | None) -> Loaded:
@@ -113,17 +113,9 @@ class LogTail(WriteGate, QuietTail):
                 raise
         return loaded
 
-    def _plan(self, clean: bool, unordered: bool, unsynced_from: int | None) -> LoadPlan:
-        """What opening would do."""
-        hold = self.partition
-        return plan_load(
-            self.path, self.config, clean=clean, recovery_point=hold.recovery_point or 0,
-            log_start_offset=hold.log_start_offset or 0, unordered=unordered, unsynced_from=unsynced_from,
-        )
-
     def _load(self, *, clean: bool, unordered: bool, unsynced_from: int | None) -> Loaded:
         hold, now_ms = self.partition, self.now_ms()
-        plan = self._plan(clean, unordered, unsynced_from)
+        plan = _plan(hold, self.config, clean, unordered, unsynced_from)
         if clean and plan.changes_logs:
             shielded(hold.before_first_write)       # Kafka's mark is not there while files do not fit each other
         loaded = plan.apply(self.fs, now_ms)
@@ -528,6 +520,16 @@ class LogTail(WriteGate, QuietTail):
         )
         self.files_lock.renew()
         self.renew()
+
+
+def _plan(
+    hold: PartitionHold, config: LogConfig, clean: bool, unordered: bool, unsynced_from: int | None
+) -> LoadPlan:
+    """What opening would do."""
+    return plan_load(
+        hold.path, config, clean=clean, recovery_point=hold.recovery_point or 0,
+        log_start_offset=hold.log_start_offset or 0, unordered=unordered, unsynced_from=unsynced_from,
+    )
 
 
 def _begin_epochs_of(assigned: Assigned, begin: Callable[[int, int], None]) -> None:
