@@ -443,7 +443,7 @@ class Log(LogReader, Unclosed):
         """
         if self.closed:
             return
-        if self._is_forked():
+        if self._is_forked:
             self._tail.let_go(clean=None)
             self._is_over()
             return
@@ -463,12 +463,13 @@ class Log(LogReader, Unclosed):
             self._is_unclosed = False
             _LOGS.pop(id(self), None)
 
+    @property
     def _is_forked(self) -> bool:
         return self._pid != os.getpid()
 
     def _collected(self) -> None:
         """Nobody has the log any more, and it was not closed; or its close was interrupted behind the last step."""
-        if not self.closed and not self._is_forked():
+        if not self.closed and not self._is_forked:
             warnings.warn(
                 f"{self!r} was not closed: its next opening recovers", ResourceWarning, stacklevel=2, source=self
             )
