@@ -8,10 +8,8 @@ Order. A segment that is not loaded stands in the queue's way with the time of i
 delivered before it is loaded. So no message is found out to be the last of its segment (which Pulsar did, and lost
 the rest of a bucket when that message was trimmed).
 """
-from collections.abc import Iterator, Mapping
 from typing import Any
 
-from seglog._kernels.due_rows import DueRows
 from seglog._kernels.pending_set import PendingSet
 from seglog._kernels.shield import shielded
 from seglog.clock import Clock
@@ -57,9 +55,9 @@ class BucketDelayedDeliveryTracker(RowTracker):
         self._polled_to = -1
         self._storage = storage
         self._sealed = SealedBuckets(
-            storage, self._runs, self._promises, self._amendments, self._clock, FIRST_BUCKET, self._lost
+            storage, self._runs, self._promises, self._amendments, self._clock, FIRST_BUCKET, self._forgotten
         )
-        self._unstored = self._sealed.unstored      # stored in the background, too
+        self._stored = self._sealed
         self._background = BucketWork(
             self._sealed,
             self._unsealed,
@@ -77,11 +75,6 @@ class BucketDelayedDeliveryTracker(RowTracker):
         self._worker: Worker = worker or BackgroundWorker()
         self._worker.start(self._background.run)
         self._worker.wake()
-
-    def _lost(self, messages: int) -> None:
-        """A bucket's snapshot is damaged: so many messages are not known any more."""
-        self._intake.delayed -= messages
-        self._forgotten()
 
     def reconfigure(self, config: DelayedDeliveryConfig) -> None:
         super().reconfigure(config)
@@ -219,16 +212,7 @@ class BucketDelayedDeliveryTracker(RowTracker):
             or self._relocated.remove(ledger_id, entry_id)
         )
 
-    def _store(self, changes: Mapping[str, str | None]) -> None:
-        self._storage.update_properties(changes)
-
-    def _stored_rows_between(self, first_at: int, end_at: int) -> Iterator[DueRows]:
-        return self._sealed.unloaded_between(first_at, end_at)
-
     # --- forgetting ------------------------------------------------------------------------------
-
-    def _forget_properties(self, gone: Mapping[str, None]) -> None:
-        self._unstored.update(gone)
 
     def _clear_stored(self) -> None:
         self._sealed.clear()

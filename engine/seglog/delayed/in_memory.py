@@ -1,5 +1,5 @@
 """The tracker that keeps every delayed message in memory."""
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -10,6 +10,29 @@ from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.row_tracker import RowTracker
 from seglog.delayed.storage import FAILURES, Properties
 from seglog.delayed.tracker import Scheduled
+
+
+class StoredDecisions:
+    """What was decided about single messages, in the properties of a cursor; nowhere without one."""
+
+    def __init__(self, properties: Properties | None) -> None:
+        self._properties = properties
+        self.unstored: dict[str, str | None] = {}
+
+    def store(self, changes: Mapping[str, str | None]) -> None:
+        if self._properties is not None:
+            self._properties.update_properties(changes)
+
+    def forget_properties(self, gone: Mapping[str, None]) -> None:
+        if gone and self._properties is not None:
+            self.unstored.update(gone)
+            with suppress(*FAILURES):       # then they go with the next ones
+                self._properties.update_properties(self.unstored)
+                self.unstored.clear()
+
+    def rows_between(self, first_at: int, end_at: int) -> Iterable[DueRows]:
+        """All rows are in memory."""
+        return ()
 
 
 class InMemoryDelayedDeliveryTracker(RowTracker):
@@ -29,6 +52,7 @@ class InMemoryDelayedDeliveryTracker(RowTracker):
     ) -> None:
         super().__init__(config, clock, is_sealed=False)
         self._decisions = decisions
+        self._stored = StoredDecisions(decisions)
         if decisions is not None:
             self._amendments.read(decisions.properties)
 
@@ -51,21 +75,7 @@ class InMemoryDelayedDeliveryTracker(RowTracker):
         pushed, relocated = self._pushed.bitmap(ledger_id), self._relocated.bitmap(ledger_id)
         return pushed | relocated if pushed and relocated else pushed or relocated
 
-    def _stored_rows_between(self, first_at: int, end_at: int) -> Iterator[DueRows]:
-        return iter(())
-
     # --- decisions ---------------------------------------------------------------------------
-
-    def _store(self, changes: Mapping[str, str | None]) -> None:
-        if self._decisions is not None:
-            self._decisions.update_properties(changes)
-
-    def _forget_properties(self, gone: Mapping[str, None]) -> None:
-        if gone and self._decisions is not None:
-            self._unstored.update(gone)
-            with suppress(*FAILURES):       # then they go with the next ones
-                self._decisions.update_properties(self._unstored)
-                self._unstored.clear()
 
     def _clear_stored(self) -> None:
         if self._decisions is not None:

@@ -4,9 +4,9 @@ A row is (deliver_at, ledger_id, entry_id) and has an owner; an owner's PendingS
 Where the sets are, what is beside the rows, and where decisions are stored, the two trackers over this base say.
 """
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from seglog._kernels.due_rows import DueRows
 from seglog._kernels.due_runs import DueRuns
@@ -37,11 +37,31 @@ Column = memoryview
 Samples = list[Sample]
 
 
+class Stored(Protocol):
+    """What a tracker keeps beside the rows in memory. Guarded by its lock.
+
+    `unstored`: properties that should be stored, and may not be.
+    """
+
+    unstored: dict[str, str | None]
+
+    def store(self, changes: Mapping[str, str | None]) -> None:
+        """Store properties: durably, if at all."""
+
+    def forget_properties(self, gone: Mapping[str, None]) -> None:
+        """These are of no use any more."""
+
+    def rows_between(self, first_at: int, end_at: int) -> Iterable[DueRows]:
+        """The pending rows of these times that are not in memory, in parts; no row twice."""
+
+
 class RowTracker(DelayedDeliveryTracker):
     """The base of both trackers, as Pulsar has an abstract one.
 
     `is_sealed`: what comes as it should is kept apart from the rest, since it is sealed into buckets.
     """
+
+    _stored: Stored
 
     def __init__(self, config: DelayedDeliveryConfig | None, clock: Clock | None, *, is_sealed: bool) -> None:
         from pyroaring import BitMap
@@ -64,8 +84,6 @@ class RowTracker(DelayedDeliveryTracker):
             PUSHED: self._pushed, LATE: self._unsealed, RELOCATED: self._relocated
         }
         self._amendments = Amendments()
-        # Properties that should be stored, and may not be.
-        self._unstored: dict[str, str | None] = {}
         told = None if isinstance(self._clock, SystemClock) else self._clock.now_ms
         decided = self._amendments.cancelled_in, self._amendments.moved
         other = self._unsealed if is_sealed else None       # may know a message of the ledger being written, too
@@ -93,18 +111,6 @@ class RowTracker(DelayedDeliveryTracker):
     @abstractmethod
     def _take(self, ledger_id: int, entry_id: int) -> bool:
         """Whether the position was pending; it is no longer."""
-
-    @abstractmethod
-    def _stored_rows_between(self, first_at: int, end_at: int) -> Iterator[DueRows]:
-        """The pending rows of these times that are not in memory, in parts; no row twice."""
-
-    @abstractmethod
-    def _store(self, changes: Mapping[str, str | None]) -> None:
-        """Store properties: durably, if at all."""
-
-    @abstractmethod
-    def _forget_properties(self, gone: Mapping[str, None]) -> None:
-        """These are of no use any more."""
 
     @abstractmethod
     def _clear_stored(self) -> None:
@@ -367,12 +373,13 @@ class RowTracker(DelayedDeliveryTracker):
 
     def _store_amendments(self, ledger_id: int) -> None:
         """Make durable what was decided about messages of a ledger, where anything is."""
-        self._store(self._unstored | self._amendments.properties_of(ledger_id))
-        self._unstored.clear()
+        stored = self._stored
+        stored.store(stored.unstored | self._amendments.properties_of(ledger_id))
+        stored.unstored.clear()
 
     def _amendments_in_doubt(self, ledger_id: int) -> None:
         """`_store_amendments` failed: what is stored may be other than what holds here."""
-        self._unstored.update(self._amendments.properties_of(ledger_id))
+        self._stored.unstored.update(self._amendments.properties_of(ledger_id))
 
     # --- looking --------------------------------------------------------------------------------
 
@@ -387,7 +394,7 @@ class RowTracker(DelayedDeliveryTracker):
         def collect() -> None:
             rows.clear()
             rows.update(self._rows_between(first_at, end_at))
-            for part in self._stored_rows_between(first_at, end_at):
+            for part in self._stored.rows_between(first_at, end_at):
                 rows.update(part)
 
         first_at, end_at = bound(first_at, MAX_TIME), bound(end_at)
@@ -400,7 +407,7 @@ class RowTracker(DelayedDeliveryTracker):
 
     def _count(self, first_at: int, end_at: int) -> int:
         in_memory = len(set(self._rows_between(first_at, end_at)))
-        return in_memory + sum(map(len, self._stored_rows_between(first_at, end_at)))
+        return in_memory + sum(map(len, self._stored.rows_between(first_at, end_at)))
 
     def histogram(self, edges: Sequence[int]) -> Counts:
         bounds = [bound(edge) for edge in edges]
@@ -428,14 +435,14 @@ class RowTracker(DelayedDeliveryTracker):
             return dropped
 
     def _trim(self, ledger_id: int, entry_id: int) -> int:
-        self._forget_properties(self._amendments.trim(ledger_id, self._relocated.ledger_ids()))
+        self._stored.forget_properties(self._amendments.trim(ledger_id, self._relocated.ledger_ids()))
         passed = set(self._promises.values()) - {self._relocated}
         return sum(drop_before(promised, ledger_id, entry_id) for promised in passed)
 
     def clear(self) -> None:
         with self._lock:
             self._clear_stored()
-            self._unstored.clear()
+            self._stored.unstored.clear()
             self._runs.clear()
             self._pushed.clear()
             self._unsealed.clear()
@@ -444,8 +451,9 @@ class RowTracker(DelayedDeliveryTracker):
             self._intake.delayed = 0
             self._forgotten()
 
-    def _forgotten(self) -> None:
-        """Messages that are still in the log are not known any more."""
+    def _forgotten(self, messages: int = 0) -> None:
+        """Messages that are still in the log are not known any more: so many were pending."""
+        self._intake.delayed -= messages
         if self.source is not None:
             self.source.read_again()
         self._changed.notify()

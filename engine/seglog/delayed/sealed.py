@@ -121,6 +121,14 @@ class SealedBuckets:
         self._unloaded.clear()
         self.end = -1
 
+    def store(self, changes: Mapping[str, str | None]) -> None:
+        """Store properties, durably."""
+        self.storage.update_properties(changes)
+
+    def forget_properties(self, gone: Mapping[str, None]) -> None:
+        """These are of no use any more: in the background."""
+        self.unstored.update(gone)
+
     def publish(self, changes: Mapping[str, str | None], generation: int) -> bool:
         """Store properties, unless everything was cleared since `generation`; whether it was done."""
         with self._listing:
@@ -255,7 +263,7 @@ class SealedBuckets:
         assert bucket.pending is not None
         return holds_all(self.runs.rows_of(bucket.number), bucket.pending)
 
-    def unloaded_between(self, first_at: int, end_at: int) -> Iterator[DueRows]:
+    def rows_between(self, first_at: int, end_at: int) -> Iterator[DueRows]:
         """The pending rows with first_at <= deliver_at < end_at of segments that are not loaded, segment by segment."""
         for bucket in self.buckets:
             if bucket.remaining == 0:
