@@ -32,7 +32,7 @@ _HEADERS_MAX = 1 << 16
 _NO_BYTES = Window(b"")
 
 
-class Source(Protocol):
+class FetchSource(Protocol):
     """The log that is fetched from."""
 
     path: Path
@@ -57,7 +57,7 @@ class LogFetch:
     """One fetch of a log as it is at one moment."""
 
     def __init__(
-        self, log: Source, extent: Extent, *, magic: int, max_bytes: int, min_one: bool, is_committed: bool
+        self, log: FetchSource, extent: Extent, *, magic: int, max_bytes: int, min_one: bool, is_committed: bool
     ) -> None:
         self._log = log
         self._extent = extent
