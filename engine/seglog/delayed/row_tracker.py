@@ -158,7 +158,9 @@ class RowTracker(DelayedDeliveryTracker):
                     return True
                 deliver_at = self._amendments.moved.get((ledger_id, entry_id), deliver_at)
             if deliver_at <= self._cutoff() or deliver_at < 0:
-                self._hand_to_reader(ledger_id, entry_id)
+                # The reader dispatches it: if it is pending here, it must not be delivered a second time.
+                if self._intake.delayed and self._take(ledger_id, entry_id):
+                    self._intake.delayed -= 1
                 return False
             is_full = within_limit and self._intake.delayed >= self._intake.most
             if is_full and not self._is_pending(ledger_id, entry_id):
@@ -168,11 +170,6 @@ class RowTracker(DelayedDeliveryTracker):
             if self._track(ledger_id, entry_id, deliver_at):
                 self._intake.delayed += 1
             return True
-
-    def _hand_to_reader(self, ledger_id: int, entry_id: int) -> None:
-        """The reader dispatches this message itself: if it is pending here, it must not be delivered a second time."""
-        if self._intake.delayed and self._take(ledger_id, entry_id):
-            self._intake.delayed -= 1
 
     def add_messages(
         self, ledger_ids: Any, entry_ids: Any, deliver_ats: Any, *, within_limit: bool = True
@@ -315,7 +312,7 @@ class RowTracker(DelayedDeliveryTracker):
             self._read_up()
             if not self._is_pending(ledger_id, entry_id):
                 return False
-            self._check_delay(deliver_at)
+            _check_delay(deliver_at - self._now_ms(), self._config)
             moved = self._amendments.moved
             moved_to = moved.get((ledger_id, entry_id))
             moved[ledger_id, entry_id] = deliver_at
@@ -363,13 +360,6 @@ class RowTracker(DelayedDeliveryTracker):
             self._relocated.add(row[1], row[2])
             added.append(*row)
         self._runs.add_run(RELOCATED, added)
-
-    def _check_delay(self, deliver_at: int) -> None:
-        longest = self._config.max_delay_ms
-        if longest and deliver_at - self._now_ms() > longest:
-            raise InvalidArgumentError(
-                f"a delay of {deliver_at - self._now_ms()} ms; delayedDeliveryMaxDelayInMillis is {longest}"
-            )
 
     def _store_amendments(self, ledger_id: int) -> None:
         """Make durable what was decided about messages of a ledger, where anything is."""
@@ -467,6 +457,12 @@ class RowTracker(DelayedDeliveryTracker):
             self._intake.delayed = 0
             self.source = None
             self._closed = True
+
+
+def _check_delay(delay_ms: int, config: DelayedDeliveryConfig) -> None:
+    longest = config.max_delay_ms
+    if longest and delay_ms > longest:
+        raise InvalidArgumentError(f"a delay of {delay_ms} ms; delayedDeliveryMaxDelayInMillis is {longest}")
 
 
 def drop_before(pending: PendingSet, ledger_id: int, entry_id: int) -> int:

@@ -150,10 +150,10 @@ class LogLookup(OpenHandle, abc.ABC):
         target = to_timestamp_ms(when, now_ms=self._now_ms())
         extent = self._current()
         if target == EARLIEST_TIMESTAMP:
-            epochs, start = self._epochs(), extent.log_start_offset
+            epochs, start = _epochs_of(self), extent.log_start_offset
             return TimestampOffset(-1, start, epochs.epoch_for_offset(start) if epochs else None)
         if target == LATEST_TIMESTAMP:
-            epochs = self._epochs()
+            epochs = _epochs_of(self)
             return TimestampOffset(-1, extent.log_end_offset, epochs.latest if epochs else None)
         if target == MAX_TIMESTAMP:
             with self._gone_is_out_of_range(extent.log_start_offset):
@@ -181,14 +181,15 @@ class LogLookup(OpenHandle, abc.ABC):
         except (OffsetOutOfRangeError, StorageError) as error:
             raise self._if_gone(start, error) from error
 
-    def _epochs(self) -> LeaderEpochs | None:
-        try:
-            return self.leader_epochs
-        except CorruptCheckpointError:
-            return None
-
 
 def out_of_range(extent: Extent, offset: int, path: Path) -> OffsetOutOfRangeError:
     return OffsetOutOfRangeError(
         f"offset {offset} is not within [{extent.log_start_offset}, {extent.log_end_offset})", file=path, offset=offset
     )
+
+
+def _epochs_of(log: LogLookup) -> LeaderEpochs | None:
+    try:
+        return log.leader_epochs
+    except CorruptCheckpointError:
+        return None
