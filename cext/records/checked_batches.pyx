@@ -7,7 +7,7 @@ memory. That takes 1.6 % of the bytes that were read so, in pages that stay unto
 """
 cimport cython
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint16_t
-from libc.stdlib cimport calloc, free
+from libc.stddef cimport size_t
 
 from .batch_header cimport CODEC_MASK, V2_HEADER_SIZE, BatchHeader, crc_matches
 from .span cimport Span, span_varint, span_varlong
@@ -17,9 +17,34 @@ from seglog.errors import InvalidArgumentError
 
 cdef extern from *:
     """
+    #include <stdlib.h>
+    #include <sys/mman.h>
+    #ifndef MAP_NORESERVE
+    #define MAP_NORESERVE 0
+    #endif
+    #define SEG_MAPPED_ZEROS_MIN (128 << 10)
+    /* Zeros of which no page takes memory before it is written to. Of calloc that holds only while it asks the system:
+       what it gave before, and got back, it clears, which writes to all of it. */
+    static void *seg_zeros(size_t size)
+    {
+        void *p;
+        if (size < SEG_MAPPED_ZEROS_MIN)
+            return calloc(size, 1);
+        p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
+        return p == MAP_FAILED ? NULL : p;
+    }
+    static void seg_free_zeros(void *p, size_t size)
+    {
+        if (size < SEG_MAPPED_ZEROS_MIN)
+            free(p);
+        else if (p != NULL)
+            munmap(p, size);
+    }
     #define seg_note_bits(byte, bits) __atomic_fetch_or(byte, bits, __ATOMIC_RELEASE)
     #define seg_read_bits(byte) __atomic_load_n(byte, __ATOMIC_ACQUIRE)
     """
+    void* seg_zeros(size_t size) noexcept nogil
+    void seg_free_zeros(void* p, size_t size) noexcept nogil
     void seg_note_bits(uint8_t* byte, uint8_t bits) noexcept nogil
     uint8_t seg_read_bits(const uint8_t* byte) noexcept nogil
     void prefetch "__builtin_prefetch" (const void* p) noexcept nogil
@@ -33,6 +58,14 @@ cdef enum:
     LINE_MARKS = CACHE_LINE_BYTES // sizeof(RecordMark)
 
 
+cdef inline size_t bits_size(int64_t size_bytes) noexcept nogil:
+    return <size_t>(size_bytes // (8 * GRANULE_BYTES) + 1)
+
+
+cdef inline size_t marks_size(int64_t size_bytes) noexcept nogil:
+    return <size_t>(size_bytes // BLOCK_BYTES + 2 + LINE_MARKS) * sizeof(RecordMark)
+
+
 @cython.final
 cdef class CheckedBatches:
     """CheckedBatches(size_bytes): for a map of that size. Threads may share it."""
@@ -41,14 +74,14 @@ cdef class CheckedBatches:
         if size_bytes < 0:
             raise InvalidArgumentError(f"a map of {size_bytes} bytes")
         self.size = size_bytes
-        self.bits = <uint8_t*>calloc(size_bytes // (8 * GRANULE_BYTES) + 1, 1)
-        self.marks = <RecordMark*>calloc(size_bytes // BLOCK_BYTES + 2 + LINE_MARKS, sizeof(RecordMark))
+        self.bits = <uint8_t*>seg_zeros(bits_size(size_bytes))
+        self.marks = <RecordMark*>seg_zeros(marks_size(size_bytes))
         if self.bits == NULL or self.marks == NULL:
             raise MemoryError
 
     def __dealloc__(self):
-        free(self.bits)
-        free(self.marks)
+        seg_free_zeros(self.bits, bits_size(self.size))
+        seg_free_zeros(self.marks, marks_size(self.size))
 
     cdef bint holds(self, int64_t position) noexcept nogil:
         return seg_read_bits(&self.bits[position // (8 * GRANULE_BYTES)]) >> (position // GRANULE_BYTES & 7) & 1

@@ -1,5 +1,6 @@
 """A snapshot that is damaged while its topic is open: found, counted, told, and indexed again from the log."""
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,23 @@ SMALL = {
     "delayedDeliveryMaxIndexesPerBucketSnapshotSegment": 4, "delayedDeliveryMaxNumBuckets": -1,
 }
 SHARED = {"enableShareDelayedMessageIndex": True}
+
+
+def resident_bytes():
+    """Of this process's own memory; 0 where the system does not tell."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except FileNotFoundError:
+        return 0
+    return sum(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("RssAnon"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def little_memory():
+    """A thousand ledgers are made here. Each took up to 25 MiB for notes about 2 GiB, 256 at once: 6 GiB."""
+    before = resident_bytes()
+    yield
+    assert resident_bytes() - before < 500 << 20
 
 
 class Topic:
