@@ -514,3 +514,17 @@ def test_a_topic_that_is_opened_compacts_by_itself(tmp_path):
         topic.add_entries([keyed(n, "a", b"x" * 100) for n in range(8)])
         topic.keep_house()
         assert COMPACTION_CURSOR not in topic.cursors
+
+
+def test_the_keys_of_what_was_compacted_need_no_budget(tmp_path):
+    """Where encrypted batches are to be compacted by key from now on, all that was compacted is looked at again."""
+    entries = [keyed_batch(n, [(f"k{n}-{m}", b"1") for m in range(50)]) for n in range(10)]
+    with topic_of(tmp_path / "t", entries) as topic:
+        PulsarTopicCompactionService(topic).compact()
+        topic.add_entries([keyed(20 + n, f"k{n}-7", b"2") for n in range(10)])
+    with ManagedLedger(tmp_path / "t", config=AS_PULSAR | {"compaction.key.map.bytes": 4096}) as topic:
+        service = PulsarTopicCompactionService(topic)
+        service.compact()
+        found = read_all(topic, service)
+        assert len(found) == len(dict(found)) == 500
+        assert sum(value == b"2" for _, value in found) == 10

@@ -14,6 +14,7 @@ class LatestKeys:
     """
 
     def __init__(self, budget_bytes: int) -> None:
+        self._budget_bytes = budget_bytes
         self._map = KeyMap(budget_bytes)
         # Of each entry, how many of its messages stay as far as is known.
         self._counts = array("i")
@@ -39,6 +40,10 @@ class LatestKeys:
             return False
         self._map = KeyMap(messages * _KEY_BYTES + _LEAST_BYTES)
         return True
+
+    def reserve(self, messages: int) -> None:
+        """Before any is noted: memory for the keys of so many messages beside the budget."""
+        self._map = KeyMap(self._budget_bytes + messages * _KEY_BYTES)
 
     def stays(self, number: int) -> bool:
         """Whether anything of an entry does, once all are noted. Else a batch need not be opened for it again."""

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from seglog.errors import CorruptManifestError, SeglogError
+from seglog.errors import CorruptManifestError, RecordTooLargeError, SeglogError
 from seglog.ledger.compacted_batch import PLACEHOLDERS, BatchForm, Payload
 from seglog.ledger.compacted_home import (
     COMPACTION_CURSOR,
@@ -88,12 +88,18 @@ class CompactionRound:
     def _note(self, end: Position) -> None:
         number = 0
         if self._before is not None and self._numbers_before:
+            self.phases.latest.reserve(sum(max(compacted.message_count, 1) for compacted in self._before))
             for compacted in self._before:
                 self.phases.note(compacted.entry, number, compacted.payload_form)
                 number += 1
         self._first = number
         for stored in self._tail(end):
             stays = self.phases.note(stored.entry, number, PLACEHOLDERS)
+            if stays is None and number == self._first:
+                raise RecordTooLargeError(
+                    f"the keys of entry {stored.position} do not go into memory", file=self._topic.path,
+                    hint="a larger compaction.key.map.bytes",
+                )
             if stays is None:
                 break
             if stays:
