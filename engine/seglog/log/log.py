@@ -6,11 +6,12 @@
 
     LogLookup ── LogReader ── Log ─┬─ LogTail          where it grows: written, rolled, synced, published
                                    ├─ LogAppender      its appends
-                                   └─ LogCutter        how it is cut
+                                   ├─ LogCutter        how it is cut
+                                   └─ LogRetainer      what retention deletes
 
 Opening locks the partition and recovers it as Kafka's loader does (log.loader). How it is searched: log.lookup; read:
-log.reader, as a closed one is. The parts: log.tail, log.append, log.cutting. This file opens the log, has its public
-methods, backs it up and closes it.
+log.reader, as a closed one is. The parts: log.tail, append, cutting, retaining. This file opens the log, has its public
+methods, and closes it.
 """
 import contextlib
 import functools
