@@ -74,10 +74,10 @@ def test_what_a_broker_keeps_in_a_log_dir_stays(tmp_path):
 
 
 def test_a_deleted_partition_leaves_nothing(tmp_path):
-    (tmp_path / names.CLEANER_CHECKPOINT).write_bytes(format_offset_checkpoint({("orders", 0): 1, ("orders", 1): 2}))
     with LogDir(tmp_path) as log_dir:
         for partition in range(2):
             log_dir.log("orders", partition).append(b"")
+            log_dir.log("orders", partition).put_cleaner_offset(1)
         log_dir.log("orders", 1).flush()
         log_dir.delete("orders", 0)
         assert log_dir.partitions() == [("orders", 1)]
@@ -89,7 +89,7 @@ def test_a_deleted_partition_leaves_nothing(tmp_path):
     for name in names.OFFSET_CHECKPOINTS:
         if (tmp_path / name).exists():
             assert read_offset_checkpoint(tmp_path / name).get(("orders", 0), 0) == 0
-    assert read_offset_checkpoint(tmp_path / names.CLEANER_CHECKPOINT) == {("orders", 1): 2}
+    assert read_offset_checkpoint(tmp_path / names.CLEANER_CHECKPOINT) == {("orders", 1): 1}
     assert not leftovers(tmp_path)
 
 
