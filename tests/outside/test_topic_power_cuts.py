@@ -1,11 +1,15 @@
 """Power cuts and failing calls under managed ledgers, cursors and delayed messages; see test_log_power_cuts.py."""
 import os
 import random
+import subprocess
+import sys
 
 import pytest
 
+from support.command import seglog_json
+from support.outside.disk import Disk, write_tree
 from support.outside.logs import MODES, TOPIC_KINDS, failing_calls, record_topic
-from support.outside.recording import Fault
+from support.outside.recording import Fault, Recording
 
 FULL = bool(os.environ.get("SEGLOG_TORTURE"))
 SEEDS = (4, 5, 6, 7, 8, 9) if FULL else (4,)
@@ -74,3 +78,37 @@ def test_a_sync_that_failed_once_is_not_made_good_by_the_next(record, power_cuts
             wanted.append((record(record_topic, kind, 4, fsync, faults=[Fault("sync", nth)]), STATES, number))
     power_cuts.judge_all(wanted)
     holds(len(wanted) * STATES // 2)
+
+
+SEALS_TWICE = """
+import sys
+from seglog import ManagedLedger
+from seglog.errors import LogFailedError
+from support.outside.topic_worker import entry_of
+topic = ManagedLedger(sys.argv[1], fsync="never")
+topic.add_entry(entry_of(1, 0))
+try:
+    topic.roll()
+except LogFailedError:
+    topic.close()
+    ManagedLedger(sys.argv[1]).close()
+    print("opened again")
+"""
+
+
+def test_a_seal_whose_last_sync_failed_is_made_durable_by_the_next_opening(in_memory, recorder):
+    """The manifest named the ledger as sealed, and a power cut brought back a ledger.json that did not."""
+    recording = Recording.begin(in_memory / "recording", recorder)
+    done = subprocess.run(
+        [sys.executable, "-c", SEALS_TWICE, recording.disk / "topic"], capture_output=True, text=True, timeout=60,
+        env=recording.environment([Fault("sync", 3, pattern="topic/ledger-0")]),
+    )
+    assert (done.returncode, done.stdout) == (0, "opened again\n"), done.stderr
+    recording.read()
+    disk = Disk(recording.start, recording.inodes)
+    for event in recording.events:
+        disk.replay(event)
+    for seed in range(12):
+        write_tree(disk.state(seed), in_memory / f"{seed}")
+        report = seglog_json("ledger", "verify", in_memory / f"{seed}" / "topic", status=None)
+        assert [line for line in report if line["type"] == "finding"] == []

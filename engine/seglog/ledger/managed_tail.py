@@ -91,7 +91,10 @@ class ManagedTail(WriteGate):
 
     def _recovered(self, info: LedgerInfo) -> Ledger:
         """The last ledger as its writer left it, sealed."""
-        ledger = Ledger.open(ledger_directory(self.path, info.ledger_id), fs=self.fs, clock=self.clock, held=True)
+        directory = ledger_directory(self.path, info.ledger_id)
+        ledger = Ledger.open(directory, fs=self.fs, clock=self.clock, held=True)
+        # It may have been sealed, and the sync of that name have failed, or not been reached.
+        self.fs.sync_directory(directory)
         if ledger.entry_count:
             self.shown.opened[info.ledger_id] = ledger
         return ledger
