@@ -23,9 +23,12 @@ PAIRS = [(kind, fsync) for kind in TOPIC_KINDS for fsync in MODES] if FULL else 
 
 @pytest.mark.parametrize("fsync", MODES)
 def test_what_was_promised_outlives_a_power_cut(record, power_cuts, holds, fsync):
-    cases = [record(record_topic, kind, seed, fsync) for kind in TOPIC_KINDS for seed in SEEDS]
-    power_cuts.judge_all([(case, STATES, number) for number, case in enumerate(cases)], again=3 if FULL else 1)
-    holds(STATES * len(cases) // 2)
+    # One kind a mode in `make test`: the one whose calls are made to fail below, too.
+    kinds = TOPIC_KINDS if FULL else [TOPIC_KINDS[MODES.index(fsync)]]
+    states = STATES if FULL else 2 * STATES
+    cases = [record(record_topic, kind, seed, fsync) for kind in kinds for seed in SEEDS]
+    power_cuts.judge_all([(case, states, number) for number, case in enumerate(cases)], again=3 if FULL else 1)
+    holds(states * len(cases) // 2)
 
 
 @pytest.mark.parametrize("fsync", MODES)
