@@ -65,7 +65,7 @@ def test_a_call_that_fails_costs_nothing_that_was_promised(record, power_cuts, h
     for number, fault in enumerate(faults if FULL else chance.sample(faults, 2)):
         wanted.append((record(record_topic, kind, 4, fsync, faults=[fault]), STATES, number))
     power_cuts.judge_all(wanted)
-    holds(len(wanted) * STATES // 2)
+    holds(len(wanted) * STATES // 4)        # a call that fails late leaves few different ones
 
 
 @pytest.mark.parametrize("fsync", MODES)
