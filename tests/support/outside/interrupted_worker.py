@@ -176,7 +176,7 @@ class Worker:
                     send = ctypes.pythonapi.PyThreadState_SetAsyncExc
                     send(ctypes.c_ulong(target.ident), ctypes.py_object(Interrupted))
                 sent += 1
-                if sent % 200 == 0:
+                if sent % 20 == 0:
                     os.write(1, b"at %d\n" % sent)
             for _ in range(self.chance.randrange(400)):
                 pass
