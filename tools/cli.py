@@ -28,6 +28,7 @@ COMMANDS = {
     "verify": "Check a log against its checksums, its indexes and itself.",
     "seek": "Find the batch and the record at an offset or a time.",
     "convert": "Rewrite partitions in another record format, with a proof.",
+    "mirror": "Append the batches of one partition to another, unopened.",
     "plan-upgrade": "What of a log dir is in old formats, and what to do about it.",
     "recover": "List what a damaged log would lose, or recover it.",
     "retain": "Delete old segments by retention's rules, or list what would go.",

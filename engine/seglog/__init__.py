@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from seglog.ledger.position import Position
     from seglog.log.append import AppendResult
     from seglog.log.log import Log
+    from seglog.log.mirror import Mirrored, mirror
     from seglog.log.open_dir import LogDir
     from seglog.log.partition import Partition, open_partition
     from seglog.log.stats import LogStats
@@ -47,8 +48,10 @@ if TYPE_CHECKING:
     from seglog.verification.verify import verify
 
 __all__ = [
-    "build_batch", "convert", "open", "open_dir", "open_partition", "open_topic", "read_compacted", "recover", "verify",
-    "AppendResult", "Columns", "Log", "LogDir", "LogStats", "Partition", "Record", "RecordBatch", "Segment",
+    "build_batch", "convert", "mirror", "open", "open_dir", "open_partition", "open_topic", "read_compacted", "recover",
+    "verify",
+    "AppendResult", "Columns", "Log", "LogDir", "LogStats", "Mirrored", "Partition", "Record", "RecordBatch",
+    "Segment",
     "Finding", "LostRange", "Recovery", "Report", "TimestampOffset",
     "Cursor", "Ledger", "ManagedLedger", "MessagePosition", "Position",
     "PulsarTopicCompactionService", "TopicCompactionService",
@@ -83,6 +86,7 @@ _ROOM_OF = {
     "LogDir": "log.open_dir",
     "LogStats": "log.stats",
     "LostRange": "segment.answers",
+    "Mirrored": "log.mirror",
     "Partition": "log.partition",
     "Record": "_kernels.record_batch",
     "RecordBatch": "_kernels.record_batch",
@@ -90,6 +94,7 @@ _ROOM_OF = {
     "Report": "verification.findings",
     "Segment": "segment.segment",
     "TimestampOffset": "segment.answers",
+    "mirror": "log.mirror",
     "recover": "upkeep.recover",
     "verify": "verification.verify",
 }

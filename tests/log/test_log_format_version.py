@@ -297,7 +297,7 @@ def test_settings_last_and_those_of_kafka_that_are_not_known_are_kept(path):
 ])
 def test_all_settings_are_changed_or_none(path, wrong):
     with open_log(path) as log:
-        before = log.settings
+        before = dict(log.settings)
         with pytest.raises(InvalidConfigError):
             log.configure({"segment.ms": 5000, **wrong})
         assert log.settings == before

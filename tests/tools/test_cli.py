@@ -237,6 +237,7 @@ ARGUMENTS = {
     ("ls",): ["{}"], ("dump",): ["{}"], ("verify",): ["{}"], ("seek",): ["{}", "--offset", "3"], ("convert",): ["{}"],
     ("index", "check"): ["{}"], ("index", "rebuild"): ["{}"], ("stats",): ["{}"],
     ("recover",): ["{}", "--mode", "quarantine"], ("plan-upgrade",): ["{}/.."], ("retain",): ["{}", "--dry-run"],
+    ("mirror",): ["{}", "{}/../mirrored/orders-0"],
 }
 # What they say depends on what is installed: tests/spark, tests/tools/test_doctor.py.
 OF_THE_MACHINE = {("demo",), ("doctor",), ("spark", "convert"), ("spark", "fetch")}
@@ -247,7 +248,7 @@ OF_TOPICS = {("delayed", name) for name in (
     "ls", "dump", "verify", "count", "list", "cancel", "policies", "clear-delayed-bucket-snapshots"
 )}
 # These do not take a partition directory, a log dir and a .log alike.
-OF_ONE = {("convert",), ("recover",), ("plan-upgrade",), ("retain",)}
+OF_ONE = {("convert",), ("recover",), ("plan-upgrade",), ("retain",), ("mirror",)}
 
 
 def test_json_of_every_command_is_lines_with_type_and_schema(golden_kafka, tmp_path):

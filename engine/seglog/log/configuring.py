@@ -38,8 +38,9 @@ class Setting(NamedTuple):
     is_used: bool = True
 
 
-class LogSettings:
-    """The settings of one open log. Changed by one thread at a time."""
+class LogSettings(Mapping[str, Setting]):
+    """Every setting of an open log: its value, whether that is the default, kept or given at opening, and whether
+    seglog goes by it. Changed by one thread at a time."""
 
     def __init__(self, path: "Path", given: Mapping[str, object] | LogConfig | None, config: LogConfig) -> None:
         """`config`: what `given` comes to with Kafka's defaults. Raises what `read_settings` raises, and
@@ -89,15 +90,20 @@ class LogSettings:
             put_settings(fs, self._path, kept)
             self.kept = kept
 
-    def __iter__(self) -> Iterator[tuple[str, Setting]]:
-        for name, (attribute, _) in _ATTRIBUTES.items():
-            source: Literal["default", "kept", "given"] = (
-                "given" if name in self._given else "kept" if name in self.kept else "default"
-            )
-            yield name, Setting(getattr(self.config, attribute), source)
-        for name, text in self.kept.items():
-            if name not in _ATTRIBUTES:
-                yield name, Setting(text, "kept", is_used=False)
+    def __getitem__(self, name: str) -> Setting:
+        if name not in _ATTRIBUTES:
+            return Setting(self.kept[name], "kept", is_used=False)
+        value = getattr(self.config, _ATTRIBUTES[name][0])
+        return Setting(value, "given" if name in self._given else "kept" if name in self.kept else "default")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*_ATTRIBUTES, *(name for name in self.kept if name not in _ATTRIBUTES)])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __repr__(self) -> str:
+        return repr({name: setting for name, setting in self.items() if setting.source != "default"})
 
 
 def checked_changes(changes: Mapping[str, object]) -> dict[str, object]:

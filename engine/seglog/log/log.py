@@ -31,7 +31,7 @@ from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.log.aging import Retention, keep_all
 from seglog.log.append import AppendResult, LogAppender
 from seglog.log.arguments import checked_config, checked_path
-from seglog.log.configuring import LogSettings, Setting, use_config
+from seglog.log.configuring import LogSettings, use_config
 from seglog.log.cutting import LogCutter
 from seglog.log.hot_backup import back_up
 from seglog.log.keeper import Keeper, KeeperOf
@@ -97,14 +97,14 @@ class Log(LogReader, Unclosed):
             shielded(lambda: taken.append(PartitionHold(self.fs, where, create=create, log_dir=log_dir)))
             hold = taken[0]
             self.path, self.topic, self.partition = hold.path, hold.topic, hold.partition
-            self._settings = LogSettings(hold.path, config, settings)
-            self.config = self._settings.config
+            self.settings = LogSettings(hold.path, config, settings)
+            self.config = self.settings.config
             tail = self._tail = LogTail(
                 hold, self._shown, self.last_opened, self.config, self.fs, self.clock, fsync, leader_epoch
             )
             self.decompress = tail.decompress
             self.recovery = tail.open(lambda plan: make_room_to_open(plan, self.fs, retention, self._now_ms()))
-            self._settings.keep_given(self.fs)
+            self.settings.keep_given(self.fs)
             self._appender = LogAppender(tail, self.format_counters)
             self._cutter = LogCutter(tail)
             self._retainer = LogRetainer(tail, self._cutter, retention)
@@ -317,12 +317,6 @@ class Log(LogReader, Unclosed):
 
     # --- settings --------------------------------------------------------------------------------
 
-    @property
-    def settings(self) -> dict[str, Setting]:
-        """Every setting of the log: its value, whether that is the default, kept or given at opening, and whether
-        seglog goes by it."""
-        return dict(self._settings)
-
     def configure(self, changes: Mapping[str, object]) -> None:
         """Change settings while the log is open, and keep them with it; None takes back what was kept.
 
@@ -335,7 +329,13 @@ class Log(LogReader, Unclosed):
         tail = self._tail
         tail.check()
         before = self.config
-        shielded(tail.files_lock.run, tail.change, self._configure, changes)
+
+        def change() -> None:
+            use_config(tail, self.settings.change(self.fs, changes, self.fsync))
+            self._appender.use_config()
+            self.config, self.decompress = tail.config, tail.decompress
+
+        shielded(tail.files_lock.run, tail.change, change)
         if _periods(self.config) != _periods(before):
             if self._housekeeping is not None:
                 self._housekeeping.stop()
@@ -343,12 +343,6 @@ class Log(LogReader, Unclosed):
                 self._keeper.remove(self)
             self._start_housekeeping()
             self.write_lingering()      # what began to wait before there was somebody who writes it
-
-    def _configure(self, changes: Mapping[str, object]) -> None:
-        """With the lock."""
-        use_config(self._tail, self._settings.change(self.fs, changes, self.fsync))
-        self._appender.use_config()
-        self.config, self.decompress = self._tail.config, self._tail.decompress
 
     # --- by itself -------------------------------------------------------------------------------
 

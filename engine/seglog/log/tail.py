@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from seglog._kernels.batch_encode import EncodedBatch
+from seglog._kernels.batch_survey import first_of_later_epoch
 from seglog._kernels.point_read import LastOpened
 from seglog._kernels.quiet_tail import QuietTail
 from seglog._kernels.shield import shielded
@@ -533,5 +534,10 @@ def _plan(
 
 
 def _begin_epochs_of(assigned: Assigned, begin: Callable[[int, int], None]) -> None:
-    for batch in assigned.table:
-        begin(batch.leader_epoch, batch.base_offset)
+    table = assigned.table
+    begin(-1, assigned.first_offset)
+    slot = first_of_later_epoch(table, -1)
+    while slot >= 0:        # of the others none is looked at: where a wrapper begins is inside of it
+        epoch = table[slot].leader_epoch
+        begin(epoch, table[slot].base_offset)
+        slot = first_of_later_epoch(table, epoch, slot)

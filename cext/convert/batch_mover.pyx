@@ -1,0 +1,78 @@
+"""Batches of one log on their way into another, without a look inside: other offsets, another epoch, another time.
+
+None of that needs a batch to be opened. The offset of a v2 batch and its leader epoch stand under no checksum, nor does
+the offset of a message; the time of a wrapper, or of a v2 batch, asks for the checksum anew and for nothing else. A v0
+wrapper alone has its offsets inside of what is compressed.
+"""
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from seglog.errors import InvalidArgumentError
+
+from .append_result cimport stamp
+from .batch_header cimport CODEC_NONE, BatchHeader, codec_of
+from .segment_scan cimport BatchTable
+from .span cimport store_u32, store_u64
+
+
+def first_to_open(BatchTable table not None, Py_ssize_t first=0):
+    """The first slot from `first` on that holds a v0 wrapper; the number of batches where none does."""
+    cdef Py_ssize_t i = max(first, 0)
+    while i < table.n and not (table.rows[i].magic == 0 and codec_of(&table.rows[i]) != CODEC_NONE):
+        i += 1
+    return i
+
+
+def moved(
+    BatchTable table not None, Py_ssize_t first, Py_ssize_t stop, *, int64_t next_offset=-1, int64_t previous=-1,
+    int32_t leader_epoch=-1, log_append_time=None,
+):
+    """(bytes of the batches [first, stop), which follow each other in the window, one past their last offset).
+
+    next_offset: where the first one goes; -1: all keep their offsets and leader epochs. A v2 batch takes as many
+        offsets as it has now, holes inside too. A message takes as many as lie between it and the batch before it,
+        whose last offset is `previous` for the first one: so holes stay.
+    leader_epoch: of v2 batches that get other offsets.
+    log_append_time: ms; replaces the timestamp, and makes the type LogAppendTime. None: times stay.
+    """
+    cdef const uint8_t* source = table.window.base
+    cdef const BatchHeader* last
+    cdef BatchHeader row
+    cdef uint8_t* out
+    cdef bytes made
+    cdef bint is_placed = next_offset >= 0
+    cdef bint is_stamped = log_append_time is not None
+    cdef int64_t time_ms = log_append_time if is_stamped else -1
+    cdef int64_t begin, before, span
+    cdef Py_ssize_t i
+    if not -1 <= previous < INT64_MAX:
+        raise InvalidArgumentError(f"an offset of {previous}")
+    if not 0 <= first < stop <= table.n:
+        raise InvalidArgumentError(f"batches [{first}, {stop}) of a table of {table.n}")
+    last = &table.rows[stop - 1]
+    begin = table.rows[first].position
+    made = PyBytes_FromStringAndSize(<const char*>source + begin, last.position + last.size_bytes - begin)
+    out = <uint8_t*><char*>made
+    for i in range(first, stop):
+        row = table.rows[i]
+        if i > first and row.position != table.rows[i - 1].position + table.rows[i - 1].size_bytes:
+            raise InvalidArgumentError("these batches do not follow each other", position=row.position)
+        row.position -= begin
+        if is_placed:
+            # Unsigned: offsets may be anything. (A table's v2 batches end at or behind their beginning.)
+            before = row.base_offset if row.magic == 2 else previous + 1
+            span = <int64_t>(<uint64_t>row.last_offset - <uint64_t>before)
+            if (row.magic < 2 and row.last_offset <= previous) or not 0 <= span < INT64_MAX - next_offset:
+                raise InvalidArgumentError(
+                    f"a batch up to offset {row.last_offset} behind offset {previous}", position=table.rows[i].position
+                )
+            if row.magic == 2:
+                store_u64(out + row.position, <uint64_t>next_offset)
+                store_u32(out + row.position + 12, <uint32_t>leader_epoch)
+            else:
+                store_u64(out + row.position, <uint64_t>(next_offset + span))
+            next_offset += span + 1
+            previous = row.last_offset
+        if is_stamped:
+            stamp(out, &row, True, time_ms)
+    return made, next_offset if is_placed else last.last_offset + 1

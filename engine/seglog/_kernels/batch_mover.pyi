@@ -1,0 +1,13 @@
+from seglog._kernels.segment_scan import BatchTable
+
+def first_to_open(table: BatchTable, first: int = 0) -> int: ...
+def moved(
+    table: BatchTable,
+    first: int,
+    stop: int,
+    *,
+    next_offset: int = -1,
+    previous: int = -1,
+    leader_epoch: int = -1,
+    log_append_time: int | None = None,
+) -> tuple[bytes, int]: ...

@@ -1,0 +1,209 @@
+"""seglog.mirror: batches of one log into another, unopened."""
+import random
+
+import pytest
+
+import seglog
+from seglog._kernels.segment_scan import scan
+from seglog._kernels.window import Window
+from seglog.clock import ManualClock
+from seglog.errors import CorruptRecordError, InvalidRecordError, RecordTooLargeError
+from seglog.format import compression
+from seglog.format.batch import end_marker
+from support import plain_format as plain
+from support.golden import unpack
+
+NOW = 1_700_000_000_000
+CASES = [
+    "v0-gzip-ct-k391", "v0-none-ct-k282", "v1-lz4-lat-k282", "v1-none-ct-k391", "v1-gzip-ct-k411", "v2-zstd-ct-k282",
+    "v2-none-lat-k391", "compact-v1-gzip-pass2-k391", "compact-v2-mixed-pass2-k411", "txn-v2-k411", "epochs-v2-k391",
+]
+
+
+@pytest.fixture
+def path(in_memory):
+    return in_memory / "mirror" / "orders-0"
+
+
+def open_log(path, **config):
+    config = {name.replace("_", "."): value for name, value in config.items()}
+    return seglog.open(path, config=config, fsync="never", clock=ManualClock(NOW))
+
+
+def source(name):
+    return seglog.open_partition(unpack("kafka") / "cases" / name / f"{name}-0")
+
+
+def bytes_of(log):
+    return b"".join(bytes(segment.window)[: segment.end_position] for segment in log.segments)
+
+
+def rows(log, shift=0):
+    return [
+        (r.offset - shift, r.timestamp, r.timestamp_type, r.key, r.value, r.headers, batch.is_control)
+        for batch in log.batches() for r in batch
+    ]
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """How many payloads were decompressed, in the order of their codecs."""
+    seen = []
+    decompress = compression.decompress
+
+    def counted(codec, *args, **more):
+        seen.append(codec)
+        return decompress(codec, *args, **more)
+
+    monkeypatch.setattr(compression, "decompress", counted)
+    return seen
+
+
+# --- offsets that stay --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_mirror_is_the_bytes_of_its_source(path, name):
+    with source(name) as src, open_log(path) as dst:
+        done = seglog.mirror(src, dst)
+        assert bytes_of(dst) == bytes_of(src)
+        assert rows(dst) == rows(src)
+        assert (done.next_offset, done.size_bytes, done.opened_batches) == (src.log_end_offset, len(bytes_of(src)), 0)
+        assert done.batches == len(list(src.batches()))
+        assert dst.aborted_transactions() == src.aborted_transactions()
+        again = seglog.mirror(src, dst)
+        assert (again.batches, again.next_offset) == (0, done.next_offset)
+
+
+def test_a_mirror_goes_on_where_it_ended_and_opens_nothing(in_memory, path, opened):
+    with open_log(in_memory / "orders-0") as src, open_log(path, segment_bytes=1000) as dst:
+        for n in range(20):
+            records = [(b"k", b"%d" % n * 50)] * 9
+            src.append_batch(seglog.build_batch(records, codec="lz4", magic=1 + n % 2, timestamp=NOW))
+            if n % 3 == 2:
+                assert seglog.mirror(src, dst).batches == 3
+        assert seglog.mirror(src, dst, from_offset=dst.log_end_offset).batches == 2
+        assert bytes_of(dst) == bytes_of(src)
+        assert len(dst.segments) > 1
+        with open_log(in_memory / "other" / "orders-0") as other:
+            del opened[:]
+            seglog.mirror(src, other, preserve_offsets=False)
+            seglog.mirror(src, other, preserve_offsets=False)
+            assert other.log_end_offset == 360
+            assert len(opened) <= 4     # where a read begins and ends, of 40
+        with pytest.raises(InvalidRecordError):
+            seglog.mirror(src, dst, from_offset=5)
+        assert bytes_of(dst) == bytes_of(src)
+
+
+# --- other offsets ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_batches_with_other_offsets_keep_all_but_those(path, name, opened):
+    with source(name) as src, open_log(path) as dst:
+        for _ in range(7):
+            dst.append(b"before")
+        from_v0 = sum(b.magic == 0 and b.codec > 0 for b in src.batches())
+        done = seglog.mirror(src, dst, preserve_offsets=False)
+        assert done.opened_batches == from_v0
+        assert done.next_offset == src.log_end_offset
+        kept = rows(dst)[7:]
+        assert [row[1:] for row in kept] == [row[1:] for row in rows(src)]
+        offsets = [row[0] for row in kept]
+        assert offsets[0] >= 7
+        assert offsets == sorted(set(offsets))
+        for mine, theirs in zip(list(dst.batches(7)), src.batches(), strict=True):
+            assert mine.crc_is_valid()
+            assert mine.magic == theirs.magic
+            if not (mine.magic == 0 and mine.codec):
+                assert bytes(mine.payload()) == bytes(theirs.payload())
+            if mine.magic == 2:
+                assert mine.leader_epoch == 0
+                assert mine.last_offset_delta == theirs.last_offset_delta
+                held = [r.offset - mine.base_offset for r in mine]
+                assert held == [r.offset - theirs.base_offset for r in theirs]
+
+
+def test_spans(path, in_memory):
+    """v2: its own, holes inside too. Messages: what lies between a message and the batch before it."""
+    def wrapper(offsets):
+        inner = b"".join(plain.message(n - offsets[0], b"k", b"%d" % n, timestamp=NOW) for n in offsets)
+        value = bytes(compression.compress(1, 1, inner))
+        return plain.message(offsets[-1], None, value, magic=1, timestamp=NOW, attributes=1)
+
+    v2 = seglog.build_batch([(b"k", b"v")] * 3, base_offset=20, timestamp=NOW)
+    parts = [
+        wrapper([2, 3, 5]), wrapper([7, 9]), v2, plain.message(30, b"k", b"v", timestamp=NOW), wrapper([33, 34]),
+    ]
+    with open_log(in_memory / "orders-0") as src, open_log(path) as dst:
+        src.append_batch(b"".join(parts), assign_offsets=False)
+        dst.append(b"before")
+        seglog.mirror(src, dst, preserve_offsets=False)
+        assert [r.offset for r in dst] == [0, 1, 2, 4, 6, 8, 9, 10, 11, 19, 22, 23]
+        assert dst.log_end_offset == 24
+        with open_log(in_memory / "later" / "orders-0") as later:     # from the middle of a wrapper: all of it
+            done = seglog.mirror(src, later, from_offset=9, preserve_offsets=False)
+            assert (done.batches, [r.offset for r in later][:2]) == (4, [0, 2])
+
+
+def test_log_append_time_replaces_times_in_headers_alone(path, in_memory, opened):
+    with open_log(in_memory / "orders-0") as src, open_log(path, message_timestamp_type="LogAppendTime") as dst:
+        for magic in (0, 1, 2):
+            for codec in ("none", "gzip"):
+                time = {} if magic == 0 else {"timestamp": NOW - 5000}
+                src.append_batch(seglog.build_batch([(b"k", b"v" * 90)] * 3, codec=codec, magic=magic, **time))
+        del opened[:]
+        seglog.mirror(src, dst)
+        assert len(opened) <= 2     # where the read begins and ends
+        for mine, theirs in zip(dst.batches(), src.batches(), strict=True):
+            assert mine.crc_is_valid()
+            assert bytes(mine.payload()) == bytes(theirs.payload())
+            if mine.magic:
+                assert (mine.timestamp_type, mine.max_timestamp) == (1, NOW)
+        assert {r.timestamp for r in dst} == {-1, NOW}
+        assert [r.offset for r in dst] == [r.offset for r in src]
+
+
+def test_a_transaction_is_mirrored_with_its_markers(path, in_memory):
+    who = {"producer_id": 7, "producer_epoch": 0, "transactional": True, "timestamp": NOW}
+    with open_log(in_memory / "orders-0") as src, open_log(path) as dst:
+        dst.append(b"before")
+        for n in range(2):
+            src.append_batch(seglog.build_batch([(b"k", b"%d" % n)], base_sequence=n, **who))
+            src.append_batch(seglog.build_batch([end_marker(n == 1, 0)], control=True, **who))
+        seglog.mirror(src, dst, preserve_offsets=False)
+        assert dst.aborted_transactions() == [(7, 1)]
+        assert [r.value for r in dst.read(isolation="read_committed")] == [b"before", b"1"]
+
+
+# --- refusals -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preserve_offsets", [False, True])
+def test_damage_ends_a_mirror_with_all_before_it_mirrored(path, in_memory, preserve_offsets):
+    with open_log(in_memory / "orders-0") as src:
+        for n in range(9):
+            src.append(b"%d" % n * 50)
+        file = src.segments[0].path
+    raw = bytearray(file.read_bytes())
+    raw[scan(Window(bytes(raw)))[5].position + 70] ^= 1
+    file.write_bytes(raw)
+    with seglog.open_partition(file.parent) as src, open_log(path) as dst:
+        with pytest.raises(CorruptRecordError, match="checksum"):
+            seglog.mirror(src, dst, preserve_offsets=preserve_offsets)
+        assert [r.offset for r in dst] == [0, 1, 2, 3, 4]
+
+
+def test_what_becomes_too_large_is_refused_before_the_write(path, in_memory):
+    rng = random.Random(5)
+    with open_log(in_memory / "orders-0") as src:
+        raw = seglog.build_batch([(None, bytes(rng.choices(b"ab", k=400)))] * 5, codec="gzip", level=9, magic=0)
+        src.append_batch(raw, assign_offsets=False)
+        raw = seglog.build_batch([(None, b"%d" % n) for n in range(5)], magic=0, base_offset=5, codec="gzip")
+        src.append_batch(raw, assign_offsets=False)
+        with open_log(path, max_message_bytes=60) as dst:
+            with pytest.raises(RecordTooLargeError, match=r"v0 wrapper.*max\.message\.bytes"):
+                seglog.mirror(src, dst, preserve_offsets=False)
+            assert dst.log_end_offset == 0
+            assert seglog.mirror(src, dst).batches == 2     # unopened: the leader took them
