@@ -5,6 +5,7 @@ import pytest
 
 from seglog.clock import ManualClock
 from seglog.counters import Histogram
+from seglog.delayed import bucket_tracker
 from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
@@ -291,9 +292,19 @@ def test_only_the_next_segments_are_in_memory():
 
 
 @pytest.mark.parametrize(("step", "ranges"), [(0, []), (2, [(1, 2), (3, 4)]), (5, [])])
-def test_a_bucket_is_sealed_by_the_ledger_step_as_well(step, ranges):
+def test_a_bucket_is_sealed_by_the_ledger_step_as_well(step, ranges, monkeypatch):
+    monkeypatch.setattr(bucket_tracker, "STEP_MIN_MESSAGES", 4)
     tracker, _ = filled("bucket", min_index_count=1000, ledger_step=step)
     assert [(b.start, b.end) for b in tracker.buckets] == ranges
+
+
+def test_small_ledgers_make_no_small_buckets():
+    """A bucket of each hundred messages led to 27 merges of 10 000 messages in ledgers of 20."""
+    tracker, _ = make("bucket", min_index_count=50_000, ledger_step=5, max_indexes_per_segment=5_000)
+    for n in range(10_000):
+        tracker.add_message(n // 20, n % 20, NOW + 1000 + n)
+    assert len(tracker.buckets) == 4
+    assert tracker.stats.merged.value == 0
 
 
 def test_a_change_of_configuration_counts_from_the_next_seal_on():

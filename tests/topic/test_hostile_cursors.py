@@ -29,7 +29,7 @@ LEDGERS = {"managedLedgerMaxEntriesPerLedger": 4}
 
 def rewrite(path, **changes):
     """The file of cursor "one" again, with its checksum."""
-    body = {"name": "one", "mark_delete": [-1, -1], "acknowledged": [], "batches": [], "properties": {}}
+    body = {"name": "one", "mark_delete": [-1, -1], "acknowledged": [], "batches": [], "aside": [], "properties": {}}
     cursor_path(path, "one").write_bytes(format_json(FORMAT, VERSION, **body | changes))
 
 
@@ -102,6 +102,22 @@ def test_acknowledgements_of_all_ids_end_with_the_entries(topic):
     path, _ = topic
     rewrite(path, acknowledged=[[0, all_ids()], [7, all_ids()]], batches=[[2, 0, 2**31 - 1, all_ids(2**31 - 2)]])
     assert run_within_3_gib(ACKNOWLEDGED, path) == ["(0, 3) 6"]
+
+
+def test_all_ids_set_aside_cost_no_more_than_the_copies_that_there_are(topic):
+    path, _ = topic
+    rewrite(path, aside=[[0, all_ids()], [2**62, all_ids()]])
+    assert len(run_within_3_gib(ACKNOWLEDGED, path)) == 1
+    with ManagedLedger(path, config=LEDGERS) as log, DelayedDelivery(log, SMALL) as delivery:
+        cursor = log.cursors["one"]
+        with delivery.dispatcher(cursor) as dispatcher:
+            dispatcher.read()
+            cursor.clear_backlog()
+            assert 0 not in cursor.aside
+            cursor.seek(Position(0, 0))
+            dispatcher.rewind()
+            position = log.add_entry(message(50))
+            assert [entry.position for entry in dispatcher.read()] == [position]
 
 
 @pytest.mark.parametrize("mark", [[2**62, 5], [2**63 - 1, 0], [40, -1]])

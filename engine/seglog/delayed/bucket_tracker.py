@@ -27,6 +27,9 @@ from seglog.delayed.worker import BackgroundWorker, Worker
 
 # More buckets than these do not wait to be stored: the last mutable one grows instead, and adding never waits.
 MAX_SEALING = 4
+# What delayedDeliveryLedgerStepPerBucket seals has so many messages. Ledgers of 20 would make a bucket of each hundred,
+# and merging those cost 15 us a message.
+STEP_MIN_MESSAGES = 2_000
 
 
 class BucketDelayedDeliveryTracker(RowTracker):
@@ -109,7 +112,8 @@ class BucketDelayedDeliveryTracker(RowTracker):
     def _seal_if_full(self, ledger_id: int) -> None:
         self._hand_over_due()
         size, config = self.mutable_size, self._config
-        by_step = config.ledger_step and ledger_id - self._mutable_start >= config.ledger_step
+        is_worth_it = size >= min(config.min_index_count, STEP_MIN_MESSAGES)
+        by_step = config.ledger_step and is_worth_it and ledger_id - self._mutable_start >= config.ledger_step
         if size == 0 or not (size >= config.min_index_count or by_step) or self._sealed.sealing >= MAX_SEALING:
             return
         shielded(self._seal)

@@ -81,12 +81,27 @@ class Acknowledgements:
 
     def take_back_up_to(self, position: Position) -> bool:
         """Whether any entry up to `position` was set aside: those are acknowledged from now on."""
-        found = [
-            Position(ledger_id, entry_id)
-            for ledger_id, ids in self.aside.items() if ledger_id <= position.ledger_id
-            for entry_id in ids if Position(ledger_id, entry_id) <= position
-        ]
-        return bool([self.take_back(one) for one in found])
+        before = self.aside_count
+        for ledger_id in [one for one in self.aside if one <= position.ledger_id]:
+            ids = self.aside[ledger_id]
+            ids.remove_range(0, position.entry_id + 1 if ledger_id == position.ledger_id else 2**32)
+            if not ids:
+                del self.aside[ledger_id]
+        return self.aside_count < before
+
+    def aside_behind(self, mark_delete: Position, extent: LedgerExtent) -> "dict[int, BitMap]":
+        """Of what was set aside that which stands behind a position, and in no ledger any more."""
+        found = {}
+        for ledger_id, ids in self.aside.items():
+            slot = extent.slot_of(ledger_id)
+            end = 0 if slot < 0 else extent.entries_of(slot)
+            if ledger_id == mark_delete.ledger_id:
+                end = max(end, mark_delete.entry_id + 1)
+            kept = bitmap(ids)
+            kept.remove_range(0, end)
+            if kept and ledger_id >= mark_delete.ledger_id:
+                found[ledger_id] = kept
+        return found
 
     def covers(self, position: Position) -> bool:
         """Whether an entry is acknowledged, or set aside."""

@@ -218,13 +218,10 @@ class Cursor:
     # --- setting aside -----------------------------------------------------------------------
 
     @property
-    def aside(self) -> list[Position]:
-        """The entries that were set aside and are not acknowledged, in order."""
+    def aside(self) -> "dict[int, BitMap]":
+        """The entries that were set aside and are not acknowledged, by ledger: a copy."""
         with self._lock:
-            return [
-                Position(ledger_id, entry_id)
-                for ledger_id, ids in sorted(self._acknowledged.aside.items()) for entry_id in ids
-            ]
+            return {ledger_id: bitmap(ids) for ledger_id, ids in self._acknowledged.aside.items()}
 
     def is_aside(self, position: Position) -> bool:
         """Whether an entry was set aside, and is not acknowledged."""
@@ -383,13 +380,9 @@ class Cursor:
 
     def _reset(self, mark_delete: Position) -> None:
         before = self.mark_delete_position
-        extent = self._topic.extent
-        aside = {
-            position for position in self.aside if position > mark_delete and not extent.holds(position)
-        }
+        aside = self._acknowledged.aside_behind(mark_delete, self._topic.extent)
         self._acknowledged = Acknowledgements(mark_delete)
-        for position in aside:      # they are nowhere else any more
-            self._acknowledged.aside.setdefault(position.ledger_id, bitmap()).add(position.entry_id)
+        self._acknowledged.aside = aside
         self._read = mark_delete
         self._write()
         if mark_delete > before:

@@ -7,7 +7,7 @@ cursor says: a copy of an entry that was not set aside, or was acknowledged, is 
 import logging
 import os
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
@@ -115,10 +115,9 @@ class RelocatedEntries:
             raise
         self._take_in(ledger)
 
-    def deliver_at(self, position: Position) -> int | None:
-        """None where there is no such entry."""
-        copy = self._copies.get(position)
-        return None if copy is None else copy.deliver_at
+    def times(self) -> Iterator[tuple[Position, int]]:
+        """Each entry's position, and when it is due."""
+        return ((position, copy.deliver_at) for position, copy in self._copies.items())
 
     def read(self, position: Position) -> RelocatedEntry | None:
         """The entry that was at this position. None where there is no such entry. Raises CorruptRecordError."""

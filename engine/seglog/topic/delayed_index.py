@@ -298,8 +298,8 @@ class DelayedIndex:
         with self.lock:
             messages = [
                 (deliver_at, *position)
-                for position in self._cursor.aside
-                if (deliver_at := self._relocated.deliver_at(position)) is not None
+                for position, deliver_at in self._relocated.times()
+                if self._cursor.is_aside(position)
                 and not any(position.entry_id in (r.taken_in(position.ledger_id) or ()) for r in self.readers)
             ]
             if messages:

@@ -216,7 +216,7 @@ class Dispatcher:
         first = self._cursor.mark_delete_position.ledger_id
         if first > self._first_ledger_id:
             self._first_ledger_id = first
-            aside = {position.ledger_id for position in self._cursor.aside}
+            aside = self._cursor.aside
             for ledger_id in self._taken.ledger_ids():
                 if ledger_id < first and ledger_id not in aside:
                     self._taken.drop(ledger_id)
