@@ -35,6 +35,16 @@ def test_a_log_that_deletes_by_itself_keeps_what_is_young(record, power_cuts, ho
 
 
 @pytest.mark.parametrize("fsync", MODES)
+def test_a_log_outlives_a_power_cut_beside_neighbours_whose_lines_are_written_with_its_own(
+    record, power_cuts, holds, fsync
+):
+    """One holder of a log dir gathers what it says of its logs, and puts Kafka's mark back when it leaves."""
+    cases = [record(record_log, "neighbours", seed, fsync) for seed in SEEDS]
+    power_cuts.judge_all([(case, STATES, number) for number, case in enumerate(cases)], again=1)
+    holds(STATES * len(cases) // 2)
+
+
+@pytest.mark.parametrize("fsync", MODES)
 def test_threads_that_share_a_sync_outlive_a_power_cut(record, power_cuts, holds, fsync):
     cases = [record(record_log, "appends", seed, fsync, threads=4, steps=100) for seed in SEEDS]
     power_cuts.judge_all([(case, STATES * 2, number) for number, case in enumerate(cases)], again=3 if FULL else 1)

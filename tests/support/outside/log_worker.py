@@ -35,6 +35,7 @@ WEIGHTS = {
     "closings": {"append": 60, "cut": 8, "cut and close": 12, "reopen": 8, "roll": 5},
     "size": {"append": 88, "roll": 4, "retain": 3, "flush": 2, "reopen": 3},
     "time": {"append": 88, "roll": 4, "retain": 3, "flush": 2, "reopen": 3},
+    "neighbours": {"append": 50, "neighbour": 25, "roll": 6, "cut": 4, "delete": 3, "reopen": 8, "leave": 4},
     "backups": {"append": 80, "snapshot": 5, "roll": 4, "cut": 4, "delete": 4, "reopen": 3},
 }
 
@@ -70,9 +71,16 @@ class LogWorker(Worker):
         self.config = CONFIG | RETENTION.get(kind, {})
         self.snapshots = 0
         self.log = None
+        self.log_dir = None         # of the kind "neighbours": its logs come and go beside this one
 
     def open(self):
-        self.log = seglog.open(self.path, config=self.config, fsync=self.fsync)
+        if self.kind == "neighbours":
+            self.log_dir = self.log_dir or seglog.open_dir(
+                os.path.dirname(self.path), config=self.config, fsync=self.fsync
+            )
+            self.log = self.log_dir.log("orders", 0)
+        else:
+            self.log = seglog.open(self.path, config=self.config, fsync=self.fsync)
         log = self.log
         records = self.records()
         start = records[0].offset if records else log.log_start_offset
@@ -135,6 +143,32 @@ class LogWorker(Worker):
                 self.note("snapped", log.snapshot(target))
             case "reopen":
                 self.reopen()
+            case "neighbour":
+                self.neighbour(chance)
+            case "leave":
+                self.close()
+                self.leave()
+                self.open()
+
+    def neighbour(self, chance):
+        """What happens to another log of the log dir, whose lines and marks are written with those of this one."""
+        log_dir, number = self.log_dir, chance.randint(1, 3)
+        if ("orders", number) in log_dir.partitions() and chance.random() < 0.3:
+            log_dir.delete("orders", number)
+            assert log_dir.log("orders", number).log_end_offset == 0
+        with log_dir.log("orders", number) as log:
+            log.append(b"a neighbour's")
+            if chance.random() < 0.3:
+                log.roll()
+            if chance.random() < 0.2:
+                log.truncate_to(chance.randint(log.log_start_offset, log.log_end_offset))
+            elif chance.random() < 0.2:
+                log.delete_records(log.log_end_offset)
+
+    def leave(self):
+        log_dir, self.log_dir = self.log_dir, None
+        if log_dir is not None:
+            log_dir.close()
 
     def cut(self, records):
         offset = max(self.log.log_end_offset - records, self.log.log_start_offset)
@@ -147,8 +181,11 @@ class LogWorker(Worker):
         self.note("closed")
 
     def let_go(self):
-        if self.log is not None:
-            self.log.close()
+        try:
+            if self.log is not None:
+                self.log.close()
+        finally:
+            self.leave()
 
 
 if __name__ == "__main__":
