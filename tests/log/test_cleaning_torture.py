@@ -19,8 +19,8 @@ TESTS = Path(__file__).parents[1]
 KEYS, READERS = 200, 4
 CUT_MAX = 40        # records: what may be taken back
 TABLE = {
-    "cleanup.policy": "compact", "segment.bytes": 20_000, "min.cleanable.dirty.ratio": 0.1, "delete.retention.ms": 1000,
-    "file.delete.delay.ms": 0, "index.interval.bytes": 500,
+    "cleanup.policy": "compact", "segment.bytes": 20_000, "min.cleanable.dirty.ratio": 0.1,
+    "file.delete.delay.ms": 0, "index.interval.bytes": 500, "delete.retention.ms": 20_000,
 }
 EVENTS = {
     "segment.bytes": 20_000, "retention.ms": 1500, "retention.bytes": 200_000, "retention.granularity": "batch",
@@ -38,12 +38,20 @@ class Table:
 
     def append(self, key, *, deletes):
         self.version += 1
+        if deletes:     # from now on the key may be there or not
+            self.allow_gone(key)
         value = None if deletes else b"%d.%d." % (key, self.version) + b"v" * (self.version % 200)
         offset = self.log.append(value, key=b"%d" % key, headers=[("version", b"%d" % self.version)])
         self.recent.append((offset, key, self.version, deletes))
         while len(self.recent) > CUT_MAX:
             _, key, version, deletes = self.recent.popleft()
-            struct.pack_into("<q", self.floors, 8 * key, version + (TOMBSTONE if deletes else 0))
+            struct.pack_into("<q", self.floors, 8 * key, version)
+            if deletes or any(recent[1] == key and recent[3] for recent in self.recent):
+                self.allow_gone(key)
+
+    def allow_gone(self, key):
+        (floor,) = struct.unpack_from("<q", self.floors, 8 * key)
+        struct.pack_into("<q", self.floors, 8 * key, floor | TOMBSTONE)
 
     def cut(self, records):
         """Within the active segment, which is never compacted: what a record has superseded is gone for good else."""

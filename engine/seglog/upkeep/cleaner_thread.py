@@ -17,6 +17,7 @@ import weakref
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 
+from seglog._kernels.shield import work_in_background
 from seglog._kernels.write_gate import Bell, CallLock
 from seglog.config import LogConfig
 from seglog.counters import Sample
@@ -99,7 +100,7 @@ class LogCleaner:
     # --- what logs call (log.keeper) ------------------------------------------------------------
 
     def add(self, log: Kept, retainer: LogRetainer, period_ms: int | None) -> None:
-        task = _Task(weakref.ref(log, self._ring), retainer)
+        task = _Task(weakref.ref(log, self._bell.ring), retainer)
         now = time.monotonic()
         if period_ms is not None:
             task.house_s = period_ms / 1000
@@ -203,10 +204,8 @@ class LogCleaner:
 
     # --- the thread ------------------------------------------------------------------------------
 
-    def _ring(self, _: object = None) -> None:
-        self._bell.ring()
-
     def _run(self) -> None:
+        work_in_background()        # what fails here is told by whoever closes the log
         me = threading.current_thread()
         while self._thread is me:
             wait_s = self._step()
