@@ -321,7 +321,7 @@ cdef class DueRows:
             free(scratch)
 
     def entries_by_ledger(self, int64_t start, int64_t stop):
-        """[(ledger_id, sorted array of entry ids), …] of rows [start, stop), ledgers in the order of their first row."""
+        """[(ledger_id, sorted array of entry ids), …] of rows [start, stop), ledgers ordered by their first row."""
         cdef DueRow* rows
         cdef int64_t n = stop - start
         cdef int64_t i, j, begin

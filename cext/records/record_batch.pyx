@@ -10,7 +10,7 @@ from cpython.ref cimport Py_REFCNT
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 
-from .batch_attributes cimport NO_SEQUENCE, has_bit, sequence_at, timestamp_type_of
+from .batch_attributes cimport has_bit, sequence_at, timestamp_type_of
 from .batch_header cimport (
     CODEC_MASK, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, MAGIC_POS, MIN_V2_RECORD_SIZE,
     TRANSACTIONAL_BIT, V2_HEADER_SIZE, bounds_time, crc_matches,
