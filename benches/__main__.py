@@ -19,6 +19,7 @@ from benches import (
     growth,
     index_memory,
     ledgers,
+    log_compaction,
     looking_up,
     memory,
     opening,
@@ -48,6 +49,7 @@ def main() -> int:
         opening.run(bench, Path(directory), options.records)
         ledgers.run(bench, Path(directory), options.records)
         compaction.run(bench, Path(directory), options.records, with_java=options.java)
+        log_compaction.run(bench, Path(directory), options.records, with_java=options.java)
         delayed.run(bench, options.records)
         growth.run(bench, Path(directory), options.records)
         if sys.platform == "linux":
