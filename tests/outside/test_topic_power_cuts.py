@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from seglog import ManagedLedger
 from support.command import seglog_json
 from support.outside.disk import Disk, write_tree
 from support.outside.logs import MODES, TOPIC_KINDS, failing_calls, record_topic
@@ -115,3 +116,38 @@ def test_a_seal_whose_last_sync_failed_is_made_durable_by_the_next_opening(in_me
         write_tree(disk.state(seed), in_memory / f"{seed}")
         report = seglog_json("ledger", "verify", in_memory / f"{seed}" / "topic", status=None)
         assert [line for line in report if line["type"] == "finding"] == []
+
+
+ACKNOWLEDGES_TWICE = """
+import sys
+from seglog import ManagedLedger
+from seglog.errors import LogFailedError
+from support.outside.topic_worker import CONFIG, entry_of
+topic = ManagedLedger(sys.argv[1], config=CONFIG)
+position = topic.add_entry(entry_of(1, 0))
+topic.roll()
+cursor = topic.open_cursor("one", "earliest")
+try:
+    cursor.acknowledge(position)
+except LogFailedError:
+    topic.close()
+    with ManagedLedger(sys.argv[1], config=CONFIG) as topic:
+        print("acknowledged:", topic.cursors["one"].is_acknowledged(position))
+"""
+
+
+def test_an_acknowledgement_whose_sync_failed_is_durable_when_the_next_opening_tells_of_it(in_memory, recorder):
+    recording = Recording.begin(in_memory / "recording", recorder)
+    done = subprocess.run(
+        [sys.executable, "-c", ACKNOWLEDGES_TWICE, recording.disk / "topic"], capture_output=True, text=True,
+        timeout=60, env=recording.environment([Fault("sync", 2, pattern="topic/cursors")]),
+    )
+    assert (done.returncode, done.stdout) == (0, "acknowledged: True\n"), done.stderr
+    recording.read()
+    disk = Disk(recording.start, recording.inodes)
+    for event in recording.events:
+        disk.replay(event)
+    for seed in range(8):
+        write_tree(disk.state(seed), in_memory / f"{seed}")
+        with ManagedLedger(in_memory / f"{seed}" / "topic") as topic:
+            assert topic.cursors["one"].backlog() == 0

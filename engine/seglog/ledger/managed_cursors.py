@@ -27,7 +27,10 @@ class ManagedCursors:
         """Those that the directory has."""
         tail = self._tail
         extent, next_ledger_id = tail.current(), tail.manifest.next_ledger_id
-        for path in cursor_files(tail.path):
+        files = cursor_files(tail.path)
+        if files:       # as the manifest's
+            tail.fs.sync_directory(tail.path / DIRECTORY)
+        for path in files:
             state = CursorState.read(path)
             if cursor_path(tail.path, state.name) != path:
                 raise CorruptManifestError(f"the file of cursor {state.name!r} has another name", file=path)

@@ -68,6 +68,8 @@ class ManagedTail(WriteGate):
         names = sorted(name for name in os.listdir(self.path) if name.startswith(LEDGER_PREFIX))
         if (self.path / FILE_NAME).exists():
             manifest = self._file.read()
+            # Who wrote it may have been told that this sync failed, or have died before: what is read is durable.
+            self.fs.sync_directory(self.path)
         else:
             if names:
                 raise CorruptManifestError(f"{len(names)} ledgers and no {FILE_NAME}", file=self.path)
