@@ -269,7 +269,10 @@ class LogTail(WriteGate, QuietTail):
         if active.should_roll(size, assigned.max_timestamp, last, now_ms):
             active = self.roll_at(base_offset)
         if origin is Origin.REPLICATION:
-            shielded(_begin_epochs_of, assigned, self._begin)
+            latest = self.epoch_cache.latest
+            if not self.is_changed or first_of_later_epoch(table, -1 if latest is None else latest) >= 0:
+                shielded(_begin_epochs_of, assigned, self._begin)
+            self.is_epoch_due = self.epoch_cache.latest != self.leader_epoch
         elif self.is_epoch_due:
             shielded(self._begin, self.leader_epoch, first)
         if not self.is_unordered and (self.durable_offset != self.next_offset or len(table) > 1):
