@@ -203,7 +203,9 @@ def test_a_shared_index_refuses_it(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_crash_states_of_relocation(tmp_path, kind):
+@pytest.mark.parametrize("is_written_just_now", [False, True])
+def test_crash_states_of_relocation(tmp_path, kind, is_written_just_now):
+    """Also where the cursor was written within the second, and would not be by itself."""
     disk = tmp_path / "disk"
     disk.mkdir()
     record = RecordingFs(disk)
@@ -211,7 +213,10 @@ def test_crash_states_of_relocation(tmp_path, kind):
     topic.consume()
     topic.cursor.flush()
     record.mark("consumed")
-    topic.pass_a_second()
+    if is_written_just_now:
+        assert topic.delayed.index(topic.cursor).relocate() == 1
+    else:
+        topic.pass_a_second()
     record.mark("relocated")
     topic.clock.set(NOW + DAY)
     topic.consume()
@@ -219,7 +224,7 @@ def test_crash_states_of_relocation(tmp_path, kind):
     record.mark("done")
     topic.pass_a_second()
     topic.close()
-    for state in record.crash_states(limit=1000 if TORTURE else 60, seed=5):
+    for state in record.crash_states(limit=1000 if TORTURE else 40, seed=5):
         if "consumed" not in state.marks:
             continue
         with state.materialise() as root:
