@@ -237,6 +237,7 @@ ARGUMENTS = {
     ("ls",): ["{}"], ("dump",): ["{}"], ("verify",): ["{}"], ("seek",): ["{}", "--offset", "3"], ("convert",): ["{}"],
     ("index", "check"): ["{}"], ("index", "rebuild"): ["{}"], ("stats",): ["{}"],
     ("recover",): ["{}", "--mode", "quarantine"], ("plan-upgrade",): ["{}/.."], ("retain",): ["{}", "--dry-run"],
+    ("compact",): ["{}", "--dry-run"],
     ("mirror",): ["{}", "{}/../mirrored/orders-0"],
 }
 # What they say depends on what is installed: tests/spark, tests/tools/test_doctor.py.
