@@ -7,6 +7,7 @@ from seglog.errors import InvalidArgumentError
 from seglog.format import names
 from seglog.fs.files import OsFileSystem
 from seglog.segment.appender import SegmentAppender
+from seglog.segment.open_files import OPEN_SEGMENTS
 from support.faultfs import RecordingFs
 
 
@@ -58,6 +59,18 @@ def test_new_segments_take_the_place_of_old_ones_and_stay_there(tmp_path):
     with seglog.open(tmp_path / "orders-0") as log:
         assert values(log) == [ALL[1], ALL[2], *ALL[4:], (7, b"7")]
         assert (log.recovery.lost, log.recovery.repairs) == ((), ())
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_who_reads_meanwhile_reads_on_in_the_old_segments(tmp_path, monkeypatch, isolation):
+    monkeypatch.setattr(OPEN_SEGMENTS, "limit", 1)
+    with written(tmp_path / "orders-0") as log:
+        half_read, looked_up = log.read(isolation=isolation), log.batches()
+        next(half_read), next(looked_up)
+        log.replace_segments([0, 2, 4], [cleaned(log, 0, {1, 5})])
+        assert values(log) == [ALL[1], ALL[5], ALL[6]]
+        assert [record.offset for record in half_read] == [1, 2, 3, 4, 5, 6]
+        assert [batch.base_offset for batch in looked_up] == [1, 2, 3, 4, 5, 6]
 
 
 def test_all_of_a_segment_may_go(tmp_path):

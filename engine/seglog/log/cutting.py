@@ -191,7 +191,7 @@ class LogCutter:
             _rename_all(tail.fs, target, names.CLEANED_SUFFIX, names.SWAP_SUFFIX)
         tail.fs.sync_directory(tail.path)
         for segment in old:
-            segment.retire()
+            segment.supersede()
         remove_segments(tail.fs, tail.path, [segment.path for segment in old])
         for target in targets:
             _rename_all(tail.fs, target, names.SWAP_SUFFIX, "")

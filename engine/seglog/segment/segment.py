@@ -10,6 +10,7 @@ hold the map themselves. Of a segment that grows, readers see what its Published
 """
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from seglog._kernels.header_walk import HeaderWalk
@@ -22,6 +23,7 @@ from seglog.errors import (
     CorruptIndexError,
     CorruptRecordError,
     LogClosedError,
+    SeglogError,
 )
 from seglog.format import names
 from seglog.format.compression import Decompress, decompressor
@@ -86,6 +88,8 @@ class Segment:
         self._files: SegmentFiles | None = None
         self._closed = False
         self._retired = False
+        self._kept = False
+        self._kept_transactions: TransactionIndex | None = None
         self._next_offset: int | None = None
         self._end_position: int | None = None
         self._transactions: HeldTransactionIndex | None = None      # made where it is asked for
@@ -167,6 +171,8 @@ class Segment:
     @property
     def transaction_index(self) -> TransactionIndex | None:
         """The .txnindex beside the log; None where no transaction was aborted. Raises CorruptIndexError."""
+        if self._kept:
+            return self._kept_transactions
         held = self._transactions
         if held is None:    # two threads may make one each: the later one stays
             held = self._transactions = HeldTransactionIndex(self.path.with_suffix(names.TRANSACTION_INDEX_SUFFIX))
@@ -181,7 +187,8 @@ class Segment:
 
     def let_go(self) -> None:
         """Let go of the files until they are needed again."""
-        self._files = None
+        if not self._kept:
+            self._files = None
 
     def retire(self) -> None:
         """The file is about to be cut, renamed or removed: never open it again, by its name another may be found.
@@ -189,6 +196,19 @@ class Segment:
         Who reads in it goes on as long as the files stay open. To be called before the file is touched.
         """
         self._retired = True
+
+    def supersede(self) -> None:
+        """As `retire`, where other segments take its place: who began to read before reads on in the old files.
+
+        They stay open, beside those that OPEN_SEGMENTS counts, as long as somebody holds the segment.
+        """
+        with suppress(SeglogError):     # what cannot be opened is not readable now either
+            self._kept_transactions = self.transaction_index
+            self._kept = True           # from here on nobody lets go of what is opened
+            files = self.files()
+            files.open_reader(self._last_opened, self.decompress, self.end_offset)
+        self._kept = self._files is not None
+        self.retire()
 
     # --- batches -----------------------------------------------------------------------------
 
