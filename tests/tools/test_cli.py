@@ -249,7 +249,7 @@ OF_TOPICS = {("delayed", name) for name in (
     "ls", "dump", "verify", "count", "list", "cancel", "policies", "clear-delayed-bucket-snapshots"
 )}
 # These do not take a partition directory, a log dir and a .log alike.
-OF_ONE = {("convert",), ("recover",), ("plan-upgrade",), ("retain",), ("mirror",)}
+OF_ONE = {("convert",), ("recover",), ("plan-upgrade",), ("retain",), ("compact",), ("mirror",)}
 
 
 def test_json_of_every_command_is_lines_with_type_and_schema(golden_kafka, tmp_path):

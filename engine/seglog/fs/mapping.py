@@ -19,6 +19,7 @@ import errno
 import mmap
 import os
 import stat
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -199,9 +200,9 @@ class ReadDescriptor(OpenHandle):
         """One os.sendfile of these bytes to the descriptor `out`: how many it took, 0 at the end of the file."""
         return os.sendfile(out, self._number, position, min(size_bytes, _SEND_BYTES_MAX))
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:     # os is gone when the interpreter ends
         if self._number >= 0:
-            os.close(self._number)
+            close(self._number)
 
 
 def read_file(path: str | os.PathLike[str], start: int = 0) -> bytes:
