@@ -225,7 +225,9 @@ cdef class KeyMap:
         cdef Window valid_window = None if validity is None else Window(validity)
         cdef Py_ssize_t count = checked_column(end_window, data_window, valid_window)
         cdef const int64_t* given = <const int64_t*>offset_window.base
-        cdef const uint8_t* valid = NULL if valid_window is None else valid_window.base
+        cdef const uint8_t* valid = NULL
+        if valid_window is not None:
+            valid = valid_window.base
         cdef Py_ssize_t done = 0
         cdef Py_ssize_t i
         cdef int status
@@ -247,7 +249,9 @@ cdef class KeyMap:
         cdef Window data_window = Window(data)
         cdef Window valid_window = None if validity is None else Window(validity)
         cdef Py_ssize_t count = checked_column(end_window, data_window, valid_window)
-        cdef const uint8_t* valid = NULL if valid_window is None else valid_window.base
+        cdef const uint8_t* valid = NULL
+        if valid_window is not None:
+            valid = valid_window.base
         cdef c_array.array found = c_array.clone(INT64S, count, False)
         with nogil:
             self.get_rows(
