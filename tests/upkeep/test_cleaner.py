@@ -110,13 +110,13 @@ class Producer:
 
 
 @pytest.mark.parametrize("dedupe_bytes", [64 << 20, 40_000 if TORTURE else 3_000], ids=["one map", "several"])
-def test_three_rounds_leave_what_the_model_leaves(dedupe_bytes, tmp_path):
+def test_three_rounds_leave_what_the_model_leaves(dedupe_bytes, in_memory):
     """Zipf's keys, tombstones, transactions committed and aborted, codecs, an advancing clock."""
     count, keys = (1_000_000, 100_000) if TORTURE else (20_000, 2_000)
     clock, rng = ManualClock(NOW), random.Random(9)
     model = Model(retention_ms=5_000)
     with opened(
-        tmp_path / "zipf-0", clock, **{"segment.bytes": count * 8, "delete.retention.ms": model.retention_ms}
+        in_memory / "zipf-0", clock, **{"segment.bytes": count * 8, "delete.retention.ms": model.retention_ms}
     ) as log:
         producers = [Producer(log, model, 1000 + n) for n in range(4)]
 
@@ -152,7 +152,7 @@ def test_three_rounds_leave_what_the_model_leaves(dedupe_bytes, tmp_path):
             assert found == model.visible()
             count += count // 3
             clock.advance(4_000)
-    with opened(tmp_path / "zipf-0", clock) as log:
+    with opened(in_memory / "zipf-0", clock) as log:
         assert content(log, isolation="read_committed") == model.visible()
 
 
@@ -174,13 +174,13 @@ class Meanwhile:
 @pytest.mark.parametrize(("step", "is_first_exchanged"), [
     (-5, False), (-1, False), (0, False), (1, False), (2, True), (4, True),
 ])
-def test_a_cut_meanwhile_takes_nothing_with_it_that_the_map_knew_from_behind_it(step, is_first_exchanged, tmp_path):
+def test_a_cut_meanwhile_takes_nothing_with_it_that_the_map_knew_from_behind_it(step, is_first_exchanged, in_memory):
     """The map had later offsets of keys; where those are gone, the earlier records are the last ones.
 
     `step`: the segments that were read when the cut comes, less those that the map was made of. What was exchanged
     before the cut was cleaned of what the log held then, as by a compaction that was over: the rare key's first record.
     """
-    with opened(tmp_path / "cut-0") as log:
+    with opened(in_memory / "cut-0") as log:
         log.append(b"early", key=b"rare")
         filled(log)
         end = log.append(b"late", key=b"rare") - 5
@@ -199,8 +199,8 @@ def test_a_cut_meanwhile_takes_nothing_with_it_that_the_map_knew_from_behind_it(
         assert content(log) == last_of(rest, log.cleaner_offset)
 
 
-def test_deleted_records_meanwhile_stay_deleted(tmp_path):
-    with filled(opened(tmp_path / "deleted-0")) as log:
+def test_deleted_records_meanwhile_stay_deleted(in_memory):
+    with filled(opened(in_memory / "deleted-0")) as log:
         before = content(log)
         start = log.segments[2].base_offset + 3
         done = clean(log, throttle=Meanwhile(lambda: log.delete_records(start), len(log.segments) + 2))
@@ -211,21 +211,21 @@ def test_deleted_records_meanwhile_stay_deleted(tmp_path):
         assert content(log) == last_of([r for r in before if r[0] >= start], log.cleaner_offset)
 
 
-def test_a_hot_backup_meanwhile_is_whole(tmp_path):
-    with filled(opened(tmp_path / "live-0")) as log:
+def test_a_hot_backup_meanwhile_is_whole(in_memory):
+    with filled(opened(in_memory / "live-0")) as log:
         before = content(log)
-        clean(log, throttle=Meanwhile(lambda: log.snapshot(tmp_path / "backup-0"), len(log.segments) + 3))
+        clean(log, throttle=Meanwhile(lambda: log.snapshot(in_memory / "backup-0"), len(log.segments) + 3))
         after = content(log)
-    with opened(tmp_path / "backup-0") as backup:
+    with opened(in_memory / "backup-0") as backup:
         assert {k: (o, v) for o, k, v in content(backup)} == {k: (o, v) for o, k, v in before}
     assert len(after) < len(before)
 
 
-def test_appends_reads_and_backups_go_on_beside_it(tmp_path):
+def test_appends_reads_and_backups_go_on_beside_it(in_memory):
     """No reader misses the last value of a key, however often the log is compacted under it."""
     failures, stop = [], threading.Event()
     seconds = 60 if TORTURE else 2
-    with opened(tmp_path / "busy-0", **{"segment.bytes": 20_000, "min.cleanable.dirty.ratio": 0.0}) as log:
+    with opened(in_memory / "busy-0", **{"segment.bytes": 20_000, "min.cleanable.dirty.ratio": 0.0}) as log:
         filled(log, 200)
         known = {}
 
@@ -260,7 +260,7 @@ def test_appends_reads_and_backups_go_on_beside_it(tmp_path):
             thread.start()
         for n in range(seconds):
             stop.wait(1)
-            log.snapshot(tmp_path / f"backup{n}-0")
+            log.snapshot(in_memory / f"backup{n}-0")
         stop.set()
         for thread in threads:
             thread.join()
@@ -268,8 +268,8 @@ def test_appends_reads_and_backups_go_on_beside_it(tmp_path):
         assert log.cleaner_offset > 0
 
 
-def test_two_calls_at_a_time_take_turns(tmp_path):
-    with filled(opened(tmp_path / "twice-0")) as log:
+def test_two_calls_at_a_time_take_turns(in_memory):
+    with filled(opened(in_memory / "twice-0")) as log:
         before = content(log)
         begun, others = threading.Event(), []
 
@@ -284,8 +284,8 @@ def test_two_calls_at_a_time_take_turns(tmp_path):
         assert content(log) == last_of(before, done.end_offset)
 
 
-def test_it_stops_when_asked_and_leaves_nothing(tmp_path):
-    with filled(opened(tmp_path / "stopped-0")) as log:
+def test_it_stops_when_asked_and_leaves_nothing(in_memory):
+    with filled(opened(in_memory / "stopped-0")) as log:
         before = content(log)
         asked = itertools.count()
         done = clean(log, should_stop=lambda: next(asked) > len(log.segments) + 2)
@@ -299,9 +299,9 @@ def test_it_stops_when_asked_and_leaves_nothing(tmp_path):
 # --- a crash -------------------------------------------------------------------------------------
 
 
-def test_a_crash_at_any_point_loses_nothing_and_leaves_no_stray_file(tmp_path):
-    record = RecordingFs(tmp_path)
-    with filled(opened(tmp_path / "crash-0", fs=record), count=150 if TORTURE else 70, keys=9) as log:
+def test_a_crash_at_any_point_loses_nothing_and_leaves_no_stray_file(in_memory):
+    record = RecordingFs(in_memory)
+    with filled(opened(in_memory / "crash-0", fs=record), count=150 if TORTURE else 70, keys=9) as log:
         log.flush()
         before = content(log)
         record.mark("begun")
@@ -331,14 +331,14 @@ def test_a_crash_at_any_point_loses_nothing_and_leaves_no_stray_file(tmp_path):
 # --- damage --------------------------------------------------------------------------------------
 
 
-def test_damage_stops_it_before_anything_goes(tmp_path):
-    with filled(opened(tmp_path / "damaged-0")) as log:
+def test_damage_stops_it_before_anything_goes(in_memory):
+    with filled(opened(in_memory / "damaged-0")) as log:
         paths = [segment.path for segment in log.segments]
     raw = bytearray(paths[3].read_bytes())
     raw[-1] ^= 1
     paths[3].write_bytes(raw)
     before = {path: path.read_bytes() for path in paths}
-    with opened(tmp_path / "damaged-0") as log:
+    with opened(in_memory / "damaged-0") as log:
         with pytest.raises(CorruptRecordError, match="checksum"):
             clean(log)
         assert {path: path.read_bytes() for path in paths} == before
@@ -346,8 +346,8 @@ def test_damage_stops_it_before_anything_goes(tmp_path):
         assert not list(log.path.glob("*.cleaned"))
 
 
-def test_records_without_a_key_go_only_if_that_is_wanted(tmp_path):
-    with opened(tmp_path / "keyless-0", **{"cleanup.policy": "delete"}) as log:
+def test_records_without_a_key_go_only_if_that_is_wanted(in_memory):
+    with opened(in_memory / "keyless-0", **{"cleanup.policy": "delete"}) as log:
         for n in range(200):
             log.append(b"v" * 50, key=b"k" if n % 50 else None)
         with pytest.raises(InvalidRecordError, match="without a key"):
@@ -364,9 +364,9 @@ def test_records_without_a_key_go_only_if_that_is_wanted(tmp_path):
     ("false", "none", True), ("uncompressed", "lz4", True),
 ])
 @pytest.mark.parametrize("magic", [2, 1])
-def test_colliding_keys_lose_nothing_where_keys_are_compared(exact, codec, loses, magic, tmp_path, monkeypatch):
+def test_colliding_keys_lose_nothing_where_keys_are_compared(exact, codec, loses, magic, in_memory, monkeypatch):
     monkeypatch.setattr(cleaning_round, "KeyMap", lambda size, **how: KeyMap(size, **how, identity_bits=3))
-    directory = tmp_path / "collide-0"
+    directory = in_memory / "collide-0"
     with opened(directory, **{"cleaner.dedupe.exact": exact}) as log:
         for first in range(0, 300, 5):
             some = [(b"key %d" % (n % 40), b"%d" % n + b"v" * 30) for n in range(first, first + 5)]

@@ -127,8 +127,8 @@ def check_equal(case, version):
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "v2-dedupe-full"])
-def test_what_is_left_is_what_3_9_1_leaves_and_a_second_run_changes_nothing(name, tmp_path):
-    case = Case(name, tmp_path)
+def test_what_is_left_is_what_3_9_1_leaves_and_a_second_run_changes_nothing(name, in_memory):
+    case = Case(name, in_memory)
     done = case.clean()
     real = case.meta["results"]["3.9.1"]
     assert done.first_dirty_offset == real["first_dirty_offset"]
@@ -148,17 +148,17 @@ UPGRADED = [name for name in CASES if name != "v2-dedupe-full" and "error" not i
 
 
 @pytest.mark.parametrize("name", UPGRADED)
-def test_with_the_upgrade_it_is_what_4_1_1_leaves(name, tmp_path):
-    case = Case(name, tmp_path, **{"compaction.upgrade.format": "true"})
+def test_with_the_upgrade_it_is_what_4_1_1_leaves(name, in_memory):
+    case = Case(name, in_memory, **{"compaction.upgrade.format": "true"})
     case.clean()
     check_equal(case, "4.1.1")
 
 
 @pytest.mark.parametrize("name", ["v1-last-tombstone-r2", "v1-null-keys"])
-def test_where_4_1_1_fails_the_upgrade_goes_on(name, tmp_path):
+def test_where_4_1_1_fails_the_upgrade_goes_on(name, in_memory):
     """The last v0 or v1 batch of the round loses all its records (MemoryRecords.java:193)."""
     assert "Empty batches" in Case.results(name)["4.1.1"]["error"]
-    case = Case(name, tmp_path, **{"compaction.upgrade.format": "true"})
+    case = Case(name, in_memory, **{"compaction.upgrade.format": "true"})
     assert case.clean().outcome == "cleaned"
     with seglog.open_partition(case.directory) as ours, seglog.open_partition(case.expected("3.9.1")) as theirs:
         active = ours.segments[-1].base_offset
@@ -166,9 +166,9 @@ def test_where_4_1_1_fails_the_upgrade_goes_on(name, tmp_path):
         assert [record_of(r) for r in ours] == [record_of(r) for r in theirs]
 
 
-def test_a_full_map_takes_more_rounds_and_cleans_to_the_end(tmp_path):
+def test_a_full_map_takes_more_rounds_and_cleans_to_the_end(in_memory):
     """Kafka stops at the record that fills the map, and at offset 34 of 70 the round ends."""
-    case = Case("v2-dedupe-full", tmp_path)
+    case = Case("v2-dedupe-full", in_memory)
     dedupe_bytes = int(case.options["dedupe.bytes"])
     done = case.clean(limits=CleaningLimits(dedupe_buffer_bytes=dedupe_bytes))
     real = case.meta["results"]["3.9.1"]
