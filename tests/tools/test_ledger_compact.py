@@ -98,3 +98,9 @@ def test_a_proof_that_fails_leaves_all_as_it_was(topic, monkeypatch):
 def test_what_was_never_compacted_is_not_converted(topic):
     result = seglog("ledger", "convert", topic, "--to", "old", status=2)
     assert "never compacted" in result.output + result.stderr
+
+
+def test_the_compacted_ledger_in_use_is_no_stray_where_the_path_is_relative(topic, monkeypatch):
+    seglog("ledger", "compact", topic)
+    monkeypatch.chdir(topic.parent)
+    assert seglog("ledger", "verify", topic.name).output.endswith("clean\n")

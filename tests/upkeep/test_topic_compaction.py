@@ -1,5 +1,8 @@
 """Compaction of topics: what Pulsar's compactors make of the golden ones, and what PIP-429 says of its two examples."""
+import contextlib
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -528,3 +531,57 @@ def test_the_keys_of_what_was_compacted_need_no_budget(tmp_path):
         found = read_all(topic, service)
         assert len(found) == len(dict(found)) == 500
         assert sum(value == b"2" for _, value in found) == 10
+
+
+def test_what_one_service_compacted_every_service_of_the_topic_reads(tmp_path):
+    """open_topic makes one, and who reads makes another: the topic is trimmed behind what the first compacted."""
+    config = {"compaction.threshold": 1, "managedLedgerMaxEntriesPerLedger": 3}
+    with seglog.open_topic(tmp_path / "t", config=config) as topic:
+        subscription = topic.open_cursor("sub", "earliest")
+        entries = [keyed(n, f"k{n}", b"%d" % n) for n in range(12)]
+        topic.add_entries(entries[:6])
+        topic.keep_house()
+        reads, closed = PulsarTopicCompactionService(topic), PulsarTopicCompactionService(topic)
+        closed.close()
+        closed.close()
+        topic.remove_chore(reads.compact_if_due)
+        topic.add_entries(entries[6:])
+        subscription.clear_backlog()
+        topic.keep_house()
+        topic.roll()
+        assert topic.entry_count == 0
+        assert read_all(topic, reads) == [(f"k{n}", b"%d" % n) for n in range(12)]
+        assert reads.compact().rounds == 0
+
+
+def test_services_of_a_topic_compact_one_after_the_other(tmp_path, monkeypatch):
+    """Two at once, and the slower one would put the horizon back over entries that are trimmed."""
+    config = {"managedLedgerMaxEntriesPerLedger": 3, "managedLedgerDefaultMarkDeleteRateLimit": 0}
+    entries = [keyed(n, f"k{n}", b"%d" % n) for n in range(12)]
+    with topic_of(tmp_path / "t", entries[:6], config=config) as topic:
+        subscription = topic.open_cursor("sub", "earliest")
+        slow, quick = PulsarTopicCompactionService(topic), PulsarTopicCompactionService(topic)
+        began, may_go_on, write = threading.Event(), threading.Event(), slow._write
+
+        def waits(*arguments):
+            began.set()
+            assert may_go_on.wait(60)
+            write(*arguments)
+
+        monkeypatch.setattr(slow, "_write", waits)
+        with ThreadPoolExecutor(2) as threads:
+            first = threads.submit(slow.compact)
+            assert began.wait(60)
+            topic.add_entries(entries[6:])
+            second = threads.submit(quick.compact)
+            with contextlib.suppress(TimeoutError):
+                second.result(timeout=0.5)
+                subscription.clear_backlog()
+                topic.roll()
+            may_go_on.set()
+            first.result(60)
+            second.result(60)
+        subscription.clear_backlog()
+        topic.roll()
+        for service in (slow, quick, PulsarTopicCompactionService(topic)):
+            assert read_all(topic, service) == [(f"k{n}", b"%d" % n) for n in range(12)]

@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, get_args
+from typing import TYPE_CHECKING, Literal, Self, TypeVar, get_args
 
 from seglog._kernels.shield import shielded
 from seglog._kernels.unclosed import Unclosed
@@ -46,6 +46,8 @@ from seglog.segment.housekeeping import Housekeeping
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+T = TypeVar("T")
 
 
 class ManagedLedger(ManagedReader, Unclosed):
@@ -82,6 +84,7 @@ class ManagedLedger(ManagedReader, Unclosed):
         self._housekeeping: Housekeeping | None = None
         # Replaced as a whole.
         self._chores: tuple[Callable[[], None], ...] = ()
+        self._shared_parts: dict[type, object] = {}
         taken: list[lock.Lock] = []     # let go of wherever an interrupt comes
         try:
             shielded(lambda: taken.append(lock.lock_partition(fs, path)))
@@ -250,6 +253,11 @@ class ManagedLedger(ManagedReader, Unclosed):
     def remove_chore(self, chore: Callable[[], None]) -> None:
         """Call it no more; nothing where it is not called."""
         self._chores = tuple(kept for kept in self._chores if kept != chore)
+
+    def shared(self, kind: type[T]) -> T:
+        """The one object of this class that all share who work on this managed ledger: made for the first of them."""
+        found: T = self._shared_parts.setdefault(kind, kind())  # type: ignore[assignment]
+        return found
 
     def write_lingering(self) -> None:
         """Nothing lingers."""

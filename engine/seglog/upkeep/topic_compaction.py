@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from seglog.errors import CorruptManifestError, RecordTooLargeError, SeglogError
+from seglog.errors import CorruptManifestError, InvalidArgumentError, RecordTooLargeError, SeglogError
 from seglog.ledger.compacted_batch import PLACEHOLDERS, BatchForm, Payload
 from seglog.ledger.compacted_home import (
     COMPACTION_CURSOR,
@@ -158,8 +158,24 @@ class CompactionRound:
         )
 
 
+class _Shared:
+    """What all services of one managed ledger share: what one of them compacted, all of them read."""
+
+    def __init__(self) -> None:
+        # One compaction at a time.
+        self.compacting = threading.Lock()
+        # Guards `services`, and the time from the cursor's new pointer until it is read in that ledger. Taken last.
+        self.swapping = threading.Lock()
+        # Replaced as a whole.
+        self.ledger: CompactedLedger | None = None
+        # Those that were not closed.
+        self.services = 0
+
+
 class PulsarTopicCompactionService(TopicCompactionService):
     """Compacts a managed ledger as Pulsar does, and reads what it made. The managed ledger stays the caller's.
+
+    Several of one managed ledger share what they compacted: that of `seglog.open_topic`, and one to read with.
 
     `name`: what the ledger's properties call the topic; the directory's name where it is not given. Where the
     configuration says a compaction.threshold, the managed ledger's keep_house() compacts from now on.
@@ -168,15 +184,19 @@ class PulsarTopicCompactionService(TopicCompactionService):
     """
 
     def __init__(self, managed_ledger: ManagedLedger, *, name: str | None = None) -> None:
+        if not isinstance(managed_ledger, ManagedLedger):
+            raise InvalidArgumentError(f"a service is of a ManagedLedger, not of {managed_ledger!r}")
         self._topic = managed_ledger
         self._name = managed_ledger.path.name if name is None else name
-        # One compaction at a time.
-        self._compacting = threading.Lock()
-        # Replaced as a whole.
-        self._ledger: CompactedLedger | None = None
+        self._shared = shared = managed_ledger.shared(_Shared)
+        self._is_closed = False
         # The last error of a compaction that keep_house() began.
         self.error: SeglogError | None = None
-        self._follow(managed_ledger.cursors.get(COMPACTION_CURSOR))
+        with shared.swapping:
+            if not shared.services:
+                shared.ledger = None        # the last service closed it
+            self._follow(managed_ledger.cursors.get(COMPACTION_CURSOR))
+            shared.services += 1
         if managed_ledger.config.compaction_threshold_bytes:
             # Nothing is trimmed before it was compacted. (PersistentTopic.preCreateSubscriptionForCompactionIfNeeded)
             managed_ledger.open_cursor(COMPACTION_CURSOR, "earliest")
@@ -192,10 +212,11 @@ class PulsarTopicCompactionService(TopicCompactionService):
 
         Raises what reading and adding raise, MissingCodecError, RecordTooLargeError; then the topic reads as before.
         """
-        with self._compacting:
+        with self._shared.compacting:
             topic = self._topic
             cursor = topic.open_cursor(COMPACTION_CURSOR, "earliest")
-            self._follow(cursor)
+            with self._shared.swapping:
+                self._follow(cursor)
             topic.flush()       # a compacted ledger never has what a crash takes from the topic
             report = CompactionReport(horizon=self.get_last_compacted_position(), last=self.get_last_message_position())
             end = topic.last_position
@@ -209,9 +230,10 @@ class PulsarTopicCompactionService(TopicCompactionService):
 
         The next compaction writes what the configuration says. Raises ProofMismatchError; then all is as before.
         """
-        with self._compacting:
+        with self._shared.compacting:
             cursor = self._topic.cursors.get(COMPACTION_CURSOR)
-            self._follow(cursor)
+            with self._shared.swapping:
+                self._follow(cursor)
             before = self._ledger
             if before is None or cursor is None or before.properties.form == form:
                 return None
@@ -279,9 +301,10 @@ class PulsarTopicCompactionService(TopicCompactionService):
             except SeglogError:
                 delete_ledger(path, topic.fs)
                 raise
-        cursor.mark_delete(made.horizon, {LEDGER_PROPERTY: str(ledger_id)})
-        adopt(topic.fs, topic.path, ledger_id)
-        self.new_compacted_ledger(made.horizon, ledger_id)
+        with self._shared.swapping:
+            cursor.mark_delete(made.horizon, {LEDGER_PROPERTY: str(ledger_id)})
+            adopt(topic.fs, topic.path, ledger_id)
+            self.new_compacted_ledger(made.horizon, ledger_id)
         return ledger_id
 
     def _write(self, path: Path, ledger_id: int, made: CompactionRound | ConversionRound) -> None:
@@ -318,7 +341,8 @@ class PulsarTopicCompactionService(TopicCompactionService):
         pointer = pointed_to(topic.path, cursor)
         if pointer is None:
             return
-        if self._ledger is None or self._ledger.ledger_id != pointer:
+        ledger = self._ledger
+        if ledger is None or ledger.ledger_id != pointer or not ledger.path.exists():
             if compacted_directory(topic.path, pointer, is_new=True).exists():
                 adopt(topic.fs, topic.path, pointer)
             self.new_compacted_ledger(open_compacted(topic.path, pointer).horizon, pointer)
@@ -332,6 +356,10 @@ class PulsarTopicCompactionService(TopicCompactionService):
             )
 
     # --- the compacted ledger ----------------------------------------------------------------
+
+    @property
+    def _ledger(self) -> CompactedLedger | None:
+        return self._shared.ledger
 
     @property
     def compacted_ledger(self) -> CompactedLedger | None:
@@ -349,7 +377,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
             raise CorruptManifestError(
                 f"compacted ledger {ledger_id} is of the topic up to {found.horizon}, not {horizon}", file=found.path
             )
-        self._ledger = found
+        self._shared.ledger = found
         if before is not None and before.ledger_id != ledger_id:
             before.retire()
             try:
@@ -374,10 +402,17 @@ class PulsarTopicCompactionService(TopicCompactionService):
         return MessagePosition.EARLIEST if ledger is None else ledger.get_last_message_position()
 
     def close(self) -> None:
-        """Let go of the compacted ledger. Twice is fine; what was read stays readable."""
+        """Let go of the compacted ledger, which closes when every service of the managed ledger did. Twice is fine;
+        what was read stays readable."""
         self._topic.remove_chore(self.compact_if_due)
-        if self._ledger is not None:
-            self._ledger.close()
+        shared = self._shared
+        with shared.swapping:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            shared.services -= 1
+            if not shared.services and shared.ledger is not None:
+                shared.ledger.close()
 
 
 _LATEST_MS = 2**63 - 1

@@ -34,7 +34,7 @@ def check_compacted(topic: Path) -> Iterator[Finding]:
         yield Finding("compacted_lost", os.fspath(directory), found=error.what)
         return
     for path in sorted(directory.iterdir()) if directory.is_dir() else ():
-        if compacted is None or path != compacted.path:
+        if compacted is None or path.name != compacted.path.name:
             yield Finding("compacted_stray", os.fspath(path))
     if compacted is not None:
         yield from _check(compacted)
