@@ -107,7 +107,9 @@ class Cursor:
         """Set properties, remove those that are None: all of it, durably. Raises LogFailedError."""
         with self._lock:
             self._extent()
-            self._properties = changed_properties(self._properties, changes)
+            changed = changed_properties(self._properties, changes)
+            self._is_dirty = True       # first: whatever an interrupt leaves is written by the next flush
+            self._properties = changed
             self._write()
 
     def backlog(self) -> int:
@@ -264,8 +266,9 @@ class Cursor:
         with self._lock, self._repairing:
             if properties is not None:
                 self._refuse_beyond(self._extent(), position)
-                self._properties = changed_properties(self._properties, properties)
-                self._is_due = True
+                changed = changed_properties(self._properties, properties)
+                self._is_dirty = self._is_due = True        # first: as in update_properties
+                self._properties = changed
             self._mark_delete(position)
             if self._is_due:
                 self._write()

@@ -343,6 +343,8 @@ class PulsarTopicCompactionService(TopicCompactionService):
             return
         ledger = self._ledger
         if ledger is None or ledger.ledger_id != pointer or not ledger.path.exists():
+            if cursor is not None:
+                cursor.flush()      # an interrupt may have come before its pointer was written
             if compacted_directory(topic.path, pointer, is_new=True).exists():
                 adopt(topic.fs, topic.path, pointer)
             self.new_compacted_ledger(open_compacted(topic.path, pointer).horizon, pointer)
