@@ -13,12 +13,15 @@ from seglog.errors import (
     RecordTooLargeError,
     UnsupportedCompressionTypeError,
 )
+from seglog.format import validate
 from seglog.format.compression import compress, decompressor
 from seglog.format.validate import AppendRules, assign, assign_trusted, check_follower
 from support import plain_format as plain
 from support.append_cases import CODECS, NOW
 
 HOUR = 3_600_000
+# What a byte of a payload can become at most; of zstd nobody knows from outside.
+CODEC_RATIOS = {1: 1032, 2: 22, 3: 255, 4: None}
 decompress = decompressor()
 
 
@@ -393,6 +396,24 @@ def test_a_follower_takes_what_a_compaction_left_of_real_segments(golden_kafka):
         raw = log.read_bytes()
         if raw:
             assert check_follower(raw, int(log.stem), rules()).last_offset >= int(log.stem)
+
+
+def test_a_follower_looks_only_at_what_may_be_too_large_to_read(monkeypatch):
+    looked = []
+    may_exceed = validate.may_exceed
+    monkeypatch.setattr(validate, "may_exceed", lambda codec, *more: looked.append(codec) or may_exceed(codec, *more))
+    limit = rules(max_decompressed_message_bytes=100_000)
+    bare = messages(offsets=range(10, 13))
+    check_follower(bare, 0, limit)
+    assert looked == []
+    for codec, ratio in CODEC_RATIOS.items():
+        small = v2(codec=codec)
+        check_follower(small + bare, 0, limit)
+        assert looked == ([] if ratio and len(small) * ratio <= 100_000 else [codec])
+        bomb = v2(codec=codec, base_offset=20, payload=plain.record_v2(0, 0, b"k", b"v" * 100_000), n=1)
+        with pytest.raises(RecordTooLargeError, match=r"max\.decompressed\.message\.bytes"):
+            check_follower(small + bare + bomb, 0, limit)
+        del looked[:]
 
 
 def test_a_follower_refuses_what_goes_back():

@@ -7,7 +7,7 @@ and Kafka's own LZ4 header checksum are done here. See docs/formats/compression.
 """
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from functools import cache, lru_cache, partial
 from importlib import import_module
@@ -81,7 +81,7 @@ def decompressor(limit_bytes: int = LogConfig().max_decompressed_message_bytes) 
 
 
 # The most that one byte of a payload can become: deflate's longest match takes two bits, LZ4's a byte, snappy's three.
-_RATIO_MAX = {Codec.GZIP: 1032, Codec.SNAPPY: 22, Codec.LZ4: 255}
+_RATIO_MAX: dict[int, int] = {Codec.GZIP: 1032, Codec.SNAPPY: 22, Codec.LZ4: 255}
 
 
 def may_exceed(codec: int, payload: memoryview, limit_bytes: int) -> bool:
@@ -93,6 +93,13 @@ def may_exceed(codec: int, payload: memoryview, limit_bytes: int) -> bool:
             return not 0 <= output_bound(payload, 1 << _WIDE_WINDOW_LOG_MAX) <= limit_bytes
         case Codec.GZIP | Codec.SNAPPY | Codec.LZ4 as known:
             return len(payload) * _RATIO_MAX[known] > limit_bytes
+
+
+def harmless_bytes(codecs: Iterable[int], limit_bytes: int) -> int:
+    """Payloads of up to so many bytes cannot exceed `limit_bytes`, whichever of these codecs they have. 0: nobody knows
+    without a look at each (`may_exceed`)."""
+    ratios = [1 if codec == Codec.NONE else _RATIO_MAX.get(codec, 0) for codec in codecs]
+    return limit_bytes // max(ratios) if all(ratios) and ratios else 0
 
 
 def compress(codec: int, magic: int, data: "Buffer", level: int | None = None) -> "Buffer":

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Self
 from seglog._kernels.append_result import Assigned, Unfit, trusted
 from seglog._kernels.append_rules import AppendCheck
 from seglog._kernels.batch_builder import BatchBuilder, MessageSetBuilder
+from seglog._kernels.batch_survey import first_larger, tally
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError, RecordTooLargeError
-from seglog.format.compression import Codec, compress, decompress, decompressor, may_exceed
+from seglog.format.compression import Codec, compress, decompress, decompressor, harmless_bytes, may_exceed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,11 +145,17 @@ def check_follower(raw: "Buffer", next_offset: int, rules: AppendRules) -> Assig
     RecordTooLargeError (of segment.bytes, or max.decompressed.message.bytes), UnsupportedCompressionTypeError.
     """
     assigned = rules.check.follow(raw, next_offset)
-    for batch in assigned.table:
-        # What nobody could read under these settings is refused. Damage is kept as the leader has it.
-        with suppress(CorruptRecordError):
-            if batch.codec and may_exceed(batch.codec, batch.payload(), rules.decompressed_bytes_max):
-                decompress(batch.codec, batch.magic, batch.payload(), rules.decompressed_bytes_max)
+    table, limit_bytes = assigned.table, rules.decompressed_bytes_max
+    # What nobody could read under these settings is refused. Most batches are too small for that, and a run of v1 may
+    # hold ten thousand messages, each of which would be an object.
+    too_small_bytes = harmless_bytes({codec for _, codec in tally(table)}, limit_bytes)
+    slot = first_larger(table, too_small_bytes)
+    while slot >= 0:
+        batch = table[slot]
+        with suppress(CorruptRecordError):      # damage is kept as the leader has it
+            if batch.codec and may_exceed(batch.codec, batch.payload(), limit_bytes):
+                decompress(batch.codec, batch.magic, batch.payload(), limit_bytes)
+        slot = first_larger(table, too_small_bytes, slot + 1)
     return assigned
 
 

@@ -62,6 +62,8 @@ def check_leader_epoch(epoch: int) -> None:
 
 def checked_offset(offset: SupportsIndex) -> int:
     """An offset of any library's int."""
+    if type(offset) is int:     # first: to ask a protocol takes a third of a fetch
+        return offset
     if isinstance(offset, bool) or not isinstance(offset, SupportsIndex):
         raise InvalidArgumentError(f"an offset is an int, not {type(offset).__name__}")
     return operator.index(offset)
