@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from seglog.log.partition import Partition
+from seglog.upkeep.compaction_survey import CompactionSurvey, SegmentDuplicates
+from seglog.upkeep.compaction_survey import survey as survey_compaction
 from seglog.upkeep.retain import holds
 from seglog.upkeep.retention import HeldSegment
 
@@ -29,18 +31,23 @@ _PRODUCERS_SHOWN = 10
 @click.option("--timestamps", "only_times", is_flag=True,
               help="Only when retention.ms (by --config, or kept with the log) deletes each segment, and the record "
               "that it waits for.")
+@click.option("--compaction", "only_compaction", is_flag=True,
+              help="Only what compaction would find: duplicates by segment, tombstones and when they go, the dirty "
+              "ratio, and why the log cannot be cleaned. Memory for all keys.")
 @config_option
 @progress_option
 @json_option
 def command(
-    paths: Sequence[Path], now_ms: int | None, only_times: bool, settings: Sequence[tuple[str, str]],
-    no_progress: bool, as_json: bool,
+    paths: Sequence[Path], now_ms: int | None, only_times: bool, only_compaction: bool,
+    settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool,
 ) -> int:
     """Batch sizes, codecs and what they save, timestamp disorder, index density, transactions, producers, and which
     Kafka wrote it.
 
     Reads and opens every batch. Of a log dir each partition is told apart.
     """
+    if only_times and only_compaction:
+        raise click.UsageError("--timestamps or --compaction: each of them says one thing only")
     damaged = False
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     places = EachPlace(paths, as_json=as_json)
@@ -48,6 +55,9 @@ def command(
         with places.reading(place):
             if only_times:
                 _tell_times(place, dict(settings), now_ms, n, as_json=as_json)
+                continue
+            if only_compaction:
+                _tell_compaction(place, dict(settings), now_ms, n, as_json=as_json)
                 continue
             survey = _tell(place, dict(settings), now_ms, n, as_json=as_json, show_progress=not no_progress)
             damaged |= bool(survey.lost)
@@ -79,6 +89,74 @@ def _times_text(place: Place, held: Sequence[HeldSegment], now_ms: int) -> Itera
             goes, "" if one.waits_for == one.base_offset else f"the segment at {one.waits_for:,}",
         ])
     yield report.table(("segment", "size", "as old as", "by", "goes", "waits for"), rows, left=(0, 2, 3, 4, 5))
+
+
+# --- compaction --------------------------------------------------------------------------
+
+
+def _tell_compaction(place: Place, settings: dict[str, object], now_ms: int, n: int, *, as_json: bool) -> None:
+    """Print what the cleaner would find in the `n`th place."""
+    with place.open(settings) as partition:
+        found = survey_compaction(partition, settings, now_ms)
+    if as_json:
+        _print_compaction_json(place, found)
+    else:
+        print("\n" * bool(n) + "\n".join(_compaction_text(place, found, now_ms)))
+
+
+def _print_compaction_json(place: Place, found: CompactionSurvey) -> None:
+    for one in found.segments:
+        report.print_json(
+            "compaction_segment", partition=place.name, base_offset=one.base_offset, next_offset=one.next_offset,
+            size_bytes=one.size_bytes, state=one.state, records=one.records, duplicates=one.duplicates,
+            keyless=one.keyless, aborted=one.aborted, tombstones=one.tombstones, without_horizon=one.without_horizon,
+            first_horizon=one.first_horizon_ms, last_horizon=one.last_horizon_ms,
+        )
+    plan = found.plan
+    report.print_json(
+        "compaction", partition=place.name, first_dirty_offset=plan.first_dirty_offset,
+        first_uncleanable_offset=plan.first_uncleanable_offset, clean_bytes=plan.clean_bytes,
+        cleanable_bytes=plan.cleanable_bytes, dirty_ratio=plan.ratio, min_cleanable_dirty_ratio=plan.min_ratio,
+        overdue_ms=plan.overdue_ms, checkpoint_is_void=plan.checkpoint_is_void, why_not=found.why_not or None,
+    )
+
+
+def _compaction_text(place: Place, found: CompactionSurvey, now_ms: int) -> Iterable[str]:
+    plan = found.plan
+    yield report.paint(report.printable(place.name), "bold")
+    rows = [
+        [f"{one.base_offset:020}", one.state, report.size(one.size_bytes), f"{one.records:,}",
+         f"{one.duplicates:,}", report.ratio(one.duplicates, one.records), f"{one.keyless:,}", f"{one.aborted:,}",
+         f"{one.tombstones:,}", _horizons(one, now_ms)]
+        for one in found.segments
+    ]
+    yield report.table(
+        ("segment", "state", "size", "records", "duplicates", "share", "no key", "aborted", "tombstones", "they go"),
+        rows, left=(0, 1, 9),
+    )
+    total = plan.clean_bytes + plan.cleanable_bytes
+    yield (
+        f"dirty ratio {plan.ratio:.3f}: {report.size(plan.cleanable_bytes)} of {report.size(total)}, "
+        f"offsets {plan.first_dirty_offset:,} to {plan.first_uncleanable_offset:,}"
+    )
+    if plan.checkpoint_is_void:
+        yield "the cleaner's checkpoint lies outside of the log: cleaning begins at its start"
+    if plan.overdue_ms > 0:
+        yield f"overdue by max.compaction.lag.ms since {report.duration(plan.overdue_ms)}"
+    yield f"not to be cleaned now: {found.why_not}" if found.why_not else "to be cleaned now"
+
+
+def _horizons(one: SegmentDuplicates, now_ms: int) -> str:
+    first, last = one.first_horizon_ms, one.last_horizon_ms
+    parts = []
+    if first is not None and last is not None:
+        if last <= now_ms:
+            parts.append("at the next cleaning")
+        else:
+            parts.append(report.moment(first) + (f" … {report.moment(last)}" if last > first else ""))
+    if one.without_horizon:
+        parts.append(f"{one.without_horizon:,} not marked yet")
+    return ", ".join(parts)
 
 
 def _tell(

@@ -5,6 +5,9 @@ from collections import Counter
 import pytest
 
 import seglog as engine
+from seglog.clock import ManualClock
+from seglog.log.log import Log
+from seglog.upkeep.cleaner import clean
 from support.command import golden_lines, partition_of, seglog, seglog_json
 from support.golden import golden_cases
 
@@ -131,3 +134,77 @@ def test_timestamps_name_the_record_that_holds_segments_and_when_they_go(golden_
     text = seglog("stats", directory, "--timestamps", "--now", str(now)).stdout
     assert "in the future" in text
     assert "never" in text
+
+
+def test_compaction_names_duplicates_tombstones_and_why_it_is_not_cleaned(golden_kafka):
+    """Against a walk over the records by segment, in all golden directories of the cleaner, before and after it."""
+    horizons, states = 0, set()
+    directories = sorted((golden_kafka / "pairs/compact").glob("*/*/*-0"))
+    for directory in directories[::3]:
+        with engine.open_partition(directory) as partition:
+            committed = {r.offset for r in partition.read(isolation="read_committed")}
+            last = {r.key: r.offset for r in partition.read(isolation="read_committed") if r.key is not None}
+            expected = []
+            for segment in partition.segments:
+                tombstones, counts = [], Counter()
+                for batch in segment.batches():
+                    for r in () if batch.is_control else batch:
+                        is_open = r.offset >= partition.last_stable_offset
+                        if not is_open and r.offset not in committed:
+                            counts["aborted"] += 1
+                        elif r.key is None:
+                            counts["keyless"] += 1
+                        elif r.offset < last.get(r.key, -1):
+                            counts["duplicates"] += 1
+                        elif r.value is None:
+                            tombstones.append(batch.delete_horizon_ms)
+                        counts["records"] += 1
+                marked = [h for h in tombstones if h is not None]
+                expected.append((
+                    segment.base_offset, *(counts[name] for name in ("records", "duplicates", "keyless", "aborted")),
+                    len(tombstones), len(tombstones) - len(marked), min(marked, default=None),
+                    max(marked, default=None),
+                ))
+        got = stats(directory, "--compaction", "--config", "cleanup.policy=compact")
+        names = ("base_offset", "records", "duplicates", "keyless", "aborted", "tombstones", "without_horizon",
+                 "first_horizon", "last_horizon")
+        assert [tuple(one[name] for name in names) for one in got["compaction_segment"]] == expected, directory
+        horizons += sum(one[-1] is not None for one in expected)
+        states |= {one["state"] for one in got["compaction_segment"]}
+    assert horizons > 0
+    assert {"dirty", "active"} <= states
+
+
+def test_compaction_says_where_it_stands_and_what_holds_it(tmp_path):
+    directory = tmp_path / "orders-0"
+    now = 1_700_000_000_000
+    config = {"segment.bytes": 300, "cleanup.policy": "compact"}
+    with Log(directory, config=config, fsync="never", clock=ManualClock(now)) as log:
+        for n in range(40):
+            log.append(b"v" * 20, key=b"%d" % (n % 4), timestamp=now)
+        log.roll()
+        log.append(None, key=b"0", timestamp=now)
+        bases = [segment.base_offset for segment in log.segments]
+    told = stats(directory, "--compaction", "--now", now)["compaction"][0]
+    assert (told["first_dirty_offset"], told["first_uncleanable_offset"]) == (0, bases[-1])
+    assert (told["dirty_ratio"], told["clean_bytes"], told["why_not"]) == (1.0, 0, None)
+    assert "to be cleaned now" in seglog("stats", directory, "--compaction", "--now", now).stdout
+    got = stats(directory, "--compaction", "--now", now, "--config", "min.compaction.lag.ms=1000")
+    assert {one["state"] for one in got["compaction_segment"]} == {"held", "active"}
+    assert "younger than min.compaction.lag.ms" in got["compaction"][0]["why_not"]
+    with Log(directory, config=config, fsync="never", clock=ManualClock(now)) as log:
+        clean(log)
+    got = stats(directory, "--compaction", "--now", now)
+    assert [one["state"] for one in got["compaction_segment"]] == ["clean"] * (
+        len(got["compaction_segment"]) - 1) + ["active"]
+    # The key of the tombstone in the active segment has an older record still.
+    assert sum(one["duplicates"] for one in got["compaction_segment"]) == 1
+    assert got["compaction_segment"][-1]["tombstones"] == 1
+    assert "the active segment begins at" in got["compaction"][0]["why_not"]
+    text = seglog("stats", directory, "--compaction", "--config", "cleanup.policy=delete", "--now", now).stdout
+    assert "not to be cleaned now: cleanup.policy is delete" in text
+    assert "1 not marked yet" in text
+
+
+def test_one_of_two_narrow_answers_at_a_time():
+    seglog("stats", ".", "--compaction", "--timestamps", status=2)

@@ -64,7 +64,7 @@ def _retain(
     for path in paths:
         rule = rules.get(path, expired)
         with Partition(path, config=given) as partition:
-            config = _settings(partition, given)
+            config = settings_of(partition, given)
             ages = [AgedSegment(segment) for segment in partition.segments]
             verdict = rule(_age_of(partition, ages), config, now_ms)
             kept = ages[len(verdict.expired):]
@@ -88,12 +88,12 @@ def holds(partition: Partition, given: Mapping[str, object], now_ms: int) -> lis
         largest = age.segment.largest_timestamp
         return None if largest is None else largest.offset
 
-    return list(held_segments(ages, offset_of_largest, _settings(partition, dict(given)), now_ms))
+    return list(held_segments(ages, offset_of_largest, settings_of(partition, given), now_ms))
 
 
-def _settings(partition: Partition, given: dict[str, object]) -> LogConfig:
+def settings_of(partition: Partition, given: Mapping[str, object]) -> LogConfig:
     """With what is kept in the directory: what opening the log would go by."""
-    return LogSettings(partition.path, given, LogConfig.of(given)).config
+    return LogSettings(partition.path, dict(given), LogConfig.of(given)).config
 
 
 def _age_of(partition: Partition, ages: list[AgedSegment]) -> LogAge:
@@ -108,7 +108,7 @@ def _rules(
     left: dict[Path, tuple[list[AgedSegment], LogConfig]] = {}
     for path in paths:
         with Partition(path, config=given) as partition:
-            config = _settings(partition, given)
+            config = settings_of(partition, given)
             ages = [AgedSegment(segment) for segment in partition.segments]
             verdict = expired(_age_of(partition, ages), config, now_ms)
             for age in ages:
