@@ -10,6 +10,7 @@ from seglog.ledger.compacted_home import COMPACTION_CURSOR, open_compacted, poin
 from seglog.ledger.compacted_ledger import CompactedLedger
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.position import EARLIEST
 from seglog.upkeep.compacted_conversion import FORMS, digest_of
 from seglog.upkeep.topic_compaction import CompactionReport, PulsarTopicCompactionService, plan_compaction
 
@@ -68,7 +69,8 @@ def _print_compaction(path: Path, found: CompactionReport, dry_run: bool, as_jso
         )
         return
     if not found.rounds:
-        print(f"{name_of(path)}: nothing to compact behind {found.horizon}")
+        where = f"nothing to compact behind {found.horizon}" if found.horizon > EARLIEST else "the topic has no entries"
+        print(f"{name_of(path)}: {where}")
         return
     would = "would be left" if dry_run else "left"
     print(

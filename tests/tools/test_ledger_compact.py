@@ -2,6 +2,7 @@
 import pytest
 
 from seglog.errors import ProofMismatchError
+from seglog.ledger import compacted_ledger
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.position import EARLIEST
 from seglog.upkeep import compacted_conversion
@@ -104,3 +105,29 @@ def test_the_compacted_ledger_in_use_is_no_stray_where_the_path_is_relative(topi
     seglog("ledger", "compact", topic)
     monkeypatch.chdir(topic.parent)
     assert seglog("ledger", "verify", topic.name).output.endswith("clean\n")
+
+
+@pytest.mark.parametrize("setting", ["compaction.payload=retained-only", "compaction.key.ttl.ms=1"])
+def test_a_dry_run_tells_also_what_a_changed_option_rewrites(topic, setting):
+    seglog("ledger", "compact", topic)
+    (planned,) = seglog_json("ledger", "compact", topic, "--dry-run", "--config", setting)
+    (done,) = seglog_json("ledger", "compact", topic, "--config", setting)
+    assert planned["rounds"] == 1
+    assert planned | {"done": True, "ledger_id": done["ledger_id"]} == done
+
+
+def test_an_empty_topic_and_what_is_no_topic_are_told(tmp_path):
+    ManagedLedger(tmp_path / "empty").close()
+    for option in ((), ("--dry-run",)):
+        assert seglog("ledger", "compact", tmp_path / "empty", *option).output == "empty: the topic has no entries\n"
+        refused = seglog("ledger", "compact", tmp_path / "none", *option, status=4)
+        assert "give a topic's directory" in refused.output + refused.stderr
+
+
+def test_a_compacted_ledger_of_a_newer_version_is_refused_by_its_version(topic, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(compacted_ledger, "VERSION", "2")
+        seglog("ledger", "compact", topic)
+    for command in (("compact",), ("compact", "--dry-run"), ("verify",)):
+        refused = seglog("ledger", command[0], topic, *command[1:], status=4)
+        assert "version 2 of a compacted ledger, expected 1" in refused.output + refused.stderr

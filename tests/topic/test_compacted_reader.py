@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from seglog.errors import CorruptRecordError
+from seglog.errors import CorruptRecordError, InvalidArgumentError
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.entry import Entry, build_entry
 from seglog.ledger.managed_ledger import ManagedLedger
@@ -244,3 +244,26 @@ def test_where_to_begin(tmp_path):
             assert reader.read_next().position == (0, number, -1, 1000 + number)
         assert not read_compacted(topic, service, Position(0, 7)).has_message_available()
         assert metadata_of(1).publish_time == 1001
+
+
+def test_what_is_no_topic_no_service_and_no_position_is_refused(tmp_path):
+    with ManagedLedger(tmp_path / "t") as topic:
+        topic.add_entries([keyed(n, f"k{n}", b"1") for n in range(3)])
+        service = PulsarTopicCompactionService(topic)
+        service.compact()
+        for wrong in (None, (0, 0), "earliest", 0):
+            with pytest.raises(InvalidArgumentError):
+                read_compacted(topic, service, wrong)
+            with pytest.raises(InvalidArgumentError):
+                read_compacted(topic, service).seek(wrong)
+        with pytest.raises(InvalidArgumentError):
+            read_compacted(service, topic)
+        with pytest.raises(InvalidArgumentError):
+            read_compacted(topic, service, payload_processor="retained-only")
+        with pytest.raises(InvalidArgumentError):
+            PulsarTopicCompactionService(topic.path)
+        with pytest.raises(InvalidArgumentError, match="old, new, retained-only"):
+            service.convert("newest")
+        assert service.convert("retained-only") is not None
+        reader = read_compacted(topic, service, MessagePosition(0, 1, -1, 0))
+        assert reader.read_next().key == b"k1"

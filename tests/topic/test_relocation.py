@@ -10,6 +10,7 @@ from seglog.errors import InvalidArgumentError
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.position import Position
 from seglog.topic.delayed_delivery import DelayedDelivery
+from support.command import seglog_json
 from support.faultfs import RecordingFs
 from support.topics import delayed, message, numbers
 
@@ -90,6 +91,9 @@ def test_its_ledger_and_those_after_it_are_trimmed_and_it_is_delivered_when_it_i
     assert topic.pass_a_second() == []
     assert ledgers(topic) == []
     assert topic.cursor.backlog() == 1
+    topic.cursor.flush()
+    told = seglog_json("ledger", "ls", topic.path)
+    assert [line["backlog"] for line in told if line["type"] == "cursor"] == [1]
     assert not topic.cursor.is_acknowledged(PINNED)
     assert topic.tracker.contains_message(*PINNED)
     assert [tuple(found) for found in topic.tracker.list(0, 2**63)] == [(NOW + DAY, *PINNED)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, get_args
 
-from seglog.errors import CorruptManifestError, CorruptRecordError, InvalidArgumentError
+from seglog.errors import CorruptManifestError, CorruptRecordError, InvalidArgumentError, UnsupportedVersionError
 from seglog.ledger.compacted_batch import BatchForm, Payload
 from seglog.ledger.ledger import Ledger
 from seglog.ledger.ledger_metadata import MAX_ID
@@ -59,10 +59,14 @@ class CompactedProperties:
 
     @classmethod
     def parse(cls, texts: Mapping[str, str], file: Path) -> "CompactedProperties":
-        """Raises CorruptManifestError."""
+        """Raises CorruptManifestError, UnsupportedVersionError."""
         try:
-            if texts["component"] != _COMPONENT["component"] or texts["seglog/version"] != VERSION:
-                raise ValueError(f"component {texts['component']!r}, version {texts['seglog/version']!r}")
+            if texts["component"] != _COMPONENT["component"]:
+                raise ValueError(f"component {texts['component']!r}")
+            if texts["seglog/version"] != VERSION:
+                raise UnsupportedVersionError(
+                    f"version {texts['seglog/version']} of a compacted ledger, expected {VERSION}", file=file
+                )
             payload = texts["seglog/payload"]
             if payload not in get_args(Payload):
                 raise ValueError(f"payload {payload!r}")
@@ -77,14 +81,16 @@ class CompactedProperties:
             )
         except (KeyError, ValueError) as e:
             raise CorruptManifestError(
-                f"the properties of a compacted ledger do not say what it is: {e}", file=file
+                f"the properties of a compacted ledger do not say what it is: {e}", file=file,
+                hint="bring the ledger back from a backup; leave the cursor's file as it is",
             ) from e
 
 
 class CompactedLedger:
     """Open one to be read; or take one that was just sealed. Threads may share it.
 
-    Raises NotALogError, CorruptManifestError, CorruptRecordError where it lost bytes, StorageError.
+    Raises NotALogError, CorruptManifestError, UnsupportedVersionError, CorruptRecordError where it lost bytes,
+    StorageError.
     """
 
     def __init__(self, path: str | os.PathLike[str] | Ledger) -> None:

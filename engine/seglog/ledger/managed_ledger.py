@@ -39,7 +39,7 @@ from seglog.ledger.managed_appender import ManagedAppender
 from seglog.ledger.managed_cursors import ManagedCursors
 from seglog.ledger.managed_reader import ManagedReader
 from seglog.ledger.managed_tail import ManagedTail
-from seglog.ledger.manifest import FILE_NAME
+from seglog.ledger.manifest import FILE_NAME, NO_MANIFEST_HINT
 from seglog.ledger.position import Position, Positions
 from seglog.segment.answers import LostRange
 from seglog.segment.housekeeping import Housekeeping
@@ -77,7 +77,7 @@ class ManagedLedger(ManagedReader, Unclosed):
             raise InvalidArgumentError(f'fsync is "batch", "interval" or "never", not {fsync!r}')
         path, fs, clock = Path(os.path.abspath(path)), fs or OsFileSystem(), clock or SystemClock()
         if not create and not (path / FILE_NAME).exists():
-            raise NotALogError(f"no managed ledger: it has no {FILE_NAME}", file=path)
+            raise NotALogError(f"no managed ledger: it has no {FILE_NAME}", file=path, hint=NO_MANIFEST_HINT)
         make_directories(fs, path)
         super().__init__(path, config, fs, clock)
         self.fsync = fsync

@@ -21,6 +21,7 @@ FORMAT = "seglog-managed-ledger"
 VERSION, OLDEST = 2, 1
 CHANGE_FORMAT = "seglog-managed-ledger-change"
 FILE_NAME = "manifest"
+NO_MANIFEST_HINT = "give a topic's directory, which has one; `seglog ledger recover` makes a lost one"
 # Changes may take so much, however short the whole manifest is.
 MIN_CHANGES_BYTES = 4096
 # No change that has more new lines is written as one.
@@ -69,7 +70,9 @@ class Manifest:
         try:
             raw = read_file(path)
         except (FileNotFoundError, NotADirectoryError):
-            raise NotALogError(f"no managed ledger: it has no {FILE_NAME}", file=directory) from None
+            raise NotALogError(
+                f"no managed ledger: it has no {FILE_NAME}", file=directory, hint=NO_MANIFEST_HINT
+            ) from None
         return cls.parse(raw, file=path)
 
     @classmethod
@@ -144,7 +147,10 @@ class ManifestFile:
         """Raises what Manifest.read raises, StorageError."""
         manifest = Manifest.read(self._directory)
         raw = read_file(self._directory / FILE_NAME)
-        self._whole_bytes = len(raw)
+        # "version" is the last member. No change stands behind an older one: who knows that version alone has to meet
+        # the newer number, and not what looks damaged.
+        is_current = raw.partition(b"\n")[0].endswith(b'"version": %d}' % VERSION)
+        self._whole_bytes = len(raw) if is_current else 0
         if raw.find(b"\n") + 1 < len(raw):
             # A change may be in the page cache alone, if its sync failed.
             self.write(manifest)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from seglog._kernels.entry_frame import HAS_MARKER
+from seglog.errors import InvalidArgumentError
 from seglog.ledger.compacted_batch import PLACEHOLDERS, is_readable_batch, open_batch
 from seglog.ledger.entry import parse_message, pulsar_pb
 from seglog.ledger.managed_reader import ManagedReader
@@ -78,6 +79,12 @@ def pulsar_messages(stored: StoredEntry) -> Iterable[PayloadMessage]:
         yield PayloadMessage(batch.places[number], messages.key(number), messages.value(number), metadata)
 
 
+def _before(start: Position | MessagePosition) -> tuple[Position, int]:
+    if not isinstance(start, Position | MessagePosition):
+        raise InvalidArgumentError(f"a reader begins at a Position, not {start!r}")
+    return Position(start.ledger_id, start.entry_id - 1), _NO_INDEX
+
+
 class CompactedReader:
     """Made by `read_compacted`. One thread at a time.
 
@@ -86,7 +93,7 @@ class CompactedReader:
     """
 
     def __init__(
-        self, topic: ManagedReader, service: TopicCompactionService, start: Position,
+        self, topic: ManagedReader, service: TopicCompactionService, start: Position | MessagePosition,
         payload_processor: PayloadProcessor, supports_broker_metadata: bool | None,
     ) -> None:
         self._topic = topic
@@ -94,7 +101,7 @@ class CompactedReader:
         self._process = payload_processor
         self._supports = supports_broker_metadata
         # The last message that was given: its entry, and its number in it.
-        self._at = (Position(start.ledger_id, start.entry_id - 1), _NO_INDEX)
+        self._at = _before(start)
         self._ahead: list[TopicMessage] = []
         # Of the entries behind the horizon: up to where was looked, and the last message up to there.
         self._tail_end = EARLIEST
@@ -169,10 +176,10 @@ class CompactedReader:
         self._at = (entry.position, _NO_INDEX if not messages else -2)
         self._ahead = messages
 
-    def seek(self, position: Position) -> None:
+    def seek(self, position: Position | MessagePosition) -> None:
         """Go on with the first entry at or behind a position."""
-        self._ahead = []
-        self._at = (Position(position.ledger_id, position.entry_id - 1), _NO_INDEX)
+        at = _before(position)
+        self._ahead, self._at = [], at
 
     def seek_by_publish_time(self, timestamp_ms: int) -> None:
         """Go on with the first entry whose publish time is that or later; with the first behind the last where there
@@ -190,7 +197,7 @@ class CompactedReader:
 def read_compacted(
     topic: ManagedReader,
     service: TopicCompactionService,
-    start: Position = EARLIEST,
+    start: Position | MessagePosition = EARLIEST,
     *,
     payload_processor: PayloadProcessor = pulsar_messages,
     supports_broker_metadata: bool | None = None,
@@ -201,4 +208,8 @@ def read_compacted(
     whether the reader, as a client, asks for the broker's part of entries; it gets it where
     exposingBrokerEntryMetadataToClientEnabled is set, too. None: it gets what is stored.
     """
+    if not isinstance(topic, ManagedReader) or not isinstance(service, TopicCompactionService):
+        raise InvalidArgumentError(f"a managed ledger and its TopicCompactionService, not {topic!r} and {service!r}")
+    if not callable(payload_processor):
+        raise InvalidArgumentError(f"a payload_processor is called with an entry, and {payload_processor!r} cannot be")
     return CompactedReader(topic, service, start, payload_processor, supports_broker_metadata)

@@ -40,7 +40,7 @@ from seglog.ledger.position import EARLIEST, Position
 from seglog.ledger.raw_message import CompactedEntry, raw_message
 from seglog.ledger.stored_entry import StoredEntry
 from seglog.topic.compaction_service import TopicCompactionService
-from seglog.upkeep.compacted_conversion import ConversionRound
+from seglog.upkeep.compacted_conversion import FORMS, ConversionRound
 from seglog.upkeep.compaction_phases import COMPACTED_BEFORE, CompactionCount, CompactionPhases
 
 logger = logging.getLogger("seglog")
@@ -224,12 +224,17 @@ class PulsarTopicCompactionService(TopicCompactionService):
                 self._compact(cursor, end, report)
             return report
 
-    def convert(self, form: BatchForm) -> int | None:
+    def convert(self, form: BatchForm | str) -> int | None:
         """Rewrite the compacted ledger in another form, prove that its messages stay the same, and read in that from
         now on: its id. None where it has that form, or nothing was compacted.
 
-        The next compaction writes what the configuration says. Raises ProofMismatchError; then all is as before.
+        `form`: also "old", "new", "retained-only", as `seglog ledger convert` has it. The next compaction writes what
+        the configuration says. Raises ProofMismatchError; then all is as before.
         """
+        if not isinstance(form, BatchForm):
+            if form not in FORMS:
+                raise InvalidArgumentError(f"a form is {', '.join(FORMS)}, not {form!r}")
+            form = FORMS[form]
         with self._shared.compacting:
             cursor = self._topic.cursors.get(COMPACTION_CURSOR)
             with self._shared.swapping:
@@ -269,11 +274,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
         return total
 
     def _is_stale(self, report: CompactionReport) -> bool:
-        """Whether what is compacted would be written otherwise now, though nothing came."""
-        if self._ledger is None or report.rounds:
-            return False
-        form = CompactionPhases(self._topic.config).form
-        return self._ledger.properties.form != form or bool(self._topic.config.compaction_key_ttl_ms)
+        return not report.rounds and _is_stale(self._ledger, self._topic.config)
 
     def _expired_before_ms(self) -> int | None:
         ttl_ms = self._topic.config.compaction_key_ttl_ms
@@ -420,6 +421,13 @@ class PulsarTopicCompactionService(TopicCompactionService):
 _LATEST_MS = 2**63 - 1
 
 
+def _is_stale(compacted: CompactedLedger | None, config: ManagedLedgerConfig) -> bool:
+    """Whether what is compacted would be written otherwise now, though nothing came."""
+    if compacted is None:
+        return False
+    return compacted.properties.form != CompactionPhases(config).form or bool(config.compaction_key_ttl_ms)
+
+
 def plan_compaction(
     topic: ManagedReader, before: CompactedLedger | None, expired_before_ms: int | None = None
 ) -> CompactionReport:
@@ -428,7 +436,7 @@ def plan_compaction(
     report = CompactionReport()
     if before is not None:
         report.horizon, report.last = before.horizon, before.get_last_message_position()
-    if end is None or end <= report.horizon:
+    if end is None or (end <= report.horizon and not _is_stale(before, topic.config)):
         return report
     made = CompactionRound(topic, before, end, topic.config, expired_before_ms)
     for _ in made.kept():

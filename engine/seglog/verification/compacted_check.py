@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from seglog.errors import CorruptManifestError, SeglogError
+from seglog.errors import CorruptManifestError, SeglogError, UnsupportedVersionError
 from seglog.ledger.compacted_home import COMPACTION_CURSOR, DIRECTORY, open_compacted, pointed_to
 from seglog.ledger.compacted_ledger import CompactedLedger
 from seglog.ledger.cursor_file import CursorState, cursor_path
@@ -18,7 +18,8 @@ from seglog.verification.findings import Finding
 
 
 def check_compacted(topic: Path) -> Iterator[Finding]:
-    """Of the managed ledger in `topic`; nothing where it was never compacted. Raises StorageError."""
+    """Of the managed ledger in `topic`; nothing where it was never compacted. Raises StorageError,
+    UnsupportedVersionError."""
     directory = topic / DIRECTORY
     file = cursor_path(topic, COMPACTION_CURSOR)
     if not directory.is_dir() and not file.exists():
@@ -30,6 +31,8 @@ def check_compacted(topic: Path) -> Iterator[Finding]:
     try:
         pointer = pointed_to(topic, cursor)
         compacted = None if pointer is None else open_compacted(topic, pointer)
+    except UnsupportedVersionError:
+        raise       # as of every other file: nobody here can say what is in it
     except SeglogError as error:
         yield Finding("compacted_lost", os.fspath(directory), found=error.what)
         return
