@@ -53,6 +53,18 @@ def test_all_logs_of_a_log_dir_are_compacted_and_deleted_from_by_their_policies(
         assert log_dir.cleaner.uncleanable == {}
 
 
+def test_a_checkpoint_outside_of_the_log_is_written_again_before_there_is_anything_to_clean(tmp_path):
+    """LogCleanerManager.scala 197-198 of 3.9. Once the log had grown past it, it would pass for one of its own, and
+    what lies before it for cleaned."""
+    with seglog.open_dir(tmp_path, config=COMPACT, fsync="never", cleaner=OFTEN) as log_dir:
+        log = log_dir.log("table")
+        for n in range(10):
+            log.append(b"%d" % n, key=b"key")
+        log.put_cleaner_offset(100)
+        wait_for(lambda: log.cleaner_offset == 0)
+        assert log.log_end_offset == 10
+
+
 def test_a_log_that_is_hardly_dirty_is_left_alone(tmp_path):
     config = COMPACT | {"min.cleanable.dirty.ratio": 0.9}
     with seglog.open_dir(tmp_path, config=config, fsync="never", cleaner=OFTEN) as log_dir:

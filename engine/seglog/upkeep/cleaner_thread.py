@@ -294,7 +294,10 @@ class LogCleaner:
             log = task.log()
             if isinstance(log, Log) and (not task.failures or task.clean_at <= now):
                 try:
-                    plans[key] = plan_for(log)
+                    plans[key] = found = plan_for(log)
+                    if found.checkpoint_is_void:
+                        # Else it would be one of the log's own offsets as soon as that has grown past it.
+                        log.put_cleaner_offset(found.first_dirty_offset)
                 except LogClosedError:
                     task.clean_at = NEVER
                 except OffsetOutOfRangeError:
