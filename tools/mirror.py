@@ -33,6 +33,8 @@ def command(
     Checksums are checked, nothing is decompressed; only v0 wrappers that get other offsets have to be opened. Without
     --new-offsets all offsets stay, and a run goes on where DST ends. SRC may be written to meanwhile, also by a broker.
     """
+    with Partition(source):
+        pass        # before the target is made
     with Log(target, config=dict(settings), fsync="interval") as dst:
         while True:
             with Partition(source) as src:

@@ -7,7 +7,12 @@ import seglog
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.clock import ManualClock
-from seglog.errors import CorruptRecordError, InvalidRecordError, RecordTooLargeError
+from seglog.errors import (
+    CorruptRecordError,
+    InvalidArgumentError,
+    OffsetOutOfRangeError,
+    RecordTooLargeError,
+)
 from seglog.format import compression
 from seglog.format.batch import end_marker
 from support import plain_format as plain
@@ -91,7 +96,7 @@ def test_a_mirror_goes_on_where_it_ended_and_opens_nothing(in_memory, path, open
             seglog.mirror(src, other, preserve_offsets=False)
             assert other.log_end_offset == 360
             assert len(opened) <= 4     # where a read begins and ends, of 40
-        with pytest.raises(InvalidRecordError):
+        with pytest.raises(InvalidArgumentError):
             seglog.mirror(src, dst, from_offset=5)
         assert bytes_of(dst) == bytes_of(src)
 
@@ -207,3 +212,34 @@ def test_what_becomes_too_large_is_refused_before_the_write(path, in_memory):
                 seglog.mirror(src, dst, preserve_offsets=False)
             assert dst.log_end_offset == 0
             assert seglog.mirror(src, dst).batches == 2     # unopened: the leader took them
+
+
+# --- what cannot be meant -----------------------------------------------------------------------------------
+
+
+def test_arguments_that_cannot_be_meant_are_refused(path, in_memory):
+    with open_log(in_memory / "orders-0") as src, open_log(path) as dst:
+        src.append_many([(b"k", b"v")] * 3)
+        with pytest.raises(InvalidArgumentError, match="src is an open log, not PosixPath"):
+            seglog.mirror(path, dst)
+        with seglog.open_partition(path) as closed, pytest.raises(InvalidArgumentError, match="dst is an open log"):
+            seglog.mirror(src, closed)
+        with pytest.raises(InvalidArgumentError, match="one directory"):
+            seglog.mirror(src, src, preserve_offsets=False)
+        for offset in (-1, 4, 1 << 70):
+            for preserve_offsets in (True, False):
+                with pytest.raises(OffsetOutOfRangeError, match=rf"at offset {offset}: the source holds \[0, 3\)"):
+                    seglog.mirror(src, dst, from_offset=offset, preserve_offsets=preserve_offsets)
+        assert (src.log_end_offset, dst.log_end_offset) == (3, 0)
+        seglog.mirror(src, dst)
+        with pytest.raises(InvalidArgumentError, match="its offsets stay, and the target already ends at 3"):
+            seglog.mirror(src, dst, from_offset=1)
+
+
+def test_a_target_with_more_than_its_source_is_not_taken_for_its_mirror(path, in_memory):
+    """It used to say that nothing was to be done, and went on in the middle of other records later."""
+    with open_log(in_memory / "orders-0") as src, open_log(path) as dst:
+        dst.append_many([(b"k", b"other")] * 5)
+        src.append_many([(b"k", b"v")] * 3)
+        with pytest.raises(OffsetOutOfRangeError, match="ends at offset 5, and the source already at 3"):
+            seglog.mirror(src, dst)

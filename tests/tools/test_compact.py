@@ -35,6 +35,15 @@ def test_a_dry_run_says_what_would_stay_and_changes_nothing(tmp_path):
     assert (after["bytes_after"], after["keys"]) == (summary["bytes_after"], 12)
 
 
+def test_an_empty_log_has_no_open_transaction_and_an_empty_directory_stays_so(tmp_path):
+    with engine.open(tmp_path / "orders-0"):
+        pass
+    assert "the active segment begins at 0" in seglog("compact", tmp_path / "orders-0").stdout
+    (tmp_path / "none-0").mkdir()
+    assert "no segment file" in seglog("compact", tmp_path / "none-0", status=4).stderr
+    assert not list((tmp_path / "none-0").iterdir())
+
+
 def test_it_leaves_the_last_of_each_key_and_proves_it(tmp_path):
     path = written(tmp_path / "orders-0")
     before = content(path)

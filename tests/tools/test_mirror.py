@@ -33,6 +33,25 @@ def test_what_cannot_be_is_refused(tmp_path):
     run("mirror", SOURCE, status=2)
 
 
+def test_a_refused_mirror_makes_no_target(tmp_path):
+    (tmp_path / "empty-0").mkdir()
+    for source, status in ((tmp_path / "none-0", 3), (tmp_path / "empty-0", 4)):
+        run("mirror", source, tmp_path / "new" / "orders-0", status=status)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_log_is_not_mirrored_into_itself(tmp_path):
+    path = tmp_path / "orders-0"
+    run("mirror", SOURCE, path)
+    (tmp_path / "link-0").symlink_to(path)
+    with seglog.open_partition(path) as log:
+        end = log.log_end_offset
+    for source in (path, tmp_path / "link-0"):
+        assert "one directory" in run("mirror", source, path, "--new-offsets", status=2).stderr
+    with seglog.open_partition(path) as log:
+        assert log.log_end_offset == end
+
+
 def test_follow_goes_on_as_the_source_grows_until_it_is_interrupted(tmp_path):
     source, target = tmp_path / "a" / "orders-0", tmp_path / "b" / "orders-0"
     with seglog.open(source, fsync="never", clock=ManualClock(1000)) as log:

@@ -6,13 +6,14 @@ Nothing is decompressed and no record is looked at; only v0 wrappers, whose offs
 and built again where they get other offsets. Format and codec stay as they are, whatever the target's
 message.format.version says, as for any follower; so do producer ids and transactions.
 """
+import os
 from dataclasses import dataclass, replace
 from typing import SupportsIndex
 
 from seglog._kernels.batch_mover import first_to_open, moved
 from seglog._kernels.batch_survey import cut
 from seglog._kernels.segment_scan import BatchTable
-from seglog.errors import RecordTooLargeError
+from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError, RecordTooLargeError
 from seglog.format.names import MAX_OFFSET
 from seglog.format.validate import AppendRules, assign
 from seglog.log.arguments import checked_offset
@@ -47,14 +48,52 @@ def mirror(
     Times stay as they are; where `dst` has message.timestamp.type=LogAppendTime, it is the clock's, in headers alone.
 
     Raises CorruptRecordError where a checksum of the source does not fit, with all before it mirrored;
-    OffsetOutOfRangeError, and what Log.append_batch raises.
+    InvalidArgumentError where both are one directory, or `from_offset` lies before the end of a `dst` whose offsets
+    stay; OffsetOutOfRangeError where it lies behind the end of `src`, as where `dst` has records that `src` has not;
+    and what Log.append_batch raises.
     """
-    if from_offset is None:
-        from_offset = max(dst.log_end_offset, src.log_start_offset) if preserve_offsets else src.log_start_offset
-    run = _Mirror(dst, checked_offset(from_offset), preserve_offsets)
-    for _, table in src.tables(run.done.next_offset, src.log_end_offset):
+    _check_logs(src, dst)
+    start, end = _start(src, dst, from_offset, preserve_offsets), src.log_end_offset
+    run = _Mirror(dst, start, preserve_offsets)
+    for _, table in src.tables(start, end):
         run.add(table)
     return run.done
+
+
+def _check_logs(src: LogReader, dst: Log) -> None:
+    for name, log, kind, maker in (("src", src, LogReader, "open_partition"), ("dst", dst, Log, "open")):
+        if not isinstance(log, kind):
+            raise InvalidArgumentError(
+                f"{name} is an open log, not {type(log).__name__}", hint=f"open it: seglog.{maker}(path)")
+    if os.path.realpath(src.path) == os.path.realpath(dst.path):
+        raise InvalidArgumentError(
+            "source and target are one directory", file=dst.path, hint="give the target a directory of its own")
+
+
+def _start(src: LogReader, dst: Log, from_offset: SupportsIndex | None, preserve_offsets: bool) -> int:
+    end = src.log_end_offset
+    if from_offset is None:
+        start = max(dst.log_end_offset, src.log_start_offset) if preserve_offsets else src.log_start_offset
+        if start > end:
+            raise OffsetOutOfRangeError(
+                f"the target ends at offset {start}, and the source already at {end}: the target has records that the "
+                "source has not", file=src.path, offset=start,
+                hint=f"mirror to another directory, or let the target go back: log.truncate_to({end})",
+            )
+        return start
+    start = checked_offset(from_offset)
+    if not 0 <= start <= end:
+        raise OffsetOutOfRangeError(
+            f"the mirror cannot begin at offset {start}: the source holds [{src.log_start_offset}, {end})",
+            file=src.path, offset=start, hint="begin within that range",
+        )
+    if preserve_offsets and start < dst.log_end_offset:
+        raise InvalidArgumentError(
+            f"the mirror cannot begin at offset {start}: its offsets stay, and the target already ends at "
+            f"{dst.log_end_offset}", file=dst.path, offset=start,
+            hint="begin at the target's end, as without from_offset, or give the batches new offsets",
+        )
+    return start
 
 
 class _Mirror:

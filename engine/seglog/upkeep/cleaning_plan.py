@@ -99,8 +99,9 @@ def plan(log: CleanableLog, config: LogConfig, now_ms: int) -> CleaningPlan:
     active = log.segments[-1]
     dirty = _sealed_from(log, first_dirty)
     limit, held_by = min(
-        (log.last_stable_offset, f"a transaction is open from offset {log.last_stable_offset} on"),
+        # First: in an empty active segment the last stable offset is the same, without any transaction.
         (active.base_offset, f"the active segment begins at {active.base_offset}"),
+        (log.last_stable_offset, f"a transaction is open from offset {log.last_stable_offset} on"),
         _first_too_young(dirty, config, now_ms) or (active.base_offset, ""),
         key=lambda bound: bound[0],
     )

@@ -44,6 +44,8 @@ def compact(
             now_ms = (clock or SystemClock()).now_ms()
             found = plan(source_of_closed(partition).as_planned(), partition.config, now_ms)
             return Compaction(directory, found, what_would_go(partition, partition.config, now_ms, limits))
+    with Partition(directory):
+        pass        # Log would make a log of an empty directory
     with Log(directory, config=settings, create=False, clock=clock) as log:
         found = plan_for(log)
         end = found.first_uncleanable_offset
