@@ -12,6 +12,7 @@ from seglog.ledger.position import EARLIEST, Position
 from seglog.ledger.stored_entry import EntryView
 from seglog.topic.compacted_reader import PayloadMessage, pulsar_messages, read_compacted
 from seglog.topic.compaction_service import TopicCompactionService
+from seglog.upkeep import topic_compaction
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 from support.keyed_topic import encrypted_batch, keyed, keyed_batch, marker, metadata_of, read_all
 
@@ -267,3 +268,43 @@ def test_what_is_no_topic_no_service_and_no_position_is_refused(tmp_path):
         assert service.convert("retained-only") is not None
         reader = read_compacted(topic, service, MessagePosition(0, 1, -1, 0))
         assert reader.read_next().key == b"k1"
+
+
+def test_a_reader_in_the_middle_of_the_swap_misses_nothing(tmp_path, monkeypatch):
+    """The topic is trimmed when the cursor has its new pointer, a moment before the new ledger is read."""
+    config = {"managedLedgerMaxEntriesPerLedger": 3, "managedLedgerDefaultMarkDeleteRateLimit": 0}
+    with ManagedLedger(tmp_path / "t", config=config) as topic:
+        subscription = topic.open_cursor("sub", "earliest")
+        service = PulsarTopicCompactionService(topic)
+        topic.add_entries([keyed(n, f"k{n}", b"1") for n in range(3)])
+        service.compact()
+        topic.add_entries([keyed(n, f"k{n}", b"1") for n in range(3, 6)])
+        subscription.clear_backlog()
+        topic.add_entries([keyed(n, f"k{n}", b"1") for n in range(6, 9)])
+        topic.roll()
+        reader, keys = read_compacted(topic, service), []
+        while len(keys) < 3:
+            keys.append(reader.read_next().key)
+        looked, trimmed = [], threading.Event()
+        next_valid = topic.next_valid
+
+        def begins(position):
+            if threading.current_thread() is thread and not trimmed.is_set():
+                looked.append(position)
+                began.set()
+                assert trimmed.wait(60)
+            return next_valid(position)
+
+        began = threading.Event()
+        thread = threading.Thread(target=lambda: keys.append(reader.read_next().key))
+        monkeypatch.setattr(topic_compaction, "adopt", lambda *given, adopt=topic_compaction.adopt: (
+            trimmed.set(), thread.join(0.5), adopt(*given))[-1])
+        monkeypatch.setattr(topic, "next_valid", begins)
+        thread.start()
+        assert began.wait(60)
+        service.compact()
+        thread.join(60)
+        while reader.has_message_available():
+            keys.append(reader.read_next().key)
+        assert keys == [b"k%d" % n for n in range(9)]
+        assert looked == [Position(0, 2)]

@@ -151,14 +151,18 @@ class CompactedReader:
         return self._ahead.pop(0)
 
     def _next_entry(self) -> StoredEntry | None:
-        after, _ = self._at
-        horizon = self._service.get_last_compacted_position()
-        if after < horizon:
-            found = self._service.read_compacted_entries(Position(after.ledger_id, after.entry_id + 1), 1)
-            if found:
-                return found[0]
-        at = self._topic.next_valid(max(after, horizon))
-        return None if at is None else self._topic.read(at)
+        while True:
+            after, _ = self._at
+            horizon = self._service.get_last_compacted_position()
+            if after < horizon:
+                found = self._service.read_compacted_entries(Position(after.ledger_id, after.entry_id + 1), 1)
+                if found:
+                    return found[0]
+            at = self._topic.next_valid(max(after, horizon))
+            entry = None if at is None else self._topic.read(at)
+            # If a compaction came in between, what stood before that entry may have been trimmed.
+            if self._service.get_last_compacted_position() == horizon:
+                return entry
 
     def _open(self, entry: StoredEntry) -> None:
         fields = entry.entry.fields()

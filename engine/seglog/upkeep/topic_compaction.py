@@ -349,7 +349,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
             if compacted_directory(topic.path, pointer, is_new=True).exists():
                 adopt(topic.fs, topic.path, pointer)
             self.new_compacted_ledger(open_compacted(topic.path, pointer).horizon, pointer)
-        horizon = self.get_last_compacted_position()
+        horizon = EARLIEST if self._ledger is None else self._ledger.horizon
         if mark_delete > horizon:
             raise CorruptManifestError(
                 f"the cursor {COMPACTION_CURSOR} is at {mark_delete}, and compaction came to {horizon}: what is "
@@ -389,7 +389,8 @@ class PulsarTopicCompactionService(TopicCompactionService):
                 logger.warning("compacted ledger %s of %s is left over: %s", before.ledger_id, topic.path, error)
 
     def get_last_compacted_position(self) -> Position:
-        ledger = self._ledger
+        with self._shared.swapping:     # behind a horizon that is not told yet, the topic may be trimmed
+            ledger = self._ledger
         return EARLIEST if ledger is None else ledger.horizon
 
     def read_compacted_entries(self, start: Position, count: int) -> Sequence[CompactedEntry]:
