@@ -1,4 +1,5 @@
 """What a round of compaction works on: a log that is open, or a closed directory that is only looked at."""
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,8 +59,8 @@ class CleaningSource:
 
     def key_at(self, offset: int) -> bytes | None:
         """The key of the record with this offset."""
-        holder = max((s for s in self.segments if s.base_offset <= offset), key=lambda s: s.base_offset, default=None)
-        record = None if holder is None else holder.get(offset)
+        slot = bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1
+        record = None if slot < 0 else self.segments[slot].get(offset)
         return None if record is None else record.key
 
 
