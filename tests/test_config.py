@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog.config import LogConfig, keys, parse_bytes
+from seglog.config import OTHER_TOPIC_SETTINGS, LogConfig, keys, parse_bytes
 from seglog.errors import InvalidConfigError
 from seglog.format.compression import _LEVELS
 
@@ -150,3 +150,23 @@ def test_levels_are_those_of_the_codecs():
     for codec, (low, high, default) in _LEVELS.items():
         key = by_name[f"compression.{codec.label}.level"]
         assert (key.low, key.high, dict(LogConfig().items())[key.name]) == (low, high, default)
+
+
+# The constants of org.apache.kafka.common.config.TopicConfig, 3.9.1.
+TOPIC_CONFIG = {
+    "cleanup.policy", "compression.gzip.level", "compression.lz4.level", "compression.type",
+    "compression.zstd.level", "delete.retention.ms", "file.delete.delay.ms", "flush.messages", "flush.ms",
+    "index.interval.bytes", "local.retention.bytes", "local.retention.ms", "max.compaction.lag.ms",
+    "max.message.bytes", "message.downconversion.enable", "message.format.version",
+    "message.timestamp.after.max.ms", "message.timestamp.before.max.ms", "message.timestamp.difference.max.ms",
+    "message.timestamp.type", "min.cleanable.dirty.ratio", "min.compaction.lag.ms", "min.insync.replicas",
+    "preallocate", "remote.log.copy.disable", "remote.log.delete.on.disable", "remote.storage.enable",
+    "retention.bytes", "retention.ms", "segment.bytes", "segment.index.bytes", "segment.jitter.ms", "segment.ms",
+    "unclean.leader.election.enable"
+}
+
+
+def test_kafkas_topic_settings_are_gone_by_or_kept():
+    used = {key.name for _, key in keys(LogConfig)}
+    assert not TOPIC_CONFIG - used - OTHER_TOPIC_SETTINGS
+    assert not used & OTHER_TOPIC_SETTINGS

@@ -457,11 +457,10 @@ class LogConfig(Settings):
 
 # Kafka's other topic settings (TopicConfig of 3.9.1 and 4.1.1, and of older ones): a log keeps them for whoever asks.
 OTHER_TOPIC_SETTINGS = frozenset({
-    "delete.retention.ms", "follower.replication.throttled.replicas",
-    "leader.replication.throttled.replicas", "local.retention.bytes", "local.retention.ms", "max.compaction.lag.ms",
-    "message.timestamp.difference.max.ms", "min.cleanable.dirty.ratio",
-    "min.compaction.lag.ms", "min.insync.replicas", "preallocate", "remote.copy.disable", "remote.log.copy.disable",
-    "remote.log.delete.on.disable", "remote.storage.enable", "unclean.leader.election.enable",
+    "follower.replication.throttled.replicas", "leader.replication.throttled.replicas", "local.retention.bytes",
+    "local.retention.ms", "message.timestamp.difference.max.ms", "min.insync.replicas", "preallocate",
+    "remote.copy.disable", "remote.log.copy.disable", "remote.log.delete.on.disable", "remote.storage.enable",
+    "unclean.leader.election.enable",
 })
 
 

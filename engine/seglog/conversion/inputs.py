@@ -11,6 +11,7 @@ from seglog.errors import CorruptCheckpointError, UnsupportedVersionError
 from seglog.format import names
 from seglog.format.conversion_profile import Profile
 from seglog.fs.refusals import refusals
+from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
 
 _CARRIED = (names.LOG_SUFFIX, names.TRANSACTION_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX)
 
@@ -47,7 +48,7 @@ def _options_bytes(profile: Profile, config: LogConfig) -> bytes:
 def _decides(name: str) -> bool:
     parsed = names.parse_file_name(name)
     is_segment_file = parsed is not None and not parsed.state and parsed.suffix in _CARRIED
-    return is_segment_file or name in (names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA)
+    return is_segment_file or name in (names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA, SETTINGS_FILE)
 
 
 def finished(source: Path, target: Path, profile: Profile, config: LogConfig) -> Proof | None:

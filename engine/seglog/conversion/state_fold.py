@@ -1,5 +1,5 @@
-"""What stands beside the records of a partition and belongs to their offsets: producer snapshots, aborted
-transactions, leader epochs, the topic id. Carried over from the source, computed where it has none.
+"""What stands beside the records of a partition and belongs to them: producer snapshots, aborted transactions, leader
+epochs, the topic id, the settings that the log keeps. Carried over from the source, computed where it has none.
 
 Offsets do not change in a conversion, so that every line of the source stays true. A line that the source
 lacks, or that contradicts its log, is computed as Kafka does when it recovers a log, and `notes` says so.
@@ -8,14 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from seglog.conversion.converted_segment import ConvertedSegment
-from seglog.errors import CorruptCheckpointError, CorruptSnapshotError, UnsupportedVersionError
+from seglog.errors import CorruptCheckpointError, CorruptSettingsError, CorruptSnapshotError, UnsupportedVersionError
 from seglog.format import names
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import refusals
 from seglog.segment import transaction_index
+from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
+from seglog.state.kept_settings import parse_settings, settings_to_bytes
 from seglog.state.leader_epochs import EpochStart, LeaderEpochs
 from seglog.state.producer_snapshot import ProducerSnapshot
 from seglog.state.producer_state import ProducerState
+
+_FORMAT_VERSION = "message.format.version"
 
 Read = Callable[[str], bytes | None]
 """The bytes of a small file of the source directory, None where there is none."""
@@ -37,6 +41,7 @@ class StateFold:
         self.notes: list[str] = []
         self._read = read
         self._write = write
+        self._to = to
         self._is_v2 = to == 2
         self._producers = ProducerState()
         self._snapshot_at = -1
@@ -68,6 +73,25 @@ class StateFold:
         if self._is_v2:
             self._take_snapshot(log_end_offset)
             self._write(names.LEADER_EPOCH_CHECKPOINT, self._leader_epochs(log_end_offset))
+        self._carry_settings()
+
+    # --- settings --------------------------------------------------------------------------------
+
+    def _carry_settings(self) -> None:
+        """What the log keeps, but for the format: the next append to the result shall not write the old one."""
+        raw = self._read(SETTINGS_FILE)
+        if raw is None:
+            return
+        try:
+            settings = parse_settings(raw, Path(SETTINGS_FILE))
+        except (CorruptSettingsError, UnsupportedVersionError) as e:
+            self.notes.append(f"{SETTINGS_FILE} is not carried over: {e.what}")
+            return
+        kept = settings.get(_FORMAT_VERSION)
+        if kept is not None and kept != str(self._to):
+            self.notes.append(f"{_FORMAT_VERSION} in {SETTINGS_FILE} is {self._to} from now on; it was {kept}")
+            settings[_FORMAT_VERSION] = str(self._to)
+        self._write(SETTINGS_FILE, settings_to_bytes(settings))
 
     # --- producers -------------------------------------------------------------------------------
 

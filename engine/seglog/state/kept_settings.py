@@ -24,6 +24,11 @@ def read_settings(directory: Path) -> dict[str, str]:
         raw = read_file(path)
     except FileNotFoundError:
         return {}
+    return parse_settings(raw, path)
+
+
+def parse_settings(raw: bytes, path: Path) -> dict[str, str]:
+    """Raises CorruptSettingsError, UnsupportedVersionError."""
     return parse_json(raw, FORMAT, VERSION, path, _settings, CorruptSettingsError)
 
 
