@@ -397,3 +397,9 @@ def test_a_partition_is_no_log_dir(tmp_path):
     assert not (tmp_path / "orders-0/.lock").exists()
     (tmp_path / "disk-1").mkdir()       # a log dir may have such a name
     seglog.open(tmp_path / "disk-1/orders-0").close()
+
+
+def test_a_log_dir_that_is_left_open_ends_without_a_word(tmp_path):
+    code = "import sys, seglog; log_dir = seglog.open_dir(sys.argv[1])"
+    ended = subprocess.run([sys.executable, "-c", code, tmp_path / "data"], capture_output=True, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == ("", "")

@@ -126,6 +126,22 @@ def test_it_is_known_after_a_restart_by_either_kind(topic):
     assert topic.cursor.backlog() == 0
 
 
+def test_a_damaged_copy_is_told_and_stays_aside_and_others_are_delivered(topic, caplog):
+    assert len(topic.consume()) == 39
+    assert topic.pass_a_second() == []
+    topic.close()
+    (copy,) = topic.path.glob("relocated/billing/ledger-*/*.log")
+    raw = bytearray(copy.read_bytes())
+    raw[-1] ^= 1
+    copy.write_bytes(raw)
+    again = Topic(topic.path, topic.kind, topic.clock)
+    again.log.add_entry(message(40))
+    assert again.consume() == [40]
+    assert "were relocated cannot be read" in caplog.text
+    assert again.cursor.mark_delete_position >= PINNED
+    again.close()
+
+
 def test_what_is_given_and_not_acknowledged_comes_again(topic):
     topic.consume()
     topic.pass_a_second()

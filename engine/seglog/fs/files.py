@@ -345,6 +345,8 @@ class OsFile(WritableFile):
 
     def _collected(self) -> None:
         """Nobody has the file any more, and it was not closed."""
+        if os is None:      # the interpreter has ended, and its modules are empty
+            return
         # Whoever is collected with it may close it after this: the number is somebody else's then.
         self._closed = True
         fd, self._fd = self._fd, -1

@@ -90,7 +90,10 @@ class RelocatedEntries:
             logger.error("%s: not a ledger of relocated entries of version %s", path, VERSION)
             ledger.close()
             return
-        self._take_in(ledger)
+        try:
+            self._take_in(ledger)
+        except SeglogError as error:
+            logger.error("%s: some of the messages that were relocated cannot be read: %s", path, error)
 
     def _take_in(self, ledger: Ledger) -> None:
         self._ledgers.append(ledger)
