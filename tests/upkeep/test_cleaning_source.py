@@ -1,6 +1,9 @@
 """What a round of compaction asks of a log."""
 from pathlib import Path
 
+import seglog
+from seglog.segment.transaction_index import HeldTransactionIndex
+from seglog.upkeep.cleaner import clean
 from seglog.upkeep.cleaning_source import CleaningSource
 
 
@@ -27,3 +30,18 @@ def test_a_key_is_found_among_many_segments_without_looking_at_each():
     Looked.looks = 0
     assert [source.key_at(n) for n in (99, 100, 799, 800, 10**9)] == [None, None, b"700", b"800", b"102400"]
     assert Looked.looks <= 5 * 11
+
+
+def test_a_round_looks_at_the_transaction_index_of_each_segment_once(tmp_path, monkeypatch):
+    """It looked at those of all later segments for each segment that it cleaned."""
+    looks = []
+    now = HeldTransactionIndex.now
+    monkeypatch.setattr(HeldTransactionIndex, "now", lambda index: looks.append(index) or now(index))
+    with seglog.open(tmp_path / "orders-0", config={"segment.bytes": 150}, fsync="never") as log:
+        for n in range(60):
+            log.append(b"v" * 60, key=b"k%d" % (n % 5))
+        looks.clear()
+        done = clean(log)
+    assert (done.outcome, done.rounds, len(done.groups)) == ("cleaned", 1, 59)
+    # And once more for each whose place another one takes.
+    assert len(looks) <= 60 + 59 + 5

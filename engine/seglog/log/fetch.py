@@ -93,8 +93,7 @@ class LogFetch:
     def _range_at(self, offset: int) -> _Range | None:
         """Where the batch with this offset lies, or the first one behind it; None where that is not to be read yet."""
         stop = self._stable if self._is_committed else self._high_watermark
-        extent = self._extent
-        for segment in extent.segments[extent.slot_of(offset) :]:
+        for segment in self._extent.segments_from(offset):
             if offset >= stop or segment.base_offset >= stop:
                 return None
             files, first = segment.locate(offset)
@@ -138,9 +137,7 @@ class LogFetch:
             )
         if self._is_committed:
             # Such a client knows no transactions: what was aborted does not go out.
-            aborted = IndexedAborts(
-                self._extent.segments[self._extent.slot_of(offset) :], offset, table[-1].last_offset + 1
-            )
+            aborted = IndexedAborts(self._extent.segments_from(offset), table[-1].last_offset + 1)
             table = aborted.left_out_of(table)
         conversion = Conversion(
             self._magic, log.decompress, compressor(log.config, self._magic), log.format_counters
@@ -159,12 +156,5 @@ def aborted_transactions(extent: Extent, start: int, stop: int) -> Iterator[tupl
     markers (LocalLog.collectAbortedTransactions)."""
     if start >= stop:
         return
-    for segment in extent.segments[extent.slot_of(start) :]:
-        index = segment.transaction_index
-        if index is None:
-            continue
-        found, is_complete = index.aborted_between(start, stop)
-        for transaction in found:
-            yield transaction.producer_id, transaction.first_offset
-        if is_complete:
-            return
+    for transaction in IndexedAborts(extent.segments_from(start), stop).between(start, stop):
+        yield transaction.producer_id, transaction.first_offset

@@ -303,7 +303,7 @@ class LogReader(LogLookup):
             stable = self.last_stable_offset
             stop = stable if stop is None else min(stop, stable)
             with self._gone_is_out_of_range(first):
-                aborted = IndexedAborts(extent.segments_from(first), first, stop)
+                aborted = IndexedAborts(extent.segments_from(first), stop)
         return first, extent.end_now(stop), aborted
 
     def _select(

@@ -7,8 +7,8 @@ first offset and the abort marker of an aborted transaction of its producer.
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable
-from itertools import accumulate
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, islice
 
 from seglog._kernels.segment_scan import BatchTable
 from seglog.segment.batches import first_offset_of
@@ -54,8 +54,8 @@ class AbortedFilter(_Aborts):
 class IndexedAborts(_Aborts):
     """The same of the .txnindex files of segments, searched by a kernel for each table."""
 
-    def __init__(self, segments: Iterable[Segment], start: int, stop: int) -> None:
-        """`segments` are the ones from that of `start` on: those that have data in [start, stop) concern the reader.
+    def __init__(self, segments: Iterable[Segment], stop: int) -> None:
+        """`segments`: from the first one that is read on. `stop`: nothing from there on is asked for.
 
         All files are looked at here, as they are now. Raises CorruptIndexError, and StorageError where a file cannot
         be read.
@@ -70,6 +70,17 @@ class IndexedAborts(_Aborts):
         self._markers = [index[-1].last_offset for index in self._indexes]
 
     def put_between(self, from_offset: int, to_offset: int, fields: "array[int]") -> None:
-        for slot in range(bisect_left(self._markers, from_offset), len(self._indexes)):
-            if self._indexes[slot].put_between(from_offset, to_offset, fields):
+        for index in self._indexes_from(from_offset):
+            if index.put_between(from_offset, to_offset, fields):
                 break
+
+    def between(self, from_offset: int, to_offset: int) -> Iterator[AbortedTransaction]:
+        """Those that reach into [from_offset, to_offset), in the order of their markers."""
+        for index in self._indexes_from(from_offset):
+            found, is_complete = index.aborted_between(from_offset, to_offset)
+            yield from found
+            if is_complete:
+                break
+
+    def _indexes_from(self, offset: int) -> Iterator[TransactionIndex]:
+        return islice(self._indexes, bisect_left(self._markers, offset), None)

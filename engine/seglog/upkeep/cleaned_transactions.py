@@ -4,11 +4,10 @@ Data of aborted transactions goes at once. A marker may go when the round met no
 a delete horizon, and goes in a round after that. (LogCleaner.scala, KAFKA-8522)
 """
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from seglog._kernels.record_batch import RecordBatch
-from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction
 
 _CONTROL_KEY = struct.Struct(">hh")     # version, type
@@ -64,19 +63,3 @@ class CleanedTransactions:
             self._ongoing_committed.discard(producer_id)
             return not had_data
         return False
-
-
-def aborted_between(segments: Sequence[Segment], start: int, stop: int) -> list[AbortedTransaction]:
-    """The aborted transactions that reach into [start, stop), by the .txnindex of these segments; the first has start.
-
-    (LocalLog.collectAbortedTransactions)
-    """
-    found: list[AbortedTransaction] = []
-    for segment in segments:
-        index = segment.transaction_index
-        if index is not None:
-            some, is_complete = index.aborted_between(start, stop)
-            found += some
-            if is_complete:
-                break
-    return found

@@ -5,6 +5,7 @@ Kafka's Cleaner.doClean: buildOffsetMap, groupSegmentsBySize, cleanSegments, cle
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from seglog._kernels.batch_filter import BatchFilter
 from seglog._kernels.batch_survey import first_with_producer
@@ -15,9 +16,10 @@ from seglog.config import MAX_INT, LogConfig
 from seglog.errors import InvalidRecordError
 from seglog.format import names
 from seglog.format.compression import compress, decompressor
+from seglog.segment.aborted_transactions import IndexedAborts
 from seglog.segment.segment import Segment
 from seglog.upkeep.cleaned_segments import CleanedSegments
-from seglog.upkeep.cleaned_transactions import CleanedTransactions, aborted_between
+from seglog.upkeep.cleaned_transactions import CleanedTransactions
 from seglog.upkeep.cleaning_plan import CleaningPlan
 from seglog.upkeep.cleaning_source import CleaningSource, mtime_ns
 
@@ -119,7 +121,7 @@ class CleaningRound:
     def _fill(self, keys: KeyMap) -> int:
         start, stop = self._plan.first_dirty_offset, self._plan.first_uncleanable_offset
         transactions = CleanedTransactions()
-        transactions.add(aborted_between(self._behind(self._dirty[0]), start, stop))
+        transactions.add(self._aborted.between(start, stop))
         with_positions = self._config.cleaner_dedupe_exact != "false"
         end = start
         for slot, segment in enumerate(self._dirty):
@@ -141,9 +143,10 @@ class CleaningRound:
                 yield table
                 self._limits.throttle(table.end - table[0].position)
 
-    def _behind(self, segment: Segment) -> Sequence[Segment]:
-        """The segments from this one on, the active one too."""
-        return [s for s in self._source.segments if s.base_offset >= segment.base_offset]
+    @cached_property
+    def _aborted(self) -> IndexedAborts:
+        """By all segments, the active one too: below the last stable offset, where a round ends, none is added."""
+        return IndexedAborts(self._source.segments, self._plan.first_uncleanable_offset)
 
     # --- what stays ------------------------------------------------------------------------------
 
@@ -179,7 +182,7 @@ class CleaningRound:
         with CleanedSegments(source.fs, source.path, group[0].base_offset, self._config, 4 * index_bytes) as target:
             for segment, time_ns, following in zip(group, times, [*group[1:], None], strict=True):
                 end = segment.next_offset if following is None else following.base_offset
-                transactions.add(aborted_between(self._behind(segment), segment.base_offset, end))
+                transactions.add(self._aborted.between(segment.base_offset, end))
                 filtered.keeps_legacy_tombstones = time_ns // 1_000_000 > horizon_ms
                 for table in self._tables(segment):
                     self._filter(table, filtered, transactions)

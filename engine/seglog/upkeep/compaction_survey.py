@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from seglog._kernels.key_map import KeyMap
 from seglog._kernels.record_batch import RecordBatch
 from seglog.log.partition import Partition
+from seglog.segment.aborted_transactions import IndexedAborts
 from seglog.segment.segment import Segment
-from seglog.upkeep.cleaned_transactions import CleanedTransactions, aborted_between
+from seglog.upkeep.cleaned_transactions import CleanedTransactions
 from seglog.upkeep.cleaning_plan import CleaningPlan, plan
 from seglog.upkeep.cleaning_source import source_of_closed
 from seglog.upkeep.retain import settings_of
@@ -91,10 +92,10 @@ def _state(base_offset: int, found: CleaningPlan) -> str:
 
 def _batches(partition: Partition) -> Iterator[tuple[Segment, RecordBatch, bool]]:
     """Each batch with its segment, and whether it is data of an aborted transaction."""
-    segments = list(partition.segments)
     transactions = CleanedTransactions()
-    for slot, segment in enumerate(segments):
-        transactions.add(aborted_between(segments[slot:], segment.base_offset, segment.next_offset))
+    aborted = IndexedAborts(partition.segments, partition.log_end_offset)
+    for segment in partition.segments:
+        transactions.add(aborted.between(segment.base_offset, segment.next_offset))
         for table in segment.tables():
             for batch in table:
                 yield segment, batch, transactions.may_go(batch) and not batch.is_control
