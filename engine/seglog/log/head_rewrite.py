@@ -73,16 +73,6 @@ def rewritten_from(
     return cleaned
 
 
-def remove_cleaned(fs: FileSystem, cleaned: Path) -> None:
-    """Remove the files that `rewritten_from` made; the next opening does what this one cannot."""
-    stem = cleaned.name.removesuffix(names.LOG_SUFFIX + names.CLEANED_SUFFIX)
-    for suffix in (names.LOG_SUFFIX, *names.INDEX_SUFFIXES):
-        with contextlib.suppress(StorageError):
-            path = cleaned.with_name(stem + suffix + names.CLEANED_SUFFIX)
-            if path.exists():
-                fs.unlink(path)
-
-
 def _made(made: list[Path], path: Path) -> Path:
     made.append(path)
     return path

@@ -5,8 +5,10 @@ What a crash leaves in between are `.deleted` files and indexes without a log, a
 caller has told the readers before (Segment.retire).
 """
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
+from seglog.errors import StorageError
 from seglog.format import names
 from seglog.fs.aside import shorten
 from seglog.fs.files import FileSystem
@@ -32,6 +34,16 @@ def mark_deleted(fs: FileSystem, directory: Path, logs: Iterable[Path]) -> list[
     if deleted:
         fs.sync_directory(directory)
     return deleted
+
+
+def remove_cleaned(fs: FileSystem, cleaned: Path) -> None:
+    """Remove a segment that was written aside, by its .log.cleaned; the next opening removes what this call cannot."""
+    stem = cleaned.name.removesuffix(names.LOG_SUFFIX + names.CLEANED_SUFFIX)
+    for suffix in (names.LOG_SUFFIX, *names.INDEX_SUFFIXES):
+        path = cleaned.with_name(stem + suffix + names.CLEANED_SUFFIX)
+        with suppress(StorageError):
+            if path.exists():
+                fs.unlink(path)
 
 
 def cut_segment(fs: FileSystem, log: Path, position: int, offset: int) -> None:

@@ -24,8 +24,9 @@ from seglog.fs.refusals import is_out_of_space, refusals
 from seglog.log.aging import Expired, LogAge, Retention, Verdict
 from seglog.log.cutting import LogCutter
 from seglog.log.extent import Extent
-from seglog.log.head_rewrite import remove_cleaned, rewritten_from
+from seglog.log.head_rewrite import rewritten_from
 from seglog.log.loader import LoadPlan
+from seglog.log.removal import remove_cleaned
 from seglog.log.tail import LogTail
 from seglog.segment.batches import first_offset_of
 from seglog.segment.segment import Segment

@@ -1,14 +1,13 @@
 """Where a round of compaction writes: segments as .cleaned files beside those whose place they are to take."""
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.config import MAX_INT, LogConfig
-from seglog.errors import StorageError
 from seglog.format import names
 from seglog.fs.files import FileSystem
+from seglog.log.removal import remove_cleaned
 from seglog.segment.transaction_index import AbortedTransaction
 from seglog.segment.writer import SegmentWriter
 
@@ -81,12 +80,7 @@ class CleanedSegments:
         if self._fs is None:
             return
         for log in self.logs:
-            stem = log.name.removesuffix(names.LOG_SUFFIX + names.CLEANED_SUFFIX)
-            for suffix in (names.LOG_SUFFIX, *names.INDEX_SUFFIXES):
-                path = log.with_name(stem + suffix + names.CLEANED_SUFFIX)
-                with suppress(StorageError):        # the next opening removes them
-                    if path.exists():
-                        self._fs.unlink(path)
+            remove_cleaned(self._fs, log)
 
     def __enter__(self) -> "CleanedSegments":
         return self
