@@ -95,7 +95,7 @@ class LogCutter:
     def _tables_from(self, offset: int) -> Iterator[BatchTable]:
         """The headers from the batch on that holds `offset`."""
         extent = self._tail.current()
-        for segment in extent.segments[extent.slot_of(offset) :]:
+        for segment in extent.segments_from(offset):
             found = segment.find_offset(offset) if offset > segment.base_offset else None
             for table in segment.tables(found.position if found else 0, check_crc=False):
                 if len(table) and table[-1].last_offset >= offset:

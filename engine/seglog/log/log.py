@@ -91,6 +91,9 @@ class Log(LogReader, Unclosed):
         self.fsync = fsync
         self._now_ms = self.clock.now_ms
         self._pid = os.getpid()
+        self._keeper_of = keeper_of
+        self._keeper: Keeper | None = None
+        self._housekeeping: Housekeeping | None = None
         taken: list[PartitionHold] = []     # let go of wherever an interrupt comes
         where = checked_path(path)
         try:
@@ -108,9 +111,6 @@ class Log(LogReader, Unclosed):
             self._appender = LogAppender(tail, self.format_counters)
             self._cutter = LogCutter(tail)
             self._retainer = LogRetainer(tail, self._cutter, retention)
-            self._keeper_of = keeper_of
-            self._keeper: Keeper | None = None
-            self._housekeeping: Housekeeping | None = None
             _LOGS[id(self)] = weakref.ref(self)
             shielded(self._start_housekeeping)
         except BaseException:
@@ -121,12 +121,10 @@ class Log(LogReader, Unclosed):
     def _give_up(self, taken: list[PartitionHold]) -> None:
         """Hold nothing of what an opening took that came to no log."""
         _LOGS.pop(id(self), None)
-        housekeeping = getattr(self, "_housekeeping", None)
-        if housekeeping is not None:
-            housekeeping.stop()
-        keeper = getattr(self, "_keeper", None)
-        if keeper is not None:
-            keeper.remove(self)
+        if self._housekeeping is not None:
+            self._housekeeping.stop()
+        if self._keeper is not None:
+            self._keeper.remove(self)
         if not self.closed:
             self._tail.let_go(clean=False)
         for hold in taken:

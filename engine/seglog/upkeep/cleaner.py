@@ -11,7 +11,7 @@ meanwhile, the round ends with what it has done, for the record may be gone that
 """
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from seglog.config import LogConfig
@@ -74,19 +74,14 @@ def clean(
     Raises CorruptRecordError (nothing is dropped for a damaged record), StorageError, LogFailedError, codec errors.
     """
     given = limits or CleaningLimits()
-    limits = CleaningLimits(
-        given.dedupe_buffer_bytes, given.load_factor, throttle or given.throttle, should_stop or given.should_stop,
-        given.keyless_go,
-    )
+    limits = replace(given, throttle=throttle or given.throttle, should_stop=should_stop or given.should_stop)
     now_ms = log.clock.now_ms() if now_ms is None else now_ms
-
-    def done(end_offset: int) -> None:
-        log.put_cleaner_offset(end_offset)
-
     with _AT_WORK_LOCK:
         alone = _AT_WORK.setdefault(log, threading.Lock())
     with alone:
-        return _clean(lambda: source_of(log, high_watermark), config or log.config, now_ms, limits, done)
+        return _clean(
+            lambda: source_of(log, high_watermark), config or log.config, now_ms, limits, log.put_cleaner_offset
+        )
 
 
 def what_would_go(

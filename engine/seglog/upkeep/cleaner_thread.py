@@ -78,7 +78,7 @@ class Counts:
     compacted_bytes: int = 0            # read
     freed_bytes: int = 0                # by compaction
     failures: int = 0
-    throttled_seconds: float = field(default=0.0)
+    throttled_seconds: float = 0.0
 
 
 class LogCleaner:
@@ -305,10 +305,11 @@ class LogCleaner:
                 except Exception as error:
                     self._failed_to_compact(task, log, error)
         chosen = filthiest(plans)
+        if chosen is not None:
+            return waiting[chosen]
         for key in plans:
-            if chosen is None:
-                waiting[key].clean_at = now + self.config.log_cleaner_backoff_ms / 1000
-        return None if chosen is None else waiting[chosen]
+            waiting[key].clean_at = now + self.config.log_cleaner_backoff_ms / 1000
+        return None
 
     def _compact(self, task: _Task) -> None:
         log = task.log()

@@ -28,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 # How a BatchFilter compares keys (batch_filter.pyx).
 _EXACT = {"false": 0, "uncompressed": 1, "true": 2}
 # What a map takes for each record that may bring a key.
-_MAP_BYTES_A_KEY = 32
+MAP_BYTES_A_KEY = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class CleaningRound:
     def _expected_keys(self, size_bytes: int) -> int:
         """At most so many: so large logs get their map at once, and small ones a small one."""
         offsets = self._plan.first_uncleanable_offset - self._plan.first_dirty_offset
-        return min(offsets, size_bytes // _MAP_BYTES_A_KEY, self._plan.cleanable_bytes // 8 + 1)
+        return min(offsets, size_bytes // MAP_BYTES_A_KEY, self._plan.cleanable_bytes // 8 + 1)
 
     def _fill(self, keys: KeyMap) -> int:
         start, stop = self._plan.first_dirty_offset, self._plan.first_uncleanable_offset

@@ -13,11 +13,12 @@ from seglog.segment.aborted_transactions import IndexedAborts
 from seglog.segment.segment import Segment
 from seglog.upkeep.cleaned_transactions import CleanedTransactions
 from seglog.upkeep.cleaning_plan import CleaningPlan, plan
+from seglog.upkeep.cleaning_round import MAP_BYTES_A_KEY
 from seglog.upkeep.cleaning_source import source_of_closed
 from seglog.upkeep.retain import settings_of
 
-# Of a map, for each key at most: 28 bytes a slot, nine tenths in use, and some for the first ones.
-_KEY_BYTES, _LEAST_BYTES = 32, 1024
+# Of a map, besides what each key takes.
+_LEAST_BYTES = 1024
 
 
 @dataclass(slots=True)
@@ -61,7 +62,7 @@ def survey(partition: Partition, given: Mapping[str, object], now_ms: int) -> Co
     """
     config = settings_of(partition, {"cleanup.policy": "compact"} | dict(given))
     found = plan(source_of_closed(partition).as_planned(), config, now_ms)
-    keys = KeyMap(max(partition.log_end_offset - partition.log_start_offset, 0) * _KEY_BYTES + _LEAST_BYTES)
+    keys = KeyMap(max(partition.log_end_offset - partition.log_start_offset, 0) * MAP_BYTES_A_KEY + _LEAST_BYTES)
     end = partition.last_stable_offset
     for _, batch, is_aborted in _batches(partition):
         if not is_aborted and not batch.is_control:
