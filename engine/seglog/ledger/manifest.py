@@ -66,14 +66,7 @@ class Manifest:
     @classmethod
     def read(cls, directory: Path) -> "Manifest":
         """Raises NotALogError where there is none, CorruptManifestError, UnsupportedVersionError."""
-        path = directory / FILE_NAME
-        try:
-            raw = read_file(path)
-        except (FileNotFoundError, NotADirectoryError):
-            raise NotALogError(
-                f"no managed ledger: it has no {FILE_NAME}", file=directory, hint=NO_MANIFEST_HINT
-            ) from None
-        return cls.parse(raw, file=path)
+        return cls.parse(_read_bytes(directory), file=directory / FILE_NAME)
 
     @classmethod
     def parse(cls, raw: bytes, *, file: Path | None = None) -> "Manifest":
@@ -145,8 +138,8 @@ class ManifestFile:
 
     def read(self) -> Manifest:
         """Raises what Manifest.read raises, StorageError."""
-        manifest = Manifest.read(self._directory)
-        raw = read_file(self._directory / FILE_NAME)
+        raw = _read_bytes(self._directory)
+        manifest = Manifest.parse(raw, file=self._directory / FILE_NAME)
         # "version" is the last member. No change stands behind an older one: who knows that version alone has to meet
         # the newer number, and not what looks damaged.
         is_current = raw.partition(b"\n")[0].endswith(b'"version": %d}' % VERSION)
@@ -176,6 +169,13 @@ class ManifestFile:
             file.sync()
         self._whole_bytes = whole_bytes
         self._changes_bytes += len(change)
+
+
+def _read_bytes(directory: Path) -> bytes:
+    try:
+        return read_file(directory / FILE_NAME)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotALogError(f"no managed ledger: it has no {FILE_NAME}", file=directory, hint=NO_MANIFEST_HINT) from None
 
 
 def _manifest(body: dict[str, object]) -> Manifest:
