@@ -348,7 +348,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
                 cursor.flush()      # an interrupt may have come before its pointer was written
             if compacted_directory(topic.path, pointer, is_new=True).exists():
                 adopt(topic.fs, topic.path, pointer)
-            self.new_compacted_ledger(open_compacted(topic.path, pointer).horizon, pointer)
+            self._read_in(open_compacted(topic.path, pointer))
         horizon = EARLIEST if self._ledger is None else self._ledger.horizon
         if mark_delete > horizon:
             raise CorruptManifestError(
@@ -374,14 +374,17 @@ class PulsarTopicCompactionService(TopicCompactionService):
 
         Raises CorruptManifestError where it is not there, or of another horizon.
         """
-        before, topic = self._ledger, self._topic
-        found = open_compacted(topic.path, ledger_id)
+        found = open_compacted(self._topic.path, ledger_id)
         if found.horizon != horizon:
             raise CorruptManifestError(
                 f"compacted ledger {ledger_id} is of the topic up to {found.horizon}, not {horizon}", file=found.path
             )
+        self._read_in(found)
+
+    def _read_in(self, found: CompactedLedger) -> None:
+        before, topic = self._ledger, self._topic
         self._shared.ledger = found
-        if before is not None and before.ledger_id != ledger_id:
+        if before is not None and before.ledger_id != found.ledger_id:
             before.retire()
             try:
                 delete_ledger(before.path, topic.fs)
