@@ -45,17 +45,12 @@ def compact(paths: Sequence[Path], dry_run: bool, settings: Sequence[tuple[str, 
     for path in paths:
         if dry_run:
             with ClosedManagedLedger(path, config) as closed:
-                found = plan_compaction(closed, compacted_of(closed), _expired_before_ms(closed, config))
+                found = plan_compaction(closed, compacted_of(closed))
         else:
             with ManagedLedger(path, config=config, create=False) as topic:
                 found = PulsarTopicCompactionService(topic).compact()
         _print_compaction(path, found, dry_run, as_json)
     return 0
-
-
-def _expired_before_ms(topic: ClosedManagedLedger, config: ManagedLedgerConfig) -> int | None:
-    ttl_ms = config.compaction_key_ttl_ms
-    return topic.clock.now_ms() - ttl_ms if ttl_ms else None
 
 
 def _print_compaction(path: Path, found: CompactionReport, dry_run: bool, as_json: bool) -> None:

@@ -13,6 +13,7 @@ from seglog._kernels.batched_messages import BatchedMessages
 from seglog._kernels.entry_frame import MessageFields
 from seglog.errors import CorruptRecordError, InvalidConfigError
 from seglog.format.payload_compression import compress_payload
+from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.entry import Entry, build_entry
 
 Payload = Literal["placeholders", "retained-only"]
@@ -27,6 +28,11 @@ class BatchForm:
 
     payload: Payload = PLACEHOLDERS
     has_indexes: bool = True
+
+    @classmethod
+    def of(cls, config: ManagedLedgerConfig) -> "BatchForm":
+        """The form that compaction writes. Raises InvalidConfigError."""
+        return cls(config.compaction_payload, config.compaction_batch_indexes)
 
     def __post_init__(self) -> None:
         """Raises InvalidConfigError."""

@@ -48,7 +48,7 @@ class CompactionPhases:
     """
 
     def __init__(self, config: ManagedLedgerConfig, expired_before_ms: int | None = None) -> None:
-        self.form = BatchForm(config.compaction_payload, config.compaction_batch_indexes)
+        self.form = BatchForm.of(config)
         self.latest = LatestKeys(config.compaction_key_map_bytes)
         self.count = CompactionCount()
         self._by_entry_key = config.compaction_by_entry_key

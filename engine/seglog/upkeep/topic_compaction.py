@@ -67,16 +67,14 @@ class CompactionReport:
 
 class CompactionRound:
     """Both phases over what a topic has behind `before`, and `before` itself: up to `end`, or as far as the keys go
-    into memory. `expired_before_ms`: CompactionPhases."""
+    into memory."""
 
-    def __init__(
-        self, topic: ManagedReader, before: CompactedLedger | None, end: Position, config: ManagedLedgerConfig,
-        expired_before_ms: int | None = None,
-    ) -> None:
+    def __init__(self, topic: ManagedReader, before: CompactedLedger | None, end: Position) -> None:
+        config = topic.config
+        ttl_ms = config.compaction_key_ttl_ms
         self._topic = topic
         self._before = before
-        self._config = config
-        self.phases = CompactionPhases(config, expired_before_ms)
+        self.phases = CompactionPhases(config, topic.clock.now_ms() - ttl_ms if ttl_ms else None)
         # Up to here the round goes; and the last entry of which something stays.
         self.horizon = EARLIEST if before is None else before.horizon
         self.compacted_to = EARLIEST if before is None else before.properties.compacted_to
@@ -154,7 +152,8 @@ class CompactionRound:
     def properties(self, name: str) -> CompactedProperties:
         """Of the ledger, once all that stays was given."""
         return CompactedProperties(
-            name, self.horizon, self.compacted_to, self.phases.form, self._config.compaction_by_entry_key, self.last
+            name, self.horizon, self.compacted_to, self.phases.form, self._topic.config.compaction_by_entry_key,
+            self.last,
         )
 
 
@@ -246,7 +245,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
 
     def plan(self) -> CompactionReport:
         """What `compact` would do, up to where its first round comes. Nothing changes."""
-        return plan_compaction(self._topic, self._ledger, self._expired_before_ms())
+        return plan_compaction(self._topic, self._ledger)
 
     def compact_if_due(self) -> None:
         """Compact where as much as compaction.threshold is not compacted. Errors are logged, and kept in `error`."""
@@ -276,14 +275,9 @@ class PulsarTopicCompactionService(TopicCompactionService):
     def _is_stale(self, report: CompactionReport) -> bool:
         return not report.rounds and _is_stale(self._ledger, self._topic.config)
 
-    def _expired_before_ms(self) -> int | None:
-        ttl_ms = self._topic.config.compaction_key_ttl_ms
-        return self._topic.clock.now_ms() - ttl_ms if ttl_ms else None
-
     def _compact(self, cursor: Cursor, end: Position, report: CompactionReport) -> None:
         """One round."""
-        topic = self._topic
-        made = CompactionRound(topic, self._ledger, end, topic.config, self._expired_before_ms())
+        made = CompactionRound(self._topic, self._ledger, end)
         report.ledger_id = self._swap_in(cursor, made)
         report.horizon, report.last = made.horizon, made.last
         report.rounds += 1
@@ -429,12 +423,10 @@ def _is_stale(compacted: CompactedLedger | None, config: ManagedLedgerConfig) ->
     """Whether what is compacted would be written otherwise now, though nothing came."""
     if compacted is None:
         return False
-    return compacted.properties.form != CompactionPhases(config).form or bool(config.compaction_key_ttl_ms)
+    return compacted.properties.form != BatchForm.of(config) or bool(config.compaction_key_ttl_ms)
 
 
-def plan_compaction(
-    topic: ManagedReader, before: CompactedLedger | None, expired_before_ms: int | None = None
-) -> CompactionReport:
+def plan_compaction(topic: ManagedReader, before: CompactedLedger | None) -> CompactionReport:
     """What a compaction of the topic would do: both phases of its first round, and nothing written."""
     end = topic.last_position
     report = CompactionReport()
@@ -442,7 +434,7 @@ def plan_compaction(
         report.horizon, report.last = before.horizon, before.get_last_message_position()
     if end is None or (end <= report.horizon and not _is_stale(before, topic.config)):
         return report
-    made = CompactionRound(topic, before, end, topic.config, expired_before_ms)
+    made = CompactionRound(topic, before, end)
     for _ in made.kept():
         pass
     report.horizon, report.last, report.rounds = made.horizon, made.last, 1
