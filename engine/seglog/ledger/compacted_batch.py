@@ -57,9 +57,8 @@ class OpenedEntry:
         return [self.places[n] for n in self.messages.live()]
 
 
-def is_readable_batch(entry: Entry) -> bool:
-    """Whether its messages can be told apart: it is a batch, and not encrypted. (RawBatchConverter)"""
-    fields = entry.fields()
+def is_readable_batch(fields: MessageFields) -> bool:
+    """Whether an entry's messages can be told apart: it is a batch, and not encrypted. (RawBatchConverter)"""
     return fields.is_batch and not fields.is_encrypted
 
 

@@ -64,7 +64,7 @@ def pulsar_messages(stored: StoredEntry) -> Iterable[PayloadMessage]:
     """
     entry = stored.entry
     fields = entry.fields()
-    if not is_readable_batch(entry):
+    if not is_readable_batch(fields):
         index = fields.num_messages - 1 if fields.num_messages > 1 else -1
         is_plain = not fields.is_encrypted and not fields.is_chunk
         # An encrypted batch may hold messages of several keys.
@@ -72,7 +72,7 @@ def pulsar_messages(stored: StoredEntry) -> Iterable[PayloadMessage]:
         yield PayloadMessage(index, key, entry.opened_payload() if is_plain else entry.payload())
         return
     form = stored.payload_form if isinstance(stored, CompactedEntry) else PLACEHOLDERS
-    batch = open_batch(entry, form)
+    batch = open_batch(entry, form, fields)
     messages = batch.messages
     for number in messages.live():
         metadata = parse_message(pulsar_pb().SingleMessageMetadata, messages.metadata_bytes(number), entry.name)

@@ -53,10 +53,11 @@ def digest_of(entries: Iterable[CompactedEntry]) -> MessagesDigest:
 
 def _messages_of(entry: Entry, stored: CompactedEntry) -> list[bytes]:
     whole = [bytes(entry.without_broker_part())]
-    if not is_readable_batch(entry):
+    fields = entry.fields()
+    if not is_readable_batch(fields):
         return whole
     try:
-        batch = open_batch(entry, stored.payload_form)
+        batch = open_batch(entry, stored.payload_form, fields)
     except CorruptRecordError:
         return whole
     metadata = entry.metadata
@@ -115,10 +116,11 @@ def converted_entry(stored: CompactedEntry, form: BatchForm) -> bytes | None:
     Raises MissingCodecError, RecordTooLargeError.
     """
     entry = stored.entry
-    if not is_readable_batch(entry):
+    fields = entry.fields()
+    if not is_readable_batch(fields):
         return bytes(entry.raw())
     try:
-        batch = open_batch(entry, stored.payload_form)
+        batch = open_batch(entry, stored.payload_form, fields)
     except CorruptRecordError:
         return bytes(entry.raw())
     live = batch.messages.live()

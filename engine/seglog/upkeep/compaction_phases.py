@@ -12,6 +12,7 @@ from seglog.ledger.compacted_batch import (
     OpenedEntry,
     Payload,
     has_form,
+    is_readable_batch,
     open_batch,
     rewritten_batch,
 )
@@ -69,7 +70,7 @@ class CompactionPhases:
             return None
         if fields.flags & HAS_MARKER:
             return False
-        if fields.is_batch and not fields.is_encrypted:
+        if is_readable_batch(fields):
             try:
                 batch = open_batch(entry, payload, fields)
             except CorruptRecordError:
@@ -106,7 +107,7 @@ class CompactionPhases:
     def _kept(self, entry: Entry, fields: MessageFields, number: int, payload: Payload) -> bytes | None:
         if fields.flags & HAS_MARKER:
             return None
-        if fields.is_batch and not fields.is_encrypted:
+        if is_readable_batch(fields):
             if not self.latest.stays(number):
                 return None
             try:
@@ -115,22 +116,24 @@ class CompactionPhases:
                 self.count.unreadable += 1
                 self.count.messages_out += fields.num_messages
                 return bytes(entry.raw())
-            return self._kept_of_batch(entry, batch, number, payload)
+            return self._kept_of_batch(entry, fields, batch, number, payload)
         key = self._key_of(fields)
         if key is None:
             stays = self._keeps_without_key(fields)
         else:
             if fields.is_chunk and number != COMPACTED_BEFORE:
                 number = self._last_chunk[entry.metadata.uuid]
-            stays = not self._is_expired(entry) and self.latest.keeps(key, number)
+            stays = not self._is_expired(entry, fields) and self.latest.keeps(key, number)
         if not stays:
             return None
         self.count.messages_out += max(fields.num_messages, 1)
         return bytes(entry.raw())
 
-    def _kept_of_batch(self, entry: Entry, batch: OpenedEntry, number: int, payload: Payload) -> bytes | None:
+    def _kept_of_batch(
+        self, entry: Entry, fields: MessageFields, batch: OpenedEntry, number: int, payload: Payload
+    ) -> bytes | None:
         messages = batch.messages
-        if self._is_expired(entry):
+        if self._is_expired(entry, fields):
             live = messages.live() if self._retains_null_keys else []
             kept = [n for n in live if messages.key(n) is None]
         else:
@@ -144,22 +147,22 @@ class CompactionPhases:
 
     # --- both --------------------------------------------------------------------------------
 
+    def _stays_whole(self, fields: MessageFields) -> bool:
+        """Whether it is an encrypted batch whose entry's key says nothing of its messages."""
+        return fields.is_encrypted and fields.is_batch and not self._by_entry_key
+
     def _key_of(self, fields: MessageFields) -> bytes | None:
         """Of an entry that is taken for one message."""
-        if fields.is_encrypted and fields.is_batch and not self._by_entry_key:
-            return None
-        return fields.key
+        return None if self._stays_whole(fields) else fields.key
 
     def _keeps_without_key(self, fields: MessageFields) -> bool:
-        if fields.is_encrypted and fields.is_batch and not self._by_entry_key:
-            return True
-        return self._retains_null_keys
+        return self._stays_whole(fields) or self._retains_null_keys
 
-    def _is_expired(self, entry: Entry) -> bool:
+    def _is_expired(self, entry: Entry, fields: MessageFields) -> bool:
         if self._expired_before_ms is None:
             return False
         timestamp = entry.broker_fields()[0]
-        return (entry.fields().publish_time if timestamp is None else timestamp) < self._expired_before_ms
+        return (fields.publish_time if timestamp is None else timestamp) < self._expired_before_ms
 
 
 def _is_deleted(entry: Entry, fields: MessageFields) -> bool:
