@@ -67,11 +67,7 @@ def ls(paths: Sequence[Path], as_json: bool) -> int:
 def _ls_topic(path: Path, topic: ClosedManagedLedger, as_json: bool) -> None:
     cursors = topic.cursors()
     extent = topic.extent
-    backlogs = [
-        extent.count - extent.up_to(state.acknowledged.mark_delete) - len(state.acknowledged)
-        + state.acknowledged.aside_count
-        for state in cursors
-    ]
+    backlogs = [state.acknowledged.backlog(extent) for state in cursors]
     rows = []
     for slot, info in enumerate(extent.infos):
         end = info.end

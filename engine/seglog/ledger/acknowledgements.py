@@ -114,6 +114,10 @@ class Acknowledgements:
         """How many entries behind the mark-delete position are."""
         return sum(map(len, self.entries.values()))
 
+    def backlog(self, extent: LedgerExtent) -> int:
+        """How many entries are not wholly acknowledged."""
+        return extent.count - extent.up_to(self.mark_delete) - len(self) + self.aside_count
+
     def run_from(self, position: Position) -> int:
         """The id of the last entry of the acknowledged ones in a row that begin at `position`, which is one."""
         ids = self.entries[position.ledger_id]

@@ -115,9 +115,7 @@ class Cursor:
     def backlog(self) -> int:
         """How many entries are not wholly acknowledged."""
         with self._lock:
-            extent = self._extent()
-            passed = extent.up_to(self.mark_delete_position) + len(self._acknowledged)
-            return extent.count - passed + self._acknowledged.aside_count
+            return self._acknowledged.backlog(self._extent())
 
     def has_more(self) -> bool:
         """Whether `read` would give an entry now."""
