@@ -5,6 +5,7 @@ It is a sealed ledger beside the topic's own. Each of its records is an entry wi
 neither has to be looked for. docs/formats/compacted_ledger.md
 """
 import os
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -174,14 +175,7 @@ class CompactedLedger:
 
     def _slot(self, start: Position) -> int:
         """Of the first entry at or behind a position."""
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            if self._at(middle).position < start:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_left(range(len(self)), start, key=lambda entry_id: self._at(entry_id).position)
 
     def _at(self, entry_id: int) -> CompactedEntry:
         value = self._ledger.record(entry_id).value_view
