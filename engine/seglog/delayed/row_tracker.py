@@ -77,9 +77,9 @@ class RowTracker(DelayedDeliveryTracker):
         # The positions that are pending: of rows that came as they should, and of the others.
         self._unsealed = PendingSet(BitMap)
         self._pushed = PendingSet(BitMap) if is_sealed else self._unsealed
-        # Owner of rows -> the set that says which of them are still pending.
         # Those that the cursor passes while they are pending: they are not trimmed.
         self._relocated = PendingSet(BitMap)
+        # Owner of rows -> the set that says which of them are still pending.
         self._promises: dict[int, PendingSet] = {
             PUSHED: self._pushed, LATE: self._unsealed, RELOCATED: self._relocated
         }

@@ -100,8 +100,10 @@ class BackgroundWorker(Unclosed):
 
     def __init__(self, pool: WorkerPool | None = None) -> None:
         self._work: Callable[[], None] | None = None
-        self._own = WorkerPool(1) if pool is None else None
-        self._mailbox = (pool or self._own or WorkerPool(1)).mailbox
+        self._own: WorkerPool | None = None
+        if pool is None:
+            pool = self._own = WorkerPool(1)
+        self._mailbox = pool.mailbox
 
     def start(self, work: Callable[[], None]) -> None:
         self._work = work
