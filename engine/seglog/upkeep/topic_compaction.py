@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from seglog.config import MAX_LONG
 from seglog.errors import CorruptManifestError, InvalidArgumentError, RecordTooLargeError, SeglogError
 from seglog.ledger.compacted_batch import PLACEHOLDERS, BatchForm, Payload
 from seglog.ledger.compacted_home import (
@@ -310,7 +311,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
             entries, times, size_bytes = [], [], 0
             for position, publish_time, kept in made.kept():
                 entries.append(raw_message(position, kept))
-                times.append(min(publish_time, _LATEST_MS))
+                times.append(min(publish_time, MAX_LONG))
                 size_bytes += len(kept)
                 if size_bytes >= _CHUNK_BYTES:
                     ledger.add_many(entries, times)
@@ -414,9 +415,6 @@ class PulsarTopicCompactionService(TopicCompactionService):
             shared.services -= 1
             if not shared.services and shared.ledger is not None:
                 shared.ledger.close()
-
-
-_LATEST_MS = 2**63 - 1
 
 
 def _is_stale(compacted: CompactedLedger | None, config: ManagedLedgerConfig) -> bool:
