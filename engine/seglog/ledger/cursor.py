@@ -15,7 +15,7 @@ from seglog.ledger.cursor_file import CursorState
 from seglog.ledger.ledger_metadata import changed_properties
 from seglog.ledger.managed_reader import ManagedReader, Predicate
 from seglog.ledger.position import EARLIEST, LATEST, Position
-from seglog.ledger.stored_entry import StoredEntry, as_consumers_get_it
+from seglog.ledger.stored_entry import StoredEntry, as_consumers_get_them
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
@@ -156,10 +156,7 @@ class Cursor:
         with self._lock:
             # In one step, and last: of what an exception or a signal interrupts, nothing was read.
             found, self._read = self.read_after(self._read, max_entries, max_bytes, skip, skip_in)
-        if supports_broker_metadata is None:
-            return found
-        exposes = self._topic.config.exposes_broker_metadata
-        return [as_consumers_get_it(entry, exposes, supports_broker_metadata) for entry in found]
+        return as_consumers_get_them(found, self._topic.config.exposes_broker_metadata, supports_broker_metadata)
 
     def read_after(
         self,

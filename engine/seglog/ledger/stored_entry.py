@@ -85,12 +85,12 @@ class EntryView(StoredEntry):
         return self._data
 
 
-def as_consumers_get_it(entry: StoredEntry, exposes: bool, supports: bool | None) -> StoredEntry:
+def as_consumers_get_them(entries: list[StoredEntry], exposes: bool, supports: bool | None) -> list[StoredEntry]:
     """With the broker's part, or without it (PIP-70, PIP-90).
 
     `exposes`: exposingBrokerEntryMetadataToClientEnabled. `supports`: whether the reader asked for it; None: it is no
     client, and gets what is stored.
     """
     if supports is None or (exposes and supports):
-        return entry
-    return EntryView(entry.position, entry.headers_and_payload)
+        return entries
+    return [EntryView(entry.position, entry.headers_and_payload) for entry in entries]

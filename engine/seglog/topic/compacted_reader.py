@@ -18,7 +18,7 @@ from seglog.ledger.managed_reader import ManagedReader
 from seglog.ledger.message_position import MessagePosition, last_message
 from seglog.ledger.position import EARLIEST, Position
 from seglog.ledger.raw_message import CompactedEntry
-from seglog.ledger.stored_entry import StoredEntry, as_consumers_get_it
+from seglog.ledger.stored_entry import StoredEntry, as_consumers_get_them
 from seglog.topic.compaction_service import TopicCompactionService
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class CompactedReader:
 
     def _open(self, entry: StoredEntry) -> None:
         fields = entry.entry.fields()
-        given = as_consumers_get_it(entry, self._topic.config.exposes_broker_metadata, self._supports)
+        [given] = as_consumers_get_them([entry], self._topic.config.exposes_broker_metadata, self._supports)
         messages = [] if fields.flags & HAS_MARKER else [
             TopicMessage(
                 # Of a batch of one, as last_message has it: -1.

@@ -28,7 +28,7 @@ from seglog.errors import CorruptRecordError, LogClosedError, OffsetOutOfRangeEr
 from seglog.ledger.cursor import DEFAULT_READ, Cursor
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.position import Position
-from seglog.ledger.stored_entry import StoredEntry, as_consumers_get_it
+from seglog.ledger.stored_entry import StoredEntry, as_consumers_get_them
 from seglog.topic.delayed_index import DelayedIndex, Fate
 
 if TYPE_CHECKING:
@@ -103,10 +103,8 @@ class Dispatcher:
         Cursor.read raises.
         """
         entries = self._read_due(max_entries, timeout_s)
-        if supports_broker_metadata is None:
-            return entries
         exposes = self._managed_ledger.config.exposes_broker_metadata
-        return [as_consumers_get_it(entry, exposes, supports_broker_metadata) for entry in entries]
+        return as_consumers_get_them(entries, exposes, supports_broker_metadata)
 
     def _read_due(self, max_entries: int, timeout_s: float | None) -> list[StoredEntry]:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
