@@ -68,8 +68,8 @@ def test_a_torn_last_change_is_none_and_a_wrong_byte_of_a_whole_one_is_damage(tm
         Manifest.parse(bytes(middle))
 
 
-def test_a_manifest_of_version_1_is_read_and_written_anew_with_its_next_change(tmp_path, monkeypatch):
-    """Who knows version 1 alone would take a change behind it for damage."""
+def test_a_manifest_of_version_1_is_read_and_written_whole_with_its_next_change(tmp_path, monkeypatch):
+    """A program that knows only version 1 would take a change behind it for damage."""
     path = tmp_path / "orders/manifest"
     with ManagedLedger(path.parent, config=CONFIG) as topic:
         topic.add_entries(map(message, range(3)))

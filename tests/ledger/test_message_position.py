@@ -32,7 +32,7 @@ def test_of_every_golden_entry_it_is_what_it_was_meant_to_be():
 
 
 def test_the_metadata_is_enough(monkeypatch):
-    """Neither decompressed nor decrypted, be the payload what it may."""
+    """The payload is neither decompressed nor decrypted, whatever it holds."""
     monkeypatch.setattr(entry_module, "open_payload", None)
     metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=5, num_messages_in_batch=4, compression=1)
     metadata.compacted_batch_indexes.extend([0, 2])

@@ -482,7 +482,7 @@ def check_int64(what: str, value: object) -> None:
 
 
 def check_position(ledger_id: object, entry_id: object) -> None:
-    """Raises InvalidArgumentError for what is no position, be there a message or not."""
+    """Raises InvalidArgumentError for what is no position, whether or not a message is there."""
     for what, value in (("a ledger's id", ledger_id), ("an entry's id", entry_id)):
         if not isinstance(value, int) or not -1 <= value <= MAX_TIME:
             raise InvalidArgumentError(f"{what} is an int from 0 to 2**63 - 1, not {_short(value)}")

@@ -6,9 +6,9 @@
     made: sealed, all of it on the disk ── the cursor: pointer and mark-delete position, one write ── renamed without
     ".new" ── the one before is deleted
 
-So whatever has ".new" and is not pointed to was never used, and goes at the next opening; a ledger without ".new" was
-pointed to once. Where it is later than the pointer, or there is no pointer, the pointer was lost: that is an error, for
-without what it pointed to a topic has an incomplete set of keys. docs/formats/compacted_ledger.md
+So a ledger with ".new" that the cursor does not point to was never used, and the next opening removes it. The cursor
+has pointed to each ledger without ".new". If one of these is later than the pointer, or there is no pointer, the
+pointer was lost: that is an error, for without its ledger the topic lacks keys. docs/formats/compacted_ledger.md
 """
 import logging
 import os
@@ -88,7 +88,7 @@ def open_compacted(topic: Path, ledger_id: int) -> CompactedLedger:
 
 
 def slowest(cursors: dict[str, Position], otherwise: Position | None) -> Position | None:
-    """Up to where the topic may be trimmed: where every cursor has come; `otherwise` where there is none.
+    """Up to where the topic may be trimmed: where every cursor has come; `otherwise` for one without subscriptions.
 
     The cursor of compaction only holds back: a topic without subscriptions is not trimmed because it was compacted.
     """
@@ -104,7 +104,7 @@ def tidy(fs: FileSystem, topic: Path, cursor: Pointer | None) -> None:
         return
     try:
         pointer = pointed_to(topic, cursor)
-    except CorruptManifestError as error:       # who compacts or reads what is compacted gets it
+    except CorruptManifestError as error:       # compacting, and reading what is compacted, raise it
         logger.error("%s", error)
         return
     for name in sorted(os.listdir(directory)):

@@ -126,7 +126,7 @@ class CompactedLedger:
         return self.properties.horizon
 
     def get_last_message_position(self) -> MessagePosition:
-        """EARLIEST where there is none. From the properties; only a ledger without them is looked into."""
+        """EARLIEST if no message is left. From the properties; only a ledger without them is looked into."""
         if self._last is None:
             self._last = self._find_last()
         return self._last
@@ -154,7 +154,7 @@ class CompactedLedger:
                 yield self._entry(entry_id, record)
 
     def find_entry_by_publish_time(self, timestamp_ms: int) -> Position | None:
-        """The first entry, in order, whose publish time is `timestamp_ms` or later; None where there is none.
+        """The first entry, in order, whose publish time is `timestamp_ms` or later; None if all are earlier.
 
         By the ledger's time index: right whether or not publish times rise, and no entry is opened.
         """
@@ -170,7 +170,7 @@ class CompactedLedger:
         self._ledger.close()
 
     def retire(self) -> None:
-        """Its files are about to be removed: who reads in it goes on."""
+        """Its files are about to be removed: present readers go on."""
         self._ledger.retire()
 
     def _slot(self, start: Position) -> int:

@@ -60,7 +60,7 @@ def recover_segment(
     fs: FileSystem, check: LedgerCheck, now_ms: int, *, truncate: bool, synced_bytes: int = 0
 ) -> LedgerEnd:
     """Let the .log end behind its last whole entry, durably, and its indexes follow it. `synced_bytes`: so much of it
-    is on the disk for certain.
+    is known to be on the disk.
 
     Raises CorruptRecordError for a bad middle, unless `truncate`, which cuts there; then nothing has changed.
     """

@@ -20,7 +20,7 @@ class ManagedCursors:
     def __init__(self, tail: ManagedTail) -> None:
         self._tail = tail
         self.by_name: dict[str, Cursor] = {}
-        # How often one was made or deleted: who keeps something about all of them looks here whether it still holds.
+        # How often one was made or deleted: whatever was noted about all of them holds while this number stays.
         self.changes = 0
 
     def load(self, topic: ManagedReader) -> None:

@@ -255,7 +255,7 @@ class ManagedLedger(ManagedReader, Unclosed):
         self._chores = tuple(kept for kept in self._chores if kept != chore)
 
     def shared(self, kind: type[T]) -> T:
-        """The one object of this class that all share who work on this managed ledger: made for the first of them."""
+        """The one object of this class that all users of this managed ledger share; the first call makes it."""
         found: T = self._shared_parts.setdefault(kind, kind())  # type: ignore[assignment]
         return found
 

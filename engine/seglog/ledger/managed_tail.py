@@ -40,7 +40,7 @@ OVERHEAD_BYTES = 128
 class ManagedTail(WriteGate):
     """The end of a `ManagedLedger`, which opens and closes it. Each field below is changed with the lock.
 
-    Whoever has the lock may wait for a ledger's files (its seal).
+    A thread with the lock may wait for a ledger's files (its seal).
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ManagedTail(WriteGate):
         names = sorted(name for name in os.listdir(self.path) if name.startswith(LEDGER_PREFIX))
         if (self.path / FILE_NAME).exists():
             manifest = self._file.read()
-            # Who wrote it may have been told that this sync failed, or have died before: what is read is durable.
+            # The process that wrote it may have seen this sync fail, or have died before: what is read becomes durable.
             self.fs.sync_directory(self.path)
         else:
             if names:

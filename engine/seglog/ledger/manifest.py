@@ -140,8 +140,8 @@ class ManifestFile:
         """Raises what Manifest.read raises, StorageError."""
         raw = _read_bytes(self._directory)
         manifest = Manifest.parse(raw, file=self._directory / FILE_NAME)
-        # "version" is the last member. No change stands behind an older one: who knows that version alone has to meet
-        # the newer number, and not what looks damaged.
+        # "version" is the last member. No change is put behind an older one: a program that knows only that version
+        # must meet the newer number, and not what looks like damage.
         is_current = raw.partition(b"\n")[0].endswith(b'"version": %d}' % VERSION)
         self._whole_bytes = len(raw) if is_current else 0
         if raw.find(b"\n") + 1 < len(raw):

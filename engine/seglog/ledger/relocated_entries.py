@@ -58,8 +58,8 @@ def relocated_directory(managed_ledger: Path, cursor_name: str) -> Path:
 class RelocatedEntries:
     """Those of one subscription. Guarded by its caller. Raises StorageError.
 
-    `new_ledger_id`: an id that no ledger ever had. A ledger that cannot be read is told and left alone: what it holds
-    stays set aside.
+    `new_ledger_id`: an id that no ledger ever had. A ledger that cannot be read is logged and left alone: what it
+    holds stays set aside.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class RelocatedEntries:
         return ((position, copy.deliver_at) for position, copy in self._copies.items())
 
     def read(self, position: Position) -> RelocatedEntry | None:
-        """The entry that was at this position. None where there is no such entry. Raises CorruptRecordError."""
+        """The entry that was at this position; None if there is no copy of it. Raises CorruptRecordError."""
         copy = self._copies.get(position)
         return None if copy is None else RelocatedEntry(position, copy.ledger.record(copy.entry_id))
 

@@ -116,7 +116,7 @@ class CompactedReader:
         return last != MessagePosition.EARLIEST and (last.position, last.batch_index) > self._at
 
     def get_last_message_position(self) -> MessagePosition:
-        """Of all that there is, read or not; EARLIEST where there is nothing. (GetLastMessageId)"""
+        """Of all messages, read or not; EARLIEST in an empty topic. (GetLastMessageId)"""
         horizon = self._service.get_last_compacted_position()
         end = self._topic.last_position or EARLIEST
         if end > horizon:
@@ -139,7 +139,7 @@ class CompactedReader:
         self._tail_end = max(end, self._tail_end)
 
     def read_next(self) -> TopicMessage | None:
-        """The next message; None where there is none yet."""
+        """The next message; None until there is one."""
         while not self._ahead:
             entry = self._next_entry()
             if entry is None:

@@ -28,15 +28,15 @@ class TopicCompactionService(abc.ABC):
 
     @abc.abstractmethod
     def read_compacted_entries(self, start: Position, count: int) -> Sequence[StoredEntry]:
-        """At most `count` entries, one or more, from the first one at or behind `start`; none where there is none."""
+        """At most `count` entries, one or more, from the first one at or behind `start`; an empty list at the end."""
 
     @abc.abstractmethod
     def find_entry_by_publish_time(self, timestamp_ms: int) -> Position | None:
-        """The first compacted entry whose publish time is `timestamp_ms` or later; None where there is none."""
+        """The first compacted entry whose publish time is `timestamp_ms` or later; None if all are earlier."""
 
     @abc.abstractmethod
     def get_last_message_position(self) -> MessagePosition:
-        """The last message that compaction left; MessagePosition.EARLIEST where there is none.
+        """The last message that compaction left; MessagePosition.EARLIEST if it left none.
 
         A batch index of -1: the message is no batch. Found without opening a payload.
         """

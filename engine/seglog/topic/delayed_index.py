@@ -97,10 +97,10 @@ class DelayedIndex:
         self._read_to = EARLIEST
         self._is_reading = False
         self._own = [cursor]
-        # Who tells us, and the list of them that was looked at last.
+        # The cursors that tell us, and the list of them that was looked at last.
         self._told: set[Cursor] = set()
         self._told_of: list[Cursor] = []
-        # Of all subscriptions the one that came least far, and where that was.
+        # The list of subscriptions, the slowest of them, and where that one was.
         self._least: tuple[list[Cursor], Cursor, Position] | None = None
         # What the index has no use for, although its cursor has not passed it.
         self._skip: Callable[[Position], bool] | None = None
@@ -149,7 +149,7 @@ class DelayedIndex:
         self._told_of = subscriptions
 
     def _least_passed(self) -> Position | None:
-        """Up to where all subscriptions have come. Who came least far is looked for only when he went on."""
+        """Up to where all subscriptions have come. The slowest one is looked for again only after it moved."""
         subscriptions = self.subscriptions()
         if not subscriptions:
             return None

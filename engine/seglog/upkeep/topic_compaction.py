@@ -365,7 +365,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
         return self._ledger
 
     def new_compacted_ledger(self, horizon: Position, ledger_id: int) -> None:
-        """Read in this one from now on, and delete the one before: who reads in that goes on.
+        """Read in this one from now on, and delete the one before, whose present readers go on.
 
         Raises CorruptManifestError where it is not there, or of another horizon.
         """
