@@ -44,6 +44,13 @@ class LedgerExtent:
             return end.entries
         return 0 if self.active is None else self.active.entry_count
 
+    def size_of(self, slot: int) -> int:
+        """Of the file of entries of one ledger, in bytes."""
+        end = self.infos[slot].end
+        if end is not None:
+            return end.length_bytes
+        return 0 if self.active is None else self.active.length_bytes
+
     @property
     def count(self) -> int:
         """Entries in all ledgers."""
@@ -52,8 +59,7 @@ class LedgerExtent:
     @property
     def size_bytes(self) -> int:
         """Of the files of entries."""
-        sealed = sum(info.end.length_bytes for info in self.infos if info.end is not None)
-        return sealed + (0 if self.active is None else self.active.length_bytes)
+        return sum(map(self.size_of, range(len(self.infos))))
 
     def slot_of(self, ledger_id: int) -> int:
         """-1 where there is no such ledger."""

@@ -267,10 +267,8 @@ class PulsarTopicCompactionService(TopicCompactionService):
             entries = extent.entries_of(slot)
             if info.ledger_id < horizon.ledger_id or not entries:
                 continue
-            active = extent.active
-            size_bytes = info.end.length_bytes if info.end is not None else active.length_bytes if active else 0
             left = entries if info.ledger_id > horizon.ledger_id else max(entries - horizon.entry_id - 1, 0)
-            total += size_bytes * left // entries
+            total += extent.size_of(slot) * left // entries
         return total
 
     def _is_stale(self, report: CompactionReport) -> bool:
