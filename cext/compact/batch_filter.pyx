@@ -29,12 +29,12 @@ from .batch_header cimport (
     CODEC_NONE, CONTROL_BIT, DELETE_HORIZON_BIT, MAGIC_POS, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, V2_HEADER_SIZE,
     BatchHeader, codec_of,
 )
-from .batch_source cimport Source, parse_next
+from .batch_source cimport Source, check_placed, count_records, open_plain, parse_next
 from .key_map cimport KeyMap, TURN, seg_key_expect, seg_key_hash, seg_key_slot
-from .legacy_records cimport find_inner_base, parse_message
+from .legacy_records cimport parse_message
 from .output cimport Output
 from .packer cimport NEEDS_GIL, Packer
-from .record_batch cimport check_count, check_record_headers, parse_record_v2
+from .record_batch cimport parse_record_v2
 from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
 from .span cimport Span
@@ -204,17 +204,13 @@ cdef class BatchFilter(Packer):
         """Filter a batch without a codec, or one that nobody need open. NEEDS_GIL: it goes through a codec."""
         cdef Source source
         cdef int status
-        source.row = row
-        source.raw = table.window.base + row.position
-        source.readable_end = table.window.base + table.window.size
+        open_plain(&source, row, table.window.base, table.window.base + table.window.size)
         if flags & DROP_RECORDS or row.count == 0:
             self.begin_batch_of(max(row.count, 0))
             self.dropped += self.total
         elif codec_of(row) != CODEC_NONE:
             return NEEDS_GIL
         else:
-            source.records.p = source.raw + (V2_HEADER_SIZE if row.magic == 2 else 0)
-            source.records.end = source.raw + row.size_bytes
             status = self.judge(&source)
             if status != OK:
                 return status
@@ -265,7 +261,7 @@ cdef class BatchFilter(Packer):
         cdef bint is_control = row.magic == 2 and row.attributes & CONTROL_BIT != 0
         cdef bint keeps_tombstones = self.keeps_tombstones_of(row)
         cdef const uint8_t* start
-        cdef int status = self.count_records(source)
+        cdef int status = count_records(source)
         if status != OK:
             return status
         self.begin_batch_of(source.left)
@@ -335,15 +331,6 @@ cdef class BatchFilter(Packer):
         if row.magic < 2:
             return self.keeps_legacy_tombstones
         return row.attributes & DELETE_HORIZON_BIT == 0 or self.now_ms < row.base_timestamp
-
-    cdef int count_records(self, Source* source) noexcept nogil:
-        if source.row.magic == 2:
-            source.left = source.row.count
-            return check_count(source.row, &source.records)
-        if codec_of(source.row) == CODEC_NONE:
-            source.left = 1
-            return OK
-        return find_inner_base(&source.records, source.row, &source.inner_base, &source.left)
 
     cdef int reserve_views(self, int64_t count) noexcept nogil:
         cdef RecordView* views
@@ -576,9 +563,4 @@ cdef inline int check_record(const BatchHeader* row, const RecordView* record, i
     """Offsets rise and lie within their batch, and headers are whole: as batch_source.inspect."""
     if record.offset <= previous:
         return OFFSET_RANGE if record.offset < 0 else <int>OFFSET_BACK
-    if row.magic == 2:
-        if record.offset < row.base_offset or record.offset > row.last_offset:
-            return OFFSET_RANGE
-        if record.header_count:
-            return check_record_headers(record)
-    return OK
+    return check_placed(row, record) if row.magic == 2 else <int>OK

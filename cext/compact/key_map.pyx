@@ -18,12 +18,11 @@ from libc.stdlib cimport free
 
 from seglog.errors import InvalidArgumentError
 
-from .batch_header cimport CODEC_NONE, CONTROL_BIT, V2_HEADER_SIZE, BatchHeader, codec_of
-from .batch_source cimport Source, parse_next
+from .batch_header cimport CODEC_NONE, CONTROL_BIT, BatchHeader, codec_of
+from .batch_source cimport Source, count_records, open_plain, parse_next
 from .columns cimport Columns
 from .field cimport Field, hold_field, release_field
-from .legacy_records cimport find_inner_base
-from .record_batch cimport check_count, open_records, raise_batch
+from .record_batch cimport open_records, raise_batch
 from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
 from .status cimport OFFSET_RANGE, OK
@@ -370,9 +369,7 @@ cdef class KeyMap:
             if codec_of(row) != CODEC_NONE:
                 asked = NEEDS_CODEC
                 break
-            source.row = row
-            source.records.p = bytes + row.position + (V2_HEADER_SIZE if row.magic == 2 else 0)
-            source.records.end = bytes + row.position + row.size_bytes
+            open_plain(&source, row, bytes, bytes + table.window.size)
             status = self.add_source(&source, first_offset, bytes if is_placed else NULL, turn)
             if status != OK:
                 break
@@ -391,15 +388,7 @@ cdef class KeyMap:
         cdef RecordView record
         cdef const uint8_t* start
         cdef int64_t _
-        cdef int status
-        if row.magic == 2:
-            source.left = row.count
-            status = check_count(row, &source.records)
-        elif codec_of(row) == CODEC_NONE:
-            source.left = 1
-            status = OK
-        else:
-            status = find_inner_base(&source.records, row, &source.inner_base, &source.left)
+        cdef int status = count_records(source)
         if status != OK:
             return status
         for _ in range(source.left):

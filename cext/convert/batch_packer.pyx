@@ -30,7 +30,7 @@ from .batch_builder cimport DEFERRED_CRCS, append_record, end_batch, store_batch
 from .batch_header cimport (
     CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, V2_HEADER_SIZE, BatchHeader, codec_of, crc_matches,
 )
-from .batch_source cimport Source, inspect, parse_next
+from .batch_source cimport Source, inspect, open_plain, parse_next
 from .legacy_records cimport parse_message
 from .message_run cimport append_run
 from .open_batch cimport OpenBatch, begin_for, begin_with, headers_join, offsets_join, shared_attributes
@@ -189,11 +189,7 @@ cdef class BatchPacker(Packer):
     cdef int add_plain_batch(self, const uint8_t* bytes, const uint8_t* end, const BatchHeader* row) noexcept nogil:
         cdef Source source
         cdef int status
-        source.row = row
-        source.raw = bytes + row.position
-        source.records.p = source.raw + V2_HEADER_SIZE
-        source.records.end = source.raw + row.size_bytes
-        source.readable_end = end
+        open_plain(&source, row, bytes, end)
         status = inspect(&source)
         if status != OK:
             return status

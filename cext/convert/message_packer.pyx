@@ -24,17 +24,14 @@ from seglog.errors import InvalidArgumentError, UnsupportedCompressionTypeError
 
 from .batch_builder cimport DEFERRED_CRCS, append_message, store_message_crcs
 from .batch_header cimport (
-    CODEC_LZ4, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, TIMESTAMP_TYPE_BIT, V2_HEADER_SIZE, BatchHeader, codec_of,
-    crc_matches,
+    CODEC_LZ4, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, TIMESTAMP_TYPE_BIT, BatchHeader, codec_of, crc_matches,
 )
-from .batch_source cimport Source, parse_next
-from .legacy_records cimport find_inner_base
+from .batch_source cimport Source, check_placed, count_records, open_plain, parse_next
 from .output cimport Output
 from .packer cimport NEEDS_GIL, Packer
-from .record_batch cimport check_count, check_record_headers
 from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
-from .status cimport BAD_CRC, BAD_SIZE, OFFSET_BACK, OFFSET_RANGE, OK, TRAILING_BYTES
+from .status cimport BAD_CRC, BAD_SIZE, OFFSET_BACK, OK, TRAILING_BYTES
 from .window cimport Window
 
 # The records of one batch as messages: where they go, and what was written.
@@ -63,10 +60,7 @@ cdef int append_messages(Run* run, Source* source) noexcept nogil:
     for i in range(source.left):
         status = parse_next(source, &record)
         if status == OK and row.magic == 2:
-            if record.offset < row.base_offset or record.offset > row.last_offset:
-                status = OFFSET_RANGE
-            elif record.header_count:
-                status = check_record_headers(&record)
+            status = check_placed(row, &record)
         if status == OK and i > 0 and record.offset <= previous:
             status = OFFSET_BACK
         if status != OK:
@@ -154,11 +148,7 @@ cdef class MessagePacker(Packer):
             elif codec_of(row) != CODEC_NONE or self.codec > CODEC_NONE:
                 return NEEDS_GIL
             else:
-                source.row = row
-                source.raw = bytes + row.position
-                source.records.p = source.raw + (V2_HEADER_SIZE if row.magic == 2 else 0)
-                source.records.end = source.raw + row.size_bytes
-                source.readable_end = bytes + table.window.size
+                open_plain(&source, row, bytes, bytes + table.window.size)
                 status = self.append_bare(&source)
             if status != OK:
                 return status
@@ -176,23 +166,13 @@ cdef class MessagePacker(Packer):
     cdef int append_bare(self, Source* source) noexcept nogil:
         """Write the records of an opened batch as messages of their own."""
         cdef Run run
-        cdef int status = self.count_records(source)
+        cdef int status = count_records(source)
         if status != OK:
             return status
         self.begin(&run, &self.chunk.out, source.row)
         if codec_of(source.row) == CODEC_NONE:
             run.first_offset = self.first_offset
         return append_messages(&run, source)
-
-    cdef int count_records(self, Source* source) noexcept nogil:
-        """Set what parse_next needs to know."""
-        if source.row.magic == 2:
-            source.left = source.row.count
-            return check_count(source.row, &source.records)
-        if codec_of(source.row) == CODEC_NONE:
-            source.left = 1
-            return OK
-        return find_inner_base(&source.records, source.row, &source.inner_base, &source.left)
 
     cdef void begin(self, Run* run, Output* out, const BatchHeader* row) noexcept nogil:
         run.out = out
@@ -236,7 +216,7 @@ cdef class MessagePacker(Packer):
         cdef int status
         with nogil:
             self.inner.size = 0
-            status = self.count_records(source)
+            status = count_records(source)
             if status == OK:
                 self.begin(&run, &self.inner, row)
                 run.is_inner = self.magic == 1

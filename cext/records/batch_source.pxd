@@ -1,11 +1,12 @@
 """The records of one batch of any format, opened, inspected and then read one by one. Borrows its bytes."""
 from libc.stdint cimport int8_t, int64_t, uint8_t
 
-from .batch_header cimport CODEC_NONE, BatchHeader, codec_of
-from .legacy_records cimport parse_inner_message, parse_message
-from .record_batch cimport parse_record_v2
+from .batch_header cimport CODEC_NONE, V2_HEADER_SIZE, BatchHeader, codec_of
+from .legacy_records cimport find_inner_base, parse_inner_message, parse_message
+from .record_batch cimport check_count, check_record_headers, parse_record_v2
 from .record_view cimport RecordView
 from .span cimport Span
+from .status cimport OFFSET_RANGE, OK
 
 
 cdef struct Source:
@@ -13,9 +14,31 @@ cdef struct Source:
     const uint8_t* raw              # the batch's own bytes
     Span records                    # still to come; the opener sets it
     const uint8_t* readable_end     # of the memory they lie in
-    int64_t left                    # how many; `inspect` sets this and what follows
+    int64_t left                    # how many; `count_records` sets this and `inner_base`
     int64_t inner_base              # of a wrapper
-    bint has_null_value             # among all of them
+    bint has_null_value             # among all of them; `inspect` sets it
+
+
+# A batch without a codec, whose records are read where they lie: in a window of [bytes, end).
+cdef inline void open_plain(
+    Source* source, const BatchHeader* row, const uint8_t* bytes, const uint8_t* end
+) noexcept nogil:
+    source.row = row
+    source.raw = bytes + row.position
+    source.records.p = source.raw + (V2_HEADER_SIZE if row.magic == 2 else 0)
+    source.records.end = source.raw + row.size_bytes
+    source.readable_end = end
+
+
+# What parse_next needs to know of an opened batch.
+cdef inline int count_records(Source* source) noexcept nogil:
+    if source.row.magic == 2:
+        source.left = source.row.count
+        return check_count(source.row, &source.records)
+    if codec_of(source.row) == CODEC_NONE:
+        source.left = 1
+        return OK
+    return find_inner_base(&source.records, source.row, &source.inner_base, &source.left)
 
 
 # The next record. Does not count `left` down.
@@ -27,6 +50,13 @@ cdef inline int parse_next(Source* source, RecordView* record) noexcept nogil:
     if codec_of(source.row) == CODEC_NONE:
         return parse_message(&source.records, record, &magic, &attributes)
     return parse_inner_message(&source.records, source.row, source.inner_base, record)
+
+
+# Whether a record of v2 lies within its batch, and its headers are whole.
+cdef inline int check_placed(const BatchHeader* row, const RecordView* record) noexcept nogil:
+    if record.offset < row.base_offset or record.offset > row.last_offset:
+        return OFFSET_RANGE
+    return check_record_headers(record) if record.header_count else OK
 
 
 # Parse all of them, so that a batch is converted whole or not at all: OK, or what is wrong with it.
