@@ -172,7 +172,6 @@ class SegmentAppender(QuietAppender):
 
     def _take_files(self, config: LogConfig, fs: FileSystem, *, creates: bool) -> None:
         """Each file of the segment, made new or opened where appends go on."""
-        stem, _, state = str(self.path).rpartition(names.LOG_SUFFIX)
         builder = self._builder
         positions = {
             names.LOG_SUFFIX: self.written.at.position,
@@ -182,15 +181,15 @@ class SegmentAppender(QuietAppender):
         if config.time_index_minute_enabled:
             positions[names.MINUTE_INDEX_SUFFIX] = builder.minute_entries * TimeIndex.ENTRY_SIZE
         for suffix, position in positions.items():      # one by one: an error closes those that were taken
-            path = stem + suffix + state
+            path = self._path_of(suffix)
             self._files.append(fs.create(path) if creates else fs.open_write(path, position))
         self._log, self._offset_index, self._time_index, *minute_index = self._files
         self._minute_index = minute_index[0] if minute_index else None
 
-    def _path_of(self, suffix: str) -> Path:
+    def _path_of(self, suffix: str) -> str:
         """The file of the segment with this suffix, and with the state that all its files have."""
-        stem, _, state = self.path.name.rpartition(names.LOG_SUFFIX)
-        return self.path.with_name(stem + suffix + state)
+        stem, _, state = str(self.path).rpartition(names.LOG_SUFFIX)
+        return stem + suffix + state
 
     # --- what it is ------------------------------------------------------------------------------
 
@@ -301,7 +300,7 @@ class SegmentAppender(QuietAppender):
             raise
 
     def _open_transaction_index(self) -> WritableFile:
-        path = self._path_of(names.TRANSACTION_INDEX_SUFFIX)
+        path = Path(self._path_of(names.TRANSACTION_INDEX_SUFFIX))
         if not path.exists():
             self._new_names = True
             return self._fs.create(path)
