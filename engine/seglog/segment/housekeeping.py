@@ -49,14 +49,11 @@ class Housekeeping:
 
     def stop(self) -> None:
         """End the thread. Not with the log's lock held: the thread may want it."""
-        self._stop()
+        self._stopped = True
+        self._bell.ring()
         if get_ident() != self._thread_id and os.getpid() == self._process_id:
             self._ended.wait(-1)
             self._ended.ring()      # for who stops it again
-
-    def _stop(self) -> None:
-        self._stopped = True
-        self._bell.ring()
 
     def _run(self) -> None:
         work_in_background()
