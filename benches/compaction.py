@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benches.runner import Bench, Goal
+from benches.runner import Bench, Fresh, Goal
 from seglog.format.payload_compression import PayloadCodec
 from seglog.ledger.entry import Entry, build_entry
 from seglog.ledger.managed_ledger import ManagedLedger
@@ -80,6 +80,9 @@ def _compaction(
         shutil.copytree(path, copy)
         return PulsarTopicCompactionService(ManagedLedger(copy, fsync="never"))
 
+    def compact(service: PulsarTopicCompactionService) -> None:
+        assert service.compact().count.entries_out == told[-1]["entries_out"]
+
     def drop(service: PulsarTopicCompactionService) -> None:
         service.close()
         service._topic.close()
@@ -91,15 +94,6 @@ def _compaction(
     write_stream(directory / "in.bin", records)
     told = PulsarOracle().compact(directory / "in.bin", directory / "out.bin", retain=False, runs=RUNS)
     theirs = min(run["cpu_s"] for run in told)
-    waiting = [make() for _ in range(bench.repetitions + 1)]
-    done: list[PulsarTopicCompactionService] = []
-
-    def compact() -> None:
-        done.append(waiting.pop())
-        assert done[-1].compact().count.entries_out == told[-1]["entries_out"]
-
     bench.beside(
-        case, batches * BATCH / 1e6, "M msg/s", compact, "Pulsar 4.2.4", theirs, theirs, goal,
+        case, batches * BATCH / 1e6, "M msg/s", Fresh(make, compact, drop), "Pulsar 4.2.4", theirs, theirs, goal,
     )
-    for service in done:
-        drop(service)

@@ -257,9 +257,6 @@ def _steps(log_dir: seglog.LogDir, topic: str, logs: int) -> Iterator[tuple[str,
 def conversions(bench: Bench, directory: Path, scale: float) -> None:
     """A tiny partition of a log dir that is converted."""
     sizes = tuple(max(int(n * scale), 2) for n in (100, 1_000, 4_000))
-    case = "a tiny partition is converted"
-    if not bench.wanted(f"growth: {case}"):
-        return
 
     def unit_us(size: int) -> float:
         source = directory / f"{size}"
@@ -272,7 +269,7 @@ def conversions(bench: Bench, directory: Path, scale: float) -> None:
             assert row.status == "converted", row
         return (time.process_time() - began) / size * 1e6
 
-    growth(bench, case, sizes, "others", unit_us, 3_750)
+    growth(bench, "a tiny partition is converted", sizes, "others", unit_us, 3_750)
 
 
 def producers(bench: Bench, directory: Path, scale: float) -> None:

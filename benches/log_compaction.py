@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from benches.java import JAVA
-from benches.runner import Bench, Goal
+from benches.runner import Bench, Fresh, Goal
 from seglog import build_batch
 from seglog._kernels.key_map import KeyMap
 from seglog._kernels.segment_scan import BatchTable, scan
@@ -95,20 +95,14 @@ def _compaction(bench: Bench, directory: Path, count: int, codec: str) -> None:
         shutil.copytree(path, copy)
         return Log(copy, config=CONFIG, fsync="never")
 
+    def ours(log: Log) -> None:
+        assert clean(log).end_offset == end
+
     def drop(log: Log) -> None:
         log.close()
         shutil.rmtree(log.path.parent)
 
-    waiting = [make() for _ in range(bench.repetitions + 1)]
-    finished: list[Log] = []
-
-    def ours() -> None:
-        finished.append(waiting.pop())
-        assert clean(finished[-1]).end_offset == end
-
     bench.beside(
-        case, end / 1e6, "M records/s", ours, "Kafka 3.9.1", min(run["cpu_s"] for run in told),
+        case, end / 1e6, "M records/s", Fresh(make, ours, drop), "Kafka 3.9.1", min(run["cpu_s"] for run in told),
         min(run["wall_s"] for run in told), Goal(3, 8),
     )
-    for log in (*waiting, *finished):
-        drop(log)

@@ -117,7 +117,7 @@ class Bench:
             self._print(result)
 
     def beside(
-        self, case: str, amount: float, unit: str, work: Callable[[], object], peer: str, peer_cpu_s: float,
+        self, case: str, amount: float, unit: str, work: Callable[[], object] | Fresh, peer: str, peer_cpu_s: float,
         peer_wall_s: float, goal: Goal,
     ) -> None:
         """Ours beside a peer that was measured elsewhere, such as in a JVM: the best CPU time of each."""
