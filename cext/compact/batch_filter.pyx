@@ -30,7 +30,9 @@ from .batch_header cimport (
     BatchHeader, codec_of,
 )
 from .batch_source cimport Source, check_placed, count_records, open_plain, parse_next
-from .key_map cimport KeyMap, TURN, seg_key_expect, seg_key_hash, seg_key_slot
+from .key_map cimport (
+    KeyMap, TURN, is_message, offset_of, position_of, seg_key_expect, seg_key_hash, seg_key_slot,
+)
 from .legacy_records cimport parse_message
 from .output cimport Output
 from .packer cimport NEEDS_GIL, Packer
@@ -320,7 +322,7 @@ cdef class BatchFilter(Packer):
             self.kept += 1
 
     cdef inline bint is_superseded(self, const RecordView* record, const seg_key_slot* slot) noexcept nogil:
-        if slot == NULL or record.offset >= <int64_t>slot.offset_plus_1 - 1:
+        if slot == NULL or record.offset >= offset_of(slot):
             return False
         if self.exact == BY_HASH or self.has_same_key(record, slot):
             return True
@@ -350,20 +352,18 @@ cdef class BatchFilter(Packer):
         cdef int64_t i
         for i in range(turn):
             asked[i].slot = self.map.slot_of(asked[i].hash) if asked[i].is_asked else NULL
-            if asked[i].slot != NULL and views[i].offset < <int64_t>asked[i].slot.offset_plus_1 - 1:
+            if asked[i].slot != NULL and views[i].offset < offset_of(asked[i].slot):
                 record = self.record_at(asked[i].slot, NULL)
                 if record != NULL:
                     prefetch(record)
 
     cdef const uint8_t* record_at(self, const seg_key_slot* slot, const uint8_t** end) noexcept nogil:
         """Where the record of a slot lies; NULL where the map does not know."""
-        cdef int64_t offset = <int64_t>slot.offset_plus_1 - 1
-        cdef int64_t position = slot.position
+        cdef int64_t offset = offset_of(slot)
+        cdef int64_t position = position_of(slot)
         cdef Py_ssize_t low = 0
         cdef Py_ssize_t high = self.place_count
         cdef Py_ssize_t middle
-        if position < -1:
-            position = -2 - position
         if position < 0:
             return NULL
         while high - low > 1:
@@ -394,8 +394,8 @@ cdef class BatchFilter(Packer):
             if self.exact != ALWAYS:
                 return True
             with gil:
-                return self.found_same_key(record, <int64_t>slot.offset_plus_1 - 1)
-        if slot.position < -1:
+                return self.found_same_key(record, offset_of(slot))
+        if is_message(slot):
             status = parse_message(&span, &other, &magic, &attributes)
         else:
             memset(&nobody, 0, sizeof(BatchHeader))

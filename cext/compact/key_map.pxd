@@ -37,6 +37,21 @@ cdef extern from "seg_key_map.h" nogil:
     int64_t seg_key_get(const seg_key_table* t, seg_key_hash hash)
 
 
+# Of a slot that is in use.
+cdef inline int64_t offset_of(const seg_key_slot* slot) noexcept nogil:
+    return <int64_t>slot.offset_plus_1 - 1
+
+
+# Where the record lies in its segment; -1: not known.
+cdef inline int32_t position_of(const seg_key_slot* slot) noexcept nogil:
+    return slot.position if slot.position >= -1 else -2 - slot.position
+
+
+# Whether a message of v0 or v1 lies there.
+cdef inline bint is_message(const seg_key_slot* slot) noexcept nogil:
+    return slot.position < -1
+
+
 # Keys whose slots are on their way.
 cdef struct Turn:
     int count

@@ -51,7 +51,7 @@ cdef int put_turn(seg_key_table* table, Turn* turn) noexcept nogil:
 
 
 cdef inline int32_t place_of(int64_t position, int magic) noexcept nogil:
-    """What a slot keeps of where a record lies: the sign says whether it is a message of v0 or v1."""
+    """What a slot keeps of where a record lies: the sign says whether it is a message. `position_of` undoes it."""
     return <int32_t>(position if magic == 2 else -2 - position)
 
 
@@ -172,9 +172,7 @@ cdef class KeyMap:
     def position(self, key not None):
         """The position that was given with the key's highest offset; -1 where none was."""
         cdef const seg_key_slot* slot = self.slot_of(self.hash_object(key))
-        if slot == NULL:
-            return -1
-        return slot.position if slot.position >= -1 else -2 - slot.position
+        return -1 if slot == NULL else position_of(slot)
 
     # --- many ----------------------------------------------------------------------------------
 

@@ -160,7 +160,6 @@ static inline int seg_key_put(seg_key_table *t, seg_key_hash hash, int64_t offse
             slot = seg_key_find(t, hash);
         }
         slot->hash = hash;
-        slot->position = -1;
         t->key_count++;
     } else if (slot->offset_plus_1 > (uint64_t)offset) {
         return 0;

@@ -247,8 +247,7 @@ cdef class BatchedMessages:
             view = &self.views[number]
             if not view.is_out and view.key.p != NULL:
                 hashes[number - first] = latest.hash_of(view.key.p, view.key.end - view.key.p)
-                if latest.table.slot_count:
-                    seg_key_expect(&latest.table, hashes[number - first])
+                seg_key_expect(&latest.table, hashes[number - first])
 
     def rebuilt(self, list numbers not None, list places not None, Py_ssize_t total):
         """A payload of `total` messages: of these the `numbers`, at the places `places`, and placeholders between.
