@@ -51,11 +51,6 @@ class TakenMark:
         return parse_json(raw, "seglog-clean-shutdown", VERSION, file, lambda body: cls(
             _text(body["period"]), _truth(body["stood"]), bytes.fromhex(_text(body["content"]))))
 
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Raises FileNotFoundError, and what `parse` raises."""
-        return cls.parse(read_file(path), file=path)
-
 
 @dataclass(frozen=True, slots=True)
 class PartitionMark:
