@@ -1,5 +1,4 @@
-"""docs/config.md shows the fields of the configurations. SEGLOG_UPDATE_DOCS=1 writes its tables anew."""
-import os
+"""docs/config.md shows the fields of the configurations. SEGLOG_UPDATE_DOCS=1 writes its tables again."""
 from pathlib import Path
 
 import pytest
@@ -8,6 +7,7 @@ from seglog.config import LogConfig, keys
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.upkeep.cleaner_config import CleanerConfig
+from support.pages import check_part
 
 DOC = Path(__file__).parents[2] / "docs/config.md"
 # The file that the fields stand in, what its table ends with, and defaults that say little as Python has them.
@@ -37,13 +37,5 @@ def table(config, in_words):
     ("config", "file", "end", "in_words"), TABLES, ids=["log", "cleaner", "managed ledger", "delayed"]
 )
 def test_the_page_holds_the_table_of_the_code(config, file, end, in_words):
-    page = DOC.read_text()
     begin = f"<!-- made from engine/seglog/{file} by tests/docs/test_config_doc.py -->\n"
-    before, found, rest = page.partition(begin)
-    _, found_end, after = rest.partition(f"<!-- {end} -->\n")
-    assert found, f"docs/config.md has no place for the table of {file}"
-    assert found_end
-    made = f"{before}{begin}{table(config, in_words)}{found_end}{after}"
-    if os.environ.get("SEGLOG_UPDATE_DOCS"):
-        DOC.write_text(made)
-    assert page == made, "run the test once with SEGLOG_UPDATE_DOCS=1"
+    check_part(DOC, begin, table(config, in_words), f"<!-- {end} -->\n")

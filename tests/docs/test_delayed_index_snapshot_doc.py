@@ -1,9 +1,9 @@
-"""The worked example of docs/formats/delayed_index_snapshot.md. SEGLOG_UPDATE_DOCS=1 writes it anew."""
-import os
+"""The worked example of docs/formats/delayed_index_snapshot.md. SEGLOG_UPDATE_DOCS=1 writes it again."""
 from pathlib import Path
 
 from seglog._kernels.due_rows import DueRows
 from seglog.delayed.snapshot import encode_snapshot
+from support.pages import check_part
 
 DOC = Path(__file__).parents[2] / "docs/formats/delayed_index_snapshot.md"
 BEGIN = "<!-- made by tests/docs/test_delayed_index_snapshot_doc.py -->\n"
@@ -28,10 +28,4 @@ def example():
 
 
 def test_the_page_holds_the_bytes_of_the_code():
-    page = DOC.read_text()
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    made = before + BEGIN + example() + END + after
-    if os.environ.get("SEGLOG_UPDATE_DOCS"):
-        DOC.write_text(made)
-    assert page == made, "run the test once with SEGLOG_UPDATE_DOCS=1"
+    check_part(DOC, BEGIN, example(), END)

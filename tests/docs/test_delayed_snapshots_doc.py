@@ -1,5 +1,4 @@
-"""The worked example of docs/formats/delayed_snapshots.md. SEGLOG_UPDATE_DOCS=1 writes it anew."""
-import os
+"""The worked example of docs/formats/delayed_snapshots.md. SEGLOG_UPDATE_DOCS=1 writes it again."""
 from pathlib import Path
 
 from seglog.clock import ManualClock
@@ -8,6 +7,7 @@ from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.worker import InlineWorker
 from seglog.ledger.ledger import Ledger
 from seglog.ledger.snapshot_storage import LedgerSnapshotStorage
+from support.pages import check_part
 
 DOC = Path(__file__).parents[2] / "docs/formats/delayed_snapshots.md"
 BEGIN = "<!-- made by tests/docs/test_delayed_snapshots_doc.py -->\n"
@@ -41,10 +41,4 @@ def example(directory):
 
 
 def test_the_page_holds_what_the_code_writes(tmp_path):
-    page = DOC.read_text()
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    made = before + BEGIN + example(tmp_path) + END + after
-    if os.environ.get("SEGLOG_UPDATE_DOCS"):
-        DOC.write_text(made)
-    assert page == made, "run the test once with SEGLOG_UPDATE_DOCS=1"
+    check_part(DOC, BEGIN, example(tmp_path), END)

@@ -1,5 +1,4 @@
 """docs/findings.md shows the KINDS of findings.py. SEGLOG_UPDATE_DOCS=1 writes its tables."""
-import os
 import re
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 import seglog
 from seglog.verification import findings
 from seglog.verification.findings import KINDS, Finding
+from support.pages import check_part
 
 DOC = Path(__file__).parents[2] / "docs/findings.md"
 ROOM = Path(findings.__file__).parent
@@ -26,16 +26,8 @@ def table(of_ledgers):
 
 @pytest.mark.parametrize(("name", "of_ledgers"), [("partitions", False), ("managed ledgers", True)])
 def test_the_page_holds_the_table_of_the_code(name, of_ledgers):
-    page = DOC.read_text()
     begin, end = f"<!-- findings of {name}: made by tests/docs/test_findings_doc.py -->\n", f"<!-- end of {name} -->\n"
-    before, found, rest = page.partition(begin)
-    _, found_end, after = rest.partition(end)
-    assert found, f"docs/findings.md has no place for the findings of {name}"
-    assert found_end
-    made = f"{before}{begin}{table(of_ledgers)}{end}{after}"
-    if os.environ.get("SEGLOG_UPDATE_DOCS"):
-        DOC.write_text(made)
-    assert page == made, "run the test once with SEGLOG_UPDATE_DOCS=1"
+    check_part(DOC, begin, table(of_ledgers), end)
 
 
 def test_no_row_stands_outside_of_the_tables():

@@ -45,6 +45,7 @@ from seglog.stores.store import LocalStore
 from seglog.upkeep.recover import recover
 from support.golden import unpack
 from support.hexwalk import HexWalk, readable
+from support.pages import check_page
 from support.plain_format import split_batches
 
 PAGES = Path(__file__).parents[2] / "docs/formats"
@@ -569,10 +570,7 @@ def test_the_examples_of_a_page_are_made_from_golden_bytes(page):
         example = EXAMPLES[page][found["name"]]()
         return f"<!-- example {found['name']}, made by tests/docs/test_format_pages.py -->\n{example}<!-- end -->\n"
 
-    renewed = EXAMPLE.sub(made, text)
-    if os.environ.get("SEGLOG_UPDATE_DOCS"):
-        path.write_text(renewed)
-    assert text == renewed, "run the test once with SEGLOG_UPDATE_DOCS=1"
+    check_page(path, EXAMPLE.sub(made, text))
     assert [found["name"] for found in EXAMPLE.finditer(text)] == list(EXAMPLES[page])
 
 

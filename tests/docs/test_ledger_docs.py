@@ -1,6 +1,5 @@
 """The pages of our own files of ledgers: their examples are made here. SEGLOG_UPDATE_DOCS=1 writes them anew."""
 import json
-import os
 import re
 import tempfile
 from pathlib import Path
@@ -16,6 +15,7 @@ from seglog.ledger.position import Position
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 from support.hexwalk import readable
 from support.keyed_topic import keyed_batch
+from support.pages import check_page
 from support.topics import batch, message
 
 PAGES = Path(__file__).parents[2] / "docs/formats"
@@ -124,8 +124,5 @@ def test_the_examples_of_a_page_are_what_is_written(page):
         example = EXAMPLES[page][found["name"]]()
         return f"<!-- example {found['name']}, made by tests/docs/test_ledger_docs.py -->\n{example}<!-- end -->\n"
 
-    renewed = EXAMPLE.sub(made, text)
-    if os.environ.get("SEGLOG_UPDATE_DOCS"):
-        path.write_text(renewed)
-    assert text == renewed, "run the test once with SEGLOG_UPDATE_DOCS=1"
+    check_page(path, EXAMPLE.sub(made, text))
     assert [found["name"] for found in EXAMPLE.finditer(text)] == list(EXAMPLES[page])

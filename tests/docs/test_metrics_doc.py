@@ -1,11 +1,11 @@
-"""Pages show the tables of metrics that stand in the code. SEGLOG_UPDATE_DOCS=1 writes them anew."""
-import os
+"""Pages show the tables of metrics that stand in the code. SEGLOG_UPDATE_DOCS=1 writes them again."""
 from pathlib import Path
 
 import pytest
 
 from seglog.delayed import metrics as delayed
 from seglog.upkeep import metrics as cleaner
+from support.pages import check_part
 
 TOP = Path(__file__).parents[2]
 END = "<!-- end of metrics -->\n"
@@ -23,13 +23,5 @@ def table(metrics):
     ("page", "module"), [("delayed.md", delayed), ("embedded_log.md", cleaner)], ids=["delayed", "cleaner"]
 )
 def test_the_page_holds_the_table_of_the_code(page, module):
-    doc = TOP / "docs" / page
-    text = doc.read_text()
     begin = f"<!-- made from {Path(module.__file__).relative_to(TOP)} by tests/docs/test_metrics_doc.py -->\n"
-    before, found, rest = text.partition(begin)
-    assert found, f"{page} has no place for the table"
-    _, _, after = rest.partition(END)
-    made = before + begin + table(module.METRICS) + END + after
-    if os.environ.get("SEGLOG_UPDATE_DOCS"):
-        doc.write_text(made)
-    assert text == made, "run the test once with SEGLOG_UPDATE_DOCS=1"
+    check_part(TOP / "docs" / page, begin, table(module.METRICS), END)

@@ -1,10 +1,10 @@
-"""The worked example of docs/formats/pulsar_entry.md, walked with struct. SEGLOG_UPDATE_DOCS=1 writes it anew."""
-import os
+"""The worked example of docs/formats/pulsar_entry.md, walked with struct. SEGLOG_UPDATE_DOCS=1 writes it again."""
 from pathlib import Path
 
 from seglog._kernels.crc import crc32c
 from support.entries import golden_entries
 from support.hexwalk import HexWalk
+from support.pages import check_part
 
 DOC = Path(__file__).parents[2] / "docs/formats/pulsar_entry.md"
 BEGIN = "<!-- made by tests/docs/test_pulsar_entry_doc.py -->\n"
@@ -39,10 +39,4 @@ def example():
 
 
 def test_the_page_holds_the_bytes_of_a_golden_entry():
-    page = DOC.read_text()
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    made = before + BEGIN + example() + END + after
-    if os.environ.get("SEGLOG_UPDATE_DOCS"):
-        DOC.write_text(made)
-    assert page == made, "run the test once with SEGLOG_UPDATE_DOCS=1"
+    check_part(DOC, BEGIN, example(), END)

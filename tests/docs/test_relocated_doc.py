@@ -1,5 +1,4 @@
-"""The worked example of docs/formats/relocated_entries.md, read by struct. SEGLOG_UPDATE_DOCS=1 writes it anew."""
-import os
+"""The worked example of docs/formats/relocated_entries.md, read by struct. SEGLOG_UPDATE_DOCS=1 writes it again."""
 import struct
 from pathlib import Path
 
@@ -8,6 +7,7 @@ from seglog.fs.files import OsFileSystem
 from seglog.ledger.ledger import Ledger
 from seglog.ledger.position import Position
 from seglog.ledger.relocated_entries import RelocatedEntries
+from support.pages import check_part
 from support.topics import delayed
 
 DOC = Path(__file__).parents[2] / "docs/formats/relocated_entries.md"
@@ -32,10 +32,4 @@ def example(directory):
 
 
 def test_the_page_holds_what_the_code_writes(tmp_path):
-    page = DOC.read_text()
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    made = before + BEGIN + example(tmp_path / "billing") + END + after
-    if os.environ.get("SEGLOG_UPDATE_DOCS"):
-        DOC.write_text(made)
-    assert page == made, "run the test once with SEGLOG_UPDATE_DOCS=1"
+    check_part(DOC, BEGIN, example(tmp_path / "billing"), END)
