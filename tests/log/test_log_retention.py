@@ -2,7 +2,7 @@
 import json
 import os
 import shutil
-import time
+import threading
 
 import pytest
 
@@ -10,18 +10,11 @@ import seglog
 from seglog.clock import ManualClock
 from seglog.format import names
 from support.golden import unpack
+from support.waiting import wait_for
 
 GOLDEN = unpack("kafka") / "pairs/retention"
 CASES = sorted(GOLDEN.glob("*.json"))
 NOW = 1_700_000_000_000
-KAFKAS_OWN = {"log.start.offset", "hw", "roll"}
-
-
-def wait_for(what, seconds=20):
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "nothing happened"
-        time.sleep(0.01)
 
 
 def put_start(log_dir, where, offset):
@@ -218,8 +211,6 @@ def test_the_rewritten_segment_keeps_its_aborted_transactions(tmp_path):
 
 
 def threads():
-    import threading
-
     return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("seglog"))
 
 

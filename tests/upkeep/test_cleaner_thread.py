@@ -6,18 +6,12 @@ import pytest
 import seglog
 from seglog.upkeep.cleaner_config import CleanerConfig
 from seglog.upkeep.cleaner_thread import LogCleaner
+from support.waiting import wait_for
 
 COMPACT = {
     "cleanup.policy": "compact", "segment.bytes": 4000, "file.delete.delay.ms": 0, "min.cleanable.dirty.ratio": 0.01,
 }
 OFTEN = {"log.cleaner.backoff.ms": 20}
-
-
-def wait_for(what, seconds=30):
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "nothing happened"
-        time.sleep(0.01)
 
 
 def write(log, rounds, keys=20):

@@ -15,15 +15,9 @@ import time
 
 import seglog
 from seglog.errors import LogFailedError, OffsetOutOfRangeError, StorageError
+from support.waiting import wait_for
 
 RECORD = b"%d " + b"v" * 30_000
-
-
-def wait_for(what, seconds=60):
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "nothing happened"
-        time.sleep(0.02)
 
 
 def free_bytes(volume):
@@ -101,7 +95,7 @@ def a_read_only_log_frees_its_volume(volume, size_bytes):
     end = append_until_full(log)
     fill_up(volume)
     assert log.stats().failure is not None
-    wait_for(lambda: free_bytes(volume) >= size_bytes // 2)
+    wait_for(lambda: free_bytes(volume) >= size_bytes // 2, seconds=60)
     assert log.log_start_offset > 0
     check(log, 0)
     # What is on the disk is unknown until the log is opened again.
