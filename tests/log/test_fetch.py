@@ -11,7 +11,6 @@ import pytest
 import seglog
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
-from seglog.clock import ManualClock
 from seglog.errors import (
     CorruptRecordError,
     InvalidArgumentError,
@@ -26,8 +25,8 @@ from seglog.format.compression import Codec, decompressor
 from seglog.log.fetched import ConvertedFetch, FetchSlice, LogEnds
 from seglog.metrics import Exposition
 from support.golden import unpack
+from support.made_logs import NOW, batches_of, open_log
 
-NOW = 1_700_000_000_000
 DOWN = [pytest.param(d, id=d.name) for d in sorted((unpack("kafka") / "convert/down").iterdir())]
 
 
@@ -36,19 +35,8 @@ def path(in_memory):
     return in_memory / "data" / "orders-0"
 
 
-def open_log(path, version=None, **config):
-    config = {name.replace("_", "."): value for name, value in config.items()}
-    if version is not None:
-        config["message.format.version"] = version
-    return seglog.open(path, config=config, fsync="never", clock=ManualClock(NOW))
-
-
-def batches(raw):
-    return list(scan(Window(bytes(raw)), check_crc=True, decompress=decompressor()))
-
-
 def records(raw):
-    return [(r.offset, r.timestamp, r.timestamp_type, r.key, r.value) for b in batches(raw) for r in b]
+    return [(r.offset, r.timestamp, r.timestamp_type, r.key, r.value) for b in batches_of(raw) for r in b]
 
 
 def fetch_all(log, offset=0, **options):
@@ -57,7 +45,7 @@ def fetch_all(log, offset=0, **options):
     while True:
         fetched.append(log.fetch(offset, **options))
         got = bytes(fetched[-1].view())
-        whole = batches(got)
+        whole = batches_of(got)
         if not whole:
             return fetched, raw
         raw += got[: whole[-1].position + whole[-1].size_bytes]
@@ -81,7 +69,7 @@ def test_a_slice_is_the_bytes_of_the_file_from_the_batch_on_that_holds_the_offse
         whole = log.fetch(3)
         assert isinstance(whole, FetchSlice)
         assert (bytes(whole.view()), len(whole), whole.position) == (raw, len(raw), 0)
-        second = batches(raw)[1]
+        second = batches_of(raw)[1]
         for size in (0, 1, second.size_bytes, second.size_bytes + 1, 1000):
             part = log.fetch(5, size)
             assert bytes(part.view()) == raw[second.position :][: max(size, second.size_bytes)]
@@ -252,7 +240,7 @@ def test_a_fetch_after_a_cut_gives_the_new_record(path):
         held = log.fetch(3, 200)
         _truncate(log)
         assert records(log.fetch(3).view())[0][-1] == b"another one at offset 3" * 9
-        assert records(bytes(held.view())[: batches(bytes(held.view()))[0].size_bytes])[0][-1] == b"v" * 100
+        assert records(bytes(held.view())[: batches_of(bytes(held.view()))[0].size_bytes])[0][-1] == b"v" * 100
 
 
 def test_a_fetch_that_meets_another_file_under_the_name_raises(path):
@@ -307,12 +295,12 @@ def test_kafkas_own_down_conversion_is_met(case, in_memory):
     with seglog.open_partition(directory) as partition:
         options = {"offset": max(meta["first_offset"], base), "magic": meta["to_magic"], "max_bytes": 1 << 30}
         if "error" in meta:     # the real one converts all of it or nothing; a broker sends what comes before
-            wanted = [b for b in batches(raw) if not b.is_control and b.last_offset >= options["offset"]]
+            wanted = [b for b in batches_of(raw) if not b.is_control and b.last_offset >= options["offset"]]
             wanted = wanted[: next(n for n, b in enumerate(wanted) if b.codec == Codec.ZSTD)]
             got, refusal = [], None
             while refusal is None:
                 try:
-                    got += batches(partition.fetch(**options).view())
+                    got += batches_of(partition.fetch(**options).view())
                 except UnsupportedCompressionTypeError as error:
                     refusal = error
                 options["offset"] = got[-1].last_offset + 1 if got else options["offset"]
@@ -323,11 +311,11 @@ def test_kafkas_own_down_conversion_is_met(case, in_memory):
             return
         _, made = fetch_all(partition, **options)
     if meta["records_converted"] == 0:      # as in tests/kernels/test_message_packer.py
-        assert made == b"".join(b.raw() for b in batches(raw) if b.magic <= meta["to_magic"])
+        assert made == b"".join(b.raw() for b in batches_of(raw) if b.magic <= meta["to_magic"])
         return
     kafkas = (case / "output.log").read_bytes()
     assert records(made) == records(kafkas)
-    for mine, theirs in zip(batches(made), batches(kafkas), strict=True):
+    for mine, theirs in zip(batches_of(made), batches_of(kafkas), strict=True):
         for field in ("magic", "last_offset", "attributes", "max_timestamp"):
             assert getattr(mine, field) == getattr(theirs, field), field
         if mine.codec == 0:
@@ -340,7 +328,7 @@ def test_what_the_client_knows_goes_out_as_it_is_up_to_the_first_batch_to_conver
             log.configure({"message.format.version": version})
             log.append_batch(seglog.build_batch([(b"k", b"v" * 50)] * 3, codec="gzip", timestamp=NOW))
         kinds = {
-            magic: [(f.is_converted, [b.magic for b in batches(f.view())]) for f in fetch_all(log, magic=magic)[0]]
+            magic: [(f.is_converted, [b.magic for b in batches_of(f.view())]) for f in fetch_all(log, magic=magic)[0]]
             for magic in (0, 1, 2)
         }
         assert kinds == {
@@ -384,7 +372,7 @@ def test_damage_is_not_converted_and_what_stands_before_it_is_given(path):
     with filled(open_log(path), 10) as log:
         file = log.segments[0].path
     raw = bytearray(file.read_bytes())
-    raw[batches(raw)[4].position + 70] ^= 1
+    raw[batches_of(raw)[4].position + 70] ^= 1
     file.write_bytes(raw)
     with seglog.open_partition(path) as partition:
         assert [r[0] for r in records(partition.fetch(0, magic=1).view())] == [0, 1, 2, 3]
@@ -453,14 +441,14 @@ def test_committed_slices_end_at_the_last_stable_offset_and_name_aborted_transac
         assert log.aborted_transactions(0, 3) == [(1, 0)]
         assert log.aborted_transactions(6) == log.aborted_transactions(3, 3) == []
         fetched = log.fetch(0, isolation="read_committed")
-        assert [b.base_offset for b in batches(fetched.view())] == [0]
+        assert [b.base_offset for b in batches_of(fetched.view())] == [0]
         assert fetched.ends.aborted_transactions == ((1, 0),)
         assert len(log.fetch(2, isolation="read_committed")) == 0
         end(log, 2, True)                   # 7
         seen, aborted = [], set()
         for fetched in fetch_all(log, isolation="read_committed")[0]:
             aborted.update(fetched.ends.aborted_transactions)
-            seen += [b.base_offset for b in batches(fetched.view())]
+            seen += [b.base_offset for b in batches_of(fetched.view())]
         assert (seen, aborted) == ([0, 2, 3, 4, 5, 6, 7], {(1, 0), (3, 4)})
         assert log.fetch(0).ends.aborted_transactions == ()
 

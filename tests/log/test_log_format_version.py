@@ -6,7 +6,6 @@ import zlib
 import pytest
 
 import seglog
-from seglog.clock import ManualClock
 from seglog.config import LogConfig
 from seglog.errors import (
     CorruptSettingsError,
@@ -21,8 +20,8 @@ from seglog.format.batch import end_marker
 from seglog.format.checked_json import format_json
 from seglog.format.compression import Codec
 from seglog.state.kept_settings import FILE_NAME, FORMAT
+from support.made_logs import NOW, open_log
 
-NOW = 1_700_000_000_000
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 RECORDS = [(b"key %d" % n, b"value %d" % n * 5, (), NOW - 10 + n) for n in range(4)]
 
@@ -30,13 +29,6 @@ RECORDS = [(b"key %d" % n, b"value %d" % n * 5, (), NOW - 10 + n) for n in range
 @pytest.fixture
 def path(in_memory):
     return in_memory / "data" / "orders-0"
-
-
-def open_log(path, version=None, **config):
-    config = {name.replace("_", "."): value for name, value in config.items()}
-    if version is not None:
-        config["message.format.version"] = version
-    return seglog.open(path, config=config, fsync="never", clock=ManualClock(NOW))
 
 
 def batches(log):

@@ -4,12 +4,7 @@ import shutil
 import pytest
 
 import seglog
-from seglog._kernels.segment_scan import scan
-from seglog._kernels.window import Window
-from seglog.clock import ManualClock
-from seglog.format.compression import decompressor
-
-NOW = 1_700_000_000_000
+from support.made_logs import NOW, batches_of, open_log
 
 
 @pytest.fixture
@@ -17,17 +12,9 @@ def path(in_memory):
     return in_memory / "data" / "orders-0"
 
 
-def open_log(path, version):
-    return seglog.open(path, config={"message.format.version": version}, fsync="never", clock=ManualClock(NOW))
-
-
 def batch(magic, codec, *values):
     times = () if magic == 0 else (NOW,)
     return seglog.build_batch([(b"key", value, (), *times) for value in values], magic=magic, codec=codec)
-
-
-def batches(raw):
-    return list(scan(Window(bytes(raw)), check_crc=True, decompress=decompressor()))
 
 
 def rows(log):
@@ -37,7 +24,7 @@ def rows(log):
 def replicate(leader, follower, magic):
     """A follower that knows formats up to `magic` fetches what it lacks."""
     while len(fetched := bytes(leader.fetch(follower.log_end_offset, 300, magic=magic).view())):
-        whole = batches(fetched)
+        whole = batches_of(fetched)
         end = whole[-1].position + whole[-1].size_bytes
         follower.append_batch(fetched[:end], assign_offsets=False)
 
@@ -63,8 +50,8 @@ def test_the_table_of_the_proposal(path, on_disk, produced, fetched, codec):
         is_copied = fetched >= on_disk
         assert counters.fetch_zero_copy_bytes[fetched].value == (size if is_copied else 0)
         assert counters.fetch_converted_batches[fetched].value == (0 if is_copied else stored)
-        assert {b.magic for b in batches(got)} == {min(fetched, on_disk)}
-        assert [r.value for b in batches(got) for r in b] == values
+        assert {b.magic for b in batches_of(got)} == {min(fetched, on_disk)}
+        assert [r.value for b in batches_of(got) for r in b] == values
         others = [s.value for s in counters.samples()]
         assert sum(map(bool, others)) == sum([
             is_in_place, produced != on_disk, codec == "gzip" and not is_in_place, True,

@@ -6,7 +6,6 @@ import pytest
 import seglog
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
-from seglog.clock import ManualClock
 from seglog.errors import (
     CorruptRecordError,
     InvalidArgumentError,
@@ -17,8 +16,8 @@ from seglog.format import compression
 from seglog.format.batch import end_marker
 from support import plain_format as plain
 from support.golden import unpack
+from support.made_logs import NOW, open_log
 
-NOW = 1_700_000_000_000
 CASES = [
     "v0-gzip-ct-k391", "v0-none-ct-k282", "v1-lz4-lat-k282", "v1-none-ct-k391", "v1-gzip-ct-k411", "v2-zstd-ct-k282",
     "v2-none-lat-k391", "compact-v1-gzip-pass2-k391", "compact-v2-mixed-pass2-k411", "txn-v2-k411", "epochs-v2-k391",
@@ -28,11 +27,6 @@ CASES = [
 @pytest.fixture
 def path(in_memory):
     return in_memory / "mirror" / "orders-0"
-
-
-def open_log(path, **config):
-    config = {name.replace("_", "."): value for name, value in config.items()}
-    return seglog.open(path, config=config, fsync="never", clock=ManualClock(NOW))
 
 
 def source(name):
