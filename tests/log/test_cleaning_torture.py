@@ -2,6 +2,7 @@
 a wrong latest value, or misses one."""
 import collections
 import contextlib
+import mmap
 import os
 import random
 import struct
@@ -62,8 +63,6 @@ class Table:
 
 
 def test_no_reader_sees_a_wrong_or_missing_latest_value(tmp_path):
-    import mmap
-
     floors_path = tmp_path / "floors"
     floors_path.write_bytes(bytes(8 * KEYS))
     with open(floors_path, "r+b") as file:

@@ -1,7 +1,6 @@
 """Compaction of topics: what Pulsar's compactors make of the golden ones, and what PIP-429 says of its two examples."""
 import contextlib
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,7 +12,7 @@ from seglog.format.payload_compression import PayloadCodec
 from seglog.ledger.compacted_batch import PLACEHOLDERS
 from seglog.ledger.compacted_home import COMPACTION_CURSOR, DIRECTORY, LEDGER_PROPERTY
 from seglog.ledger.config import ManagedLedgerConfig
-from seglog.ledger.entry import Entry
+from seglog.ledger.entry import Entry, build_entry
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.message_batch import batch_of
 from seglog.ledger.message_position import MessagePosition
@@ -30,9 +29,11 @@ from support.keyed_topic import (
     keyed,
     keyed_batch,
     marker,
+    metadata_of,
     read_all,
 )
 from support.topics import delayed
+from support.waiting import wait_for
 
 AS_PULSAR = {"compaction.encrypted.by.entry.key": True}
 
@@ -111,8 +112,6 @@ def test_the_examples_of_pip_429(tmp_path, payload, messages, indexes):
 
 
 def _with(entry, metadata):
-    from seglog.ledger.entry import build_entry
-
     return build_entry(metadata, entry.entry.payload())
 
 
@@ -259,9 +258,6 @@ def test_a_batch_that_holds_a_tombstone_is_not_lost(tmp_path):
 
 def test_a_tombstone_of_another_client_deletes_its_key(tmp_path):
     """Pulsar's #25817: C++, Python and Go say no uncompressed_size, and their metadata was taken for a value."""
-    from seglog.ledger.entry import build_entry
-    from support.keyed_topic import metadata_of
-
     plain = build_entry(metadata_of(1, key="a"), b"")
     with topic_of(tmp_path / "t", [keyed(0, "a", b"1"), plain]) as topic:
         service = PulsarTopicCompactionService(topic)
@@ -356,9 +352,6 @@ def test_messages_without_a_key(tmp_path, retains):
 
 def test_the_chunks_of_a_message_stay_together(tmp_path):
     """Each of them carries the key: by the key alone only the last chunk would stay."""
-    from seglog.ledger.entry import build_entry
-    from support.keyed_topic import metadata_of
-
     def chunk(number, uuid, chunk_id):
         made = metadata_of(number, key="a")
         made.uuid, made.num_chunks_from_msg, made.total_chunk_msg_size, made.chunk_id = uuid, 2, 8, chunk_id
@@ -378,9 +371,6 @@ def test_the_chunks_of_a_message_stay_together(tmp_path):
 
 
 def test_a_batch_that_cannot_be_opened_stays_whole(tmp_path):
-    from seglog.ledger.entry import build_entry
-    from support.keyed_topic import metadata_of
-
     made = metadata_of(1)
     made.num_messages_in_batch, made.compression, made.uncompressed_size = 3, 1, 400
     broken = build_entry(made, b"no LZ4")
@@ -453,9 +443,7 @@ def test_its_thread_compacts_by_the_threshold(tmp_path, fsync):
     with ManagedLedger(tmp_path / "t", config=config, fsync=fsync) as topic:
         service = PulsarTopicCompactionService(topic)
         topic.add_entries([keyed(n, "a", b"x" * 100) for n in range(8)])
-        end = time.monotonic() + 60
-        while service.get_last_compacted_position() != topic.last_position and time.monotonic() < end:
-            time.sleep(0.05)
+        wait_for(lambda: service.get_last_compacted_position() == topic.last_position, seconds=60)
         assert read_all(topic, service) == [("a", b"x" * 100)]
         assert len(compacted(service)) == 1
 
