@@ -1,4 +1,5 @@
 """Logs that are open are compacted by themselves, the dirtiest first, and leave it at once when they are closed."""
+import threading
 import time
 
 import pytest
@@ -98,20 +99,25 @@ def test_a_damaged_log_is_uncleanable_with_its_reason_and_the_others_are_compact
 
 @pytest.mark.parametrize("call", ["close", "pause"])
 def test_closing_and_pausing_leave_a_compaction_in_the_middle(tmp_path, call):
-    """At a thousand bytes a second it would take minutes."""
+    """At a byte a second a single wait for its rate would take an hour."""
     with seglog.open(tmp_path / "table-0", config=COMPACT | {"cleanup.policy": "delete"}, fsync="never") as log:
         write(log, 50)
-    cleaner = OFTEN | {"log.cleaner.io.max.bytes.per.second": 1000}
+    cleaner = OFTEN | {"log.cleaner.io.max.bytes.per.second": 1}
     with seglog.open_dir(tmp_path, config=COMPACT, fsync="never", cleaner=cleaner) as log_dir:
         log = log_dir.log("table")
         wait_for(lambda: log_dir.cleaner.busy_with == str(log.path))
+        wait_for(lambda: log_dir.cleaner._paid_until > time.monotonic() + 600)
         started = time.process_time()
-        getattr(log if call == "close" else log_dir.cleaner, call)()
+        caller = threading.Thread(target=getattr(log if call == "close" else log_dir.cleaner, call))
+        caller.start()
+        caller.join(30)
+        assert not caller.is_alive()
         assert log_dir.cleaner.busy_with is None
         assert time.process_time() - started < 1
     assert not list((tmp_path / "table-0").glob("*.cleaned"))
     with seglog.open(tmp_path / "table-0") as log:
         assert latest(log) == {b"%d" % key: b"49" for key in range(20)}
+        assert len(list(log.read())) == 1000, "it was not compacted to its end"
 
 
 def test_the_thread_ends_with_its_last_log_and_begins_with_the_next(tmp_path):

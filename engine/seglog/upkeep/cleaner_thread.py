@@ -159,6 +159,7 @@ class LogCleaner:
     def pause(self) -> None:
         """Clean nothing until `resume()`; syncs and rolls by the clock go on. Returns when the step of now is over."""
         self._paused = True
+        self._bell.ring()       # a long step may be waiting for its rate
         current = self._current
         if current is not None:
             current.busy.run(int)
