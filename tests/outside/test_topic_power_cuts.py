@@ -84,6 +84,23 @@ def test_a_sync_that_failed_once_is_not_made_good_by_the_next(record, power_cuts
     holds(len(wanted) * STATES // 2)
 
 
+def states_behind(script, fault, says, directory, recorder, count):
+    """Topics that a power cut may leave behind `script`, which gets a path and meets the fault."""
+    recording = Recording.begin(directory / "recording", recorder)
+    done = subprocess.run(
+        [sys.executable, "-c", script, recording.disk / "topic"], capture_output=True, text=True, timeout=60,
+        env=recording.environment([fault]),
+    )
+    assert (done.returncode, done.stdout) == (0, says), done.stderr
+    recording.read()
+    disk = Disk(recording.start, recording.inodes)
+    for event in recording.events:
+        disk.replay(event)
+    for seed in range(count):
+        write_tree(disk.state(seed), directory / f"{seed}")
+        yield directory / f"{seed}" / "topic"
+
+
 SEALS_TWICE = """
 import sys
 from seglog import ManagedLedger
@@ -102,19 +119,9 @@ except LogFailedError:
 
 def test_a_seal_whose_last_sync_failed_is_made_durable_by_the_next_opening(in_memory, recorder):
     """The manifest named the ledger as sealed, and a power cut brought back a ledger.json that did not."""
-    recording = Recording.begin(in_memory / "recording", recorder)
-    done = subprocess.run(
-        [sys.executable, "-c", SEALS_TWICE, recording.disk / "topic"], capture_output=True, text=True, timeout=60,
-        env=recording.environment([Fault("sync", 3, pattern="topic/ledger-0")]),
-    )
-    assert (done.returncode, done.stdout) == (0, "opened again\n"), done.stderr
-    recording.read()
-    disk = Disk(recording.start, recording.inodes)
-    for event in recording.events:
-        disk.replay(event)
-    for seed in range(12):
-        write_tree(disk.state(seed), in_memory / f"{seed}")
-        report = seglog_json("ledger", "verify", in_memory / f"{seed}" / "topic", status=None)
+    fault = Fault("sync", 3, pattern="topic/ledger-0")
+    for topic in states_behind(SEALS_TWICE, fault, "opened again\n", in_memory, recorder, 12):
+        report = seglog_json("ledger", "verify", topic, status=None)
         assert [line for line in report if line["type"] == "finding"] == []
 
 
@@ -137,17 +144,7 @@ except LogFailedError:
 
 
 def test_an_acknowledgement_whose_sync_failed_is_durable_when_the_next_opening_tells_of_it(in_memory, recorder):
-    recording = Recording.begin(in_memory / "recording", recorder)
-    done = subprocess.run(
-        [sys.executable, "-c", ACKNOWLEDGES_TWICE, recording.disk / "topic"], capture_output=True, text=True,
-        timeout=60, env=recording.environment([Fault("sync", 2, pattern="topic/cursors")]),
-    )
-    assert (done.returncode, done.stdout) == (0, "acknowledged: True\n"), done.stderr
-    recording.read()
-    disk = Disk(recording.start, recording.inodes)
-    for event in recording.events:
-        disk.replay(event)
-    for seed in range(8):
-        write_tree(disk.state(seed), in_memory / f"{seed}")
-        with ManagedLedger(in_memory / f"{seed}" / "topic") as topic:
+    fault = Fault("sync", 2, pattern="topic/cursors")
+    for path in states_behind(ACKNOWLEDGES_TWICE, fault, "acknowledged: True\n", in_memory, recorder, 8):
+        with ManagedLedger(path) as topic:
             assert topic.cursors["one"].backlog() == 0
