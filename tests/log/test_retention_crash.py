@@ -63,6 +63,18 @@ class Run:
         self.told(self.start, self.end)
 
 
+def recorded(run, path, config):
+    """Run it on a disk that records; (the record, what was told, in order). Marks are indexes into that."""
+    record, told = RecordingFs(path), []
+
+    def tell(start, end):
+        told.append((start, end))
+        record.mark(len(told) - 1)
+
+    run(path / "orders-0", record, config, tell).run()
+    return record, told
+
+
 def found_in(path):
     """(start, end) of what a crash left, by an opening that deletes nothing itself."""
     with seglog.open(path) as log:
@@ -83,14 +95,7 @@ RUNS = [
 
 @pytest.mark.parametrize("config", RUNS, ids=lambda config: "-".join(map(str, config.values())))
 def test_a_crash_at_any_step_leaves_the_log_before_or_after_it(tmp_path, config):
-    record = RecordingFs(tmp_path)
-    told = []
-
-    def tell(start, end):
-        told.append((start, end))
-        record.mark(len(told) - 1)
-
-    Run(tmp_path / "orders-0", record, config, tell).run()
+    record, told = recorded(Run, tmp_path, config)
     assert told[-1][0] == told[-1][1] == 40
     moved = set()
     for state in record.crash_states(limit=STATES, seed=7):
@@ -115,20 +120,13 @@ def test_a_crash_while_a_full_disk_is_given_room_loses_nothing_young(tmp_path):
             judged = [age.segment for age in ages[: len(verdict.expired)]]
             return self._tail.files_lock.run(self._tail.with_lock, self._make_room, verdict, judged)
 
-    class Run2(Run):
+    class RunInNeed(Run):
         def open(self):
             log = super().open()
             log._retainer = Full(log._tail, log._cutter, expired)
             return log
 
-    record = RecordingFs(tmp_path)
-    told = []
-
-    def tell(start, end):
-        told.append((start, end))
-        record.mark(len(told) - 1)
-
-    Run2(tmp_path / "orders-0", record, {}, tell).run()
+    record, told = recorded(RunInNeed, tmp_path, {})
     for state in record.crash_states(limit=STATES, seed=8):
         with state.materialise() as disk:
             if state.marks:
