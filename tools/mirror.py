@@ -11,14 +11,14 @@ from seglog.log.partition import Partition
 
 from . import report
 from .cli import Command
-from .options import config_option, json_option
+from .options import PATH, config_option, json_option
 
 _LOOK_S = 0.2
 
 
 @click.command(cls=Command)
-@click.argument("source", metavar="SRC", type=click.Path(path_type=Path))
-@click.argument("target", metavar="DST", type=click.Path(path_type=Path))
+@click.argument("source", metavar="SRC", type=PATH)
+@click.argument("target", metavar="DST", type=PATH)
 @click.option("--from-offset", metavar="OFFSET", type=int, help="Begin with the batch that holds it.")
 @click.option("--new-offsets", is_flag=True, help="Put the batches behind the end of DST, whatever offsets they had.")
 @click.option("--follow", is_flag=True, help="Go on as SRC grows, until ^C.")
