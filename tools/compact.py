@@ -62,7 +62,7 @@ def _print_json(done: Compaction, *, dry_run: bool) -> None:
 
 
 def _text(done: Compaction, *, dry_run: bool) -> Iterable[str]:
-    yield report.paint(report.printable(done.directory.name), "bold")
+    yield report.paint(done.directory.name, "bold")
     cleaned = done.cleaned
     if cleaned.outcome == "nothing":
         yield f"  {done.plan.why_not}"

@@ -88,7 +88,7 @@ def _print(one: LogRetention, *, as_json: bool) -> None:
 
 
 def _text(one: LogRetention) -> Iterable[str]:
-    yield report.paint(report.printable(one.directory.name), "bold")
+    yield report.paint(one.directory.name, "bold")
     rows = [
         [f"{expired.base_offset:020}", f"{expired.base_offset:,}…{expired.next_offset - 1:,}",
          report.size(expired.size_bytes), _REASONS[expired.reason]]

@@ -79,7 +79,7 @@ def _tell_times(place: Place, settings: dict[str, object], now_ms: int, n: int, 
 
 
 def _times_text(place: Place, held: Sequence[HeldSegment], now_ms: int) -> Iterable[str]:
-    yield report.paint(report.printable(place.name), "bold")
+    yield report.paint(place.name, "bold")
     rows = []
     for one in held:
         goes = "never" if one.goes_ms is None else "now" if one.goes_ms <= now_ms else report.moment(one.goes_ms)
@@ -123,7 +123,7 @@ def _print_compaction_json(place: Place, found: CompactionSurvey) -> None:
 
 def _compaction_text(place: Place, found: CompactionSurvey, now_ms: int) -> Iterable[str]:
     plan = found.plan
-    yield report.paint(report.printable(place.name), "bold")
+    yield report.paint(place.name, "bold")
     rows = [
         [f"{one.base_offset:020}", one.state, report.size(one.size_bytes), f"{one.records:,}",
          f"{one.duplicates:,}", report.ratio(one.duplicates, one.records), f"{one.keyless:,}", f"{one.aborted:,}",
