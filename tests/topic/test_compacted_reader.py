@@ -4,6 +4,7 @@ import threading
 import pytest
 
 from seglog.errors import CorruptRecordError, InvalidArgumentError
+from seglog.ledger.compacted_batch import open_batch
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.entry import Entry, build_entry
 from seglog.ledger.managed_ledger import ManagedLedger
@@ -222,8 +223,6 @@ def test_an_encrypted_entry_is_given_as_it_is(tmp_path):
 
 @pytest.mark.parametrize("indexes", [[], [0], [0, 1, 2], [2, 0], [0, 9]])
 def test_retained_messages_that_do_not_fit_their_numbers_are_damage(indexes):
-    from seglog.ledger.compacted_batch import open_batch
-
     entry = Entry(keyed_batch(0, [("a", b"1"), ("b", b"1")]))
     metadata = entry.metadata
     metadata.num_messages_in_batch = 5
