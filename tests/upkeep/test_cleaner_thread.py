@@ -44,7 +44,7 @@ def test_all_logs_of_a_log_dir_are_compacted_and_deleted_from_by_their_policies(
         for log in tables:
             wait_for(lambda log=log: len(list(log.read())) == 20)
         wait_for(lambda: both.log_start_offset == 400)
-        assert log_dir.cleaner.counts.compactions >= 3
+        wait_for(lambda: log_dir.cleaner.counts.compactions >= 3)       # counted when the log has it
         assert log_dir.cleaner.uncleanable == {}
 
 
