@@ -3,7 +3,7 @@ import pytest
 
 import seglog
 from seglog.config import LogConfig
-from seglog.errors import InvalidArgumentError
+from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from seglog.format import names
 from seglog.fs.files import OsFileSystem
 from seglog.segment.appender import SegmentAppender
@@ -71,6 +71,19 @@ def test_who_reads_meanwhile_reads_on_in_the_old_segments(tmp_path, monkeypatch,
         assert values(log) == [ALL[1], ALL[5], ALL[6]]
         assert [record.offset for record in half_read] == [1, 2, 3, 4, 5, 6]
         assert [batch.base_offset for batch in looked_up] == [1, 2, 3, 4, 5, 6]
+
+
+def test_who_cannot_be_told_of_aborted_transactions_any_more_gets_an_error(tmp_path):
+    """Without them, aborted records would pass for committed ones."""
+    with written(tmp_path / "orders-0") as log:
+        segment = log.segments[0]
+        segment.files()
+        index = segment.path.with_suffix(names.TRANSACTION_INDEX_SUFFIX)
+        index.write_bytes(b"no whole entry")
+        segment.supersede()
+        index.unlink()
+        with pytest.raises(OffsetOutOfRangeError):
+            segment.transaction_index  # noqa: B018
 
 
 def test_all_of_a_segment_may_go(tmp_path):

@@ -10,7 +10,6 @@ hold the map themselves. Of a segment that grows, readers see what its Published
 """
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from seglog._kernels.header_walk import HeaderWalk
@@ -202,12 +201,12 @@ class Segment:
 
         They stay open, beside those that OPEN_SEGMENTS counts, as long as somebody holds the segment.
         """
-        with suppress(SeglogError):     # what cannot be opened is not readable now either
+        try:
             self._kept_transactions = self.transaction_index
             self._kept = True           # from here on nobody lets go of what is opened
-            files = self.files()
-            files.open_reader(self._last_opened, self.decompress, self.end_offset)
-        self._kept = self._files is not None
+            self.files().open_reader(self._last_opened, self.decompress, self.end_offset)
+        except SeglogError:             # what cannot be read now is as if it were retired
+            self._kept = False
         self.retire()
 
     # --- batches -----------------------------------------------------------------------------
