@@ -29,7 +29,7 @@ from .batch_header cimport (
     CODEC_NONE, CONTROL_BIT, DELETE_HORIZON_BIT, MAGIC_POS, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, V2_HEADER_SIZE,
     BatchHeader, codec_of,
 )
-from .batch_source cimport Source, check_placed, count_records, open_plain, parse_next
+from .batch_source cimport Source, check_last, check_order, count_records, open_plain, parse_next
 from .key_map cimport (
     KeyMap, TURN, is_message, offset_of, position_of, seg_key_expect, seg_key_hash, seg_key_slot,
 )
@@ -40,7 +40,7 @@ from .record_batch cimport parse_record_v2
 from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
 from .span cimport Span
-from .status cimport BAD_SIZE, NO_MEMORY, OFFSET_BACK, OFFSET_RANGE, OK, TRAILING_BYTES
+from .status cimport BAD_SIZE, NO_MEMORY, OK, TRAILING_BYTES
 from .window cimport Window
 
 cdef extern from *:
@@ -213,7 +213,7 @@ cdef class BatchFilter(Packer):
         elif codec_of(row) != CODEC_NONE:
             return NEEDS_GIL
         else:
-            status = self.judge(&source)
+            status = self.judge(&source, -1)
             if status != OK:
                 return status
         if self.kept == 0:
@@ -230,7 +230,8 @@ cdef class BatchFilter(Packer):
         cdef int status
         _opened = self.open_source(table, row, &source)
         with nogil:
-            status = self.judge(&source)
+            # Only a wrapper does not tell where it begins.
+            status = self.judge(&source, table.end_before(row) if row.magic < 2 else -1)
         self.raise_status_of(status, table, row)
         if self.kept == 0:
             if flags & KEEP_EMPTY and row.magic == 2:
@@ -252,13 +253,15 @@ cdef class BatchFilter(Packer):
         self.is_mixed = False
         self.records_read += total
 
-    cdef int judge(self, Source* source) noexcept nogil:
-        """Parse the records of an opened batch; those that stay are `views[0:kept]`. OK, or what is wrong with it."""
+    cdef int judge(self, Source* source, int64_t previous) noexcept nogil:
+        """Parse the records of an opened batch; those that stay are `views[0:kept]`. OK, or what is wrong with it.
+
+        `previous`: the offset that all of them are above.
+        """
         cdef const BatchHeader* row = source.row
         cdef RecordView* views
         cdef Asked[TURN] asked
         cdef int64_t done = 0
-        cdef int64_t previous = -1
         cdef int64_t turn, i
         cdef bint is_control = row.magic == 2 and row.attributes & CONTROL_BIT != 0
         cdef bint keeps_tombstones = self.keeps_tombstones_of(row)
@@ -278,7 +281,7 @@ cdef class BatchFilter(Packer):
                 start = source.records.p
                 status = parse_next(source, &views[self.kept + i])
                 if status == OK:
-                    status = check_record(row, &views[self.kept + i], previous)
+                    status = check_order(row, &views[self.kept + i], previous)
                 if status != OK:
                     return status
                 previous = views[self.kept + i].offset
@@ -297,7 +300,9 @@ cdef class BatchFilter(Packer):
             self.choose(views, asked, turn, is_control, keeps_tombstones)
             done += turn
         self.records_kept += self.kept
-        return OK if source.records.p == source.records.end else TRAILING_BYTES
+        if source.records.p != source.records.end:
+            return TRAILING_BYTES
+        return check_last(row, previous)
 
     cdef void choose(
         self, RecordView* views, const Asked* asked, int64_t turn, bint is_control, bint keeps_tombstones
@@ -557,10 +562,3 @@ cdef class BatchFilter(Packer):
             raise InvalidArgumentError(
                 f"codec {codec} and no compressor was given", hint="BatchFilter(compress=...)")
         return self.compress(codec, magic, first[:size])
-
-
-cdef inline int check_record(const BatchHeader* row, const RecordView* record, int64_t previous) noexcept nogil:
-    """Offsets rise and lie within their batch, and headers are whole: as batch_source.inspect."""
-    if record.offset <= previous:
-        return OFFSET_RANGE if record.offset < 0 else <int>OFFSET_BACK
-    return check_placed(row, record) if row.magic == 2 else <int>OK

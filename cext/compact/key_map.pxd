@@ -80,12 +80,7 @@ cdef class KeyMap:
     cdef int add_plain(
         self, BatchTable table, Py_ssize_t* i, Py_ssize_t stop, int64_t first_offset, bint is_placed, Turn* turn
     ) noexcept nogil
-    cdef int add_source(self, Source* source, int64_t first_offset, const uint8_t* bytes, Turn* turn) noexcept nogil
-    cdef int add_rows(
-        self, const int32_t* ends, const uint8_t* data, const uint8_t* validity, const int64_t* offsets,
-        Py_ssize_t* done, Py_ssize_t stop, int64_t first_offset,
-    ) noexcept nogil
-    cdef void get_rows(
-        self, const int32_t* ends, const uint8_t* data, const uint8_t* validity, Py_ssize_t count, int64_t* found
+    cdef int add_source(
+        self, Source* source, int64_t previous, int64_t first_offset, const uint8_t* bytes, Turn* turn
     ) noexcept nogil
     cdef seg_key_hash hash_object(self, object key) except *

@@ -9,26 +9,21 @@ key takes 31.1 bytes at Kafka's default of 0.9. A full map says so and takes no 
 Hash and lookup go in turns of some records each: while one is hashed, the slots of the ones before come from memory.
 """
 import os
-from array import array
 
 cimport cython
-from cpython cimport array as c_array
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
 
 from seglog.errors import InvalidArgumentError
 
 from .batch_header cimport CODEC_NONE, CONTROL_BIT, BatchHeader, codec_of
-from .batch_source cimport Source, count_records, open_plain, parse_next
-from .columns cimport Columns
+from .batch_source cimport Source, check_last, check_order, count_records, open_plain, parse_next
 from .field cimport Field, hold_field, release_field
 from .record_batch cimport open_records, raise_batch
 from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
-from .status cimport OFFSET_RANGE, OK
+from .status cimport OK, TRAILING_BYTES
 from .window cimport Window
-
-cdef c_array.array INT64S = array("q")
 
 cdef enum:
     SECRET_BYTES = 16
@@ -193,68 +188,6 @@ cdef class KeyMap:
             raise InvalidArgumentError(f"batches [{start}, {stop}) of a table of {table.n}")
         return self.add_table(table, start, stop, first_offset, with_positions)
 
-    def add_columns(self, Columns columns not None, Py_ssize_t start=0, Py_ssize_t stop=-1, *, int64_t first_offset=0):
-        """Put the keys of the rows [start, stop) of columns, at their offsets. Answers the first row not taken."""
-        cdef Py_ssize_t done
-        cdef int status
-        if stop == -1:
-            stop = columns.c.rows
-        if start < 0 or stop > columns.c.rows or start > stop:
-            raise InvalidArgumentError(f"rows {start} to {stop} of {columns.c.rows}")
-        with nogil:
-            done = start
-            status = self.add_rows(
-                columns.c.key.offsets, columns.c.key.data, columns.c.key.validity, columns.c.offset, &done, stop,
-                first_offset)
-        if status < 0:
-            raise MemoryError
-        return done
-
-    def add_keys(self, ends not None, data not None, offsets not None, *, validity=None):
-        """Put keys that lie side by side, as in an Arrow `binary` column. Answers how many were taken: the first ones.
-
-        ends: int32, one more than there are keys: key n is data[ends[n]:ends[n + 1]]. offsets: int64, one a key.
-        validity: a bit a key, not set for one that is null and left out.
-        """
-        cdef Window end_window = Window(ends)
-        cdef Window data_window = Window(data)
-        cdef Window offset_window = Window(offsets)
-        cdef Window valid_window = None if validity is None else Window(validity)
-        cdef Py_ssize_t count = checked_column(end_window, data_window, valid_window)
-        cdef const int64_t* given = <const int64_t*>offset_window.base
-        cdef const uint8_t* valid = NULL
-        if valid_window is not None:
-            valid = valid_window.base
-        cdef Py_ssize_t done = 0
-        cdef Py_ssize_t i
-        cdef int status
-        if offset_window.size != count * <Py_ssize_t>sizeof(int64_t) or count and <size_t>given % sizeof(int64_t):
-            raise InvalidArgumentError(f"{offset_window.size} bytes of offsets for {count} keys")
-        for i in range(count):
-            if given[i] < 0 or given[i] == INT64_MAX:
-                raise InvalidArgumentError(f"an offset of {given[i]}")
-        with nogil:
-            status = self.add_rows(
-                <const int32_t*>end_window.base, data_window.base, valid, given, &done, count, 0)
-        if status < 0:
-            raise MemoryError
-        return done
-
-    def get_keys(self, ends not None, data not None, *, validity=None):
-        """The highest offset of each key of a column as in add_keys, -1 where it is not known: an array of int64."""
-        cdef Window end_window = Window(ends)
-        cdef Window data_window = Window(data)
-        cdef Window valid_window = None if validity is None else Window(validity)
-        cdef Py_ssize_t count = checked_column(end_window, data_window, valid_window)
-        cdef const uint8_t* valid = NULL
-        if valid_window is not None:
-            valid = valid_window.base
-        cdef c_array.array found = c_array.clone(INT64S, count, False)
-        with nogil:
-            self.get_rows(
-                <const int32_t*>end_window.base, data_window.base, valid, count, <int64_t*>found.data.as_voidptr)
-        return found
-
     # --- without the GIL -----------------------------------------------------------------------
 
     cdef seg_key_hash hash_of(self, const uint8_t* key, int64_t size) noexcept nogil:
@@ -278,48 +211,6 @@ cdef class KeyMap:
         release_field(&field)
         return hashed
 
-    cdef int add_rows(
-        self, const int32_t* ends, const uint8_t* data, const uint8_t* validity, const int64_t* offsets,
-        Py_ssize_t* done, Py_ssize_t stop, int64_t first_offset,
-    ) noexcept nogil:
-        """Put keys of a column from row done[0] on, and count it up. OK, SEG_KEY_FULL or NO_MEMORY."""
-        cdef seg_key_hash[TURN] hashes
-        cdef Py_ssize_t row = done[0]
-        cdef Py_ssize_t turn_end, i
-        cdef int status
-        while row < stop:
-            turn_end = min(row + TURN, stop)
-            for i in range(row, turn_end):
-                hashes[i - row] = self.hash_of(data + ends[i], ends[i + 1] - ends[i])
-                seg_key_expect(&self.table, hashes[i - row])
-            for i in range(row, turn_end):
-                if validity != NULL and not validity[i >> 3] >> (i & 7) & 1 or offsets[i] < first_offset:
-                    continue
-                status = seg_key_put(&self.table, hashes[i - row], offsets[i], -1)
-                if status != OK:
-                    done[0] = i
-                    return status
-            row = turn_end
-        done[0] = stop
-        return OK
-
-    cdef void get_rows(
-        self, const int32_t* ends, const uint8_t* data, const uint8_t* validity, Py_ssize_t count, int64_t* found
-    ) noexcept nogil:
-        cdef seg_key_hash[TURN] hashes
-        cdef Py_ssize_t row = 0
-        cdef Py_ssize_t turn_end, i
-        while row < count:
-            turn_end = min(row + TURN, count)
-            for i in range(row, turn_end):
-                hashes[i - row] = self.hash_of(data + ends[i], ends[i + 1] - ends[i])
-                seg_key_expect(&self.table, hashes[i - row])
-            for i in range(row, turn_end):
-                found[i] = -1
-                if validity == NULL or validity[i >> 3] >> (i & 7) & 1:
-                    found[i] = seg_key_get(&self.table, hashes[i - row])
-            row = turn_end
-
     cdef Py_ssize_t add_table(
         self, BatchTable table, Py_ssize_t start, Py_ssize_t stop, int64_t first_offset, bint is_placed
     ) except -1:
@@ -340,7 +231,8 @@ cdef class KeyMap:
                 source.row = row
                 _opened = open_records(table.window, row, table.decompress, &source.records)
                 with nogil:
-                    status = self.add_source(&source, first_offset, NULL, &turn)
+                    status = self.add_source(
+                        &source, table.end_before(row) if row.magic < 2 else -1, first_offset, NULL, &turn)
                     if status == OK:
                         status = put_turn(&self.table, &turn)
                 if status == SEG_KEY_FULL:
@@ -368,7 +260,7 @@ cdef class KeyMap:
                 asked = NEEDS_CODEC
                 break
             open_plain(&source, row, bytes, bytes + table.window.size)
-            status = self.add_source(&source, first_offset, bytes if is_placed else NULL, turn)
+            status = self.add_source(&source, -1, first_offset, bytes if is_placed else NULL, turn)
             if status != OK:
                 break
             i[0] += 1
@@ -380,8 +272,13 @@ cdef class KeyMap:
                 i[0] -= 1
         return asked if status == OK else status
 
-    cdef int add_source(self, Source* source, int64_t first_offset, const uint8_t* bytes, Turn* turn) noexcept nogil:
-        """Hash the keys of an opened batch; full turns go into the map. `bytes`: of the segment, or NULL: no places."""
+    cdef int add_source(
+        self, Source* source, int64_t previous, int64_t first_offset, const uint8_t* bytes, Turn* turn
+    ) noexcept nogil:
+        """Hash the keys of an opened batch; full turns go into the map. `bytes`: of the segment, or NULL: no places.
+
+        `previous`: the offset that all its records are above.
+        """
         cdef const BatchHeader* row = source.row
         cdef RecordView record
         cdef const uint8_t* start
@@ -392,10 +289,11 @@ cdef class KeyMap:
         for _ in range(source.left):
             start = source.records.p
             status = parse_next(source, &record)
+            if status == OK:
+                status = check_order(row, &record, previous)
             if status != OK:
                 return status
-            if record.offset < 0 or row.magic == 2 and not row.base_offset <= record.offset <= row.last_offset:
-                return OFFSET_RANGE
+            previous = record.offset
             if record.key_size < 0 or record.offset < first_offset:
                 self.keyless += record.key_size < 0 and record.offset >= first_offset
                 continue
@@ -410,21 +308,6 @@ cdef class KeyMap:
                 status = put_turn(&self.table, turn)
                 if status != OK:
                     return status
-        return OK
-
-
-cdef Py_ssize_t checked_column(Window ends, Window data, Window validity) except -1:
-    """How many keys, where all of them lie within the data."""
-    cdef const int32_t* end = <const int32_t*>ends.base
-    cdef Py_ssize_t count = ends.size // <Py_ssize_t>sizeof(int32_t) - 1
-    cdef Py_ssize_t i
-    if count < 0 or ends.size % <Py_ssize_t>sizeof(int32_t) or <size_t>ends.base % sizeof(int32_t):
-        raise InvalidArgumentError(f"{ends.size} bytes of ends; an array of int32, one more than keys, expected")
-    for i in range(count):
-        if end[i] > end[i + 1]:
-            raise InvalidArgumentError(f"the ends of keys fall from {end[i]} to {end[i + 1]}")
-    if end[0] < 0 or end[count] > data.size:
-        raise InvalidArgumentError(f"keys from {end[0]} to {end[count]} in {data.size} bytes")
-    if validity is not None and validity.size < (count + 7) // 8:
-        raise InvalidArgumentError(f"{validity.size} bytes of validity for {count} keys")
-    return count
+        if source.records.p != source.records.end:
+            return TRAILING_BYTES
+        return check_last(row, previous)

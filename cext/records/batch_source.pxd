@@ -1,12 +1,12 @@
 """The records of one batch of any format, opened, inspected and then read one by one. Borrows its bytes."""
 from libc.stdint cimport int8_t, int64_t, uint8_t
 
-from .batch_header cimport CODEC_NONE, V2_HEADER_SIZE, BatchHeader, codec_of
+from .batch_header cimport CODEC_MASK, CODEC_NONE, V2_HEADER_SIZE, BatchHeader, codec_of
 from .legacy_records cimport find_inner_base, parse_inner_message, parse_message
 from .record_batch cimport check_count, check_record_headers, parse_record_v2
 from .record_view cimport RecordView
 from .span cimport Span
-from .status cimport OFFSET_RANGE, OK
+from .status cimport OFFSET_BACK, OFFSET_RANGE, OK
 
 
 cdef struct Source:
@@ -57,6 +57,21 @@ cdef inline int check_placed(const BatchHeader* row, const RecordView* record) n
     if record.offset < row.base_offset or record.offset > row.last_offset:
         return OFFSET_RANGE
     return check_record_headers(record) if record.header_count else OK
+
+
+# Whether a record follows the one before it in its batch, lies within the batch, and its headers are whole.
+cdef inline int check_order(const BatchHeader* row, const RecordView* record, int64_t previous) noexcept nogil:
+    if record.offset <= previous:
+        return OFFSET_RANGE if record.offset < 0 else <int>OFFSET_BACK
+    return check_placed(row, record) if row.magic == 2 else <int>OK
+
+
+# Whether a batch may end with this record. A wrapper has the offset of its last message, and no checksum covers it.
+# (v1, 0: that is not known. See legacy_records.pyx.)
+cdef inline int check_last(const BatchHeader* row, int64_t last) noexcept nogil:
+    if row.magic == 2 or row.attributes & CODEC_MASK == 0 or last == row.last_offset:
+        return OK
+    return OK if row.magic == 1 and row.last_offset == 0 else <int>OFFSET_RANGE
 
 
 # Parse all of them, so that a batch is converted whole or not at all: OK, or what is wrong with it.

@@ -129,7 +129,7 @@ cdef class BatchTable:
             return self
         rest = BatchTable.__new__(BatchTable)
         rest.window, rest.decompress, rest.end, rest.size = self.window, self.decompress, self.end, self.size
-        rest.stop_ = self.stop_
+        rest.stop_, rest.first_possible = self.stop_, self.first_possible
         for i in range(self.n):
             if not is_aborted(&self.rows[i], &transactions[0], n):
                 kept = rest.next_row()
@@ -245,6 +245,7 @@ def scan(
     table.decompress = decompress
     table.end = position
     table.size = size
+    table.first_possible = order.next_offset
     with nogil:
         table.stop_ = fill(
             table, size, check_crc, max_batches, position + min(max_bytes, size) if max_bytes >= 0 else -1, &order)

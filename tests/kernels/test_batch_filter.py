@@ -50,10 +50,10 @@ class Rules:
             and (record.value is not None or keeps_tombstones)
         )
 
-    def leaves(self, batch, decompress, keep_empty=False, drop_records=False, empty_transaction=False):
-        return (self._of_v2 if batch[16] == 2 else self._of_messages)(
-            batch, decompress, keep_empty, drop_records, empty_transaction
-        )
+    def leaves(self, batch, before, decompress, keep_empty=False, drop_records=False, empty_transaction=False):
+        if batch[16] == 2:
+            return self._of_v2(batch, decompress, keep_empty, drop_records, empty_transaction)
+        return self._of_messages(batch, before, decompress, drop_records)
 
     def _of_v2(self, batch, decompress, keep_empty, drop_records, empty_transaction):
         base, _, epoch, _, _, attributes, delta, first_time, largest, *producer, count = struct.unpack_from(
@@ -79,11 +79,13 @@ class Rules:
             largest = max(-1, *(r.timestamp for r in kept))
         return (2, base, delta, epoch, attributes, first_time, largest, producer), kept
 
-    def _of_messages(self, batch, decompress, _, drop_records, __):
+    def _of_messages(self, batch, before, decompress, drop_records):
         if drop_records:
             return None
         outer, magic, attributes, _ = plain.decode_message(batch, 0, len(batch))
         records = in_log_order(plain.decode_batch(batch, decompress, in_order=False))
+        if attributes & 7:
+            in_its_place(outer, magic, records, before)
         kept = [r for r in records if self.stays(r, self.keeps_legacy_tombstones)]
         if not kept:
             return None
@@ -108,6 +110,14 @@ def in_log_order(records):
     if records and records[0].offset < 0:
         raise plain.Malformed("an offset below 0")
     return records
+
+
+def in_its_place(outer, magic, records, before):
+    """A wrapper's offset, which no checksum covers, is that of its last message; all lie behind the batch before."""
+    if records[0].offset <= before:
+        raise plain.Malformed("a wrapper that begins in the batch before it")
+    if records[-1].offset != outer.offset and not (magic == 1 and outer.offset == 0):
+        raise plain.Malformed("a wrapper whose last message has another offset")
 
 
 def is_mixed(outer, magic, attributes, decompress):
@@ -202,9 +212,10 @@ def hold_against_twin(rng, data, rules, decompress):
     is_whole = True
     for slot, batch in enumerate(batches):
         flags = {name: rng.random() < 0.2 for name in FLAGS if rng.random() < 0.5}
+        before = table[slot - 1].last_offset if slot else -1
         for given in (flags, {}):
             try:
-                expected = rules.leaves(batch, lambda *of: bytes(decompress(*of)), **given)
+                expected = rules.leaves(batch, before, lambda *of: bytes(decompress(*of)), **given)
             except (plain.Malformed, SeglogError):
                 expected = Exception
             try:

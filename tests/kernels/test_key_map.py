@@ -1,7 +1,6 @@
 """The last offset of every key: KeyMap against a dict, and SipHash against the vectors that its authors published."""
 import random
 import struct
-from array import array
 
 import pytest
 from hypothesis import given
@@ -13,7 +12,6 @@ from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.errors import CorruptRecordError, InvalidArgumentError
 from seglog.format.compression import decompressor
-from support.columns import columns_of
 from support.plain_format import batch_v2, message, record_v2
 
 SECRET = bytes(range(16))
@@ -180,58 +178,22 @@ def test_records_that_cannot_be_are_named():
     assert (refused.value.position, refused.value.offset) == (len(good), 1)
 
 
-def test_columns_are_taken_as_batches_are():
-    rng = random.Random(5)
-    records = list(records_of(rng, 3000, 500))
-    raw = b"".join(batches_of(rng, records, "none"))
-    columns = columns_of(raw)
-    found = KeyMap(1 << 20)
-    assert found.add_columns(columns, first_offset=100) == len(columns)
-    model = {key: offset for offset, key, _ in records if key is not None and offset >= 100}
-    assert {key: found.get(key) for key in model} == model
-    assert len(found) == len(model)
-    assert found.add_columns(columns, 2, 2) == 2
-    with pytest.raises(InvalidArgumentError):
-        found.add_columns(columns, 3, 2)
-
-
-def side_by_side(some):
-    ends = array("i", [0])
-    for key in some:
-        ends.append(ends[-1] + len(key or b""))
-    bits = bytearray((len(some) + 7) // 8)
-    for i, key in enumerate(some):
-        bits[i // 8] |= (key is not None) << i % 8
-    return ends, b"".join(key or b"" for key in some), bytes(bits)
-
-
-@given(st.lists(st.none() | keys, max_size=80), st.randoms(use_true_random=False))
-def test_keys_side_by_side_are_put_and_found(some, rng):
-    ends, data, validity = side_by_side(some)
-    offsets = array("q", [rng.randrange(2**40) for _ in some])
-    model = {}
-    for key, offset in zip(some, offsets, strict=True):
-        if key is not None:
-            model[key] = max(offset, model.get(key, -1))
-    found = KeyMap(1 << 16)
-    assert found.add_keys(ends, data, offsets, validity=validity) == len(some)
-    assert list(found.get_keys(ends, data, validity=validity)) == [model.get(key, -1) for key in some]
-
-
-def test_keys_side_by_side_stop_where_the_map_is_full():
-    ends, data, _ = side_by_side([b"%d" % i for i in range(100)])
-    found = KeyMap(16 * 28)
-    assert found.add_keys(ends, data, array("q", range(100))) == found.max_keys
-    assert list(found.get_keys(ends, data)) == [i if i < found.max_keys else -1 for i in range(100)]
-
-
-@pytest.mark.parametrize(("ends", "offsets"), [
-    ([0, 5], [0]), ([0, 2, 1], [0, 0]), ([-1, 2], [0]), ([0, 2], [0, 1]), ([0, 2], [-1]), ([0, 2], [2**63 - 1]),
-    ([], []),
-])
-def test_ends_and_offsets_that_cannot_be_are_refused(ends, offsets):
-    with pytest.raises(InvalidArgumentError):
-        KeyMap(4096).add_keys(array("i", ends), b"abcd", array("q", offsets))
+@given(st.sampled_from([0, 1]), st.sampled_from(["gzip", "lz4"]), st.integers(1, 5), st.integers(0, 40))
+def test_a_wrapper_is_taken_only_where_its_messages_say(magic, codec, count, outer):
+    """A wrapper of v1 carries its messages with it: it may only not begin within the batch before it."""
+    before = build_batch([(b"before", b"v")] * 3, magic=magic, codec=codec, base_offset=4)
+    some = [(b"%d" % n, b"v") for n in range(count)]
+    wrapper = struct.pack(">q", outer) + build_batch(some, magic=magic, codec=codec, base_offset=12)[8:]
+    found = KeyMap(4096)
+    first = outer - count + 1 if magic and outer else 12 if not magic else 0
+    is_good = first > 6 and (magic == 1 or outer == 11 + count)
+    if is_good:
+        assert found.add_batches(table_of(before + wrapper)) == 2
+        assert [found.get(b"%d" % n) for n in range(count)] == list(range(first, first + count))
+    else:
+        with pytest.raises(CorruptRecordError, match="offset") as refused:
+            found.add_batches(table_of(before + wrapper))
+        assert refused.value.position == len(before)
 
 
 def test_fewer_bits_of_identity_make_keys_collide():

@@ -12,6 +12,7 @@ from seglog._kernels.key_map import KeyMap
 from seglog.clock import ManualClock
 from seglog.errors import CorruptRecordError, InvalidRecordError
 from seglog.log.log import Log
+from seglog.segment.batches import SCAN_BYTES
 from seglog.upkeep import cleaning_round
 from seglog.upkeep.cleaner import clean
 from seglog.upkeep.cleaning_round import CleaningLimits
@@ -346,6 +347,34 @@ def test_damage_stops_it_before_anything_goes(in_memory):
         assert {path: path.read_bytes() for path in paths} == before
         assert log.cleaner_offset is None
         assert not list(log.path.glob("*.cleaned"))
+
+
+@pytest.mark.parametrize(("magic", "moved"), [(0, 12), (0, 25), (1, 15)])
+@pytest.mark.parametrize("begins_a_table", [False, True])
+def test_a_wrapper_at_a_wrong_offset_stops_it_before_anything_goes(magic, moved, begins_a_table, in_memory):
+    """No checksum covers the offset. Of the v1 wrapper moved to 6..15 the later values of keys would go."""
+    value = os.urandom(SCAN_BYTES) if begins_a_table else b"v"
+    wrappers = [
+        seglog.build_batch(
+            [(b"%d" % ((n + 9) % 10), value if n == 0 else b"v") for n in range(10)], magic=magic, codec="gzip",
+            base_offset=first, timestamp=NOW if magic else None,
+        )
+        for first in (0, 10, 30)
+    ]
+    with opened(in_memory / "moved-0", **{"segment.bytes": 4 << 20}) as log:
+        for raw in wrappers:
+            log.append_batch(raw, assign_offsets=False)
+        log.roll()
+        path = log.segments[0].path
+    raw = bytearray(path.read_bytes())
+    struct.pack_into(">q", raw, len(wrappers[0]), moved)
+    path.write_bytes(raw)
+    with opened(path.parent) as log:
+        with pytest.raises(CorruptRecordError, match="offset") as refused:
+            clean(log)
+        assert refused.value.position == len(wrappers[0])
+        assert path.read_bytes() == raw
+        assert log.cleaner_offset is None
 
 
 def test_records_without_a_key_go_only_if_that_is_wanted(in_memory):

@@ -1,9 +1,7 @@
-from array import array
 from typing import final
 
 from typing_extensions import Buffer
 
-from seglog._kernels.columns import Columns
 from seglog._kernels.segment_scan import BatchTable
 
 def siphash(
@@ -37,6 +35,3 @@ class KeyMap:
     def add_batches(
         self, table: BatchTable, start: int = 0, stop: int = -1, *, first_offset: int = 0, with_positions: bool = False
     ) -> int: ...
-    def add_columns(self, columns: Columns, start: int = 0, stop: int = -1, *, first_offset: int = 0) -> int: ...
-    def add_keys(self, ends: Buffer, data: Buffer, offsets: Buffer, *, validity: Buffer | None = None) -> int: ...
-    def get_keys(self, ends: Buffer, data: Buffer, *, validity: Buffer | None = None) -> array[int]: ...
