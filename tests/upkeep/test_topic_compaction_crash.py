@@ -162,6 +162,7 @@ def before_an_error(tmp_path, once):
     """A topic whose next compaction meets an error at change 0, 1, 2 ...; (its path, the topic, its file system)."""
     made = tmp_path / "made"
     with ManagedLedger(made, config=CONFIG, fsync="never") as topic:
+        topic.open_cursor("sub", "earliest")
         topic.add_entries([keyed_batch(n, [("a", b"%d" % n), (f"k{n}", b"1")]) for n in range(5)])
         PulsarTopicCompactionService(topic).compact()
         topic.add_entries([keyed(9, "k1", None), keyed(10, "a", b"10")])
@@ -200,6 +201,26 @@ def test_an_error_at_any_change_leaves_the_topic_as_it_was_or_done(tmp_path, onc
         check_opened(path, [expected])
     assert failed > (10 if TORTURE else 3)
     assert went_on > (5 if TORTURE else 1) or not once
+
+
+def test_a_topic_trimmed_behind_an_error_reads_the_same(tmp_path):
+    """The cursor may have passed entries that only the new compacted ledger has."""
+    expected = {"a": b"10"} | {f"k{n}": b"1" for n in (0, 2, 3, 4)}
+    trimmed = 0
+    for _, topic, service, fs in before_an_error(tmp_path, once=True):
+        with contextlib.suppress(SeglogError):
+            service.compact()
+        if fs.failed:
+            begin = topic.first_position
+            with contextlib.suppress(LogFailedError):       # the topic is read-only, and keeps its entries
+                topic.open_cursor("sub").clear_backlog()
+                topic.roll()
+                topic.trim()
+            trimmed += topic.first_position != begin
+            assert state_of(topic, service) == expected
+        with contextlib.suppress(SeglogError):
+            topic.close()
+    assert trimmed > 1
 
 
 CHILD = """

@@ -19,7 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from seglog.config import MAX_LONG
-from seglog.errors import CorruptManifestError, InvalidArgumentError, RecordTooLargeError, SeglogError
+from seglog.errors import (
+    CorruptManifestError,
+    InvalidArgumentError,
+    LogFailedError,
+    RecordTooLargeError,
+    SeglogError,
+)
 from seglog.ledger.compacted_batch import PLACEHOLDERS, BatchForm, Payload
 from seglog.ledger.compacted_home import (
     COMPACTION_CURSOR,
@@ -168,6 +174,8 @@ class _Shared:
         self.swapping = threading.Lock()
         # Replaced as a whole.
         self.ledger: CompactedLedger | None = None
+        # Whether the cursor may point to another one: a swap is under way, or failed before its end.
+        self.is_in_doubt = False
         # Those that were not closed.
         self.services = 0
 
@@ -246,7 +254,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
 
     def plan(self) -> CompactionReport:
         """What `compact` would do, up to where its first round comes. Nothing changes."""
-        return plan_compaction(self._topic, self._ledger)
+        return plan_compaction(self._topic, self.compacted_ledger)
 
     def compact_if_due(self) -> None:
         """Compact where as much as compaction.threshold is not compacted. Errors are logged, and kept in `error`."""
@@ -296,9 +304,11 @@ class PulsarTopicCompactionService(TopicCompactionService):
                 delete_ledger(path, topic.fs)
                 raise
         with self._shared.swapping:
+            self._shared.is_in_doubt = True
             cursor.mark_delete(made.horizon, {LEDGER_PROPERTY: str(ledger_id)})
             adopt(topic.fs, topic.path, ledger_id)
             self.new_compacted_ledger(made.horizon, ledger_id)
+            self._shared.is_in_doubt = False
         return ledger_id
 
     def _write(self, path: Path, ledger_id: int, made: CompactionRound | ConversionRound) -> None:
@@ -334,13 +344,17 @@ class PulsarTopicCompactionService(TopicCompactionService):
         mark_delete = EARLIEST if cursor is None else cursor.mark_delete_position
         pointer = pointed_to(topic.path, cursor)
         if pointer is None:
+            self._shared.is_in_doubt = False
             return
         ledger = self._ledger
         if ledger is None or ledger.ledger_id != pointer or not ledger.path.exists():
             if cursor is not None:
                 cursor.flush()      # an interrupt may have come before its pointer was written
             if compacted_directory(topic.path, pointer, is_new=True).exists():
-                adopt(topic.fs, topic.path, pointer)
+                try:
+                    adopt(topic.fs, topic.path, pointer)
+                except SeglogError as error:        # it is read under either name
+                    logger.warning("compacted ledger %s gets its name at the next opening: %s", pointer, error)
             self._read_in(open_compacted(topic.path, pointer))
         horizon = EARLIEST if self._ledger is None else self._ledger.horizon
         if mark_delete > horizon:
@@ -350,6 +364,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
                 file=topic.path,
                 hint="nobody but compaction may move that cursor: seek it back to where compaction came",
             )
+        self._shared.is_in_doubt = False
 
     # --- the compacted ledger ----------------------------------------------------------------
 
@@ -359,8 +374,20 @@ class PulsarTopicCompactionService(TopicCompactionService):
 
     @property
     def compacted_ledger(self) -> CompactedLedger | None:
-        """None where the topic was never compacted."""
-        return self._ledger
+        """None where the topic was never compacted.
+
+        Behind an error or an interrupt in the middle of a swap, whoever reads first finds out what the cursor points
+        to: the topic may be trimmed up to there.
+        """
+        shared = self._shared
+        if shared.is_in_doubt:
+            with shared.swapping:
+                if shared.is_in_doubt:
+                    try:
+                        self._follow(self._topic.cursors.get(COMPACTION_CURSOR))
+                    except LogFailedError:      # the topic is read-only, and trims nothing since
+                        pass
+        return shared.ledger
 
     def new_compacted_ledger(self, horizon: Position, ledger_id: int) -> None:
         """Read in this one from now on, and delete the one before, whose present readers go on.
@@ -385,20 +412,19 @@ class PulsarTopicCompactionService(TopicCompactionService):
                 logger.warning("compacted ledger %s of %s is left over: %s", before.ledger_id, topic.path, error)
 
     def get_last_compacted_position(self) -> Position:
-        with self._shared.swapping:     # behind a horizon that is not told yet, the topic may be trimmed
-            ledger = self._ledger
+        ledger = self.compacted_ledger
         return EARLIEST if ledger is None else ledger.horizon
 
     def read_compacted_entries(self, start: Position, count: int) -> Sequence[CompactedEntry]:
-        ledger = self._ledger
+        ledger = self.compacted_ledger
         return [] if ledger is None else ledger.read(start, count)
 
     def find_entry_by_publish_time(self, timestamp_ms: int) -> Position | None:
-        ledger = self._ledger
+        ledger = self.compacted_ledger
         return None if ledger is None else ledger.find_entry_by_publish_time(timestamp_ms)
 
     def get_last_message_position(self) -> MessagePosition:
-        ledger = self._ledger
+        ledger = self.compacted_ledger
         return MessagePosition.EARLIEST if ledger is None else ledger.get_last_message_position()
 
     def close(self) -> None:
