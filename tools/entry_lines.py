@@ -7,6 +7,7 @@ from typing import Any
 
 from seglog.errors import NotALogError, SeglogError
 from seglog.ledger.closed_managed_ledger import ClosedManagedLedger
+from seglog.ledger.compacted_ledger import CompactedLedger, is_compacted
 from seglog.ledger.entry import Entry
 from seglog.ledger.entry_fields import entry_fields
 from seglog.ledger.ledger import Ledger
@@ -45,6 +46,11 @@ def entries_of(path: Path, first: Position | None = None) -> Iterator[Placed]:
                 yield Placed(topic.read(position).data, ordinal, position)
     elif is_ledger(path):
         with Ledger.open(path, read_only=True) as ledger:
+            if is_compacted(ledger.properties):
+                for number, stored in enumerate(CompactedLedger(ledger)):
+                    if first is None or stored.position >= first:
+                        yield Placed(stored.data, number, stored.position)
+                return
             begin = 0 if first is None else max(first.entry_id, 0)
             if begin < ledger.entry_count:
                 for entry_id, data in ledger.read_range(begin, ledger.last_entry_id):
@@ -54,10 +60,15 @@ def entries_of(path: Path, first: Position | None = None) -> Iterator[Placed]:
             if first is None or number >= first.entry_id:
                 yield Placed(data, number)
     else:
-        raise NotALogError(
-            "neither a managed ledger, nor a ledger, nor a file of entries", file=path,
-            hint="give a directory with a manifest, one of its ledger-<id>, or a file of entries behind their sizes",
-        )
+        raise no_entries(path)
+
+
+def no_entries(path: Path) -> NotALogError:
+    """Of what holds no entries that `seglog ledger` reads."""
+    return NotALogError(
+        "neither a managed ledger, nor a ledger, nor a file of entries", file=path,
+        hint="give a directory with a manifest, one of its ledger-<id>, or a file of entries behind their sizes",
+    )
 
 
 def fields_of(placed: Placed) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from seglog.verification.ledger_check import (
 
 from . import report
 from .cli import Command
-from .entry_lines import Placed, entries_of, fields_of, name_of, text_of
+from .entry_lines import Placed, entries_of, fields_of, name_of, no_entries, text_of
 from .ledger_compact import compact, convert
 from .options import PATH, PositionType, TimeType, json_option, limit_option, paths_argument
 
@@ -169,7 +169,7 @@ def _check(path: Path) -> LedgerReport:
         return check_one_ledger(path)
     if path.is_file():
         return check_entries(path, read_stream(path))
-    raise NotALogError("neither a managed ledger, nor a ledger, nor a file of entries", file=path)
+    raise no_entries(path)
 
 
 def _check_text(path: Path, found: LedgerReport) -> Iterator[str]:

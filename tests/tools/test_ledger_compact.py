@@ -1,12 +1,13 @@
 """`seglog ledger compact` and `convert`: what they print, what they change, and what a dry run does not."""
 import pytest
 
-from seglog.errors import ProofMismatchError
+from seglog.errors import NotALogError, ProofMismatchError
 from seglog.ledger import compacted_ledger
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.position import EARLIEST
 from seglog.upkeep import compacted_conversion
 from seglog.upkeep.compacted_conversion import FORMS, digest_of
+from seglog.upkeep.ledger_recover import plan_recovery
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 from support.command import seglog, seglog_json
 from support.keyed_topic import encrypted_batch, keyed, keyed_batch, read_all
@@ -131,3 +132,23 @@ def test_a_compacted_ledger_of_a_newer_version_is_refused_by_its_version(topic, 
     for command in (("compact",), ("compact", "--dry-run"), ("verify",)):
         refused = seglog("ledger", command[0], topic, *command[1:], status=4)
         assert "version 2 of a compacted ledger, expected 1" in refused.output + refused.stderr
+
+
+def test_what_compaction_left_is_looked_at_by_itself_and_is_no_topic(topic):
+    seglog("ledger", "compact", topic)
+    home = topic / "compacted"
+    (ledger,) = home.iterdir()
+    (summary,) = seglog_json("ledger", "verify", ledger)
+    assert (summary["ok"], summary["entries"]) == (True, 7)
+    assert [line["entry_id"] for line in seglog_json("ledger", "dump", ledger)] == list(range(7))
+    assert [line["entry_id"] for line in seglog_json("ledger", "dump", ledger, "--from", "0:5")] == [5, 6]
+    before = tree(topic)
+    for command in ("verify", "dump", "ls", "recover"):
+        result = seglog("ledger", command, home, status=4)
+        assert "manifest_corrupt" not in result.output + result.stderr
+    with pytest.raises(NotALogError, match="what compaction left"):
+        plan_recovery(home)
+    assert tree(topic) == before
+    log = ledger / "00000000000000000000.log"
+    log.write_bytes(bytes([log.read_bytes()[0]]) + bytes(len(log.read_bytes()) - 1))
+    assert "compacted_damaged" in seglog("ledger", "verify", ledger, status=1).output

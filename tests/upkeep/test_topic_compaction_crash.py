@@ -15,9 +15,10 @@ import time
 
 import pytest
 
-from seglog.errors import LogFailedError, SeglogError
+from seglog.errors import LogFailedError, SeglogError, StorageError
 from seglog.fs.files import OsFileSystem
 from seglog.ledger.compacted_home import COMPACTION_CURSOR, DIRECTORY, LEDGER_PROPERTY
+from seglog.ledger.ledger import Ledger
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 from support.faultfs import FailingFs, RecordingFs
@@ -201,6 +202,27 @@ def test_an_error_at_any_change_leaves_the_topic_as_it_was_or_done(tmp_path, onc
         check_opened(path, [expected])
     assert failed > (10 if TORTURE else 3)
     assert went_on > (5 if TORTURE else 1) or not once
+
+
+def test_a_disk_that_is_full_while_the_new_ledger_is_written_is_named_so(tmp_path, monkeypatch):
+    """Not as a ledger that is read-only until somebody opens it: what was being made is gone."""
+    fs = FailingFs(OsFileSystem(), fail_at=10**9, error=errno.ENOSPC, once=True)
+    with ManagedLedger(tmp_path / "t", config=CONFIG, fs=fs) as topic:
+        topic.add_entries([keyed_batch(n, [("a", b"%d" % n), (f"k{n}", b"1")]) for n in range(2)])
+        service, real = PulsarTopicCompactionService(topic), Ledger.add_many
+
+        def add_many(ledger, entries, times):
+            fs._fail_at = len(fs.calls)
+            return real(ledger, entries, times)
+
+        monkeypatch.setattr(Ledger, "add_many", add_many)
+        with pytest.raises(StorageError, match="no space is left on the device") as caught:
+            service.compact()
+        assert not isinstance(caught.value, LogFailedError)
+        assert not os.listdir(topic.path / DIRECTORY)
+        monkeypatch.undo()
+        service.compact()
+        assert state_of(topic, service) == {"a": b"1", "k0": b"1", "k1": b"1"}
 
 
 def test_a_topic_trimmed_behind_an_error_reads_the_same(tmp_path):

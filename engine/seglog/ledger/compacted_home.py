@@ -20,6 +20,7 @@ from seglog.errors import CorruptManifestError, NotALogError
 from seglog.fs.files import FileSystem
 from seglog.ledger.compacted_ledger import CompactedLedger
 from seglog.ledger.ledger import DELETED_SUFFIX, delete_ledger, remove_directory
+from seglog.ledger.manifest import FILE_NAME as MANIFEST_NAME
 from seglog.ledger.manifest import LEDGER_PREFIX
 from seglog.ledger.position import EARLIEST, Position
 
@@ -35,6 +36,12 @@ NEW_SUFFIX = ".new"
 def compacted_directory(topic: Path, ledger_id: int, *, is_new: bool = False) -> Path:
     """Of a compacted ledger of the managed ledger in `topic`."""
     return topic / DIRECTORY / f"{LEDGER_PREFIX}{ledger_id}{NEW_SUFFIX if is_new else ''}"
+
+
+def is_compacted_home(path: Path) -> bool:
+    """Whether a directory is the one that holds a topic's compacted ledgers, which are no topic of their own."""
+    path = Path(os.path.abspath(path))
+    return path.name == DIRECTORY and (path.parent / MANIFEST_NAME).exists()
 
 
 class Pointer(Protocol):

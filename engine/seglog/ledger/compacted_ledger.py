@@ -27,6 +27,11 @@ VERSION = "1"
 _COMPONENT = {"application": "pulsar", "component": "compacted-ledger"}
 
 
+def is_compacted(texts: Mapping[str, str]) -> bool:
+    """Whether a ledger with these properties is a compacted one, whatever its version."""
+    return texts.get("component") == _COMPONENT["component"]
+
+
 @dataclass(frozen=True, slots=True)
 class CompactedProperties:
     """`horizon`: the last entry of the topic that was read. `compacted_to`: the last one that was not deleted whole.
@@ -62,8 +67,8 @@ class CompactedProperties:
     def parse(cls, texts: Mapping[str, str], file: Path) -> "CompactedProperties":
         """Raises CorruptManifestError, UnsupportedVersionError."""
         try:
-            if texts["component"] != _COMPONENT["component"]:
-                raise ValueError(f"component {texts['component']!r}")
+            if not is_compacted(texts):
+                raise ValueError(f"component {texts.get('component')!r}")
             if texts["seglog/version"] != VERSION:
                 raise UnsupportedVersionError(
                     f"version {texts['seglog/version']} of a compacted ledger, expected {VERSION}", file=file

@@ -18,7 +18,7 @@ from seglog.errors import CorruptManifestError, NotALogError, UnsupportedVersion
 from seglog.fs import lock
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.ledger.broker_state import BrokerState, last_state
-from seglog.ledger.compacted_home import compacted_ids
+from seglog.ledger.compacted_home import compacted_ids, is_compacted_home
 from seglog.ledger.cursor_file import CursorState, cursor_files
 from seglog.ledger.ledger import LOG_NAME, Ledger, reseal_ledger
 from seglog.ledger.ledger_metadata import LedgerEnd, LedgerMetadata
@@ -77,6 +77,11 @@ def plan_recovery(path: str | os.PathLike[str]) -> RecoveryPlan:
     """Reads only. Raises NotALogError; CorruptManifestError for a ledger.json that is damaged: that one is not made
     anew, for a ledger's end is known to nobody else."""
     plan = RecoveryPlan(Path(os.path.abspath(path)))
+    if is_compacted_home(plan.path):
+        raise NotALogError(
+            "no managed ledger: it holds what compaction left of one", file=plan.path,
+            hint=f"give the topic's directory, {plan.path.parent}",
+        )
     found = sorted(
         int(name.removeprefix(LEDGER_PREFIX)) for name in os.listdir(plan.path)
         if name.startswith(LEDGER_PREFIX) and name.removeprefix(LEDGER_PREFIX).isdigit()

@@ -15,6 +15,7 @@ its delayed messages are not touched. docs/topic_compaction.md
 import logging
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -328,9 +329,12 @@ class PulsarTopicCompactionService(TopicCompactionService):
                 ledger.add_many(entries, times)
             ledger.seal(made.properties(self._name).texts())
             ledger.close()
-        except SeglogError:
+        except SeglogError as error:
             ledger.abandon()
             delete_ledger(path, topic.fs)
+            # Only what was being made is read-only, and that is gone: the topic goes on.
+            if isinstance(error, LogFailedError) and isinstance(error.__cause__, SeglogError):
+                raise error.__cause__ from None
             raise
         except BaseException:
             ledger.abandon()    # interrupted: the next opening removes it
@@ -383,10 +387,8 @@ class PulsarTopicCompactionService(TopicCompactionService):
         if shared.is_in_doubt:
             with shared.swapping:
                 if shared.is_in_doubt:
-                    try:
+                    with suppress(LogFailedError):      # the topic is read-only then, and trims nothing since
                         self._follow(self._topic.cursors.get(COMPACTION_CURSOR))
-                    except LogFailedError:      # the topic is read-only, and trims nothing since
-                        pass
         return shared.ledger
 
     def new_compacted_ledger(self, horizon: Position, ledger_id: int) -> None:

@@ -40,10 +40,11 @@ def check_compacted(topic: Path) -> Iterator[Finding]:
         if compacted is None or path.name != compacted.path.name:
             yield Finding("compacted_stray", os.fspath(path))
     if compacted is not None:
-        yield from _check(compacted)
+        yield from check_compacted_ledger(compacted)
 
 
-def _check(compacted: CompactedLedger) -> Iterator[Finding]:
+def check_compacted_ledger(compacted: CompactedLedger) -> Iterator[Finding]:
+    """Every entry of one, their order, and the last message."""
     log = compacted.path / LOG_NAME
     check = check_ledger(log)
     for damage in check.damages:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from seglog.errors import CorruptManifestError, CorruptRecordError, NotALogError, SeglogError, UnsupportedVersionError
+from seglog.ledger.compacted_home import is_compacted_home
+from seglog.ledger.compacted_ledger import CompactedLedger, is_compacted
 from seglog.ledger.cursor_file import CursorState, cursor_files
 from seglog.ledger.entry import Entry
 from seglog.ledger.ledger import LOG_NAME
@@ -17,7 +19,7 @@ from seglog.ledger.ledger_recovery import check_ledger
 from seglog.ledger.manifest import FILE_NAME, LEDGER_PREFIX, Manifest, ledger_directory
 from seglog.segment.batches import UNREADABLE
 from seglog.segment.segment import Segment
-from seglog.verification.compacted_check import check_compacted
+from seglog.verification.compacted_check import check_compacted, check_compacted_ledger
 from seglog.verification.findings import Finding, Severity
 
 
@@ -168,7 +170,7 @@ def _check_entry(
 
 def is_managed_ledger(path: Path) -> bool:
     """Whether a directory looks like one: a manifest, or ledgers without it."""
-    return path.is_dir() and (
+    return path.is_dir() and not is_compacted_home(path) and (
         (path / FILE_NAME).exists() or any(_is_ledger(name) and (path / name).is_dir() for name in os.listdir(path))
     )
 
@@ -182,6 +184,13 @@ def check_one_ledger(path: Path) -> LedgerReport:
     """One ledger's directory. Raises NotALogError, CorruptManifestError, StorageError."""
     report = LedgerReport(os.fspath(path), ledgers=1)
     metadata = LedgerMetadata.read(path)
+    if is_compacted(metadata.properties):
+        compacted = CompactedLedger(path)
+        report.entries, report.size_bytes = len(compacted), compacted.size_bytes
+        report.findings += check_compacted_ledger(compacted)
+        if report.ok:
+            report.messages = sum(stored.entry.fields().num_messages for stored in compacted)
+        return report
     _check_ledger(report, path, metadata.ledger_id, None, _Before())
     return report
 
