@@ -1,4 +1,5 @@
 """Ten thousand segments, and no more files open than there may be."""
+import contextlib
 import gc
 import os
 import threading
@@ -7,10 +8,15 @@ import pytest
 
 import seglog
 from seglog.clock import ManualClock
+from seglog.errors import StorageError
 from seglog.format import names
+from seglog.fs.aside import shorten
+from seglog.fs.files import OsFile, OsFileSystem
 from seglog.log.extent import Extent
+from seglog.log.log import Log
 from seglog.segment.open_files import OPEN_SEGMENTS, OpenSegments
 from seglog.segment.segment import Segment
+from seglog.upkeep.cleaner import clean
 from support.growing_log import GrowingLog
 
 MANY = 10_000
@@ -18,11 +24,15 @@ MAPS_A_SEGMENT = 3
 FILES_OF_A_LOG = 12     # of the active segment, and locks
 
 
-def maps_of(directory):
+def maps_of(directory, of=""):
     if not os.path.exists("/proc/self/maps"):
         pytest.skip("no /proc/self/maps on this system")
     with open("/proc/self/maps") as maps:
-        return sum(str(directory) in line for line in maps)
+        return sum(str(directory) in line and of in line for line in maps)
+
+
+def deleted_maps_of(directory):
+    return maps_of(directory, "(deleted)")
 
 
 def test_ten_thousand_segments_are_read_with_few_of_them_open(tmp_path):
@@ -138,6 +148,53 @@ def test_readers_whose_segments_are_let_go_under_them_do_not_notice(tmp_path):
         done.set()
         threads[-1].join()
         assert failures == []
+
+
+@pytest.mark.parametrize("leave", [
+    lambda log: log.delete_records(150), lambda log: log.truncate_to(20), clean,
+], ids=["deleted", "cut", "compacted"])
+def test_a_segment_that_left_its_log_gives_its_space_back_when_its_last_reader_lets_go(leave, tmp_path):
+    """At once: no other segment must be opened for it, and no cycle be collected."""
+    config = {"segment.bytes": 2000, "file.delete.delay.ms": 0}
+    gc.disable()
+    try:
+        with Log(tmp_path / "left-0", config=config, fsync="never") as log:
+            for n in range(200):
+                log.append(b"v" * 50, key=b"%d" % (n % 7))
+            assert len(list(log.read())) == 200
+            assert log.offset_at(0) == 0
+            reader = log.read(23)       # behind the cut, too
+            assert next(reader).offset == 23
+            leave(log)
+            assert deleted_maps_of(tmp_path) > 0
+            del reader
+            assert deleted_maps_of(tmp_path) == 0
+    finally:
+        gc.enable()
+
+
+def test_a_write_that_failed_holds_no_maps(tmp_path):
+    """By its traceback: the shorter copy of a file could not be written, and the file has gone since."""
+    path = tmp_path / "file"
+    path.write_bytes(b"v" * 5000)
+    gc.disable()
+    try:
+        with contextlib.suppress(StorageError):
+            shorten(FullFs(), path, 4000)
+        path.unlink()
+        assert deleted_maps_of(tmp_path) == 0
+    finally:
+        gc.enable()
+
+
+class FullFs(OsFileSystem):
+    """Every file is /dev/full."""
+
+    def create(self, path):
+        return OsFile(path, os.open("/dev/full", os.O_WRONLY), 0)
+
+    def unlink(self, path):
+        pass
 
 
 def test_a_retired_segment_is_not_opened_by_its_name_again(tmp_path):

@@ -307,7 +307,10 @@ class OsFile(WritableFile):
     def _fail(self, what: str, error: OSError) -> NoReturn:
         refusal = storage_error(error, what, self.path)
         self._poison(refusal)
-        raise refusal from error
+        try:
+            raise refusal from error
+        finally:
+            del refusal, error      # else this frame and the error hold each other, and the maps of all frames above
 
     def _write(self, views: list[memoryview], position: int) -> None:
         with refusals("write", self.path):

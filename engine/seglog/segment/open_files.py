@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
+from weakref import ref
 
 from seglog._kernels.checked_batches import CheckedBatches
 from seglog._kernels.point_read import LastOpened, PointReader
@@ -192,25 +193,29 @@ class OpenSegments:
     Second chance, as page caches do it: whoever was used since the hand last passed stays for another round.
     No lock, so that a fork in the middle of it harms nobody: each step is one operation of a deque, and what two
     threads can do to each other is that files are closed a round too early.
+    It holds no segment: one that left its log gives its space back as soon as no reader has it any more.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._ring: deque[Closable] = deque()
+        self._ring: deque[ref[Closable]] = deque()
 
     def opened(self, segment: Closable) -> None:
         """`segment` has just opened its files."""
-        self._ring.append(segment)
+        self._ring.append(ref(segment))
         chances = len(self._ring)
         while len(self._ring) > self.limit:
             try:
-                oldest = self._ring.popleft()
+                slot = self._ring.popleft()
             except IndexError:      # other threads took them
                 return
+            oldest = slot()
+            if oldest is None:
+                continue
             if oldest.recently_used and chances > 0:
                 chances -= 1
                 oldest.recently_used = False
-                self._ring.append(oldest)
+                self._ring.append(slot)
             else:
                 oldest.let_go()
 
