@@ -1,18 +1,19 @@
 import sys
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
 from support.outside.cuts import PowerCuts
-from support.outside.recording import compile_recorder
+from support.outside.fork_server import ForkServer
 
 
 @pytest.fixture(scope="session")
-def recorder(tmp_path_factory) -> Path:
-    """The library that records, compiled."""
+def recorder(tmp_path_factory) -> Iterator[ForkServer]:
+    """Starts processes that are recorded."""
     if sys.platform != "linux":
         pytest.skip("the recorder needs LD_PRELOAD and /proc, as Linux has them")
-    return compile_recorder(tmp_path_factory.mktemp("recorder"))
+    with ForkServer(tmp_path_factory.mktemp("recorder")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

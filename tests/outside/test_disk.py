@@ -1,13 +1,12 @@
 """The recorder sees what a process does, and the disk model allows what docs/durability.md allows, and nothing else."""
 import itertools
-import sys
 
 import pytest
 
 from support.outside.cuts import PowerCuts
 from support.outside.disk import Disk
 from support.outside.logs import record_log
-from support.outside.recording import Event, Fault, Recording, read_record
+from support.outside.recording import Event, Fault, Recording
 
 SEEDS = range(300)
 
@@ -204,11 +203,8 @@ os.unlink("file", dir_fd=handle)
 
 
 def test_the_recorder_sees_every_change(tmp_path, recorder):
-    import subprocess
-
     recording = Recording.begin(tmp_path / "recording", recorder)
-    subprocess.run([sys.executable, "-c", PROGRAM, recording.disk], env=recording.environment(), check=True)
-    recording.read()
+    recording.run_script(PROGRAM, recording.disk)
     disk = Disk(recording.start, recording.inodes)
     for event in recording.events:
         disk.replay(event)
@@ -236,17 +232,10 @@ for n in range(3):
         print(error.errno)
         if os.path.exists("file"): os.unlink("file")
 """
-    import subprocess
-
     recording = Recording.begin(tmp_path / "recording", recorder)
-    fault = Fault(call, 2, "fail", int(message))
-    done = subprocess.run(
-        [sys.executable, "-c", program, recording.disk], env=recording.environment([fault]), check=True,
-        capture_output=True, text=True,
-    )
+    done = recording.run_script(program, recording.disk, faults=[Fault(call, 2, "fail", int(message))])
     assert done.stdout.split() == ["done", message, "done"]
-    events = read_record(recording.directory / "record", recording.disk)
-    assert [event.result for event in events if event.result] == [int(message)]
+    assert [event.result for event in recording.events if event.result] == [int(message)]
 
 
 def test_syncs_that_do_nothing_are_found(in_memory, recorder, power_cuts):

@@ -19,7 +19,7 @@ import pytest
 
 import seglog
 from seglog.errors import LogClosedError
-from support.outside.recording import TESTS, command_of
+from support.outside.fork_server import TESTS
 
 FULL = bool(os.environ.get("SEGLOG_TORTURE"))
 # 200 000 in all, or a twentieth. (A thread alone has to wait for each one: that takes ten times longer.)
@@ -35,8 +35,8 @@ def interrupted(**arguments):
     """What a worker that was interrupted tells at its end; a hang is told with the stacks of its threads."""
     environment = os.environ | {"PYTHONPATH": str(TESTS)}
     with subprocess.Popen(
-        command_of("support.outside.interrupted_worker", json.dumps(arguments)), stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, env=environment,
+        [sys.executable, "-m", "support.outside.interrupted_worker", json.dumps(arguments)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
     ) as worker:
         lines, errors = queue.SimpleQueue(), []
         threading.Thread(target=lambda: [*map(lines.put, worker.stdout), lines.put("")], daemon=True).start()

@@ -1,8 +1,6 @@
 """Calls that fail under a log, by the recorder; then it is closed and opened again, and some time the power is cut."""
 import os
 import random
-import subprocess
-import sys
 
 import pytest
 
@@ -60,8 +58,6 @@ seglog.open(sys.argv[1]).close()
 
 def test_a_sync_that_failed_in_the_background_is_told_at_closing(in_memory, recorder):
     recording = Recording.begin(in_memory / "recording", recorder)
-    done = subprocess.run(
-        [sys.executable, "-c", APPENDS_AND_CLOSES, recording.disk / "orders-0"], capture_output=True, text=True,
-        env=recording.environment([Fault("sync", 2, pattern="*.log")]), timeout=60,
-    )
-    assert (done.returncode, done.stdout) == (0, "close() says 5\n"), done.stderr
+    log = recording.disk / "orders-0"
+    done = recording.run_script(APPENDS_AND_CLOSES, log, faults=[Fault("sync", 2, pattern="*.log")])
+    assert done.stdout == "close() says 5\n"

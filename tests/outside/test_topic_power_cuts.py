@@ -1,8 +1,6 @@
 """Power cuts and failing calls under managed ledgers, cursors and delayed messages; see test_log_power_cuts.py."""
 import os
 import random
-import subprocess
-import sys
 
 import pytest
 
@@ -87,12 +85,7 @@ def test_a_sync_that_failed_once_is_not_made_good_by_the_next(record, power_cuts
 def states_behind(script, fault, says, directory, recorder, count):
     """Topics that a power cut may leave behind `script`, which gets a path and meets the fault."""
     recording = Recording.begin(directory / "recording", recorder)
-    done = subprocess.run(
-        [sys.executable, "-c", script, recording.disk / "topic"], capture_output=True, text=True, timeout=60,
-        env=recording.environment([fault]),
-    )
-    assert (done.returncode, done.stdout) == (0, says), done.stderr
-    recording.read()
+    assert recording.run_script(script, recording.disk / "topic", faults=[fault]).stdout == says
     disk = Disk(recording.start, recording.inodes)
     for event in recording.events:
         disk.replay(event)

@@ -1,11 +1,10 @@
 """A process that converts a partition in place, from a shell's door, and perhaps takes it back.
 
-    python -m support.outside.convert_worker '{"root": "disk", "rounds": 2}'
+    recording.run("support.outside.convert_worker", '{"root": "disk", "rounds": 2}')
 
 Notes: convert, converted; rollback, restored; failed STATUS.
 """
 import json
-import os
 import sys
 
 from support.command import seglog
@@ -25,6 +24,5 @@ def run(root, rounds):
             note(done)
 
 
-if __name__ == "__main__":
+def main():
     run(**json.loads(sys.argv[1]))
-    os._exit(0)

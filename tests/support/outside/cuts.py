@@ -7,13 +7,12 @@ import pickle
 import queue
 import random
 import shutil
-import subprocess
 import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from support.outside.disk import Disk, digest, read_tree, write_tree
-from support.outside.recording import Recording, command_of
+from support.outside.recording import Recording
 
 CHANGES = frozenset("WTECMRLU")     # events after which the disk may hold something else than before
 BATCH = 100                         # states that one judge process opens
@@ -146,8 +145,8 @@ class PowerCuts:
     scratch: a directory to work in, best in memory. keep: where what violates is saved.
     """
 
-    def __init__(self, scratch, library, keep=None):
-        self.scratch, self.library, self.keep = Path(scratch), library, keep
+    def __init__(self, scratch, server, keep=None):
+        self.scratch, self.server, self.keep = Path(scratch), server, keep
         self.verdicts = Verdicts()
 
     def judge(self, case, count, seed, *, again=0):
@@ -195,7 +194,7 @@ class PowerCuts:
             start[name] = None
             start |= {f"{name}/{p}": Path(name) / c if isinstance(c, Path) else c for p, c in cut.tree.items()}
         directory = self.scratch / "judged"
-        recording = Recording.begin(directory, self.library, start)
+        recording = Recording.begin(directory, self.server, start)
         tasks = [
             cut.witness.task(recording.disk / name) | {"name": name} for name, cut in zip(names, cuts, strict=True)
         ]
@@ -278,13 +277,9 @@ def ask(judge, tasks, recording):
     """The facts of each task, by processes under the recorder. One that dies or hangs is the fact of its state."""
     answers = []
     while len(answers) < len(tasks):
-        with subprocess.Popen(
-            command_of(judge), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=recording.environment(), cwd=recording.directory,
-        ) as process:
-            lines, errors = queue.SimpleQueue(), []
+        with recording.process(judge, pipes=True) as process:
+            lines = queue.SimpleQueue()
             threading.Thread(target=_take_lines, args=(process.stdout, lines), daemon=True).start()
-            threading.Thread(target=_take_all, args=(process.stderr, errors), daemon=True).start()
             try:
                 for task in tasks[len(answers) :]:
                     process.stdin.write(json.dumps(task) + "\n")
@@ -294,28 +289,20 @@ def ask(judge, tasks, recording):
                         raise BrokenPipeError
                     answers.append(json.loads(answer))
                 process.stdin.close()
+                process.wait()
             except queue.Empty:
                 answers.append({"error": f"no answer within {ANSWER_S} s"})
-                process.kill()
             except BrokenPipeError:
-                process.wait()
-                said = "".join(errors)[-1500:]
-                answers.append({"error": f"the judge ended with {process.returncode}: {said}"})
-            except BaseException:
-                process.kill()      # or leaving this block waits for it
-                raise
+                answers.append({"error": f"the judge ended with {process.wait()}: {process.errors()[-1500:]}"})
     return answers
 
 
 def _take_lines(stream, lines):
     """`stream` line by line into a queue; an empty one at its end."""
-    for line in stream:
-        lines.put(line)
+    with stream:
+        for line in stream:
+            lines.put(line)
     lines.put("")
-
-
-def _take_all(stream, texts):
-    texts.append(stream.read())
 
 
 def show(case, cut, seed, directory):

@@ -1,9 +1,8 @@
 """Opens logs that a power cut left, and tells what is in them. A process of its own, as a user's next one is.
 
-    python -m support.outside.log_judge
-
-reads a JSON object a line from stdin, {"path", "name", "fsync", "backups": paths}, and answers each by the facts. What
-it finds and appends it also notes as log_worker does: it runs under the recorder itself, so the power may be cut again.
+It reads a JSON object a line from stdin, {"path", "name", "fsync", "backups": paths}, and answers each by the facts.
+What it finds and appends it also notes as log_worker does: it runs under the recorder itself, so the power may be cut
+again.
 """
 import os
 import struct
@@ -138,6 +137,5 @@ def _entries(path, form):
         return None
 
 
-if __name__ == "__main__":
+def main():
     answer_all(judge)
-    os._exit(0)

@@ -1,6 +1,6 @@
 """A process that changes a log, and notes each call before and after it. Public doors of seglog only.
 
-    python -m support.outside.log_worker '{"path": "disk/data/orders-0", "kind": "appends", "seed": 1, ...}'
+    recording.run("support.outside.log_worker", '{"path": "disk/data/orders-0", "kind": "appends", "seed": 1, ...}')
 
 Notes (notes.py; the witness is log_witness.py):
 
@@ -188,5 +188,4 @@ class LogWorker(Worker):
             self.leave()
 
 
-if __name__ == "__main__":
-    LogWorker.main()
+main = LogWorker.main

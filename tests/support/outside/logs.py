@@ -18,19 +18,19 @@ MODES = ("batch", "interval", "never")
 SYNC_DELAY_US = 300         # where threads share syncs: as long as a quick drive takes
 
 
-def record_log(scratch, library, kind, seed, fsync, threads=1, steps=60, faults=(), lives=1):
+def record_log(scratch, server, kind, seed, fsync, threads=1, steps=60, faults=(), lives=1):
     """A log that one process after the other changes. All but the last one are killed by the last of `faults`."""
     witnesses = Witnesses(LogWitness, (fsync, _go_on(faults), kind))
     run = _Run(kind, seed, fsync, threads, steps)
-    return _record(scratch, library, "log", "data/orders-0", witnesses, faults, lives, run)
+    return _record(scratch, server, "log", "data/orders-0", witnesses, faults, lives, run)
 
 
-def record_topic(scratch, library, kind, seed, fsync, threads=1, steps=60, faults=(), lives=1):
+def record_topic(scratch, server, kind, seed, fsync, threads=1, steps=60, faults=(), lives=1):
     """The same of a managed ledger, its cursors, or its delayed messages."""
     rate = seed % 2
     witnesses = Witnesses(TopicWitness, (fsync, rate, _go_on(faults), kind))
     run = _Run(kind, seed, fsync, threads, steps)
-    return _record(scratch, library, "topic", "topic", witnesses, faults, lives, run, rate=rate)
+    return _record(scratch, server, "topic", "topic", witnesses, faults, lives, run, rate=rate)
 
 
 class _Run(NamedTuple):
@@ -43,8 +43,8 @@ class _Run(NamedTuple):
     steps: int
 
 
-def _record(scratch, library, of, path, witnesses, faults, lives, run, **more):
-    recording = Recording.begin(scratch / "recording", library)
+def _record(scratch, server, of, path, witnesses, faults, lives, run, **more):
+    recording = Recording.begin(scratch / "recording", server)
     for life in range(lives):
         is_last = life == lives - 1
         seed = run.seed * 10 + life
@@ -63,11 +63,11 @@ def _go_on(faults):
     return any(fault.span == "on" for fault in faults)
 
 
-def record_conversion(scratch, library, golden, rounds, faults=()):
+def record_conversion(scratch, server, golden, rounds, faults=()):
     """A golden partition that is converted in place and back."""
     start = read_tree(golden / f"{golden.name}-0")
     start = {"logs": None, "logs/orders-0": None} | {f"logs/orders-0/{path}": data for path, data in start.items()}
-    recording = Recording.begin(scratch / "recording", library, start)
+    recording = Recording.begin(scratch / "recording", server, start)
     before = look(recording.disk / "logs" / "orders-0")
     arguments = json.dumps({"root": str(recording.disk), "rounds": rounds})
     recording.run("support.outside.convert_worker", arguments, faults=faults)

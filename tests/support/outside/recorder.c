@@ -2,6 +2,8 @@
  *
  *     LD_PRELOAD=recorder.so OUTSIDE_ROOT=/disk OUTSIDE_RECORD=/elsewhere/record OUTSIDE_NOTES=/elsewhere/notes worker
  *
+ * It begins with a call of outside_begin(): a process that is there already may be one to record (fork_server.py).
+ *
  * The record is a row of `struct head`, each followed by two paths and data (recording.py reads it). It is the one order
  * of everything: the call and its entry in the record are made under one mutex. A sync has two entries, one for its begin
  * and one for its end, and no mutex between them: what is written meanwhile is not covered by it. What the process writes
@@ -70,7 +72,8 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static void put(uint8_t op, int result, const char *path, const char *other, uint64_t inode, int is_directory,
                 int64_t position, const struct iovec *data, int count, size_t data_size);
 
-__attribute__((constructor)) static void begin(void)
+/* Begin to record: until this is called, every call goes to the system as it came. */
+PUBLIC void outside_begin(void)
 {
     const char *record = getenv("OUTSIDE_RECORD"), *delay = getenv("OUTSIDE_SYNC_DELAY_US");
     const char *spec = getenv("OUTSIDE_FAULTS");

@@ -1,23 +1,16 @@
-"""Runs a process under the recorder, and reads what it recorded.
-
-recorder.c is compiled once a session with the C compiler that the build needs anyway. A Recording is a directory:
+"""Runs processes under the recorder, and reads what it recorded. A Recording is a directory:
 
     disk/       what the processes change; after them, as the page cache has it
     record      every change, sync and note in order, by recorder.c
 """
 import os
-import shlex
 import struct
-import subprocess
-import sys
-import sysconfig
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from support.outside.disk import write_tree
+from support.outside.fork_server import Forked, ForkServer
 
-SOURCE = Path(__file__).with_name("recorder.c")
-TESTS = Path(__file__).parents[2]
 _HEAD = struct.Struct("<IIiHHQqIBBxx")       # struct head of recorder.c
 
 
@@ -69,12 +62,13 @@ class Fault:
         return f"{self.call} {self.pattern} {self.nth} {self.action} {self.errno} {self.span}"
 
 
-def compile_recorder(directory):
-    """The shared library, made in `directory`."""
-    library = Path(directory) / "recorder.so"
-    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
-    subprocess.run([*compiler, "-shared", "-fPIC", "-O2", "-o", library, SOURCE], check=True)
-    return library
+@dataclass
+class Ended:
+    """A process that has come to its end, and what it wrote."""
+
+    returncode: int
+    stdout: str
+    stderr: str
 
 
 @dataclass
@@ -82,49 +76,47 @@ class Recording:
     """`start`: the disk at first, as a tree (disk.py); `inodes`: of its paths. `events`: all that was done to it."""
 
     directory: Path
-    library: Path
+    server: ForkServer
     start: dict
     inodes: dict
     events: list = field(default_factory=list)
 
     @classmethod
-    def begin(cls, directory, library, start=None):
+    def begin(cls, directory, server, start=None):
         """A disk that holds `start`, a tree; by default nothing."""
         directory = Path(directory)
         directory.mkdir(parents=True)
         write_tree(start or {}, directory / "disk")
-        return cls(directory, Path(library), dict(start or {}), _inodes(directory / "disk"))
+        return cls(directory, server, dict(start or {}), _inodes(directory / "disk"))
 
     @property
     def disk(self):
         return self.directory / "disk"
 
     def run(self, module, *arguments, faults=(), sync_delay_us=0, timeout_s=120, check=True):
-        """Run `python -m module arguments` over the disk to its end; what it changed is recorded after what was."""
-        done = subprocess.run(
-            command_of(module, *arguments), env=self.environment(faults, sync_delay_us), cwd=self.directory,
-            capture_output=True, timeout=timeout_s,
-        )
-        if check and done.returncode != 0:
-            raise AssertionError(f"{module} {arguments} ended with {done.returncode}:\n{done.stderr.decode()}")
+        """Run `main` of a module over the disk to its end; what it changed is recorded after what was."""
+        with self.process(module, *arguments, faults=faults, sync_delay_us=sync_delay_us) as process:
+            ended = Ended(process.wait(timeout_s), process.said(), process.errors())
+        if check and ended.returncode != 0:
+            raise AssertionError(f"{module} {arguments} ended with {ended.returncode}:\n{ended.stderr}")
         self.read()
-        return done
+        return ended
+
+    def run_script(self, script, *arguments, faults=()):
+        """Run a Python program, which finds the arguments in sys.argv[1:], to its end."""
+        return self.run("support.outside.script", script, *arguments, faults=faults)
 
     def read(self):
         self.events = read_record(self.directory / "record", self.disk)
 
-    def environment(self, faults=(), sync_delay_us=0):
-        """For a process that is recorded."""
-        return os.environ | {
-            "LD_PRELOAD": " ".join(filter(None, [os.environ.get("LD_PRELOAD"), str(self.library)])),
+    def process(self, module, *arguments, faults=(), sync_delay_us=0, pipes=False):
+        """One that is recorded."""
+        environment = {
             "OUTSIDE_ROOT": str(self.disk), "OUTSIDE_RECORD": str(self.directory / "record"),
             "OUTSIDE_NOTES": str(self.directory / "notes"), "OUTSIDE_SYNC_DELAY_US": str(sync_delay_us),
             "OUTSIDE_FAULTS": ";".join(map(str, faults)),
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])),
         }
-
-def command_of(module, *arguments):
-    return [sys.executable, "-X", "faulthandler", "-m", module, *map(str, arguments)]
+        return Forked(self.server, module, arguments, environment, self.directory, pipes=pipes)
 
 
 def read_record(path, disk):

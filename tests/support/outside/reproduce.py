@@ -14,7 +14,8 @@ from pathlib import Path
 
 from support.outside.cuts import ask, show
 from support.outside.disk import read_tree
-from support.outside.recording import Recording, compile_recorder
+from support.outside.fork_server import ForkServer
+from support.outside.recording import Recording
 
 
 def main(directory):
@@ -24,8 +25,8 @@ def main(directory):
     witness = show(case, cut, seed, directory / "state")
     print(f"{case.name}: {cut} events, seed {seed}")
     print(f"the disk: {directory / 'state'}\nthe events: {directory / 'story.txt'}")
-    with tempfile.TemporaryDirectory() as scratch:
-        recording = Recording.begin(Path(scratch) / "judge", compile_recorder(scratch), read_tree(directory / "state"))
+    with tempfile.TemporaryDirectory() as scratch, ForkServer(scratch) as server:
+        recording = Recording.begin(Path(scratch) / "judge", server, read_tree(directory / "state"))
         facts = ask(case.judge, [witness.task(recording.disk) | {"name": ""}], recording)[0]
     print("found:", json.dumps(facts))
     for what in [*witness.check(facts), *witness.violations]:

@@ -1,6 +1,6 @@
 """A process that changes a managed ledger, its cursors and its delayed messages, and notes each call.
 
-    python -m support.outside.topic_worker '{"path": "disk/topic", "kind": "cursors", "seed": 1, ...}'
+    recording.run("support.outside.topic_worker", '{"path": "disk/topic", "kind": "cursors", "seed": 1, ...}')
 
 A position is [ledger id, entry id]. Notes (notes.py; the witness is topic_witness.py):
 
@@ -173,5 +173,4 @@ class TopicWorker(Worker):
             self.note("acked", "one")
 
 
-if __name__ == "__main__":
-    TopicWorker.main()
+main = TopicWorker.main

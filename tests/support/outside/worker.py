@@ -3,7 +3,6 @@
 A subclass has `open`, `close`, `let_go`, `do(deed, chance)`, `add(chance)`, and sets `weights` and `beside`.
 """
 import json
-import os
 import random
 import sys
 import threading
@@ -104,5 +103,3 @@ class Worker:
     @classmethod
     def main(cls):
         cls(**json.loads(sys.argv[1])).run()
-        sys.stdout.flush()
-        os._exit(0)     # as a process that is killed: nothing is closed that was not closed
