@@ -15,6 +15,7 @@ import pytest
 
 import seglog
 from seglog.errors import LogClosedError
+from seglog.segment.appender import SegmentAppender
 from support.interrupts import Interrupted, Interrupter, interrupted_at_each_opcode
 
 MODES = ["batch", "interval", "never"]
@@ -214,6 +215,46 @@ def test_an_interrupt_beside_an_appender_that_shares_its_syncs_keeps_neither_wai
             other.join(20)
         assert not other.is_alive()
         assert log.stats().failure is None
+
+
+def test_an_interrupt_in_a_write_does_not_fail_the_sync_of_an_append_before_it(in_memory, monkeypatch):
+    """Between the interrupt and the end of its call somebody else syncs: the log became read-only by that alone."""
+    syncs, interrupted, synced = threading.Event(), threading.Event(), threading.Event()
+    real_sync, real_fail = SegmentAppender.sync, SegmentAppender._fail
+
+    def sync(appender):
+        syncs.set()
+        assert interrupted.wait(20)
+        try:
+            real_sync(appender)
+        finally:
+            synced.set()
+
+    def write_entries(appender):
+        raise KeyboardInterrupt
+
+    def fail(appender, error):
+        real_fail(appender, error)
+        interrupted.set()
+        assert synced.wait(20)
+
+    with seglog.open(in_memory / "orders-0") as log:
+        log.append(b"first")
+        monkeypatch.setattr(SegmentAppender, "sync", sync)
+        monkeypatch.setattr(SegmentAppender, "_fail", fail)
+        offsets = []
+        other = threading.Thread(target=lambda: offsets.append(log.append(b"second")))
+        other.start()
+        assert syncs.wait(20)
+        with monkeypatch.context() as patch:
+            patch.setattr(SegmentAppender, "_write_entries", write_entries)
+            with pytest.raises(KeyboardInterrupt):
+                log.flush()
+        other.join(20)
+        assert not other.is_alive()
+        assert (offsets, log.stats().failure) == ([1], None)
+        log.append(b"after")
+        assert [bytes(record.value) for record in log.read()][:2] == [b"first", b"second"]
 
 
 # --- as the interpreter delivers them --------------------------------------------------------------

@@ -68,6 +68,7 @@ class SegmentAppender(QuietAppender):
         self.base_offset = rule.base_offset
         self.written = PublishedEnd(End(0, rule.base_offset))
         self.failure: StorageError | None = None
+        self._is_interrupted = False    # and that is the failure: by an exception from outside
         self.rule = rule
         self._fs = fs
         self._builder = builder
@@ -364,9 +365,10 @@ class SegmentAppender(QuietAppender):
     def sync(self) -> None:
         """Return when the batches of `end`, as it was before the call, are on the disk (fdatasync of the .log).
 
-        The indexes are not: after a crash they are made anew from the log.
+        The indexes are not: after a crash they are made anew from the log. An interrupt in a write of another thread
+        does not keep what stands before it from being synced: a file itself remembers what failed on the disk.
         """
-        if self.failure is not None:
+        if self.failure is not None and not self._is_interrupted:
             self._check(self.written.at.next_offset, sealed=True)
         try:
             self._log.sync_data()
@@ -467,4 +469,5 @@ class SegmentAppender(QuietAppender):
             # A copy: the error itself holds the frames of the call, and what lives in them.
             self.failure = StorageError(error.what, file=error.file, hint=error.hint, errno=error.errno)
         else:
+            self._is_interrupted = True
             self.failure = StorageError(f"a write was interrupted by {type(error).__name__}", file=self.path)
