@@ -20,15 +20,22 @@ import pytest
 import seglog
 from seglog.errors import LogClosedError
 from support.outside.fork_server import TESTS
+from support.outside.silence import next_line
 
 FULL = bool(os.environ.get("SEGLOG_TORTURE"))
 # 200 000 in all, or a twentieth. (A thread alone has to wait for each one: that takes ten times longer.)
 INTERRUPTS = {1: 20_000, 8: 20_000} if FULL else {1: 100, 8: 3_300}
-SILENCE_S = 60      # without a line for so long it hangs: a thousand interrupts take a second
 # fsync, threads, linger.ms: a process each
 RUNS = [("batch", 1, 0), ("batch", 8, 0), ("interval", 8, 0), ("never", 1, 2), ("never", 8, 2)]
 if FULL:
     RUNS += [("interval", 1, 0), ("never", 1, 0), ("never", 8, 0), ("interval", 1, 2), ("interval", 8, 2)]
+
+
+def lines_of(stream):
+    """A queue that gets each line, and an empty one at the end."""
+    lines = queue.SimpleQueue()
+    threading.Thread(target=lambda: [*map(lines.put, stream), lines.put("")], daemon=True).start()
+    return lines
 
 
 def interrupted(**arguments):
@@ -38,13 +45,12 @@ def interrupted(**arguments):
         [sys.executable, "-m", "support.outside.interrupted_worker", json.dumps(arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
     ) as worker:
-        lines, errors = queue.SimpleQueue(), []
-        threading.Thread(target=lambda: [*map(lines.put, worker.stdout), lines.put("")], daemon=True).start()
+        lines, errors = lines_of(worker.stdout), []
         taking = threading.Thread(target=lambda: errors.append(worker.stderr.read()), daemon=True)
         taking.start()
         last = line = ""
         try:
-            while line := lines.get(timeout=SILENCE_S):
+            while line := next_line(lines, worker.pid):
                 last = line
         except queue.Empty:
             worker.send_signal(signal.SIGUSR1)      # faulthandler: all stacks
@@ -72,6 +78,39 @@ def test_interrupts_by_chance(in_memory, fsync, threads, linger_ms):
     assert told["wrong"] == []
     assert told["interrupts"] + told["ignored"] == INTERRUPTS[threads]
     assert told["appended"] > 0
+
+
+HANGS = {
+    "waits": "time.sleep(60)",
+    "spins": "while True: pass",
+}
+GOES_ON = {
+    "is slow": "[spend(0.02) or time.sleep(0.1) for _ in range(10)]",     # as with many rivals for the processor
+    "ends": "",
+}
+
+
+@pytest.mark.parametrize("does", HANGS | GOES_ON)
+def test_a_hang_is_told_by_processor_time_not_by_the_clock(does):
+    program = f"""
+import time
+def spend(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end: pass
+print("begins", flush=True)
+{(HANGS | GOES_ON)[does]}
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        lines = lines_of(process.stdout)
+        try:
+            assert next_line(lines, process.pid) == "begins\n"
+            if does in GOES_ON:
+                assert next_line(lines, process.pid, busy_s=0.5, still_s=0.6) == ""
+            else:
+                with pytest.raises(queue.Empty):
+                    next_line(lines, process.pid, busy_s=0.5, still_s=0.6)
+        finally:
+            process.kill()
 
 
 # --- one by one ------------------------------------------------------------------------------------

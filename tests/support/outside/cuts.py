@@ -13,10 +13,10 @@ from pathlib import Path
 
 from support.outside.disk import Disk, digest, read_tree, write_tree
 from support.outside.recording import Recording
+from support.outside.silence import next_line
 
 CHANGES = frozenset("WTECMRLU")     # events after which the disk may hold something else than before
 BATCH = 100                         # states that one judge process opens
-ANSWER_S = 120                      # after so long a judge hangs
 
 
 @dataclass
@@ -284,14 +284,14 @@ def ask(judge, tasks, recording):
                 for task in tasks[len(answers) :]:
                     process.stdin.write(json.dumps(task) + "\n")
                     process.stdin.flush()
-                    answer = lines.get(timeout=ANSWER_S)
+                    answer = next_line(lines, process.pid)
                     if not answer:
                         raise BrokenPipeError
                     answers.append(json.loads(answer))
                 process.stdin.close()
                 process.wait()
             except queue.Empty:
-                answers.append({"error": f"no answer within {ANSWER_S} s"})
+                answers.append({"error": "no answer: the judge hangs"})
             except BrokenPipeError:
                 answers.append({"error": f"the judge ended with {process.wait()}: {process.errors()[-1500:]}"})
     return answers

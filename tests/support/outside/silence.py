@@ -1,0 +1,48 @@
+"""Tells a process that hangs from one that waits for a processor: on a loaded machine both are silent for long.
+
+It hangs if it has used much processor time since its last word, or if for some time none of its threads used any, and
+none wanted to at any look.
+"""
+import os
+import queue
+import time
+from pathlib import Path
+
+BUSY_S = 60         # of processor time without a word
+STILL_S = 30        # of wall time in which nobody ran
+LOOK_EVERY_S = 0.1
+_TICKS_A_S = os.sysconf("SC_CLK_TCK")
+
+
+def next_line(lines, pid, busy_s=BUSY_S, still_s=STILL_S):
+    """The next of `lines`, a queue that somebody fills with what the process says; queue.Empty if it hangs."""
+    begun_s = seen_s = _used_s(pid)
+    still_since = time.monotonic()
+    while True:
+        try:
+            return lines.get(timeout=LOOK_EVERY_S)
+        except queue.Empty:
+            used_s, now = _used_s(pid), time.monotonic()
+            if used_s > seen_s or _wants_to_run(pid):
+                seen_s, still_since = used_s, now
+            if used_s - begun_s > busy_s or now - still_since > still_s:
+                raise
+
+
+def _used_s(pid):
+    """Processor time of the process; 0 for one that has ended (its output ends, too)."""
+    fields = _stat(Path(f"/proc/{pid}/stat"))
+    return (int(fields[11]) + int(fields[12])) / _TICKS_A_S if fields else 0
+
+
+def _wants_to_run(pid):
+    """Whether a thread is ready to run, or in the middle of a disk's work."""
+    return any(_stat(path)[:1] in (["R"], ["D"]) for path in Path(f"/proc/{pid}/task").glob("*/stat"))
+
+
+def _stat(path):
+    """The fields behind the name of the command, of which the first is the state; none if it has ended."""
+    try:
+        return path.read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
