@@ -22,6 +22,8 @@ cdef class QuietTail(ChangeGate):
     is_unordered        several batches were unsynced at a time, since opening
     publishes_synced    readers see what is durable, and appenders wait for that
     is_old_format       what is appended is stored in format v0 or v1: never quietly
+    announcements       a queue.SimpleQueue to which the log goes when readers may see more of it; None: nobody asks
+    is_announced        it stands there already: the next appends need not
     """
     cdef public object active
     cdef public int64_t next_offset
@@ -31,10 +33,19 @@ cdef class QuietTail(ChangeGate):
     cdef public bint is_unordered
     cdef public bint publishes_synced
     cdef public bint is_old_format
+    cdef public object announcements
+    cdef public bint is_announced
 
-    def append_one(self, int64_t timestamp, key, value, headers, int64_t bytes_max):
+    cpdef announce(self):
+        """Have the log told of: readers may see more of it, or it was closed. Cheap again until that is done."""
+        if self.announcements is not None and not self.is_announced:
+            self.is_announced = True
+            self.announcements.put(self)
+
+    def append_one(self, int64_t timestamp, key, value, headers, int64_t bytes_max, bint waits=True):
         """Append a record as a batch of its own, uncompressed; its offset. -1: not quiet, and nothing is done.
 
+        `waits`: where readers see what is durable, return when it is.
         Raises what encode_one raises, StorageError, LogFailedError.
         """
         cdef int64_t offset
@@ -49,11 +60,11 @@ cdef class QuietTail(ChangeGate):
             self.give_after(error)
             raise
         self.lock.give()
-        if offset >= 0 and self.publishes_synced:
+        if waits and offset >= 0 and self.publishes_synced:
             self.wait(number)
         return offset
 
-    def append_made(self, EncodedBatch made not None):
+    def append_made(self, EncodedBatch made not None, bint waits=True):
         """The same of a batch that was made here; the offset of its last record."""
         cdef int64_t last
         cdef int64_t number
@@ -67,7 +78,7 @@ cdef class QuietTail(ChangeGate):
             self.give_after(error)
             raise
         self.lock.give()
-        if last >= 0 and self.publishes_synced:
+        if waits and last >= 0 and self.publishes_synced:
             self.wait(number)
         return last
 
@@ -102,7 +113,8 @@ cdef class QuietTail(ChangeGate):
             self.is_changing = False
             return False
         self.next_offset = last + 1
-        if self.publishes_synced:
-            self.number += 1
+        self.number += 1
         self.is_changing = False
+        if not self.publishes_synced:
+            self.announce()
         return True

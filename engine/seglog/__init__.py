@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from seglog.ledger.managed_ledger import ManagedLedger
     from seglog.ledger.message_position import MessagePosition
     from seglog.ledger.position import Position
-    from seglog.log.append import AppendResult
+    from seglog.log.append import AppendResult, Written
     from seglog.log.log import Log
     from seglog.log.mirror import Mirrored, mirror
     from seglog.log.open_dir import LogDir
@@ -51,7 +51,7 @@ __all__ = [
     "build_batch", "convert", "mirror", "open", "open_dir", "open_partition", "open_topic", "read_compacted", "recover",
     "verify",
     "AppendResult", "Columns", "Log", "LogDir", "LogStats", "Mirrored", "Partition", "Record", "RecordBatch",
-    "Segment",
+    "Segment", "Written",
     "Finding", "LostRange", "Recovery", "Report", "TimestampOffset",
     "Cursor", "Ledger", "ManagedLedger", "MessagePosition", "Position",
     "PulsarTopicCompactionService", "TopicCompactionService",
@@ -94,6 +94,7 @@ _ROOM_OF = {
     "Report": "verification.findings",
     "Segment": "segment.segment",
     "TimestampOffset": "segment.answers",
+    "Written": "log.append",
     "mirror": "log.mirror",
     "recover": "upkeep.recover",
     "verify": "verification.verify",

@@ -1,3 +1,6 @@
+from queue import SimpleQueue
+from typing import Any
+
 from typing_extensions import Buffer, disjoint_base
 
 from seglog._kernels.batch_encode import EncodedBatch, Headers
@@ -14,7 +17,11 @@ class QuietTail(ChangeGate):
     is_unordered: bool
     publishes_synced: bool
     is_old_format: bool
+    announcements: SimpleQueue[Any] | None
+    is_announced: bool
+    def announce(self) -> None: ...
     def append_one(
-        self, timestamp: int, key: Buffer | None, value: Buffer | None, headers: Headers | None, bytes_max: int
+        self, timestamp: int, key: Buffer | None, value: Buffer | None, headers: Headers | None, bytes_max: int,
+        waits: bool = True,
     ) -> int: ...
-    def append_made(self, made: EncodedBatch) -> int: ...
+    def append_made(self, made: EncodedBatch, waits: bool = True) -> int: ...

@@ -7,7 +7,7 @@ the others run with the lock of the tail. What was made or checked outside of th
 changed meanwhile (log.configuring), is made or checked again.
 """
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from seglog._kernels.batch_encode import EncodedBatch
 from seglog._kernels.batch_survey import first_with_producer
@@ -43,6 +43,19 @@ class AppendResult(NamedTuple):
     is_duplicate: bool = False
 
 
+Result = TypeVar("Result", int, AppendResult)
+
+
+class Written(NamedTuple, Generic[Result]):
+    """What an append with wait=False gives: `result`, which it gives else, and which append of this opening it was.
+
+    `Log.when_durable` takes it.
+    """
+
+    result: Result
+    number: int
+
+
 class LogAppender:
     """The appends of a `Log`, whose methods of these names say what each does."""
 
@@ -75,12 +88,13 @@ class LogAppender:
     # --- doors -----------------------------------------------------------------------------------
 
     def append(
-        self, value: "Buffer | None", key: "Buffer | None", headers: "Headers | None", timestamp: "Time | None"
-    ) -> int:
+        self, value: "Buffer | None", key: "Buffer | None", headers: "Headers | None", timestamp: "Time | None",
+        wait: bool,
+    ) -> int | Written[int]:
         if type(headers) is not tuple:
             headers = _listed(headers)
         if self._linger is not None:
-            return self._append_lingering(key, value, headers, timestamp)
+            return self._append_lingering(key, value, headers, timestamp, wait)
         now_ms = self._now_ms()
         try:
             # Fast path: nothing to look up, nothing to compress, and a time that nobody refuses.
@@ -88,19 +102,19 @@ class LogAppender:
                 timestamp is None or (type(timestamp) is int and 0 <= now_ms - timestamp <= self._before_max_ms)
             ):
                 offset = self._tail.append_one(
-                    now_ms if timestamp is None else timestamp, key, value, headers, self._batch_bytes_max
+                    now_ms if timestamp is None else timestamp, key, value, headers, self._batch_bytes_max, wait
                 )
                 if offset >= 0:
                     if self._flushes:
-                        self._tail.flush_if_due()
-                    return offset
+                        self._tail.flush_if_due(wait)
+                    return offset if wait else Written(offset, self._tail.number)
             offset, number = self._tail.change(self._encode_and_write, now_ms, key, value, headers, timestamp)
         except TypeError as error:
             raise InvalidArgumentError(str(error), hint="keys and values are bytes-like or None") from error
-        self._tail.acknowledge(number)
-        return offset
+        self._tail.acknowledge(number, wait)
+        return offset if wait else Written(offset, number)
 
-    def append_many(self, records: "Iterable[Record]", atomic: bool) -> int:
+    def append_many(self, records: "Iterable[Record]", atomic: bool, wait: bool) -> int | Written[int]:
         now_ms = self._now_ms()
         encoder = self._encoder
         made: Sequence[EncodedBatch]
@@ -116,10 +130,10 @@ class LogAppender:
                 made = split(listed, encoder, self._tail.config, now_ms)
         except TypeError as error:
             raise InvalidArgumentError(str(error), hint="a record is (key, value[, headers[, timestamp]])") from error
-        last = self._append_made(encoder, made, now_ms, atomic)
-        return last if last >= 0 else self.append_many(listed, atomic)
+        appended = self._append_made(encoder, made, now_ms, atomic, wait)
+        return self.append_many(listed, atomic, wait) if appended is None else appended
 
-    def append_columns(self, columns: object, named: dict[str, object]) -> int:
+    def append_columns(self, columns: object, named: dict[str, object], wait: bool) -> int | Written[int]:
         given = {name: column for name, column in named.items() if column is not None}
         if (columns is None) == (not given):
             raise InvalidArgumentError("give either columns, or timestamps=, keys=, values=, headers=")
@@ -129,10 +143,12 @@ class LogAppender:
             made = encoder.columns(given if columns is None else columns, now_ms)
         except TypeError as error:
             raise InvalidArgumentError(str(error), hint="see docs/embedded_log.md for what a column may be") from error
-        last = self._append_made(encoder, made, now_ms, False)
-        return last if last >= 0 else self.append_columns(columns, named)
+        appended = self._append_made(encoder, made, now_ms, False, wait)
+        return self.append_columns(columns, named, wait) if appended is None else appended
 
-    def append_batch(self, raw: "Buffer", assign_offsets: bool, leader_epoch: int | None) -> AppendResult:
+    def append_batch(
+        self, raw: "Buffer", assign_offsets: bool, leader_epoch: int | None, wait: bool
+    ) -> AppendResult | Written[AppendResult]:
         now_ms = self._now_ms()
         if leader_epoch is not None:
             check_leader_epoch(leader_epoch)
@@ -151,8 +167,8 @@ class LogAppender:
         result, number = tail.change(
             self._write_checked, view, assign_offsets, leader_epoch, now_ms, place, rules, *checked
         )
-        tail.acknowledge(number)
-        return result
+        tail.acknowledge(number, wait)
+        return result if wait else Written(result, number)
 
     def _checked(
         self, view: memoryview, assign_offsets: bool, next_offset: int, epoch: int, now_ms: int, rules: AppendRules
@@ -171,33 +187,36 @@ class LogAppender:
             raise
 
     def _append_lingering(
-        self, key: "Buffer | None", value: "Buffer | None", headers: "Headers | None", timestamp: "Time | None"
-    ) -> int:
+        self, key: "Buffer | None", value: "Buffer | None", headers: "Headers | None", timestamp: "Time | None",
+        wait: bool,
+    ) -> int | Written[int]:
         """`append` where linger.ms is set: the record has its offset, and waits for others to be written with."""
         now_ms = self._now_ms()
         if timestamp is not None and type(timestamp) is not int:
             timestamp = to_timestamp_ms(timestamp, now_ms=now_ms)
         try:
-            return self._tail.change(self._let_linger, key, value, headers, timestamp, now_ms)
+            offset, number = self._tail.change(self._let_linger, key, value, headers, timestamp, now_ms)
         except TypeError as error:
             raise InvalidArgumentError(str(error), hint="keys and values are bytes-like or None") from error
+        return offset if wait else Written(offset, number)
 
     def _append_made(
-        self, encoder: BatchEncoder, batches: Sequence[EncodedBatch], now_ms: int, atomic: bool
-    ) -> int:
-        """The offset of the last record; -1: they were made by a configuration that is not the log's any more."""
+        self, encoder: BatchEncoder, batches: Sequence[EncodedBatch], now_ms: int, atomic: bool, wait: bool
+    ) -> int | Written[int] | None:
+        """The offset of the last record; None: they were made by a configuration that is not the log's any more."""
         tail = self._tail
         if self._linger is None and len(batches) == 1:
             # Fast path.
-            last = tail.append_made(batches[0])
+            last = tail.append_made(batches[0], wait)
             if last >= 0:
                 if self._flushes:
-                    tail.flush_if_due()
-                return last
+                    tail.flush_if_due(wait)
+                return last if wait else Written(last, tail.number)
         last, number = tail.change(self._write_made, encoder, batches, now_ms, atomic)
-        if last >= 0:
-            tail.acknowledge(number)
-        return last
+        if last < 0:
+            return None
+        tail.acknowledge(number, wait)
+        return last if wait else Written(last, number)
 
     # --- with the lock ---------------------------------------------------------------------------
 
@@ -262,10 +281,10 @@ class LogAppender:
     def _let_linger(
         self, key: "Buffer | None", value: "Buffer | None", headers: "Headers | None", timestamp: int | None,
         now_ms: int,
-    ) -> int:
+    ) -> tuple[int, int]:
         tail, linger = self._tail, self._linger
         if linger is None:      # the configuration was changed meanwhile
-            return self._encode_and_write(now_ms, key, value, headers, timestamp)[0]
+            return self._encode_and_write(now_ms, key, value, headers, timestamp)
         batch = linger.batch
         if not batch and self._housekeeping is not None:
             self._housekeeping.linger()     # first: nothing may wait without somebody who writes it
@@ -278,7 +297,7 @@ class LogAppender:
         offset = tail.next_offset + len(batch) - 1
         if batch.size_bytes >= linger.full_bytes:
             tail.write_lingering()
-        return offset
+        return offset, tail.number + (1 if batch else 0)
 
     def _write_checked(
         self, view: memoryview, assign_offsets: bool, leader_epoch: int | None, now_ms: int, place: tuple[int, int],

@@ -20,7 +20,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from seglog._kernels.shield import shielded
 from seglog._kernels.unclosed import Unclosed
@@ -29,12 +29,13 @@ from seglog.config import Fsync, LogConfig
 from seglog.errors import SeglogError
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.log.aging import Retention, keep_all
-from seglog.log.append import AppendResult, LogAppender
+from seglog.log.append import AppendResult, LogAppender, Written
 from seglog.log.arguments import checked_config, checked_path
 from seglog.log.configuring import LogSettings, use_config
 from seglog.log.cutting import LogCutter
 from seglog.log.hot_backup import back_up
 from seglog.log.keeper import Keeper, KeeperOf
+from seglog.log.notices import Listening, checked_callback, checked_token
 from seglog.log.reader import LogReader
 from seglog.log.retaining import LogRetainer, Retained, make_room_to_open
 from seglog.log.stats import LogStats, sizes_in
@@ -42,6 +43,7 @@ from seglog.log.tail import LogTail
 from seglog.log.times import Time
 from seglog.segment.housekeeping import Housekeeping
 from seglog.segment.segment import Segment
+from seglog.segment.sync_thread import Callback
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.log_dir_state import LogDirState
 from seglog.state.partition_hold import PartitionHold
@@ -190,8 +192,19 @@ class Log(LogReader, Unclosed):
         return self._tail.change(lambda: self._tail.producers.entries())
 
     # --- appending -------------------------------------------------------------------------------
-    # What is asked of records and batches, and how they are written: log.append.
+    # What is asked of records and batches, and how they are written: log.append. With wait=False each of these returns
+    # when it has written, and gives a Written, whose `result` is what it gives else.
 
+    @overload
+    def append(
+        self, value: "Buffer | None", *, key: "Buffer | None" = ..., headers: "Headers | None" = ...,
+        timestamp: "Time | None" = ..., wait: Literal[True] = ...,
+    ) -> int: ...
+    @overload
+    def append(
+        self, value: "Buffer | None", *, key: "Buffer | None" = ..., headers: "Headers | None" = ...,
+        timestamp: "Time | None" = ..., wait: Literal[False],
+    ) -> Written[int]: ...
     def append(
         self,
         value: "Buffer | None",
@@ -199,18 +212,29 @@ class Log(LogReader, Unclosed):
         key: "Buffer | None" = None,
         headers: "Headers | None" = (),
         timestamp: "Time | None" = None,
-    ) -> int:
+        wait: bool = True,
+    ) -> int | Written[int]:
         """Append one record, a batch of its own, and return its offset. `value=None` is a tombstone.
 
         `timestamp`: now, where it is not given; milliseconds, a datetime, ISO 8601, or "-2h".
-        With fsync="batch" it is on the disk at return.
+        With fsync="batch" it is on the disk at return, unless `wait` is False: then `when_durable` tells.
 
         Raises InvalidArgumentError if key or value is not bytes-like, RecordTooLargeError, InvalidTimestampError,
         InvalidRecordError (no key, in a compacted log), LogClosedError, LogFailedError.
         """
-        return self._appender.append(value, key, headers, timestamp)
+        return self._appender.append(value, key, headers, timestamp, wait)
 
-    def append_many(self, records: "Iterable[Record]", *, atomic: bool = True) -> int:
+    @overload
+    def append_many(
+        self, records: "Iterable[Record]", *, atomic: bool = ..., wait: Literal[True] = ...
+    ) -> int: ...
+    @overload
+    def append_many(
+        self, records: "Iterable[Record]", *, atomic: bool = ..., wait: Literal[False]
+    ) -> Written[int]: ...
+    def append_many(
+        self, records: "Iterable[Record]", *, atomic: bool = True, wait: bool = True
+    ) -> int | Written[int]:
         """Append records, each (key, value[, headers[, timestamp]]), as one batch; returns the last one's offset.
 
         All of them or none: one batch is one write and one checksum. Refused as a whole is a batch larger than
@@ -218,8 +242,18 @@ class Log(LogReader, Unclosed):
         `atomic=False`: as many batches as these limits ask for, all checked before the first one is written; a crash
         may leave the first ones alone. Raises what `append` raises.
         """
-        return self._appender.append_many(records, atomic)
+        return self._appender.append_many(records, atomic, wait)
 
+    @overload
+    def append_columns(
+        self, columns: object = ..., *, timestamps: object = ..., keys: object = ..., values: object = ...,
+        headers: object = ..., wait: Literal[True] = ...,
+    ) -> int: ...
+    @overload
+    def append_columns(
+        self, columns: object = ..., *, timestamps: object = ..., keys: object = ..., values: object = ...,
+        headers: object = ..., wait: Literal[False],
+    ) -> Written[int]: ...
     def append_columns(
         self,
         columns: object = None,
@@ -228,7 +262,8 @@ class Log(LogReader, Unclosed):
         keys: object = None,
         values: object = None,
         headers: object = None,
-    ) -> int:
+        wait: bool = True,
+    ) -> int | Written[int]:
         """Append records as columns: `columns` with key, value, timestamp and headers, or each of them by name.
 
         columns: an Arrow record batch, table or stream, or seglog.Columns. A column: an Arrow array; of keys or values
@@ -238,12 +273,20 @@ class Log(LogReader, Unclosed):
         Returns the last record's offset. Raises what `append` raises.
         """
         return self._appender.append_columns(
-            columns, {"timestamp": timestamps, "key": keys, "value": values, "headers": headers}
+            columns, {"timestamp": timestamps, "key": keys, "value": values, "headers": headers}, wait
         )
 
+    @overload
     def append_batch(
-        self, raw: "Buffer", *, assign_offsets: bool = True, leader_epoch: int | None = None
-    ) -> AppendResult:
+        self, raw: "Buffer", *, assign_offsets: bool = ..., leader_epoch: int | None = ..., wait: Literal[True] = ...
+    ) -> AppendResult: ...
+    @overload
+    def append_batch(
+        self, raw: "Buffer", *, assign_offsets: bool = ..., leader_epoch: int | None = ..., wait: Literal[False]
+    ) -> Written[AppendResult]: ...
+    def append_batch(
+        self, raw: "Buffer", *, assign_offsets: bool = True, leader_epoch: int | None = None, wait: bool = True
+    ) -> AppendResult | Written[AppendResult]:
         """Append a batch as bytes (`seglog.build_batch` makes one), validated as a broker does.
 
         Offsets are assigned in place, nothing is compressed again; only where inner offsets do not fit, or
@@ -256,11 +299,36 @@ class Log(LogReader, Unclosed):
         batches of a producer; LogClosedError, LogFailedError. A batch that its producer sent before is not written
         again: the result names the first one.
         """
-        return self._appender.append_batch(raw, assign_offsets, leader_epoch)
+        return self._appender.append_batch(raw, assign_offsets, leader_epoch, wait)
 
     def flush(self) -> None:
         """Return when all that was appended before the call is on the disk. Raises LogClosedError, LogFailedError."""
         self._tail.flush()
+
+    def when_durable(self, token: Written[Any], callback: Callback) -> None:
+        """Call `callback(None)` when what an append with wait=False wrote is on the disk, in every mode of `fsync`;
+        `callback(error)` if it never will be. Exactly once, also after `close()` or a failure.
+
+        In a thread of seglog's, the only one of the process that syncs for those who do not wait, in the order of the
+        calls: so it must be quick. What it raises is logged. Raises InvalidArgumentError, ForkedHandleError.
+        """
+        tail = self._tail
+        if self._is_forked:
+            tail.check()
+        tail.when(checked_token(token, tail.number, self.path), checked_callback(callback))
+
+    def on_published(self, callback: Callable[[int | None], None]) -> Listening:
+        """Call `callback(log_end_offset)` when readers see more of the log, or it was cut; the last time with None,
+        when it was closed. Returns what can be cancelled (`.cancel()`).
+
+        In a thread of seglog's, one for all logs of the process: so it must be quick. What it raises is logged.
+        Several appends within some milliseconds are one call. Raises InvalidArgumentError, LogClosedError.
+        """
+        self._current()
+        tail = self._tail
+        if self._is_forked:
+            tail.check()
+        return tail.listeners.add(checked_callback(callback), tail)
 
     # --- rolling and cutting ---------------------------------------------------------------------
 

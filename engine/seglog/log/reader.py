@@ -83,7 +83,7 @@ class LogReader(LogLookup):
         extent = self._current()
         start, stop = self._start_in_range(extent, start, isolation, on_out_of_range, on_corrupt), _index(stop)
         on_lost = lost_sink(on_corrupt, lost)
-        return self._select(extent, start, stop, since, until, isolation, control, on_lost, max_magic)
+        return _select(self, extent, start, stop, since, until, isolation, control, on_lost, max_magic)
 
     def records(
         self,
@@ -100,7 +100,7 @@ class LogReader(LogLookup):
         """As `read`, with any `start`: what the files hold of [start, stop), below the log start offset too."""
         extent = self._current()
         start, stop = _index(start), _index(stop)
-        return self._select(extent, start, stop, since, until, isolation, control, lost_sink(on_corrupt, lost))
+        return _select(self, extent, start, stop, since, until, isolation, control, lost_sink(on_corrupt, lost))
 
     def __iter__(self) -> Iterator[Record]:
         return self.read()
@@ -131,7 +131,7 @@ class LogReader(LogLookup):
         if offset < extent.log_start_offset:
             raise out_of_range(extent, offset, self.path)
         # All of it, one record at most: the rest of the batch is looked at, too.
-        for record in list(self._records(extent, offset, offset + 1, "read_uncommitted", False, None, None)):
+        for record in list(_records(self, extent, offset, offset + 1, "read_uncommitted", False, None, None)):
             return record
         if offset >= extent.log_end_offset:
             raise out_of_range(extent, offset, self.path)
@@ -151,7 +151,7 @@ class LogReader(LogLookup):
         """The batches that hold offsets of [start, stop), control batches and empty ones included. See `read`."""
         extent, on_lost = self._current(), lost_sink(on_corrupt, lost)
         start = self._start_in_range(extent, start, isolation, on_out_of_range, on_corrupt)
-        first, stop, aborted = self._bounds(extent, start, _index(stop), isolation)
+        first, stop, aborted = _bounds(self, extent, start, _index(stop), isolation)
         tables = _cut(_known(self._walk(extent, first, stop, True, on_lost), stop, max_magic), first, stop, aborted)
         return (table[slot] for _, table, first, last in tables for slot in range(first, last))
 
@@ -177,7 +177,7 @@ class LogReader(LogLookup):
             self._pool = ArenaPool(chunk_bytes)
         extent = self._current()
         start = self._start_in_range(extent, start, isolation, on_out_of_range, on_corrupt)
-        first, stop, aborted = self._bounds(extent, start, _index(stop), isolation)
+        first, stop, aborted = _bounds(self, extent, start, _index(stop), isolation)
         # Decoding checks the checksums, while the bytes are at hand.
         tables = _cut(self._walk(extent, first, stop, on_lost is not None, on_lost), first, stop, aborted)
         return columns_of(tables, self._pool, chunk_bytes, control, on_lost)
@@ -293,64 +293,6 @@ class LogReader(LogLookup):
             case "latest":
                 return self.last_stable_offset if isolation == "read_committed" else extent.log_end_offset
 
-    def _bounds(
-        self, extent: Extent, start: int | None, stop: int | None, isolation: Isolation
-    ) -> tuple[int, int | None, IndexedAborts | None]:
-        """Where a read begins and ends, and what it leaves out in between."""
-        first = extent.log_start_offset if start is None else start
-        aborted = None
-        if _is_committed(isolation):
-            stable = self.last_stable_offset
-            stop = stable if stop is None else min(stop, stable)
-            with self._gone_is_out_of_range(first):
-                aborted = IndexedAborts(extent.segments_from(first), stop)
-        return first, extent.end_now(stop), aborted
-
-    def _select(
-        self,
-        extent: Extent,
-        start: int | None,
-        stop: int | None,
-        since: Time | None,
-        until: Time | None,
-        isolation: Isolation,
-        control: bool,
-        on_lost: OnLost | None,
-        max_magic: int | None = None,
-    ) -> Iterator[Record]:
-        if since is None and until is None:
-            return self._records(extent, start, stop, isolation, control, on_lost, max_magic)
-        low = -(2**63) if since is None else to_timestamp_ms(since, now_ms=self._now_ms())
-        high = 2**63 if until is None else to_timestamp_ms(until, now_ms=self._now_ms())
-        if low >= 0 and on_lost is None:
-            _, offset, _ = self._seek(extent, low)
-            if offset < 0:
-                return iter(())
-            start = offset if start is None else max(offset, start)
-        records = self._records(extent, start, stop, isolation, control, on_lost, max_magic)
-        return (r for r in records if low <= r.timestamp < high)
-
-    def _records(
-        self,
-        extent: Extent,
-        start: int | None,
-        stop: int | None,
-        isolation: Isolation,
-        control: bool,
-        on_lost: OnLost | None,
-        max_magic: int | None,
-    ) -> Iterator[Record]:
-        first, stop, aborted = self._bounds(extent, start, stop, isolation)
-        tables = _known(self._walk(extent, first, stop, True, on_lost), stop, max_magic)
-        first = within_int64(first)
-        end = 2**63 - 1 if stop is None else within_int64(stop)
-        if on_lost is not None:
-            return surviving_records(_cut(tables, first, stop, aborted), first, end, control, on_lost)
-        # Fast path: no Python between two records.
-        return chain.from_iterable(
-            (aborted.left_out_of(table) if aborted else table).records(first, end, control) for _, table in tables
-        )
-
 
 def _holds(extent: Extent, offset: int, on_corrupt: OnCorrupt) -> bool:
     """May a read begin at the offset? The log end offset is the last that it may."""
@@ -364,6 +306,67 @@ def _holds(extent: Extent, offset: int, on_corrupt: OnCorrupt) -> bool:
         if on_corrupt == "raise":
             raise
         return True     # nobody knows where it ends
+
+
+def _bounds(
+    log: LogReader, extent: Extent, start: int | None, stop: int | None, isolation: Isolation
+) -> tuple[int, int | None, IndexedAborts | None]:
+    """Where a read begins and ends, and what it leaves out in between."""
+    first = extent.log_start_offset if start is None else start
+    aborted = None
+    if _is_committed(isolation):
+        stable = log.last_stable_offset
+        stop = stable if stop is None else min(stop, stable)
+        with log._gone_is_out_of_range(first):
+            aborted = IndexedAborts(extent.segments_from(first), stop)
+    return first, extent.end_now(stop), aborted
+
+
+def _select(
+    log: LogReader,
+    extent: Extent,
+    start: int | None,
+    stop: int | None,
+    since: Time | None,
+    until: Time | None,
+    isolation: Isolation,
+    control: bool,
+    on_lost: OnLost | None,
+    max_magic: int | None = None,
+) -> Iterator[Record]:
+    if since is None and until is None:
+        return _records(log, extent, start, stop, isolation, control, on_lost, max_magic)
+    low = -(2**63) if since is None else to_timestamp_ms(since, now_ms=log._now_ms())
+    high = 2**63 if until is None else to_timestamp_ms(until, now_ms=log._now_ms())
+    if low >= 0 and on_lost is None:
+        _, offset, _ = log._seek(extent, low)
+        if offset < 0:
+            return iter(())
+        start = offset if start is None else max(offset, start)
+    records = _records(log, extent, start, stop, isolation, control, on_lost, max_magic)
+    return (r for r in records if low <= r.timestamp < high)
+
+
+def _records(
+    log: LogReader,
+    extent: Extent,
+    start: int | None,
+    stop: int | None,
+    isolation: Isolation,
+    control: bool,
+    on_lost: OnLost | None,
+    max_magic: int | None,
+) -> Iterator[Record]:
+    first, stop, aborted = _bounds(log, extent, start, stop, isolation)
+    tables = _known(log._walk(extent, first, stop, True, on_lost), stop, max_magic)
+    first = within_int64(first)
+    end = 2**63 - 1 if stop is None else within_int64(stop)
+    if on_lost is not None:
+        return surviving_records(_cut(tables, first, stop, aborted), first, end, control, on_lost)
+    # Fast path: no Python between two records.
+    return chain.from_iterable(
+        (aborted.left_out_of(table) if aborted else table).records(first, end, control) for _, table in tables
+    )
 
 
 def _is_committed(isolation: str) -> bool:

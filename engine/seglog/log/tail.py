@@ -30,6 +30,7 @@ from seglog.fs.refusals import is_out_of_space
 from seglog.log.extent import Extent, Shown
 from seglog.log.linger import Linger
 from seglog.log.loader import Loaded, LoadPlan, plan_load
+from seglog.log.notices import Listeners
 from seglog.log.recovery_point import RecoveryPoint
 from seglog.segment.appender import SegmentAppender
 from seglog.segment.published import PublishedEnd
@@ -76,6 +77,8 @@ class LogTail(WriteGate, QuietTail):
         self._end: PublishedEnd                 # of the active segment: written, aborted transactions too
         self._published: PublishedEnd           # the same one, or, with fsync="batch", what of it is durable
         self._last_opened = last_opened
+        self.listeners = Listeners(shown)
+        self._asked_to = 0                      # up to where the sync thread is asked to flush, by flush.messages
 
     # --- opening ---------------------------------------------------------------------------------
 
@@ -215,11 +218,6 @@ class LogTail(WriteGate, QuietTail):
             self.partition.before_first_write()
             self.is_changed = True
 
-    def _begin_unordered(self) -> None:
-        """From here on the disk may get a later batch before an earlier one: recovery has to know that (log.loader)."""
-        shielded(self.partition.before_unordered_writes)
-        self.is_unordered = True
-
     def _begin(self, epoch: int, offset: int) -> None:
         """Before the first append, and before the first one of an epoch: the marks and the epoch are on the disk."""
         self.before_change()
@@ -245,14 +243,15 @@ class LogTail(WriteGate, QuietTail):
         if self.is_epoch_due:
             shielded(self._begin, self.leader_epoch, first)
         if not self.is_unordered and self.durable_offset != self.next_offset:
-            self._begin_unordered()
+            _begin_unordered(self)
         self.is_changing = True
         if not active.append_quietly(made, first, last, max_timestamp):
             active.append_batch(made, first, last, max_timestamp)
             self._end.at = active.end
         self.next_offset = last + 1
-        if self.publishes_synced:
-            self.number += 1
+        self.number += 1
+        if not self.publishes_synced:
+            self.announce()
 
     def write_assigned(self, assigned: Assigned, origin: Origin, now_ms: int, update: Update | None) -> None:
         """Batches that were checked, and what their producers will remember of them."""
@@ -276,7 +275,7 @@ class LogTail(WriteGate, QuietTail):
         elif self.is_epoch_due:
             shielded(self._begin, self.leader_epoch, first)
         if not self.is_unordered and (self.durable_offset != self.next_offset or len(table) > 1):
-            self._begin_unordered()
+            _begin_unordered(self)
         self.is_changing = True
         try:
             active = self._append_table(active, assigned, base_offset)
@@ -288,9 +287,9 @@ class LogTail(WriteGate, QuietTail):
         self.next_offset = last + 1
         # With the lines of aborted transactions: readers of committed data look for them when they see the marker.
         self._end.at = active.end
-        if self.publishes_synced:
-            self.number += 1
-        else:
+        self.number += 1
+        if not self.publishes_synced:
+            self.announce()
             self.producers.on_high_watermark_updated(self.next_offset)
 
     def _append_table(self, active: SegmentAppender, assigned: Assigned, base_offset: int) -> SegmentAppender:
@@ -369,6 +368,7 @@ class LogTail(WriteGate, QuietTail):
         self.active.seal()
         self._published.at = self._end.at = end = self.active.end
         self.durable_offset = end.next_offset
+        self.announce()
         self.producers.on_high_watermark_updated(end.next_offset)
         self.cover(self.number)
 
@@ -383,6 +383,8 @@ class LogTail(WriteGate, QuietTail):
     def use(self, active: SegmentAppender, before: Iterable[Segment], log_start_offset: int) -> None:
         """Append to `active` from now on; readers find it behind the segments `before`."""
         self.shown.extent = Extent((*before, self._grow(active)), log_start_offset)
+        self._asked_to = 0
+        self.announce()
 
     def _grow(self, active: SegmentAppender) -> Segment:
         """Append to `active` from now on. Returns it as readers see it; the caller shows it to them."""
@@ -410,17 +412,30 @@ class LogTail(WriteGate, QuietTail):
         """Bytes of the active segment that are written."""
         return self._end.at.position
 
-    def acknowledge(self, number: int) -> None:
-        """Without the lock: what was appended is as durable as it shall be when the append returns."""
-        if self.publishes_synced:
-            self.wait(number)
-        elif self.flush_messages:
-            self.flush_if_due()
+    def tell_growth(self) -> None:
+        """In the thread of log.notices, which `announce` called for."""
+        self.listeners.tell()
 
-    def flush_if_due(self) -> None:
-        """Without the lock, with fsync="interval": flush.messages."""
-        if self.next_offset - self.durable_offset >= self.flush_messages:
-            self.flush()
+    def acknowledge(self, number: int, waits: bool = True) -> None:
+        """Without the lock: what was appended is as durable as it shall be when the append returns."""
+        if self.flush_messages:
+            self.flush_if_due(waits)
+        elif self.publishes_synced and waits:
+            self.wait(number)
+
+    def reach(self, number: int) -> None:
+        if self.number < number:        # its records linger yet
+            self.change(self.write_lingering)
+        self.wait(min(number, self.number))
+
+    def flush_if_due(self, waits: bool) -> None:
+        """Without the lock, with fsync="interval": flush.messages. Not `waits`: the sync thread does it."""
+        if waits:
+            if self.next_offset - self.durable_offset >= self.flush_messages:
+                self.flush()
+        elif self.next_offset - max(self.durable_offset, self._asked_to) >= self.flush_messages:
+            self._asked_to = self.next_offset
+            self.when(self.number, _is_remembered)
 
     def flush(self) -> None:
         """Without the lock: return when all that was appended before the call is on the disk."""
@@ -445,6 +460,7 @@ class LogTail(WriteGate, QuietTail):
         if self.publishes_synced:
             self._published.at = end
             self.producers.on_high_watermark_updated(end.next_offset)
+            self.announce()
         self.durable_offset = end.next_offset
         if end.position >= self.recovery_point.due_position:
             shielded(self.recovery_point.move_to, end)
@@ -505,6 +521,7 @@ class LogTail(WriteGate, QuietTail):
         extent, self.shown.extent = self.shown.extent, None
         if self.failure is None:
             self.refusal = self.closed_error
+        self.announce()
         for segment in extent.segments if extent is not None else ():
             segment.close()
         try:
@@ -522,6 +539,7 @@ class LogTail(WriteGate, QuietTail):
         self.refusal = lambda: ForkedHandleError(
             f"the log belongs to process {pid}, which forked this one", file=self.path
         )
+        self.announcements = None
         self.files_lock.renew()
         self.renew()
 
@@ -534,6 +552,16 @@ def _plan(
         hold.path, config, clean=clean, recovery_point=hold.recovery_point or 0,
         log_start_offset=hold.log_start_offset or 0, unordered=unordered, unsynced_from=unsynced_from,
     )
+
+
+def _is_remembered(error: BaseException | None) -> None:
+    """By the log: whoever appends or closes next meets it."""
+
+
+def _begin_unordered(tail: LogTail) -> None:
+    """From here on the disk may get a later batch before an earlier one: recovery has to know that (log.loader)."""
+    shielded(tail.partition.before_unordered_writes)
+    tail.is_unordered = True
 
 
 def _begin_epochs_of(assigned: Assigned, begin: Callable[[int, int], None]) -> None:

@@ -11,19 +11,13 @@ the disk is unknown (LogFailedError names the first error). If anything else doe
 up from the disk, as the next opening would.
 """
 import logging
-import queue
-import weakref
-from _thread import start_new_thread
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from seglog._kernels.write_gate import ChangeGate
 from seglog.errors import LogFailedError
+from seglog.segment.sync_thread import SYNC_THREAD, Callback
 
 _LOG = logging.getLogger(__name__)
-
-Callback = Callable[[BaseException | None], None]
 
 
 class WriteGate(ChangeGate):
@@ -32,7 +26,6 @@ class WriteGate(ChangeGate):
     def __init__(self, path: Path, subject: str) -> None:
         self.path = path
         self._subject = subject
-        self._followers: _Followers | None = None
 
     def sync(self) -> int:
         """Make durable what was written before the call; the number of the last append in it."""
@@ -59,45 +52,13 @@ class WriteGate(ChangeGate):
         if isinstance(error, Exception) and not isinstance(error, LogFailedError):
             raise self.failed(error) from error
 
+    def reach(self, number: int) -> None:
+        """`wait`, as the thread of `when` calls it."""
+        self.wait(number)
+
     def when(self, number: int, callback: Callback) -> None:
         """Call `callback(None)` when the appends up to `number` are on the disk, `callback(error)` if they never will.
 
-        In a thread of the gate's, in the order of the calls: it must be quick. Without the lock.
+        In the sync thread of the process, in the order of the calls: it must be quick. Without the lock.
         """
-        if self._followers is None:
-            self.with_lock(self._begin_following)
-        assert self._followers is not None
-        self._followers.add(self, number, callback)
-
-    def _begin_following(self) -> None:
-        if self._followers is None:
-            self._followers = _Followers(self)
-
-
-class _Followers:
-    """Those who are called back. One daemon thread waits for all of them; it does not keep the gate alive."""
-
-    def __init__(self, gate: WriteGate) -> None:
-        self._queue: queue.SimpleQueue[tuple[WriteGate, int, Callback] | None] = queue.SimpleQueue()
-        # A call in C, when the gate is collected: ^C would be lost in one in Python.
-        gone = weakref.ref(gate, partial(self._queue.put, None))
-        start_new_thread(_follow, (self._queue, gone))
-
-    def add(self, gate: WriteGate, number: int, callback: Callback) -> None:
-        self._queue.put((gate, number, callback))
-
-
-def _follow(followers: "queue.SimpleQueue[tuple[WriteGate, int, Callback] | None]", gone: object) -> None:
-    """Until `gone`, a reference, tells that the gate is."""
-    while (follower := followers.get()) is not None:
-        gate, number, callback = follower
-        error: BaseException | None = None
-        try:
-            gate.wait(number)
-        except BaseException as failure:
-            error = failure
-        try:
-            callback(error)
-        except Exception:
-            _LOG.exception("a callback of %s raised", gate.path)
-        del follower, gate, callback, error
+        SYNC_THREAD.add(self, number, callback)
