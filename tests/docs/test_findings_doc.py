@@ -11,7 +11,7 @@ from support.pages import check_part
 
 DOC = Path(__file__).parents[2] / "docs/findings.md"
 ROOM = Path(findings.__file__).parent
-OF_LEDGERS = ("ledger_check.py", "compacted_check.py")
+OF_LEDGERS = ("ledger_check.py", "compacted_check.py", "relocated_check.py")
 
 
 def table(of_ledgers):

@@ -3,8 +3,8 @@ import struct
 from pathlib import Path
 
 from seglog.clock import ManualClock
-from seglog.fs.files import OsFileSystem
 from seglog.ledger.ledger import Ledger
+from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.position import Position
 from seglog.ledger.relocated_entries import RelocatedEntries
 from support.pages import check_part
@@ -18,11 +18,14 @@ NOW = 1_700_000_000_000
 
 def example(directory):
     clock = ManualClock(NOW)
-    entries = RelocatedEntries(directory, fs=OsFileSystem(), clock=clock, new_ledger_id=lambda: 12)
-    entries.add([(Position(3, 8), NOW + 86_400_000, delayed(1, NOW + 86_400_000))])
-    entries.close()
+    with ManagedLedger(directory, clock=clock) as topic:
+        while topic.new_ledger_id() < 11:
+            pass
+        entries = RelocatedEntries(topic)
+        entries.add("billing", [(Position(3, 8), NOW + 86_400_000, delayed(1, NOW + 86_400_000))])
+        entries.close()
     lines = ["Entry 3:8, which is due in a day, in ledger 12:", ""]
-    with Ledger.open(directory / "ledger-12") as ledger:
+    with Ledger.open(directory / "relocated/billing/ledger-12") as ledger:
         lines.append(f"    ledger-12/    {ledger.properties}")
         for number, copy in ledger.read_range(0, ledger.last_entry_id):
             ledger_id, entry_id, deliver_at = struct.unpack_from(">QQQ", copy)
@@ -32,4 +35,4 @@ def example(directory):
 
 
 def test_the_page_holds_what_the_code_writes(tmp_path):
-    check_part(DOC, BEGIN, example(tmp_path / "billing"), END)
+    check_part(DOC, BEGIN, example(tmp_path / "orders"), END)

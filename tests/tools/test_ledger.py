@@ -261,6 +261,15 @@ def test_no_id_is_given_out_again_by_a_manifest_made_anew(topic):
         assert opened.add_entry(message(0)) > last
 
 
+@pytest.mark.parametrize("place", ["delayed/billing/ledger-9", "relocated/billing/ledger-9", "compacted/ledger-9.new"])
+def test_no_id_of_a_ledger_beside_the_topics_own_is_given_out_again(topic, place):
+    (topic / place).mkdir(parents=True)
+    (topic / FILE_NAME).unlink()
+    seglog("ledger", "recover", topic, "--in-place")
+    with ManagedLedger(topic) as opened:
+        assert opened.new_ledger_id() > 9
+
+
 def test_a_bad_middle_is_cut_only_where_that_is_said(dead):
     live = ManagedLedger(dead.parent / "more", config=CONFIG)
     for n in range(2):

@@ -129,6 +129,23 @@ def test_a_restart_repeats_and_loses_nothing(topic):
 
 
 @of_kind(*KINDS)
+def test_what_was_acknowledged_while_it_was_delayed_does_not_count_after_a_restart(topic):
+    positions = topic.publish(*[1000] * 20)
+    moved, acknowledged = positions[7], positions[13]
+    for name in ("one", "other"):
+        assert topic.consume(name) == []
+        topic.delayed.tracker(topic[name].cursor).reschedule(*moved, NOW + 5000)
+        topic[name].cursor.acknowledge_many([moved, acknowledged])
+    again = topic.reopened()
+    tracker = again.delayed.tracker(again["one"].cursor)
+    assert tracker.count(0, 2**63) == tracker.number_of_delayed_messages == 18
+    listed = {(message.ledger_id, message.entry_id) for message in tracker.list(0, 2**63)}
+    assert listed == set(positions) - {moved, acknowledged}
+    again.delayed.close()
+    again.log.close()
+
+
+@of_kind(*KINDS)
 def test_what_was_given_and_not_acknowledged_survives_a_crash(topic, tmp_path):
     topic.publish(*[1000] * 10, None)
     topic["one"], topic["other"]

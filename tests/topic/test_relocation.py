@@ -10,20 +10,22 @@ from seglog.errors import InvalidArgumentError
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.position import Position
 from seglog.topic.delayed_delivery import DelayedDelivery
+from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 from support.command import seglog_json
 from support.faultfs import RecordingFs
-from support.topics import delayed, message, numbers
+from support.topics import batch, delayed, message, numbers
 
 NOW, DAY = 1_700_000_000_000, 86_400_000
 KINDS = {
     "memory": {"enableBucketDelayedDeliveryTracker": False},
     "bucket": {"delayedDeliveryLedgerStepPerBucket": 1, "delayedDeliveryMinIndexCountPerBucket": 2},
 }
-TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
+KINDS["shared"] = KINDS["bucket"] | {"enableShareDelayedMessageIndex": True}
+STATES = 1000 if os.environ.get("SEGLOG_TORTURE") else 16
 
 
 class Topic:
-    """Ledgers of four entries, one subscription."""
+    """Ledgers of four entries, one subscription that reads."""
 
     def __init__(self, path, kind, clock, fs=None, relocate=True):
         self.path, self.kind, self.clock = path, kind, clock
@@ -56,12 +58,19 @@ class Topic:
         return Topic(self.path, others.pop("kind", self.kind), self.clock, **others)
 
 
-def published(path, kind, **others):
-    """Ten ledgers, and in the second of them a message that is due in a day: 1:2."""
+def published(path, kind, count=1, **others):
+    """Ten ledgers, and in the second of them what is due in a day: 1:2, a message or a batch of several."""
     topic = Topic(path, kind, ManualClock(NOW), **others)
-    topic.log.add_entries(delayed(n, NOW + DAY) if n == 6 else message(n) for n in range(40))
+    late = delayed(6, NOW + DAY) if count == 1 else batch(6, count, deliver_at=NOW + DAY)
+    topic.log.add_entries(late if n == 6 else message(n) for n in range(40))
     topic.log.roll()
     return topic
+
+
+@pytest.fixture
+def tmp_path(in_memory):
+    """Each step of a relocation is synced."""
+    return in_memory
 
 
 @pytest.fixture(params=KINDS)
@@ -93,7 +102,7 @@ def test_its_ledger_and_those_after_it_are_trimmed_and_it_is_delivered_when_it_i
     assert topic.cursor.backlog() == 1
     topic.cursor.flush()
     told = seglog_json("ledger", "ls", topic.path)
-    assert [line["backlog"] for line in told if line["type"] == "cursor"] == [1]
+    assert sum(line["backlog"] for line in told if line["type"] == "cursor") == 1
     assert not topic.cursor.is_acknowledged(PINNED)
     assert topic.tracker.contains_message(*PINNED)
     assert [tuple(found) for found in topic.tracker.list(0, 2**63)] == [(NOW + DAY, *PINNED)]
@@ -106,14 +115,14 @@ def test_its_ledger_and_those_after_it_are_trimmed_and_it_is_delivered_when_it_i
     assert topic.cursor.is_acknowledged(PINNED)
     assert topic.cursor.backlog() == 0
     topic.pass_a_second()
-    assert list((topic.path / "relocated/billing").iterdir()) == [], "its copy goes"
+    assert list(topic.path.glob("relocated/*/*")) == [], "its copy goes"
 
 
 def test_it_is_known_after_a_restart_by_either_kind(topic):
     topic.consume()
     topic.pass_a_second()
     topic.log.add_entry(message(40))
-    for kind in ("bucket", "memory", "bucket"):
+    for kind in ("bucket", "memory", "shared", "bucket", "shared", "memory"):
         again = topic.reopened(kind=kind, relocate=False)
         assert again.tracker.count(0, 2**63) == 1
         assert ledgers(again)[0] >= 10
@@ -130,7 +139,7 @@ def test_a_damaged_copy_is_told_and_stays_aside_and_others_are_delivered(topic, 
     assert len(topic.consume()) == 39
     assert topic.pass_a_second() == []
     topic.close()
-    (copy,) = topic.path.glob("relocated/billing/ledger-*/*.log")
+    (copy,) = topic.path.glob("relocated/*/ledger-*/*.log")
     raw = bytearray(copy.read_bytes())
     raw[-1] ^= 1
     copy.write_bytes(raw)
@@ -211,15 +220,245 @@ def test_a_ledger_with_many_delayed_messages_stays_and_so_do_messages_that_are_d
     assert topic.cursor.aside == {1: BitMap([2])}
 
 
-def test_a_shared_index_refuses_it(tmp_path):
-    topic = published(tmp_path / "orders", "bucket")
+def test_messages_of_a_batch_are_acknowledged_one_by_one(tmp_path):
+    topic = published(tmp_path / "orders", "bucket", count=4)
+    topic.consume()
+    topic.cursor.acknowledge(PINNED, [1])
+    topic.pass_a_second()
+    for kind, index, acknowledged in (("memory", 0, {0, 1}), ("shared", 2, {0, 1, 2}), ("bucket", 2, {0, 1, 2})):
+        topic = topic.reopened(kind=kind)
+        assert ledgers(topic) == []
+        assert not topic.cursor.is_acknowledged(PINNED)
+        topic.cursor.acknowledge(PINNED, [index])
+        assert topic.cursor.acknowledged_batch_indexes(PINNED) == acknowledged
+    for indexes, size in (([4], None), ([3], 5)):
+        with pytest.raises(InvalidArgumentError, match="messages"):
+            topic.cursor.acknowledge(PINNED, indexes, size)
+    topic.clock.set(NOW + DAY)
+    (entry,) = topic.dispatcher.read()
+    assert (entry.position, entry.message_count, numbers([entry])) == (PINNED, 4, [6])
+    topic.cursor.acknowledge(PINNED, [3])
+    assert topic.cursor.is_acknowledged(PINNED)
+    assert topic.cursor.backlog() == 0
+    topic = topic.reopened()
+    assert topic.consume() == []
+    topic.pass_a_second()
+    assert list(topic.path.glob("relocated/*/*")) == []
+    topic.close()
+
+
+def test_a_seek_back_brings_every_message_of_a_batch_again(tmp_path):
+    topic = published(tmp_path / "orders", "memory", count=4)
+    topic.consume()
+    topic.cursor.acknowledge(PINNED, [1])
+    topic.pass_a_second()
+    topic.cursor.seek(Position(0, 0))
+    topic.dispatcher.rewind()
+    topic = topic.reopened()
+    assert topic.cursor.acknowledged_batch_indexes(PINNED) == frozenset()
+    topic.cursor.acknowledge(PINNED, [0, 1, 2, 3])
+    assert topic.cursor.backlog() == 0
+    topic.close()
+
+
+def both_subscribed(path, count=1):
+    """`published` over a shared index, and a second subscription, "audit", whose dispatcher comes too."""
+    topic = published(path, "shared", count)
+    audit = topic.log.open_cursor("audit", "earliest")
+    other = topic.delayed.dispatcher(audit)
+    assert len(topic.consume()) == 39
+    assert len(given(other)) == 39
+    return topic, other
+
+
+def given(dispatcher):
+    """Acknowledged, too."""
+    entries = dispatcher.read(1000)
+    dispatcher.cursor.acknowledge_many(entry.position for entry in entries)
+    return numbers(entries)
+
+
+def test_each_subscription_of_a_shared_index_gets_it_once(tmp_path):
+    topic, other = both_subscribed(tmp_path / "orders", count=2)
+    other.cursor.acknowledge(PINNED, [0])
+    topic.pass_a_second()
+    assert ledgers(topic) == []
+    assert [cursor.backlog() for cursor in (topic.cursor, other.cursor)] == [1, 1]
+    late = topic.delayed.dispatcher(topic.log.open_cursor("late", "earliest"))     # its ledger was gone before
+    topic.clock.set(NOW + DAY)
+    assert topic.consume() == [6]
+    topic.pass_a_second()
+    assert other.cursor.acknowledged_batch_indexes(PINNED) == {0}
+    assert given(other) == [6]
+    assert given(other) == given(late) == topic.consume() == []
+    topic.pass_a_second()
+    assert list(topic.path.glob("relocated/*/*")) == []
+    topic.close()
+
+
+def test_what_one_subscription_has_done_with_is_relocated_for_the_other(tmp_path):
+    topic, other = both_subscribed(tmp_path / "orders")
+    other.cursor.acknowledge(PINNED)
+    topic.pass_a_second()
+    assert ledgers(topic) == []
+    assert [cursor.backlog() for cursor in (topic.cursor, other.cursor)] == [1, 0]
+    topic.clock.set(NOW + DAY)
+    assert (topic.consume(), given(other)) == ([6], [])
+    topic.close()
+
+
+def test_a_subscription_that_lags_keeps_the_ledgers(tmp_path):
+    topic = published(tmp_path / "orders", "shared")
+    topic.log.open_cursor("audit", "earliest")
     topic.consume()
     topic.pass_a_second()
+    assert len(ledgers(topic)) == 10
+    topic.log.delete_cursor("audit")
+    topic.pass_a_second()
+    assert ledgers(topic) == []
+    topic.close()
+
+
+def test_cancelling_in_a_shared_index_is_for_all_that_had_it(tmp_path):
+    topic, other = both_subscribed(tmp_path / "orders")
+    topic.pass_a_second()
+    topic.pass_a_second()
+    topic.log.open_cursor("late", "earliest")
+    assert other.cancel(PINNED)
+    assert [cursor.backlog() for cursor in (topic.cursor, other.cursor)] == [0, 0]
+    topic.clock.set(NOW + DAY)
+    assert topic.consume() == given(other) == []
+    topic.close()
+
+
+def test_crash_states_where_only_one_of_two_cursors_has_set_it_aside(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    topic, _ = both_subscribed(disk / "orders", count=2)
+    topic.close()
+    record = RecordingFs(disk)
+    topic = Topic(disk / "orders", "shared", topic.clock, fs=record)
+    topic.consume()
+    record.mark("opened")
+    assert topic.delayed.index(topic.cursor).relocate() == 1
+    record.mark("relocated")
+    topic.pass_a_second()
+    topic.close()
+    apart = 0
+    for state in record.crash_states(limit=4 * STATES, seed=5):
+        with state.materialise() as root:
+            again = Topic(root / "orders", "shared", ManualClock(NOW + 2000))
+            cursors = again.log.open_cursor("billing"), again.log.open_cursor("audit")
+            aside = [cursor.is_aside(PINNED) for cursor in cursors]
+            apart += aside[0] != aside[1]
+            assert "relocated" not in state.marks or all(aside)
+            audit = again.delayed.dispatcher(cursors[1])
+            assert again.tracker.count(0, 2**63) == 1, state.story()
+            for _ in range(3):
+                assert again.pass_a_second() == []
+            assert ledgers(again) == [], state.story()
+            again.clock.set(NOW + DAY)
+            assert (again.consume(), given(audit)) == ([6], [6]), state.story()
+            assert [cursor.backlog() for cursor in cursors] == [0, 0]
+            again.close()
+    assert apart
+
+
+def test_another_kind_of_tracker_keeps_the_time_of_what_was_relocated_and_rescheduled(topic):
+    topic.consume()
+    topic.pass_a_second()
+    assert topic.tracker.reschedule(*PINNED, NOW + 3 * DAY)
+    for kind in ("shared", "memory", "shared", "bucket"):
+        topic.__dict__.update(topic.reopened(kind=kind).__dict__)
+        assert topic.tracker.next_delivery_time() == NOW + 3 * DAY, kind
+        topic.pass_a_second()
+
+
+def test_what_was_brought_forward_and_given_comes_again_after_a_restart(topic):
+    """The decision went with the ledgers that the cursor passed, and the copy is due in a day."""
+    topic.consume()
+    topic.pass_a_second()
+    assert topic.tracker.deliver_now(*PINNED)
+    (entry,) = topic.dispatcher.read()
+    assert entry.position == PINNED
+    topic.log.add_entries(message(n) for n in range(40, 48))
+    for _ in range(3):
+        topic.pass_a_second()
+    topic.__dict__.update(topic.reopened().__dict__)
+    assert topic.consume() == [6]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_crash_states_of_cancelling_what_was_relocated(tmp_path, kind):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    topic = published(disk / "orders", kind)
+    topic.consume()
+    topic.pass_a_second()
+    topic.close()
+    record = RecordingFs(disk)
+    topic = Topic(disk / "orders", kind, ManualClock(NOW + 2000), fs=record)
+    topic.consume()
+    record.mark("opened")
+    assert topic.dispatcher.cancel(PINNED)
+    record.mark("cancelled")
+    topic.close()
+    for state in record.crash_states(limit=STATES, seed=6):
+        with state.materialise() as root:
+            again = Topic(root / "orders", kind, ManualClock(NOW + DAY))
+            found = again.consume()
+            assert found == [] or (found == [6] and "cancelled" not in state.marks), state.story()
+            assert again.cursor.backlog() == 0, state.story()
+            again.close()
+
+
+def test_copies_go_with_the_subscription_that_they_were_made_for(topic):
+    topic.consume()
+    topic.pass_a_second()
+    assert len(list(topic.path.glob("relocated/*/*"))) == 1
     topic.delayed.close()
-    for config in ({}, {"delayed.relocate": True}):
-        with pytest.raises(InvalidArgumentError, match="relocated"):
-            DelayedDelivery(topic.log, {"enableShareDelayedMessageIndex": True} | config)
-    topic.log.close()
+    topic.log.delete_cursor("billing")
+    topic.__dict__.update(topic.reopened().__dict__)
+    topic.pass_a_second()
+    topic.pass_a_second()
+    assert list(topic.path.glob("relocated/*/*")) == []
+
+
+def test_an_interrupt_while_it_is_set_aside_leaves_it_delayed(topic):
+    """The ledger was trimmed by what memory said, and no cursor on the disk had set the entry aside."""
+    topic.consume()
+    topic.cursor.flush()
+    written, home = topic.cursor._home.write_cursor, topic.cursor._home
+
+    def interrupted(state):
+        raise KeyboardInterrupt
+
+    home.write_cursor = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        topic.delayed.index(topic.cursor).relocate()
+    home.write_cursor = written
+    topic.log.trim()
+    assert PINNED.ledger_id in ledgers(topic)
+    topic.clock.set(NOW + DAY)
+    assert topic.consume() == [6]
+
+
+def test_compaction_passes_over_what_was_relocated(tmp_path):
+    topic = published(tmp_path / "orders", "bucket")
+    topic.consume()
+    service = PulsarTopicCompactionService(topic.log)
+    service.compact()
+    topic.pass_a_second()
+    assert ledgers(topic) == []
+    topic.log.add_entries(message(n) for n in range(40, 44))
+    service.compact()
+    topic.consume()
+    topic.pass_a_second()
+    service.close()
+    assert topic.tracker.count(0, 2**63) == 1
+    topic.clock.set(NOW + DAY)
+    assert topic.consume() == [6]
+    topic.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -229,7 +468,7 @@ def test_crash_states_of_relocation(tmp_path, kind, is_written_just_now):
     disk = tmp_path / "disk"
     disk.mkdir()
     record = RecordingFs(disk)
-    topic = published(disk / "orders", kind, fs=record)
+    topic = published(disk / "orders", kind, count=3, fs=record)
     topic.consume()
     topic.cursor.flush()
     record.mark("consumed")
@@ -244,16 +483,17 @@ def test_crash_states_of_relocation(tmp_path, kind, is_written_just_now):
     record.mark("done")
     topic.pass_a_second()
     topic.close()
-    for state in record.crash_states(limit=1000 if TORTURE else 40, seed=5):
+    for state in record.crash_states(limit=STATES, seed=5):
         if "consumed" not in state.marks:
             continue
         with state.materialise() as root:
             again = Topic(root / "orders", kind, ManualClock(NOW + 2000))
             known = again.tracker.count(0, 2**63)
             assert known == 1 or ("relocated" in state.marks and known == 0), state.story()
-            if "relocated" in state.marks:
-                assert ledgers(again) == [], state.story()
             again.pass_a_second()
+            if "relocated" in state.marks:
+                again.pass_a_second()
+                assert ledgers(again) == [], state.story()
             again.clock.set(NOW + DAY)
             found = again.consume()
             assert found == ([] if "done" in state.marks else [6]) or (found == [] and known == 0), state.story()

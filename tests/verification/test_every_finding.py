@@ -13,6 +13,7 @@ from seglog.format.checked_json import format_json
 from seglog.ledger.entry import Entry
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.manifest import FILE_NAME
+from seglog.ledger.relocated_entries import FORMAT_PROPERTY, RelocatedEntries
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 from seglog.verification import witness_check
 from seglog.verification.findings import KINDS
@@ -268,16 +269,30 @@ LEDGERS = {
 }
 
 
+def relocated(topic, cursor):
+    """Let the cursor set an entry aside, of which there is a copy."""
+    entry = topic.read(topic.first_position)
+    entries = RelocatedEntries(topic)
+    entries.add(cursor.name, [(entry.position, T0, entry.data)])
+    entries.close()
+    cursor.set_aside([(entry.position, 2)])
+
+
+def relocated_log(topic):
+    return next(topic.glob(f"relocated/billing/*/{FIRST}.log"))
+
+
 @pytest.fixture
 def topic(tmp_path):
-    """Two sealed ledgers, and one whose writer died; one cursor."""
+    """Two sealed ledgers, and one whose writer died; one cursor, for which an entry was relocated."""
     path = tmp_path / "live" / "orders"
     path.parent.mkdir()
     with ManagedLedger(path, config=LEDGERS, clock=ManualClock(T0)) as topic:
         for n in range(5):
             topic.add_entry(batch(n, 2, T0 + n))
-        topic.open_cursor("billing", "earliest")
+        cursor = topic.open_cursor("billing", "earliest")
         PulsarTopicCompactionService(topic).compact()
+        relocated(topic, cursor)
     live = ManagedLedger(path, config=LEDGERS)
     live.add_entries(message(n) for n in range(3))
     copy = shutil.copytree(path, tmp_path / "dead" / "orders")
@@ -304,17 +319,23 @@ LEDGER_DAMAGES = {
     "ledger_length": lambda topic: cut(-1)(topic / "ledger-1" / f"{FIRST}.log"),
     "ledger_damaged": lambda topic: flipped(topic / "ledger-0" / f"{FIRST}.log"),
     "ledger_differs": lambda topic: signed_anew(topic / "ledger-0/ledger.json", created_ms=5, end=None),
-    "ledger_tail": lambda topic: added(bytes(70))(topic / "ledger-3" / f"{FIRST}.log"),
+    "ledger_tail": lambda topic: added(bytes(70))(topic / "ledger-4" / f"{FIRST}.log"),
     "ledger_open": lambda topic: None,
     "ledger_stray": lambda topic: (topic / "ledger-9").mkdir(),
-    "cursor_corrupt": lambda topic: flipped(next((topic / "cursors").iterdir())),
+    "cursor_corrupt": lambda topic: flipped(topic / "cursors/billing.cursor"),
 }
 COMPACTED_DAMAGES = {
     "compacted_lost": lambda topic: (topic / "cursors/__compaction.cursor").unlink(),
     "compacted_damaged": lambda topic: flipped(next((topic / "compacted").iterdir()) / f"{FIRST}.log"),
     "compacted_stray": lambda topic: (topic / "compacted/ledger-99.new").mkdir(),
 }
-LEDGER_DAMAGES |= COMPACTED_DAMAGES
+RELOCATED_DAMAGES = {
+    "relocated_lost": lambda topic: shutil.rmtree(topic / "relocated"),
+    "relocated_damaged": lambda topic: flipped(relocated_log(topic)),
+    "relocated_stray": lambda topic: (topic / "relocated/billing/ledger-99").mkdir(),
+}
+LEDGER_DAMAGES |= COMPACTED_DAMAGES | RELOCATED_DAMAGES
+CHECKS = ("ledger_check.py", "compacted_check.py", "relocated_check.py")
 ENTRIES = {
     "entry_corrupt": [message(0), message(1)[:15]],
     "entry_index": [bytes(Entry(message(n)).with_broker_metadata(T0, index).raw()) for n, index in ((0, 0), (1, 5))],
@@ -328,6 +349,20 @@ def test_a_managed_ledger_that_is_damaged(topic, code):
     assert before == {"ledger_open"}
     LEDGER_DAMAGES[code](topic)
     assert code in {finding.code for finding in check_managed_ledger(topic).findings}
+
+
+@pytest.mark.parametrize(("change", "codes"), [
+    (lambda topic: relocated_log(topic).write_bytes(b""), {"relocated_damaged", "relocated_lost"}),
+    (lambda topic: signed_anew(relocated_log(topic).parent / "ledger.json", properties={FORMAT_PROPERTY: "2"}),
+     {"relocated_damaged", "relocated_lost"}),
+    (lambda topic: relocated_log(topic).parent.rename(topic / "relocated/billing/ledger-4.deleted"),
+     {"relocated_stray", "relocated_lost"}),
+    (lambda topic: signed_anew(topic / "cursors/billing.cursor", aside=[], batches=[]), {"relocated_stray"}),
+    (lambda topic: relocated_log(topic).parents[1].rename(topic / "relocated/other"), set()),
+])
+def test_what_was_relocated_is_held_against_the_cursors(topic, change, codes):
+    change(topic)
+    assert {finding.code for finding in check_managed_ledger(topic).findings} == {"ledger_open"} | codes
 
 
 @pytest.mark.parametrize("code", ENTRIES)
@@ -345,7 +380,7 @@ def test_a_kernel_that_differs_from_the_witness(tmp_path, monkeypatch):
 def test_every_code_is_provoked_here():
     assert sorted([*MAKERS, *LEDGER_DAMAGES, *ENTRIES, "witness_differs"]) == sorted(KINDS)
     assert sorted([*LEDGER_DAMAGES, *ENTRIES]) == [
-        *sorted(code for code, kind in KINDS.items() if kind.found_in in ("ledger_check.py", "compacted_check.py")),
+        *sorted(code for code, kind in KINDS.items() if kind.found_in in CHECKS),
     ]
 
 

@@ -100,7 +100,7 @@ class DelayedDeliveryConfig(Settings):
     relocate: bool = setting(
         False, "delayed.relocate", "boolean",
         "copy messages that are still delayed out of a ledger that is acknowledged but for them, so that it can be"
-        " trimmed with those after it; not with enableShareDelayedMessageIndex",
+        " trimmed with those after it",
         "ours",
     )
 

@@ -425,9 +425,15 @@ class RowTracker(DelayedDeliveryTracker):
             return dropped
 
     def _trim(self, ledger_id: int, entry_id: int) -> int:
-        self._stored.forget_properties(self._amendments.trim(ledger_id, self._relocated.ledger_ids()))
+        dropped, kept = 0, set(self._relocated.ledger_ids())
+        if self.source is not None and (kept or self._amendments):
+            passed_over = set(self.source.passed_over())
+            gone = {ledger for ledger in kept - passed_over if ledger < ledger_id}
+            dropped = sum(map(self._relocated.drop, gone))
+            kept = kept - gone | passed_over
+        self._stored.forget_properties(self._amendments.trim(ledger_id, kept))
         passed = set(self._promises.values()) - {self._relocated}
-        return sum(drop_before(promised, ledger_id, entry_id) for promised in passed)
+        return dropped + sum(drop_before(promised, ledger_id, entry_id) for promised in passed)
 
     def clear(self) -> None:
         with self._lock:

@@ -17,10 +17,14 @@ class DelayedMessage(NamedTuple):
 
 
 class LogSource(Protocol):
-    """The log that a tracker's messages are in. Both methods are called with the tracker's lock held."""
+    """The log that a tracker's messages are in. Its methods are called with the tracker's lock held."""
 
     def read_up(self) -> None:
         """Tell the tracker of every message in the log that it does not know."""
+
+    def passed_over(self) -> Iterable[int]:
+        """Ledgers that are passed, of which messages were relocated and are not acknowledged: decisions about them are
+        kept."""
 
     def read_again(self) -> None:
         """The tracker had to forget messages whose snapshot is damaged: read the log again, from its start."""

@@ -31,12 +31,16 @@ class PartOfBatch(NamedTuple):
     size: int
     indexes: "BitMap"
 
+    def copy(self) -> "PartOfBatch":
+        return PartOfBatch(self.size, bitmap(self.indexes))
+
 
 class Acknowledgements:
     """`entries`: ledger id -> ids behind `mark_delete`. `batches`: position -> PartOfBatch, none of it in `entries`.
-    `aside`: ledger id -> ids of those that were set aside, wherever they are.
+    `aside`: ledger id -> ids of those that were set aside, wherever they are. `aside_parts`: position -> PartOfBatch of
+    those of them that hold several messages, acknowledged in part or not at all.
 
-    Both are in order, so that what a mark-delete position passes is at their heads.
+    The first two are in order, so that what a mark-delete position passes is at their heads.
     """
 
     def __init__(self, mark_delete: Position = EARLIEST) -> None:
@@ -44,6 +48,16 @@ class Acknowledgements:
         self.entries: SortedDict[int, BitMap] = SortedDict()
         self.batches: SortedDict[Position, PartOfBatch] = SortedDict()
         self.aside: dict[int, BitMap] = {}
+        self.aside_parts: dict[Position, PartOfBatch] = {}
+
+    def copy(self) -> "Acknowledgements":
+        """The same, to be changed apart from this."""
+        same = Acknowledgements(self.mark_delete)
+        same.entries.update((ledger_id, bitmap(ids)) for ledger_id, ids in self.entries.items())
+        same.batches.update((at, part.copy()) for at, part in self.batches.items())
+        same.aside = {ledger_id: bitmap(ids) for ledger_id, ids in self.aside.items()}
+        same.aside_parts = {at: part.copy() for at, part in self.aside_parts.items()}
+        return same
 
     def repair(self) -> None:
         """An exception from outside came in the middle of a change: let the order be that of the keys again."""
@@ -64,11 +78,19 @@ class Acknowledgements:
     def aside_count(self) -> int:
         return sum(map(len, self.aside.values()))
 
-    def set_aside(self, positions: Iterable[Position]) -> None:
-        """Let the mark-delete position go over these, which are not acknowledged; `advance` is for after."""
-        for position in positions:
+    def set_aside(self, entries: Iterable[tuple[Position, int]]) -> None:
+        """Let the mark-delete position go over these, which are not wholly acknowledged, each with the number of its
+        messages; `advance` is for after."""
+        for position, size in entries:
+            part = self.batches.get(position)
             self.add(position)
             self.aside.setdefault(position.ledger_id, bitmap()).add(position.entry_id)
+            if size > 1:
+                self.aside_parts[position] = part or PartOfBatch(size, bitmap())
+
+    def part_of(self, position: Position) -> PartOfBatch | None:
+        """What is known of an entry that may be acknowledged in part."""
+        return self.batches.get(position) or self.aside_parts.get(position)
 
     def take_back(self, position: Position) -> bool:
         """Whether the entry was set aside: it is acknowledged from now on."""
@@ -77,6 +99,7 @@ class Acknowledgements:
         self.aside[position.ledger_id].discard(position.entry_id)
         if not self.aside[position.ledger_id]:
             del self.aside[position.ledger_id]
+        self.aside_parts.pop(position, None)
         return True
 
     def take_back_up_to(self, position: Position) -> bool:
@@ -87,11 +110,13 @@ class Acknowledgements:
             ids.remove_range(0, position.entry_id + 1 if ledger_id == position.ledger_id else 2**32)
             if not ids:
                 del self.aside[ledger_id]
+        self.aside_parts = {at: part for at, part in self.aside_parts.items() if at > position}
         return self.aside_count < before
 
-    def aside_behind(self, mark_delete: Position, extent: LedgerExtent) -> "dict[int, BitMap]":
-        """Of what was set aside that which stands behind a position, and in no ledger any more."""
-        found = {}
+    def after_seek(self, mark_delete: Position, extent: LedgerExtent) -> "Acknowledgements":
+        """All up to a position is acknowledged, and nothing behind it. What was set aside behind it and is in no ledger
+        any more stays aside, no message of it acknowledged."""
+        found = Acknowledgements(mark_delete)
         for ledger_id, ids in self.aside.items():
             slot = extent.slot_of(ledger_id)
             end = 0 if slot < 0 else extent.entries_of(slot)
@@ -100,7 +125,10 @@ class Acknowledgements:
             kept = bitmap(ids)
             kept.remove_range(0, end)
             if kept and ledger_id >= mark_delete.ledger_id:
-                found[ledger_id] = kept
+                found.aside[ledger_id] = kept
+        for position, part in self.aside_parts.items():
+            if found.is_aside(position):
+                found.aside_parts[position] = PartOfBatch(part.size, bitmap())
         return found
 
     def covers(self, position: Position) -> bool:
@@ -140,13 +168,14 @@ class Acknowledgements:
 
     def add_part(self, position: Position, size: int, indexes: Iterable[int]) -> bool:
         """Acknowledge messages of an entry with `size` messages; whether all of it is acknowledged now."""
-        part = self.batches.get(position)
+        part = self.part_of(position)
         ids = bitmap() if part is None else part.indexes
         ids.update(indexes)
         if len(ids) == size:
-            self.add(position)
+            if not self.take_back(position):
+                self.add(position)
             return True
-        self.batches[position] = PartOfBatch(size, ids)
+        (self.aside_parts if self.is_aside(position) else self.batches)[position] = PartOfBatch(size, ids)
         return False
 
     def advance(self, extent: LedgerExtent) -> None:
@@ -192,6 +221,7 @@ class Acknowledgements:
             if extent.holds(position):
                 kept.batches[position] = part
         kept.aside = {ledger_id: bitmap(ids) for ledger_id, ids in self.aside.items()}
+        kept.aside_parts = dict(self.aside_parts)
         kept.advance(extent)
         return kept
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from seglog.errors import InvalidArgumentError, LogClosedError, OffsetOutOfRangeError, SeglogError
-from seglog.ledger.acknowledgements import Acknowledgements, bitmap
+from seglog.ledger.acknowledgements import PartOfBatch, bitmap
 from seglog.ledger.cursor_file import CursorState
 from seglog.ledger.ledger_metadata import changed_properties
 from seglog.ledger.managed_reader import ManagedReader, Predicate
@@ -129,10 +129,16 @@ class Cursor:
         with self._lock:
             return self._acknowledged.holds(position)
 
+    @property
+    def acknowledged_entries(self) -> "dict[int, BitMap]":
+        """Of those behind the mark-delete position the ones that are acknowledged or set aside, by ledger: a copy."""
+        with self._lock:
+            return {ledger_id: bitmap(ids) for ledger_id, ids in self._acknowledged.entries.items()}
+
     def acknowledged_batch_indexes(self, position: Position) -> frozenset[int]:
         """Of an entry that is acknowledged in part, the numbers of the messages that are; else none."""
         with self._lock:
-            part = self._acknowledged.batches.get(position)
+            part = self._acknowledged.part_of(position)
             return frozenset() if part is None else frozenset(part.indexes)
 
     # --- reading -----------------------------------------------------------------------------
@@ -220,8 +226,13 @@ class Cursor:
         with self._lock:
             return {ledger_id: bitmap(ids) for ledger_id, ids in self._acknowledged.aside.items()}
 
+    @property
+    def aside_ledgers(self) -> list[int]:
+        """The ledgers that they are of."""
+        return list(self._acknowledged.aside)
+
     def is_aside(self, position: Position) -> bool:
-        """Whether an entry was set aside, and is not acknowledged."""
+        """Whether an entry was set aside, and is not wholly acknowledged."""
         with self._lock:
             return self._acknowledged.is_aside(position)
 
@@ -236,17 +247,24 @@ class Cursor:
             runs = self._acknowledged.unacknowledged_runs(extent, begin, begin + extent.entries_of(slot))
             return bitmap(entry_id for _, ids in runs for entry_id in ids)
 
-    def set_aside(self, positions: Sequence[Position]) -> None:
-        """Let the mark-delete position go over entries that are kept elsewhere, and are not acknowledged. Durable at
-        return. Raises OffsetOutOfRangeError, and then nothing has changed."""
+    def set_aside(self, entries: Sequence[tuple[Position, int]]) -> None:
+        """Let the mark-delete position go over entries that are kept elsewhere, each with the number of its messages.
+        Those that are acknowledged stay so. Durable at return. Raises OffsetOutOfRangeError, and then nothing has
+        changed."""
         with self._lock, self._repairing:
             extent = self._extent()
             before = self.mark_delete_position
-            for position in positions:
+            for position, _ in entries:
                 self._refuse_missing(extent, position)
-            self._acknowledged.set_aside(one for one in positions if not self._acknowledged.covers(one))
-            self._acknowledged.advance(extent)
-            self._write()       # before their ledger may be trimmed
+            wanted = [one for one in entries if not self._acknowledged.covers(one[0])]
+            if not wanted:
+                return
+            changed = self._acknowledged.copy()
+            changed.set_aside(wanted)
+            changed.advance(extent)
+            # On the disk first: from the moment that it counts, their ledger may be trimmed.
+            self._home.write_cursor(CursorState(self.name, changed, self._properties))
+            self._acknowledged = changed
             self._changed(before)
         self._tell()
 
@@ -340,14 +358,17 @@ class Cursor:
         """Whether it changed anything."""
         if self._acknowledged.holds(position):
             return False
-        if self._acknowledged.take_back(position):
-            return True
-        self._refuse_missing(extent, position)
+        is_aside = self._acknowledged.is_aside(position)
+        if not is_aside:
+            self._refuse_missing(extent, position)
         if batch_indexes is None:
-            self._acknowledged.add(position)
+            if not self._acknowledged.take_back(position):
+                self._acknowledged.add(position)
             return True
         indexes = list(batch_indexes)
-        part = self._acknowledged.batches.get(position)
+        part = self._acknowledged.part_of(position)
+        if part is None and is_aside:
+            part = PartOfBatch(1, bitmap())
         if batch_size is None:
             batch_size = part.size if part is not None else self._topic.read(position).message_count
         if part is not None and part.size != batch_size:
@@ -378,9 +399,7 @@ class Cursor:
 
     def _reset(self, mark_delete: Position) -> None:
         before = self.mark_delete_position
-        aside = self._acknowledged.aside_behind(mark_delete, self._topic.extent)
-        self._acknowledged = Acknowledgements(mark_delete)
-        self._acknowledged.aside = aside
+        self._acknowledged = self._acknowledged.after_seek(mark_delete, self._topic.extent)
         self._read = mark_delete
         self._write()
         if mark_delete > before:

@@ -47,7 +47,10 @@ class CursorState:
         return format_json(
             FORMAT, VERSION, name=self.name, mark_delete=list(acknowledged.mark_delete),
             acknowledged=[[ledger_id, _text_of(ids)] for ledger_id, ids in acknowledged.entries.items()],
-            batches=[[*at, part.size, _text_of(part.indexes)] for at, part in acknowledged.batches.items()],
+            batches=[
+                [*at, part.size, _text_of(part.indexes)]
+                for parts in (acknowledged.batches, acknowledged.aside_parts) for at, part in sorted(parts.items())
+            ],
             aside=[[ledger_id, _text_of(ids)] for ledger_id, ids in sorted(acknowledged.aside.items())],
             properties=dict(self.properties),
         )
@@ -105,13 +108,14 @@ def _state(body: dict[str, object]) -> CursorState:
     for item in _list(body["acknowledged"]):
         ledger_id, ids = _list(item, 2)
         acknowledged.entries[number(ledger_id)] = _bitmap_of(ids)
-    for item in _list(body["batches"]):
-        ledger_id, entry_id, size, indexes = _list(item, 4)
-        part = PartOfBatch(number(size, low=1), _bitmap_of(indexes))
-        acknowledged.batches[_position(ledger_id, entry_id)] = part
     for item in _list(body["aside"]) if body["version"] != 1 else ():
         ledger_id, ids = _list(item, 2)
         acknowledged.aside[number(ledger_id)] = _bitmap_of(ids)
+    for item in _list(body["batches"]):
+        ledger_id, entry_id, size, indexes = _list(item, 4)
+        part, position = PartOfBatch(number(size, low=1), _bitmap_of(indexes)), _position(ledger_id, entry_id)
+        parts = acknowledged.aside_parts if acknowledged.is_aside(position) else acknowledged.batches
+        parts[position] = part
     return CursorState(name, acknowledged, properties)
 
 

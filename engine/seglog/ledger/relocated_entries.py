@@ -1,22 +1,23 @@
 """Entries that were moved out of a managed ledger's list of ledgers: docs/formats/relocated_entries.md.
 
-One message with a long delay would keep its ledger, and all after it. Its entry is copied into a small ledger of the
-subscription, and its cursor sets it aside. It keeps its position, by which everybody knows it. What counts is what the
-cursor says: a copy of an entry that was not set aside, or was acknowledged, is left over.
+One message with a long delay would keep its ledger, and all after it. Its entry is copied into a small ledger, and the
+cursors that want it set it aside. It keeps its position, by which everybody knows it, so one copy serves every
+subscription. What counts is what the cursors say: a copy of an entry that none has set aside is left over.
 """
 import logging
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
-from seglog.clock import Clock
-from seglog.errors import NotALogError, SeglogError
+from seglog.errors import CorruptRecordError, NotALogError, SeglogError
 from seglog.fs.aside import make_directories
-from seglog.fs.files import FileSystem
+from seglog.ledger.cursor import Cursor
 from seglog.ledger.ledger import DELETED_SUFFIX, Ledger, delete_ledger, remove_directory
+from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.manifest import LEDGER_PREFIX
 from seglog.ledger.position import Position
 from seglog.ledger.stored_entry import StoredEntry
@@ -29,7 +30,9 @@ logger = logging.getLogger("seglog")
 DIRECTORY = "relocated"
 FORMAT_PROPERTY, VERSION = "seglog.relocated.version", "1"
 # Ledger id, entry id, deliver_at: before the entry's bytes.
-_HEADER = struct.Struct(">QQQ")
+HEADER = struct.Struct(">QQQ")
+# Copies that nobody wants are looked for so often at most.
+TIDY_EVERY_NS = 1_000_000_000
 
 
 class Copy(NamedTuple):
@@ -47,98 +50,158 @@ class RelocatedEntry(StoredEntry):
 
     @property
     def data(self) -> memoryview:
-        return super().data[_HEADER.size :]
+        return super().data[HEADER.size :]
 
 
 def relocated_directory(managed_ledger: Path, cursor_name: str) -> Path:
-    """Where the entries are that a cursor of a managed ledger has set aside."""
+    """Where the copies are that were made for a cursor of a managed ledger."""
     return managed_ledger / DIRECTORY / quote(cursor_name, safe="").replace(".", "%2E")
 
 
-class RelocatedEntries:
-    """Those of one subscription. Guarded by its caller. Raises StorageError.
+class RelocatedHome:
+    """What every user of one managed ledger has of its relocated entries (ManagedLedger.shared): open while there is
+    one."""
 
-    `new_ledger_id`: an id that no ledger ever had. A ledger that cannot be read is logged and left alone: what it
-    holds stays set aside.
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._entries: RelocatedEntries | None = None
+
+    def join(self, managed_ledger: ManagedLedger) -> "RelocatedEntries":
+        with self._lock:
+            if self._entries is None:
+                self._entries = RelocatedEntries(managed_ledger)
+            self._users += 1
+            return self._entries
+
+    def leave(self) -> None:
+        """What was read stays readable."""
+        with self._lock:
+            self._users -= 1
+            if not self._users and self._entries is not None:
+                self._entries.close()
+                self._entries = None
+
+
+class RelocatedEntries:
+    """Those of one managed ledger. Threads may share it. Raises StorageError.
+
+    A ledger that cannot be read is logged and left alone while a cursor has set an entry aside that nobody finds.
     """
 
-    def __init__(
-        self, directory: Path, *, fs: FileSystem, clock: Clock, new_ledger_id: Callable[[], int]
-    ) -> None:
-        self._directory = directory
-        self._fs = fs
-        self._clock = clock
-        self._new_ledger_id = new_ledger_id
+    def __init__(self, managed_ledger: ManagedLedger) -> None:
+        self._topic = managed_ledger
+        self._fs = managed_ledger.fs
+        # Guards what follows. Held from a copy until its cursors have set it aside, so that it is not left over
+        # meanwhile. Taken after a tracker's lock, before a cursor's.
+        self.lock = threading.RLock()
         self._copies: dict[Position, Copy] = {}
         self._ledgers: list[Ledger] = []
-        for path in sorted(directory.glob(f"{LEDGER_PREFIX}*")) if directory.is_dir() else ():
-            self._open(path)
+        self._unreadable: list[Path] = []
+        # Not before a moment after opening: most topics that are opened are closed soon.
+        self._tidied_ns = managed_ledger.clock.monotonic_ns()
+        parent = managed_ledger.path / DIRECTORY
+        known = {relocated_directory(managed_ledger.path, name) for name in managed_ledger.cursors}
+        for directory in sorted(parent.iterdir()) if parent.is_dir() else ():
+            for path in sorted(directory.glob(f"{LEDGER_PREFIX}*")):
+                self._open(path)
+            if directory not in known and directory.is_dir() and not os.listdir(directory):
+                remove_directory(self._fs, directory)
 
     def _open(self, path: Path) -> None:
         if path.name.endswith(DELETED_SUFFIX):
             remove_directory(self._fs, path)
             return
         try:
-            ledger = Ledger.open(path, fs=self._fs, clock=self._clock, held=True)
+            ledger = Ledger.open(path, fs=self._fs, clock=self._topic.clock, held=True)
         except NotALogError:        # it was being made
             remove_directory(self._fs, path)
             return
         except SeglogError as error:
             logger.error("%s: messages that were relocated cannot be read: %s", path, error)
+            self._unreadable.append(path)
             return
         if ledger.properties.get(FORMAT_PROPERTY) != VERSION:
             logger.error("%s: not a ledger of relocated entries of version %s", path, VERSION)
+            self._unreadable.append(path)
             ledger.close()
             return
         try:
             self._take_in(ledger)
         except SeglogError as error:
             logger.error("%s: some of the messages that were relocated cannot be read: %s", path, error)
+            self._unreadable.append(path)
 
     def _take_in(self, ledger: Ledger) -> None:
         self._ledgers.append(ledger)
-        for entry_id in range(ledger.entry_count):
-            raw = ledger.read(entry_id)
-            ledger_id, of_entry, deliver_at = _HEADER.unpack_from(raw)
-            self._copies[Position(ledger_id, of_entry)] = Copy(ledger, entry_id, deliver_at)
+        for entry_id, position, deliver_at in copies_in(ledger):
+            self._copies[position] = Copy(ledger, entry_id, deliver_at)
 
-    def add(self, entries: "Iterable[tuple[Position, int, Buffer]]") -> None:
-        """Keep entries, each with its position and the time at which it is due: durably."""
-        make_directories(self._fs, self._directory)
-        ledger_id = self._new_ledger_id()
-        ledger = Ledger.create(
-            self._directory / f"{LEDGER_PREFIX}{ledger_id}", ledger_id, fs=self._fs, clock=self._clock, held=True,
-            properties={FORMAT_PROPERTY: VERSION},
-        )
-        try:
-            ledger.add_many([_HEADER.pack(*position, at) + bytes(data) for position, at, data in entries])
-            ledger.seal()
-        except BaseException:
-            ledger.abandon()
-            raise
-        self._take_in(ledger)
+    def add(self, cursor_name: str, entries: "Iterable[tuple[Position, int, Buffer]]") -> None:
+        """Keep entries, each with its position and the time that it was published to be due at, durably; those that are
+        kept already are left out. `cursor_name`: for whom."""
+        with self.lock:
+            new = [(position, at, data) for position, at, data in entries if position not in self._copies]
+            if not new:
+                return
+            directory = relocated_directory(self._topic.path, cursor_name)
+            make_directories(self._fs, directory)
+            ledger_id = self._topic.new_ledger_id()
+            ledger = Ledger.create(
+                directory / f"{LEDGER_PREFIX}{ledger_id}", ledger_id, fs=self._fs, clock=self._topic.clock, held=True,
+                properties={FORMAT_PROPERTY: VERSION},
+            )
+            try:
+                ledger.add_many([HEADER.pack(*position, at) + bytes(data) for position, at, data in new])
+                ledger.seal()
+            except BaseException:
+                ledger.abandon()
+                raise
+            self._take_in(ledger)
 
-    def times(self) -> Iterator[tuple[Position, int]]:
-        """Each entry's position, and when it is due."""
-        return ((position, copy.deliver_at) for position, copy in self._copies.items())
+    def times(self) -> list[tuple[Position, int]]:
+        """Each entry's position, and when it was published to be due."""
+        with self.lock:
+            return [(position, copy.deliver_at) for position, copy in self._copies.items()]
 
     def read(self, position: Position) -> RelocatedEntry | None:
         """The entry that was at this position; None if there is no copy of it. Raises CorruptRecordError."""
-        copy = self._copies.get(position)
-        return None if copy is None else RelocatedEntry(position, copy.ledger.record(copy.entry_id))
+        with self.lock:
+            copy = self._copies.get(position)
+            return None if copy is None else RelocatedEntry(position, copy.ledger.record(copy.entry_id))
 
-    def left_over(self, is_aside: Callable[[Position], bool]) -> list[Ledger]:
-        """The ledgers of which no entry is set aside."""
-        used = {id(copy.ledger) for position, copy in self._copies.items() if is_aside(position)}
-        return [ledger for ledger in self._ledgers if id(ledger) not in used]
+    def tidy(self) -> None:
+        """Delete the ledgers of which no cursor has set an entry aside, now and then. That they are acknowledged is on
+        the disk before."""
+        now_ns = self._topic.clock.monotonic_ns()
+        with self.lock:
+            if now_ns - self._tidied_ns < TIDY_EVERY_NS:
+                return
+            self._tidied_ns = now_ns
+            if not self._ledgers and not self._unreadable:
+                return
+            cursors = list(self._topic.cursors.values())
+            aside = {position for cursor in cursors for position in positions_aside(cursor)}
+            kept = {copy.ledger.path for position, copy in self._copies.items() if position in aside}
+            if not aside <= self._copies.keys():
+                kept.update(self._unreadable)
+            paths = [*(ledger.path for ledger in self._ledgers), *self._unreadable]
+            if kept.issuperset(paths):
+                return
+            for cursor in cursors:
+                if not cursor.closed:       # one that was deleted
+                    cursor.flush()
+            self._remove(set(paths) - kept)
 
-    def remove(self, ledgers: Iterable[Ledger]) -> None:
-        """Delete ledgers. What their entries were acknowledged by is on the disk."""
-        for ledger in ledgers:
-            self._copies = {at: copy for at, copy in self._copies.items() if copy.ledger is not ledger}
-            self._ledgers.remove(ledger)
-            ledger.retire()
-            delete_ledger(ledger.path, self._fs)
+    def _remove(self, paths: Collection[Path]) -> None:
+        self._copies = {at: copy for at, copy in self._copies.items() if copy.ledger.path not in paths}
+        self._unreadable = [path for path in self._unreadable if path not in paths]
+        for ledger in self._ledgers:
+            if ledger.path in paths:
+                ledger.retire()
+        self._ledgers = [ledger for ledger in self._ledgers if ledger.path not in paths]
+        for path in sorted(paths):
+            delete_ledger(path, self._fs)
 
     def close(self) -> None:
         """What was read stays readable. Twice is fine."""
@@ -146,14 +209,16 @@ class RelocatedEntries:
             ledger.close()
 
 
-def remove_relocated(fs: FileSystem, managed_ledger: Path, cursor_names: Iterable[str]) -> None:
-    """Remove what was relocated for cursors that are not there any more."""
-    parent = managed_ledger / DIRECTORY
-    if not parent.is_dir():
-        return
-    known = {relocated_directory(managed_ledger, name) for name in cursor_names}
-    for directory in sorted(parent.iterdir()):
-        if directory not in known and directory.is_dir():
-            for name in sorted(os.listdir(directory)):
-                remove_directory(fs, directory / name)
-            remove_directory(fs, directory)
+def copies_in(ledger: Ledger) -> Iterator[tuple[int, Position, int]]:
+    """(entry id, position of the entry that it is a copy of, deliver_at) of each. Raises CorruptRecordError."""
+    for entry_id in range(ledger.entry_count):
+        raw = ledger.read(entry_id)
+        if len(raw) < HEADER.size:
+            raise CorruptRecordError(f"a copy of an entry has {len(raw)} bytes", file=ledger.path, offset=entry_id)
+        ledger_id, of_entry, deliver_at = HEADER.unpack_from(raw)
+        yield entry_id, Position(ledger_id, of_entry), deliver_at
+
+
+def positions_aside(cursor: Cursor) -> Iterator[Position]:
+    """The entries that a cursor has set aside."""
+    return (Position(ledger_id, entry_id) for ledger_id, ids in cursor.aside.items() for entry_id in ids)

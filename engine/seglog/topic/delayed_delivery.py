@@ -36,7 +36,7 @@ from seglog.ledger.entry import Entry, pulsar_pb
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.message_batch import build_message_entry
 from seglog.ledger.position import Position
-from seglog.ledger.relocated_entries import remove_relocated
+from seglog.ledger.relocated_entries import RelocatedHome
 from seglog.ledger.snapshot_storage import LedgerSnapshotStorage, remove_snapshots, snapshot_directory
 from seglog.topic.delayed_index import BUILDING_CURSOR, INNER_CURSORS, DelayedIndex, SharedDelayedIndex
 from seglog.topic.delayed_policies import policy_properties, stored_policies, under_policies
@@ -66,13 +66,6 @@ class DelayedDelivery(OpenHandle):
             raise InvalidArgumentError(
                 "enableShareDelayedMessageIndex needs enableBucketDelayedDeliveryTracker", hint="set both, or neither"
             )
-        if config.shared_index:
-            aside = [name for name, cursor in managed_ledger.cursors.items() if cursor.aside]
-            if aside or config.relocate:
-                raise InvalidArgumentError(
-                    f"enableShareDelayedMessageIndex knows no relocated messages; subscriptions with some: {aside}",
-                    hint="open it without delayed.relocate, when those messages are delivered or cancelled",
-                )
         self._given = config
         self.config = under_policies(config, managed_ledger.properties)
         self._managed_ledger = managed_ledger
@@ -87,7 +80,6 @@ class DelayedDelivery(OpenHandle):
         self._lock = QuickLock()
         self._indexes: dict[str, DelayedIndex] = {}
         self._is_closed = False
-        remove_relocated(managed_ledger.fs, managed_ledger.path, managed_ledger.cursors)
         self._remove_other_kinds()
 
     @classmethod
@@ -292,15 +284,23 @@ class DelayedDelivery(OpenHandle):
             return
         building = building or self._managed_ledger.open_cursor(BUILDING_CURSOR, "earliest")
         shared = _decided(building).moved
+        home = self._managed_ledger.shared(RelocatedHome)
+        relocated = dict(home.join(self._managed_ledger).times())
+        home.leave()
         for position in map(Position._make, positions):
-            waiting = [] if not self._managed_ledger.is_valid(position) else [
-                cursor for cursor in subscriptions if not cursor.is_acknowledged(position)
-            ]
+            waiting = [cursor for cursor in subscriptions if self._waits_for(cursor, position)]
             if waiting:
-                published = self._managed_ledger.read(position).entry.fields().deliver_at_time or 0
+                published = relocated.get(position)
+                if published is None:
+                    published = self._managed_ledger.read(position).entry.fields().deliver_at_time or 0
                 times = [decided[cursor.name].get(position, published) for cursor in waiting]
                 shared[position] = max(*times, shared.get(position, 0))
         building.update_properties(_properties(shared))
+
+    def _waits_for(self, cursor: Cursor, position: Position) -> bool:
+        """Whether there is an entry, and the subscription has not acknowledged it."""
+        there = cursor.is_aside(position) or self._managed_ledger.is_valid(position)
+        return there and not cursor.is_acknowledged(position)
 
     def _settle(self, owner: Cursor, cursors: list[Cursor], kinds: tuple[str, ...]) -> None:
         """Forget the properties of these kinds that `owner` kept for a tracker, which served `cursors`."""
@@ -312,6 +312,9 @@ class DelayedDelivery(OpenHandle):
         for cursor in cursors:
             for position in _existing(self._managed_ledger, amendments):
                 cursor.acknowledge(position)
+            for ledger_id, ids in cursor.aside.items():
+                for entry_id in amendments.cancelled_among(ledger_id, ids):
+                    cursor.acknowledge(Position(ledger_id, entry_id))
             cursor.flush()
         owner.update_properties(dict.fromkeys(ours))
 

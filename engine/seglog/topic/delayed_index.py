@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Protocol
 from seglog._kernels.entry_columns import metadata_columns
 from seglog.delayed.storage import FAILURES
 from seglog.delayed.tracker import DelayedDeliveryTracker
-from seglog.errors import InvalidArgumentError
+from seglog.errors import InvalidArgumentError, LogClosedError
 from seglog.ledger.compacted_home import COMPACTION_CURSOR
 from seglog.ledger.cursor import Cursor
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.position import EARLIEST, Position
-from seglog.ledger.relocated_entries import RelocatedEntries, relocated_directory
+from seglog.ledger.relocated_entries import RelocatedHome
 from seglog.ledger.stored_entry import StoredEntry
 
 if TYPE_CHECKING:
@@ -114,11 +114,14 @@ class DelayedIndex:
                     "this tracker is read by another index", hint="make one dispatcher of a subscription, and share it"
                 )
             tracker.source = self
-        self._relocated = self._open_relocated()
+        self._home = managed_ledger.shared(RelocatedHome)
+        self._relocated = self._home.join(managed_ledger)
+        self._is_closed = False
         # Not before a moment after opening: most topics that are opened are closed soon.
         self._relocated_ns = managed_ledger.clock.monotonic_ns()
         self._heard = weakly(self._acknowledged)
         self._hear()
+        self._forget_acknowledged()
         self.offer_relocated()
 
     def detach(self) -> None:
@@ -133,8 +136,9 @@ class DelayedIndex:
 
     def close(self) -> None:
         """Let go of what is open beside the tracker. Twice is fine."""
-        if self._relocated is not None:
-            self._relocated.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self._home.leave()
 
     def _hear(self) -> None:
         """Be told of what is acknowledged, by the cursors that are new too."""
@@ -172,6 +176,19 @@ class DelayedIndex:
             if passed > self._forgotten_to:
                 self._forgotten_to = passed
                 self.tracker.trim(passed.ledger_id, passed.entry_id + 1)
+
+    def _forget_acknowledged(self) -> None:
+        """Snapshots and decisions, which the tracker was made of, know nothing of what was acknowledged since."""
+        with self.lock:
+            passed = self._least_passed()
+            if passed is None or self._least is None:
+                return
+            self.tracker.trim(max(passed.ledger_id, 0), passed.entry_id + 1)
+            for ledger_id, ids in self._least[1].acknowledged_entries.items():
+                pending = self.tracker.pending_in(ledger_id)
+                for entry_id in pending & ids if pending else ():
+                    if self._is_over(Position(ledger_id, entry_id)):
+                        self.tracker.forget(ledger_id, entry_id)
 
     # --- readers -----------------------------------------------------------------------------
 
@@ -248,6 +265,10 @@ class DelayedIndex:
         """Whether nobody wants the message any more."""
         return self._cursor.is_acknowledged(position)
 
+    def passed_over(self) -> set[int]:
+        """Ledgers that the cursors passed, of which messages are not acknowledged."""
+        return {ledger_id for cursor in self.subscriptions() for ledger_id in cursor.aside_ledgers}
+
     def read_again(self) -> None:
         """The tracker knows less than it did: so does everybody who passed over what it knew."""
         with self.lock:
@@ -268,11 +289,11 @@ class DelayedIndex:
     def trim(self) -> None:
         """Forget ledgers that every cursor has passed."""
         self._hear()
+        self._relocate_now_and_then()
         passed = self._least_passed()
         if passed is not None and passed.ledger_id > self._first_ledger_id:
             self._first_ledger_id = passed.ledger_id
             self._passed(passed)
-        self._relocate_now_and_then()
 
     def _passed(self, position: Position) -> None:
         """Every cursor has come to `position`, the first one known in its ledger."""
@@ -280,91 +301,105 @@ class DelayedIndex:
 
     # --- what was relocated ------------------------------------------------------------------
 
-    def _open_relocated(self) -> RelocatedEntries | None:
-        topic = self._managed_ledger
-        return RelocatedEntries(
-            relocated_directory(topic.path, self._cursor.name),
-            fs=topic.fs, clock=topic.clock, new_ledger_id=topic.new_ledger_id,
-        )
-
     def relocated_entry(self, position: Position) -> StoredEntry | None:
         """The entry that was at this position, if it was relocated."""
-        return None if self._relocated is None else self._relocated.read(position)
+        return self._relocated.read(position)
 
     def offer_relocated(self) -> None:
-        """Tell the tracker of what was relocated, but what was given to a reader: no reading of the log comes to it."""
-        if self._relocated is None:
-            return
+        """Tell the tracker of what was relocated and some subscription wants: no reading of the log comes to it."""
         with self.lock:
+            readers = {reader.cursor: reader for reader in self.readers}
+
+            def wants(cursor: Cursor, position: Position) -> bool:
+                if not cursor.is_aside(position):
+                    return False
+                reader = readers.get(cursor)
+                return reader is None or position.entry_id not in (reader.taken_in(position.ledger_id) or ())
+
             messages = [
                 (deliver_at, *position)
                 for position, deliver_at in self._relocated.times()
-                if self._cursor.is_aside(position)
-                and not any(position.entry_id in (r.taken_in(position.ledger_id) or ()) for r in self.readers)
+                if any(wants(cursor, position) for cursor in self.subscriptions())
             ]
-            if messages:
-                self.tracker.relocate(messages)
+            if not messages:
+                return
+            self.tracker.relocate(messages)
+            for _, *position in messages if self.tracker.has_cancelled else ():
+                if not self.tracker.contains_message(*position):
+                    self._acknowledge(Position(*position))
 
     def _relocate_now_and_then(self) -> None:
         now_ns = self._managed_ledger.clock.monotonic_ns()
-        if self._relocated is None or now_ns - self._relocated_ns < RELOCATE_EVERY_NS:
+        if now_ns - self._relocated_ns < RELOCATE_EVERY_NS:
             return
         self._relocated_ns = now_ns
         try:
-            left_over = self._relocated.left_over(self._cursor.is_aside)
-            if left_over:
-                self._cursor.flush()
-                self._relocated.remove(left_over)
+            self._relocated.tidy()
             if self.tracker.config.relocate:
                 self.relocate()
         except FAILURES as error:       # a consumer can do nothing about it, and loses nothing by it
             logger.warning("%s: messages of %s are not relocated: %s", self._managed_ledger.path, self._cursor, error)
 
     def relocate(self) -> int:
-        """Copy what is still delayed out of the ledgers that the cursor could pass else; how many messages that were.
+        """Copy what is still delayed out of the ledgers that the cursors could pass else; how many messages that were.
 
-        A crash leaves them where they were, or relocated: what counts is what the cursor says.
+        Each cursor sets aside what it has not acknowledged. A crash leaves them where they were, or relocated, for each
+        subscription by itself: what counts is what its cursor says.
         """
-        assert self._relocated is not None
-        found = [entry for entries in self._pinning_ledgers() for entry in entries]
-        if found:
-            self._relocated.add(found)
-            # Known to the tracker before the cursor passes them, which trims what it knows.
-            self.tracker.relocate((deliver_at, *position) for position, deliver_at, _ in found)
-            self._cursor.set_aside([position for position, _, _ in found])
-        return len(found)
+        with self.lock, self._relocated.lock:
+            found = [entry for entries in self._pinning_ledgers() for entry in entries]
+            if not found:
+                return 0
+            times = [(entry.entry.fields().deliver_at_time or 0) for entry in found]
+            copies = zip(found, times, strict=True)
+            self._relocated.add(self._cursor.name, [(entry.position, at, entry.data) for entry, at in copies])
+            # Known to the tracker before the cursors pass them, which trims what it knows.
+            self.tracker.relocate((at, *entry.position) for entry, at in zip(found, times, strict=True))
+            sizes = [(entry.position, entry.message_count) for entry in found]
+            for cursor in self.subscriptions():
+                try:
+                    cursor.set_aside(sizes)
+                except LogClosedError:
+                    if not cursor.closed:       # one that was deleted meanwhile
+                        raise
+            return len(found)
 
-    def _pinning_ledgers(self) -> Iterator[list[tuple[Position, int, memoryview]]]:
-        """What is left of each sealed ledger behind the mark-delete position that is acknowledged but for a few delayed
-        messages."""
-        extent = self._managed_ledger.extent
-        first = extent.position(extent.up_to(self._cursor.mark_delete_position))
+    def _pinning_ledgers(self) -> Iterator[list[StoredEntry]]:
+        """What is left of each sealed ledger behind the mark-delete positions that is acknowledged but for a few
+        delayed messages."""
+        extent, passed = self._managed_ledger.extent, self._least_passed()
+        first = None if passed is None else extent.position(extent.up_to(passed))
         for slot in range(extent.slot_of(first.ledger_id), len(extent.infos)) if first is not None else ():
             info = extent.infos[slot]
             if info.end is None:
                 return
-            left = self._cursor.unacknowledged_in(info.ledger_id)
+            left = self._left_in(info.ledger_id)
             if not left:
                 continue
             pending = self.tracker.pending_in(info.ledger_id)
             if len(left) > max(info.end.entries // RELOCATE_ONE_OF, 1) or not pending or left - pending:
                 return
-            entries = self._entries_left(info.ledger_id)
-            if not entries:
+            entries = [self._managed_ledger.read(Position(info.ledger_id, entry_id)) for entry_id in left]
+            if not all(map(self._is_for_long, entries)):
                 return
             yield entries
 
-    def _entries_left(self, ledger_id: int) -> list[tuple[Position, int, memoryview]]:
-        """The entries of a ledger that are left, and when each is due; none if one is due soon, or is a batch."""
-        found = []
+    def _left_in(self, ledger_id: int) -> "BitMap":
+        """The entries of a ledger that some subscription has neither acknowledged nor set aside."""
+        from pyroaring import BitMap
+
+        left = [
+            cursor.unacknowledged_in(ledger_id)
+            for cursor in self.subscriptions()
+            if cursor.mark_delete_position.ledger_id <= ledger_id and not cursor.closed
+        ]
+        return BitMap.union(*left) if left else BitMap()
+
+    def _is_for_long(self, entry: StoredEntry) -> bool:
+        """Whether a message is not due soon."""
+        published = entry.entry.fields().deliver_at_time or 0
         soon = self._managed_ledger.clock.now_ms() + RELOCATE_AHEAD_MS
-        for entry_id in self._cursor.unacknowledged_in(ledger_id):
-            entry = self._managed_ledger.read(Position(ledger_id, entry_id))
-            deliver_at = self.tracker.deliver_at(ledger_id, entry_id, entry.entry.fields().deliver_at_time or 0)
-            if deliver_at <= soon or entry.message_count != 1:
-                return []
-            found.append((entry.position, deliver_at, entry.data))
-        return found
+        return self.tracker.deliver_at(*entry.position, published) > soon
 
     # --- decisions ---------------------------------------------------------------------------
 
@@ -377,8 +412,7 @@ class DelayedIndex:
             self.read_up()
             pending = self.tracker.number_of_delayed_messages
             for message in self.tracker.list(0, 2**63) if drop else ():
-                for cursor in self.subscriptions():
-                    cursor.acknowledge(Position(message.ledger_id, message.entry_id))
+                self._acknowledge(Position(message.ledger_id, message.entry_id))
             for cursor in self.subscriptions() if drop else ():
                 cursor.flush()
             self.tracker.clear()
@@ -390,11 +424,17 @@ class DelayedIndex:
         with self.lock:
             cancelled = self.tracker.cancel(*position)
             if cancelled:
+                self._acknowledge(position)
                 for cursor in self.subscriptions():
-                    cursor.acknowledge(position)
                     # A tracker in memory forgets at a crash, and so would who changes to another kind.
                     cursor.flush()
             return cancelled
+
+    def _acknowledge(self, position: Position) -> None:
+        """For all, but a subscription that never had the message: it came when the ledger had been trimmed."""
+        for cursor in self.subscriptions():
+            if cursor.is_aside(position) or self._managed_ledger.is_valid(position):
+                cursor.acknowledge(position)
 
 
 class SharedDelayedIndex(DelayedIndex):
@@ -410,9 +450,6 @@ class SharedDelayedIndex(DelayedIndex):
         self._subscribed: tuple[int, list[Cursor]] = -1, []
         super().__init__(tracker, managed_ledger, managed_ledger.open_cursor(BUILDING_CURSOR, "earliest"))
         self._skip = self._is_over
-
-    def _open_relocated(self) -> None:
-        """Nothing is: an entry of all subscriptions would have to be set aside by each, in one step."""
 
     def subscriptions(self) -> list[Cursor]:
         changes = self._managed_ledger.cursor_changes

@@ -208,7 +208,8 @@ class Dispatcher:
         try:
             return self._managed_ledger.read(position)
         except OffsetOutOfRangeError:
-            return self._index.relocated_entry(position)
+            # One that others have set aside may have been trimmed before this subscription came.
+            return self._index.relocated_entry(position) if self._cursor.is_aside(position) else None
 
     def _forget_passed(self) -> None:
         first = self._cursor.mark_delete_position.ledger_id

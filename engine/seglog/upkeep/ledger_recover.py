@@ -11,6 +11,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 from seglog.clock import SystemClock
@@ -25,6 +26,8 @@ from seglog.ledger.ledger_metadata import LedgerEnd, LedgerMetadata
 from seglog.ledger.ledger_recovery import LedgerCheck, check_ledger
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.manifest import LEDGER_PREFIX, LedgerInfo, Manifest, ledger_directory
+from seglog.ledger.relocated_entries import DIRECTORY as RELOCATED
+from seglog.ledger.snapshot_storage import DIRECTORY as SNAPSHOTS
 from seglog.segment.answers import LostRange
 
 
@@ -69,7 +72,8 @@ class RecoveryPlan:
                 infos.append(LedgerInfo(ledger_id, ledger.created_ms, ledger.end))
                 state = last_state(ledger.read, ledger.last_entry_id, state)
         # No id is given out twice: cursors may have been further than the ledgers that are left.
-        last_id = max([*self.ledger_ids, *_ids_of_cursors(self.path), *compacted_ids(self.path)], default=-1)
+        others = _ids_of_cursors(self.path), _ids_of_delayed(self.path), compacted_ids(self.path)
+        last_id = max(chain(self.ledger_ids, *others), default=-1)
         Manifest(tuple(infos), last_id + 1, state.index, state.timestamp).write(fs, self.path)
 
 
@@ -128,6 +132,15 @@ def _ids_of_cursors(path: Path) -> Iterator[int]:
             acknowledged = CursorState.read(file).acknowledged
             yield acknowledged.mark_delete.ledger_id
             yield from acknowledged.entries
+            yield from acknowledged.aside
+
+
+def _ids_of_delayed(path: Path) -> Iterator[int]:
+    """Of the ledgers of snapshots and of relocated entries, whatever becomes of them."""
+    for found in chain(path.glob(f"{SNAPSHOTS}/*/{LEDGER_PREFIX}*"), path.glob(f"{RELOCATED}/*/{LEDGER_PREFIX}*")):
+        number = found.name.removeprefix(LEDGER_PREFIX).partition(".")[0]
+        if number.isdecimal():
+            yield int(number)
 
 
 def _plan_ledger(plan: RecoveryPlan, check: LedgerCheck) -> None:

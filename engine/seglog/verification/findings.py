@@ -174,6 +174,17 @@ _OF_MANAGED_LEDGERS |= _found_in("compacted_check.py", {
     "compacted_stray": Kind(_N, "a compacted ledger that is not read: being made, or removed", _OPEN),
 })
 
+_OF_MANAGED_LEDGERS |= _found_in("relocated_check.py", {
+    "relocated_lost": Kind(
+        _E, "an entry that a cursor has set aside, of which there is no whole copy: a delayed message is missing",
+        "put the ledger of copies back from a copy"),
+    "relocated_damaged": Kind(
+        _E, "a ledger of relocated entries that is damaged or of another version", _COPY),
+    "relocated_stray": Kind(
+        _N, "a ledger of relocated entries that no cursor has set aside: being made, or removed",
+        "nothing: the next opening for delayed messages removes it"),
+})
+
 KINDS = _OF_PARTITIONS | _OF_MANAGED_LEDGERS
 
 

@@ -21,6 +21,7 @@ from seglog.segment.batches import UNREADABLE
 from seglog.segment.segment import Segment
 from seglog.verification.compacted_check import check_compacted, check_compacted_ledger
 from seglog.verification.findings import Finding, Severity
+from seglog.verification.relocated_check import check_relocated
 
 
 @dataclass(slots=True)
@@ -86,6 +87,7 @@ def check_managed_ledger(path: Path) -> LedgerReport:
         except (CorruptManifestError, UnsupportedVersionError) as error:
             report.findings.append(Finding("cursor_corrupt", os.fspath(file), found=error.what))
     report.findings += check_compacted(path)
+    report.findings += check_relocated(path)
     return report
 
 

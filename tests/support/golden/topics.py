@@ -24,9 +24,11 @@ def delayed(number, deliver_at, publish_time=1000):
 
 
 @cache
-def batch(number, count, publish_time=1000):
-    """An entry of `count` messages."""
-    metadata = MessageMetadata(producer_name="p", sequence_id=number, publish_time=publish_time)
+def batch(number, count, publish_time=1000, deliver_at=None):
+    """An entry of `count` messages, which may be delayed together."""
+    metadata = MessageMetadata(
+        producer_name="p", sequence_id=number, publish_time=publish_time, deliver_at_time=deliver_at
+    )
     return build_batch_entry(metadata, [(SingleMessageMetadata(), b"%d/%d" % (number, n)) for n in range(count)])
 
 

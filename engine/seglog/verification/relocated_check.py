@@ -1,0 +1,86 @@
+"""Check what was relocated out of a managed ledger: of each entry that a cursor has set aside there is a whole copy.
+
+Reads only. What it finds has the codes of verification.findings.
+"""
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from seglog.errors import CorruptManifestError, NotALogError, SeglogError, UnsupportedVersionError
+from seglog.ledger.cursor_file import CursorState, cursor_files
+from seglog.ledger.entry import Entry
+from seglog.ledger.ledger import DELETED_SUFFIX, LOG_NAME, Ledger
+from seglog.ledger.ledger_metadata import LedgerMetadata
+from seglog.ledger.ledger_recovery import check_ledger
+from seglog.ledger.position import Position
+from seglog.ledger.relocated_entries import DIRECTORY, FORMAT_PROPERTY, HEADER, VERSION, copies_in
+from seglog.verification.findings import Finding
+
+
+def check_relocated(topic: Path) -> Iterator[Finding]:
+    """Of the managed ledger in `topic`; nothing where none of its entries was ever relocated. Raises StorageError."""
+    aside = _set_aside(topic)
+    whole: set[Position] = set()
+    for path in sorted((topic / DIRECTORY).glob("*/*")):
+        copies: set[Position] = set()
+        damage = list(_check(path, copies))
+        if damage:
+            yield from damage
+        elif not copies & aside.keys():
+            yield Finding("relocated_stray", os.fspath(path))
+        whole |= copies
+    lost = aside.keys() - whole
+    if lost:
+        # Who writes the topic may have deleted a copy meanwhile, after its entry was acknowledged.
+        lost &= _set_aside(topic).keys()
+    for position in sorted(lost):
+        yield Finding("relocated_lost", os.fspath(aside[position]), found=str(position))
+
+
+def _set_aside(topic: Path) -> dict[Position, Path]:
+    """What cursors have set aside, and the file of one that has."""
+    found: dict[Position, Path] = {}
+    for file in cursor_files(topic):
+        try:
+            aside = CursorState.read(file).acknowledged.aside
+        except (CorruptManifestError, UnsupportedVersionError):
+            continue        # cursor_corrupt says it
+        except FileNotFoundError:       # deleted meanwhile
+            continue
+        found.update((Position(ledger_id, entry_id), file) for ledger_id, ids in aside.items() for entry_id in ids)
+    return found
+
+
+def _check(path: Path, copies: set[Position]) -> Iterator[Finding]:
+    """Of one ledger. `copies` takes the positions of which there is a whole copy."""
+    log = path / LOG_NAME
+    try:
+        metadata = LedgerMetadata.read(path)
+    except (NotALogError, FileNotFoundError):
+        return
+    except SeglogError as error:
+        yield Finding("relocated_damaged", os.fspath(path), found=error.what)
+        return
+    if path.name.endswith(DELETED_SUFFIX) or metadata.end is None:
+        return      # being removed, or being made
+    version = metadata.properties.get(FORMAT_PROPERTY)
+    if version != VERSION:
+        yield Finding("relocated_damaged", os.fspath(path), found=f"version {version}", expected=f"version {VERSION}")
+        return
+    for damage in check_ledger(log).damages:
+        yield Finding(
+            "relocated_damaged", os.fspath(log), damage.start, damage.first_offset, damage.stop - damage.start,
+            found=damage.reason,
+        )
+    number = -1
+    try:
+        with Ledger.open(path, held=True, read_only=True) as ledger:
+            for number, position, _ in copies_in(ledger):
+                entry = Entry(ledger.read(number)[HEADER.size :])
+                damages = entry.damage()
+                for what in damages:
+                    yield Finding("relocated_damaged", os.fspath(log), offset=number, found=what)
+                if not damages:
+                    copies.add(position)
+    except SeglogError as error:
+        yield Finding("relocated_damaged", os.fspath(log), offset=number + 1, found=error.what)
