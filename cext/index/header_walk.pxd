@@ -17,3 +17,4 @@ cdef class HeaderWalk:
     cdef Walked walked
     cdef readonly bint misled
     cdef readonly int64_t base_offset
+    cdef readonly bint by_minute

@@ -16,14 +16,16 @@ from .window cimport Window
 
 @cython.final
 cdef class HeaderWalk:
-    """HeaderWalk(base_offset): at the start of a segment. Threads may share it.
+    """HeaderWalk(base_offset, by_minute): at the start of a segment. Threads may share it.
 
+    by_minute: its times are those of the minute index, so that a search may have to walk through a whole minute.
     misled: somebody opened the wrappers and found a later message than its wrapper says (`distrust`). Then no header
     and no entry says where a time is not.
     """
 
-    def __cinit__(self, int64_t base_offset):
+    def __cinit__(self, int64_t base_offset, bint by_minute=False):
         self.base_offset = base_offset
+        self.by_minute = by_minute
         self.walked.largest = -1
         self.walked.last_offset = base_offset - 1 if base_offset > 0 else -1
 

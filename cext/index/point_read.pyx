@@ -36,6 +36,10 @@ cdef enum:
     NOT_CHECKED = 1         # a checksum stands in the way that was not checked yet
     UNSURE = 2              # damage, or an index that misleads
 
+    # So many entries of the offset index may a search by the minute index pass: to walk over their batches costs about
+    # what a search in the time index does.
+    NEAR_ENTRIES = 4
+
 
 @cython.final
 @cython.no_gc           # what it refers to never refers back
@@ -137,8 +141,9 @@ cdef class PointReader:
     def find_timestamp(self, int64_t timestamp, int64_t start_offset, HeaderWalk walk not None, Window times):
         """(timestamp, offset, leader epoch) of the first record with at least this timestamp and offset.
 
-        An offset of -1: there is none; -2: it takes more to say. `walk` must have come to the end of the window;
-        `times`: entries of the time index, None where there is none.
+        An offset of -1: there is none; -2: it takes more to say; -3: the minute index leads too far from it, and a walk
+        by the time index is to be asked. `walk` must have come to the end of the window;
+        `times`: entries of the index that it walked beside, None where there is none.
         Raises what opening a compressed batch raises.
         """
         cdef BatchHeader row
@@ -149,7 +154,7 @@ cdef class PointReader:
         return (view.timestamp, offset, row.leader_epoch)
 
     def find_offset_at(self, int64_t timestamp, int64_t start_offset, HeaderWalk walk not None, Window times):
-        """The offset alone of what find_timestamp answers, or -1 or -2 as there."""
+        """The offset alone of what find_timestamp answers, or -1, -2 or -3 as there."""
         cdef BatchHeader row
         cdef RecordView view
         return self.seek(timestamp, start_offset, walk, times, &row, &view)
@@ -163,6 +168,8 @@ cdef class PointReader:
         if walk.walked.damaged or walk.misled or walk.walked.position < self.window.size:
             return -2
         position = self.position_before(timestamp, start_offset, walk, times)
+        if position < 0:
+            return -3
         while True:
             status = self.pass_over(timestamp, start_offset, &position, row, False)
             if status == NOT_CHECKED:
@@ -273,10 +280,14 @@ cdef class PointReader:
     cdef int64_t position_before(
         self, int64_t timestamp, int64_t start_offset, HeaderWalk walk, Window times
     ) noexcept:
-        """Of a batch before which nothing is as late as `timestamp`, or nothing has as large an offset."""
+        """Of a batch before which nothing is as late as `timestamp`, or nothing has as large an offset.
+
+        -1: the minute index leads further before it than the time index might.
+        """
         cdef Entries believed
         cdef int64_t slot, relative
         cdef int64_t in_step = -1
+        cdef int64_t next_minute = INT64_MAX
         cdef int64_t offset = start_offset
         if times is not None and timestamp > INT64_MIN:
             believed.timed = True
@@ -286,6 +297,8 @@ cdef class PointReader:
             if slot >= 0:
                 offset = max(offset, absolute_offset(value_at(&believed, slot), self.base_offset))
                 in_step = slot
+            if slot + 1 < believed.n:
+                next_minute = value_at(&believed, slot + 1)
         believed = self.offsets
         believed.n = min(believed.n, walk.walked.offset_entries)
         relative = relative_offset(offset, self.base_offset)
@@ -294,6 +307,9 @@ cdef class PointReader:
             slot = in_step
         else:
             slot = floor_slot(&believed, relative)
+        # As late a record lies no further than the batch that the next minute's entry names.
+        if walk.by_minute and slot + NEAR_ENTRIES < believed.n and key_at(&believed, slot + NEAR_ENTRIES) < next_minute:
+            return -1
         self.expect_next(&believed, slot)
         return value_at(&believed, slot) if slot >= 0 else 0
 

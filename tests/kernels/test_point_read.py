@@ -16,7 +16,8 @@ from seglog._kernels.window import Window
 from seglog.errors import InvalidArgumentError
 from seglog.format.compression import compress, decompressor
 
-ASK_THE_LOG, NONE = -2, -1
+ASK_THE_TIME_INDEX, ASK_THE_LOG, NONE = -3, -2, -1
+NOW = 28_333_333 * 60_000
 
 
 def batch_of(offset, records, codec=0):
@@ -42,6 +43,7 @@ class Read:
         builder.finish()
         self.offsets = Window(builder.take_offset_entries())
         self.times = Window(builder.take_time_entries())
+        self.minutes = Window(builder.take_minute_entries())
         self.open(base)
 
     def open(self, base=0):
@@ -93,6 +95,16 @@ def test_timestamps_far_apart_and_far_back_are_found():
             expected = next(((t, o, -1) for o, t in enumerate(times) if t >= target and o >= start), (-1, NONE, -1))
             assert segment.seek(target, start) == expected
     assert [segment.reader.get(o).timestamp for o in range(500)] == times
+
+
+def test_a_minute_of_many_batches_is_not_walked_through():
+    times = [NOW, *(NOW + 60_000 + n for n in range(20)), NOW + 180_000]
+    segment = Read(b"".join(batch_of(n, [(0, time, 300)])[0] for n, time in enumerate(times)), interval=1)
+    assert [segment.seek(time)[1] for time in (*times, times[-1] + 1)] == [*range(22), NONE]
+    segment.walk = HeaderWalk(0, True)
+    segment.walk.advance(segment.window, segment.offsets, segment.minutes)
+    asked = [segment.reader.find_offset_at(time, 0, segment.walk, segment.minutes) for time in (*times, times[-1] + 1)]
+    assert asked == [0, 1, *[ASK_THE_TIME_INDEX] * 20, NONE]
 
 
 def test_a_flipped_bit_is_seen_before_a_record_is_given():

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 from weakref import ref
 
 from seglog._kernels.checked_batches import CheckedBatches
+from seglog._kernels.header_walk import HeaderWalk
 from seglog._kernels.point_read import LastOpened, PointReader
 from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError, OffsetOutOfRangeError, StorageError
@@ -31,23 +32,23 @@ class SegmentFiles:
     """The files of the segment whose .log is `path`, all of it, or up to a published `end`.
 
     `owned`: nobody else changes the directory, so that index files may be mapped; else they are copied, for a
-    broker cuts them. `reserve_bytes`: what a growing .log may come to, so that it is mapped once. `by_minute`: lookups
-    by time begin with the minute index, so that the time index need not be in memory.
+    broker cuts them. `reserve_bytes`: what a growing .log may come to, so that it is mapped once. `walk`: over the
+    headers, beside `time_entries`; if it says so, those are the minute index's, and the time index is not opened.
     Raises StorageError; OffsetOutOfRangeError where the file has fewer bytes than were published: it was replaced.
     """
 
     __slots__ = (
-        "_base_offset", "_by_minute", "_index_maps", "_offset_index", "_owned", "_path", "_time_index",
-        "checked", "end", "is_walked", "log", "offset_entries", "reader", "time_entries", "window",
+        "_base_offset", "_index_maps", "_offset_index", "_owned", "_path", "_time_index",
+        "checked", "end", "log", "offset_entries", "reader", "time_entries", "walk", "walked_reader", "window",
     )
 
     def __init__(
-        self, path: Path, base_offset: int, *, end: End | None, owned: bool, reserve_bytes: int, by_minute: bool
+        self, path: Path, base_offset: int, *, end: End | None, owned: bool, reserve_bytes: int, walk: HeaderWalk
     ) -> None:
         self._path = path
         self._base_offset = base_offset
         self._owned = owned
-        self._by_minute = by_minute
+        self.walk = walk
         self._index_maps: dict[str, Mapping] = {}
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
@@ -66,22 +67,33 @@ class SegmentFiles:
         self.reader: PointReader | None = None
         self.offset_entries: Window | None = None
         self.time_entries: Window | None = None
-        self.is_walked = False      # for Segment
+        self.walked_reader: PointReader | None = None       # `reader`, after Segment has walked the headers
 
     def up_to(self, end: End) -> "SegmentFiles | None":
         """The same files to a later end; None where the map has no room for that."""
         if end.position > self.log.room:
             return None
-        later = SegmentFiles.__new__(SegmentFiles)
-        later._path, later._base_offset = self._path, self._base_offset
-        later._owned, later._by_minute = self._owned, self._by_minute
-        later.log, later.checked, later._index_maps = self.log, self.checked, self._index_maps
+        later = self._over_the_same_maps(self.walk)
         # An index as of before leads to the same batches; it is left only when entries have come.
         later._offset_index = self._offset_index if _holds(self._offset_index, end.offset_entries) else None
         later._time_index = self._time_index if _holds(self._time_index, end.time_entries) else None
         self.log.grow_to(end.position)
         later._show(end)
         return later
+
+    def by_time_index(self) -> "SegmentFiles":
+        """The same, with the time index instead of the minute index, and a walk of its own."""
+        other = self._over_the_same_maps(HeaderWalk(self._base_offset))
+        other._offset_index, other._time_index = self._offset_index, self._time_index
+        other._show(self.end)
+        return other
+
+    def _over_the_same_maps(self, walk: HeaderWalk) -> "SegmentFiles":
+        other = SegmentFiles.__new__(SegmentFiles)
+        other._path, other._base_offset, other._owned = self._path, self._base_offset, self._owned
+        other.log, other.checked, other._index_maps = self.log, self.checked, self._index_maps
+        other.walk = walk
+        return other
 
     def open_reader(self, last_opened: LastOpened, decompress: Decompress, end_offset: int) -> PointReader:
         """`reader`, and `offset_entries` and `time_entries` for it: None where an index is missing or no good.
@@ -102,7 +114,7 @@ class SegmentFiles:
 
         Of a segment that grows it stays the same one: what a HeaderWalk has found out about its entries is counted.
         """
-        if self._by_minute:
+        if self.walk.by_minute:
             entries = _entries(lambda: self.minute_index)
             if entries is not None or self.end is not None:
                 return entries

@@ -41,8 +41,9 @@ from seglog.segment.published import PublishedEnd
 from seglog.segment.time_search import TimeSearch
 from seglog.segment.transaction_index import HeldTransactionIndex, TransactionIndex
 
-# What a PointReader answers where it takes more than the short way.
+# What a PointReader answers where it takes more than the short way, and where it takes the time index.
 ASK_THE_LOG = -2
+ASK_THE_TIME_INDEX = -3
 # `end_offset` of the last segment: no batch ends at the last int64.
 NO_END = 2**63 - 1
 
@@ -55,7 +56,8 @@ class Segment:
     Anywhere else the same bytes are corruption.
     `published`: somebody appends to the segment; it ends where that says, now and each time it is asked.
     `inode`: that of the file when it was listed: another one of that name, which compaction put there, is not opened.
-    `owned`, `reserve_bytes`, `by_minute`: see SegmentFiles. `last_opened`: shared by the segments of a log.
+    `by_minute`: lookups by time begin with the minute index, as long as that leads near enough to what they look for.
+    `owned`, `reserve_bytes`: see SegmentFiles. `last_opened`: shared by the segments of a log.
 
     Threads may share it.
     """
@@ -82,7 +84,6 @@ class Segment:
         self._owned = owned
         self._reserve_bytes = reserve_bytes
         self._inode = inode
-        self._by_minute = by_minute
         self._last_opened = last_opened or LastOpened()
         self._files: SegmentFiles | None = None
         self._closed = False
@@ -97,7 +98,7 @@ class Segment:
         # What was learned of the headers: for the long way to a time, and for the short way, beside the indexes.
         # Both outlive the open files.
         self._time_search = TimeSearch()
-        self._walk = HeaderWalk(self.base_offset)
+        self._walk = HeaderWalk(self.base_offset, by_minute)
         self._walked_whole = False
 
     # --- files -------------------------------------------------------------------------------
@@ -121,7 +122,7 @@ class Segment:
             try:
                 later = SegmentFiles(
                     self.path, self.base_offset, end=end, owned=self._owned, reserve_bytes=self._reserve_bytes,
-                    by_minute=self._by_minute,
+                    walk=self._walk,
                 )
             finally:
                 self._refuse_if_gone()      # what was opened, or not found, may be the file that took its name
@@ -410,28 +411,39 @@ class Segment:
 
     def seek(self, target: int, start_offset: int) -> tuple[int, int, int]:
         """As find_timestamp for 0 <= target < 2**63: (timestamp, offset, leader epoch or -1); offset -1 where none."""
-        files, reader = self._walked()
-        found = reader.find_timestamp(target, start_offset, self._walk, files.time_entries)
-        if found[1] != ASK_THE_LOG:
-            return found
+        files = self.files()
+        reader = files.walked_reader or self._walk_on(files)
+        found = reader.find_timestamp(target, start_offset, files.walk, files.time_entries)
+        return found if found[1] > ASK_THE_LOG else self._seek_slowly(target, start_offset, found[1], files)
+
+    def seek_offset(self, target: int, start_offset: int) -> int:
+        """The offset alone of what `seek` answers."""
+        # `files` written out, as in `get`: a call more and the tuple would make a hot lookup up to 20 % slower.
+        files = self._files
+        if files is None or (self.published is not None and files.end is not self.published.at):
+            files = self._open(files)
+        self.recently_used = True
+        reader = files.walked_reader or self._walk_on(files)
+        offset = reader.find_offset_at(target, start_offset, files.walk, files.time_entries)
+        return offset if offset > ASK_THE_LOG else self._seek_slowly(target, start_offset, offset, files)[1]
+
+    def _seek_slowly(self, target: int, start_offset: int, asked: int, files: SegmentFiles) -> tuple[int, int, int]:
+        """The rest of `seek`, if the reader of these files `asked` for the time index or for the log."""
+        if asked == ASK_THE_TIME_INDEX:
+            self._search_by_time_index(files)
+            return self.seek(target, start_offset)
         slowly = self._time_search.find(self, target, start_offset)
         if slowly is None:
             return -1, -1, -1
         return slowly.timestamp, slowly.offset, -1 if slowly.leader_epoch is None else slowly.leader_epoch
 
-    def seek_offset(self, target: int, start_offset: int) -> int:
-        """The offset alone of what `seek` answers."""
-        files, reader = self._walked()
-        offset = reader.find_offset_at(target, start_offset, self._walk, files.time_entries)
-        return offset if offset != ASK_THE_LOG else self.seek(target, start_offset)[1]
-
-    def _walked(self) -> tuple[SegmentFiles, PointReader]:
-        """The files as of now and their reader, after their headers were walked: what a search by time begins with."""
-        files = self.files()
-        reader = files.reader or files.open_reader(self._last_opened, self.decompress, self.end_offset)
-        if not files.is_walked:
-            self._walk_on(files)
-        return files, reader
+    def _search_by_time_index(self, files: SegmentFiles) -> None:
+        """From now on: a minute of this segment has too many batches to walk through."""
+        other = files.by_time_index()
+        self._walk_on(other)
+        self._walk = other.walk
+        if self._files is files:    # another thread may have let go of them, or come to a later end: then as it goes on
+            self._files = other
 
     @property
     def largest_passed(self) -> int | None:
@@ -439,21 +451,26 @@ class Segment:
 
         None where damage hides it, or a wrapper has a later message than it says.
         """
-        whole = self._walked_whole if self.published is None else self._walk.position == self.published.at.position
+        walk = self._walk
+        whole = self._walked_whole if self.published is None else walk.position == self.published.at.position
         # (Another thread may have walked all of it and be opening wrappers still.)
-        if not whole or (self.published is not None and self._walk.has_wrappers):
+        if not whole or (self.published is not None and walk.has_wrappers):
             files = self.files()
-            files.open_reader(self._last_opened, self.decompress, self.end_offset)
             self._walk_on(files)
-        return None if self._walk.damaged or self._walk.misled else self._walk.largest_timestamp
+            walk = files.walk
+        return None if walk.damaged or walk.misled else walk.largest_timestamp
 
-    def _walk_on(self, files: SegmentFiles) -> None:
-        if self._walk.position < len(files.window):
-            self._walk.advance(files.window, files.offset_entries, files.time_entries, self.end_offset)
-        if self._walk.has_wrappers and not self._walk.misled and not self._time_search.proves_wrappers(self):
-            self._walk.distrust()
-        files.is_walked = True
+    def _walk_on(self, files: SegmentFiles) -> PointReader:
+        """Walk the headers to the end of these files: what a search by time begins with. The reader of the files."""
+        reader = files.open_reader(self._last_opened, self.decompress, self.end_offset)
+        walk = files.walk
+        if walk.position < len(files.window):
+            walk.advance(files.window, files.offset_entries, files.time_entries, self.end_offset)
+        if walk.has_wrappers and not walk.misled and not self._time_search.proves_wrappers(self):
+            walk.distrust()
+        files.walked_reader = reader
         self._walked_whole = self.published is None
+        return reader
 
     @property
     def largest_timestamp(self) -> TimestampOffset | None:
@@ -463,8 +480,7 @@ class Segment:
         none carry -1, which is then the largest, as for Kafka (LogSegment.readMaxTimestampSoFar).
         """
         files = self.files()
-        if not files.is_walked:
-            files.open_reader(self._last_opened, self.decompress, self.end_offset)
+        if files.walked_reader is None:
             self._walk_on(files)
         return self._time_search.largest(self)
 
