@@ -372,16 +372,33 @@ def test_a_state_read_from_a_snapshot_goes_on_as_one_of_its_entries(seed):
         assert lazy.first_undecided_offset == plain.first_undecided_offset
 
 
-def test_a_producer_that_writes_nothing_costs_no_object_and_is_not_packed_again(monkeypatch):
+def test_a_producer_that_writes_nothing_costs_no_object(monkeypatch):
     raw = ProducerSnapshot.of([entry(n, 1000) for n in range(500)]).to_bytes()
-    made = []
-    for name in ("entry_of", "packed_entry"):
-        whole = getattr(producer_state, name)
-        monkeypatch.setattr(producer_state, name, lambda *given, whole=whole: made.append(given) or whole(*given))
+    made, whole = [], producer_state._from_fields
+    monkeypatch.setattr(producer_state, "_from_fields", lambda *fields: made.append(fields) or whole(*fields))
     state = ProducerState.from_snapshot(raw)
     state.remove_expired(2000, 5000)
     state.replay(written(7, 100, 2000))
     state.to_snapshot()
     state.replay(written(7, 101, 2000))
     assert state.to_snapshot() != raw
-    assert len(made) == 3       # opened once, packed twice
+    assert [fields[0] for fields in made] == [7]
+
+
+def test_of_many_producers_that_expired_so_many_go_at_a_time():
+    state = ProducerState(entry(n, 1000) for n in range(10))
+    state.replay(written(3, 100, 1000))
+    state.remove_expired(9000, 8000, at_most=4)
+    assert len(state) == 6
+    state.remove_expired(9000, 8000, at_most=4)
+    state.remove_expired(9000, 8000, at_most=4)
+    assert len(state) == 0
+    assert state.entries() == ()
+
+
+def test_what_is_frozen_is_the_snapshot_of_that_moment():
+    state = ProducerState(entry(n, 1000) for n in range(3000))
+    before, frozen = state.to_snapshot(), state.frozen()
+    state.replay(written(7, 5000, 2000))
+    state.remove_expired(9000, 8000)
+    assert frozen.encode() == before != state.to_snapshot()

@@ -28,7 +28,7 @@ class LogCutter:
     def truncate_to(self, offset: int) -> int:
         offset, tail = checked_offset(offset), self._tail
         tail.check()
-        return shielded(tail.files_lock.run, tail.change, self._truncate_to, offset)
+        return shielded(tail.files_lock.run, tail.change_settled, self._truncate_to, offset)
 
     def _truncate_to(self, offset: int) -> int:
         tail = self._tail
@@ -49,6 +49,7 @@ class LogCutter:
     def _truncate(self, extent: Extent, offset: int) -> None:
         """Alone with the files. Each step is durable before the next one begins."""
         tail = self._tail
+        tail.snapshots.settle()
         tail.sync_all()         # readers see all there is, so that the cut can be found
         slot = extent.slot_of(offset)
         cut = extent.segments[slot]
@@ -104,7 +105,7 @@ class LogCutter:
     def delete_records(self, before: int) -> int:
         before, tail = checked_offset(before), self._tail
         tail.check()
-        return shielded(tail.files_lock.run, tail.change, self._delete_records, before)
+        return shielded(tail.files_lock.run, tail.change_settled, self._delete_records, before)
 
     def _delete_records(self, before: int) -> int:
         tail = self._tail
@@ -124,13 +125,13 @@ class LogCutter:
     def replace_segments(self, old: Sequence[int], new: Sequence[Path]) -> None:
         tail = self._tail
         tail.check()
-        shielded(tail.files_lock.run, tail.change, self._replace_segments, tuple(old), tuple(new))
+        shielded(tail.files_lock.run, tail.change_settled, self._replace_segments, tuple(old), tuple(new))
 
     def replace_head(self, head: Segment, new: Path) -> bool:
         """The same of the first segment; False if that is another one by now: a cut or a deletion came first."""
         tail = self._tail
         tail.check()
-        return shielded(tail.files_lock.run, tail.change, self._replace_head, head, new)
+        return shielded(tail.files_lock.run, tail.change_settled, self._replace_head, head, new)
 
     def _replace_head(self, head: Segment, new: Path) -> bool:
         segments = self._tail.current().segments
@@ -157,6 +158,7 @@ class LogCutter:
             )
         tail.before_change()
         tail.is_changing = True
+        tail.snapshots.settle()     # producers whose records go are told of there alone
         self._swap(extent.segments[begin:stop], targets)
         kept = (*extent.segments[:begin], *map(tail.sealed, targets), *extent.segments[stop:])
         tail.shown.extent = Extent(kept, extent.log_start_offset)
@@ -168,7 +170,7 @@ class LogCutter:
     ) -> tuple[Segment, ...] | None:
         tail = self._tail
         tail.check()
-        return shielded(tail.files_lock.run, tail.change, self._exchange, tuple(seen), tuple(old), tuple(new))
+        return shielded(tail.files_lock.run, tail.change_settled, self._exchange, tuple(seen), tuple(old), tuple(new))
 
     def _exchange(
         self, seen: tuple[Segment, ...], old: tuple[Segment, ...], new: tuple[Path, ...]
@@ -201,6 +203,7 @@ class LogCutter:
         """With both locks: let the log begin at `before`. The .deleted files, which the caller removes."""
         tail = self._tail
         tail.before_change()
+        tail.snapshots.settle()     # producers of the segments that go are told of there alone
         # First the promise, then the files: were a segment gone without it, the log would begin there after a crash,
         # and with one of several segments gone, in the middle.
         tail.partition.put(log_start_offset=before, first_base_offset=extent.segments[0].base_offset)

@@ -54,7 +54,7 @@ def back_up(tail: LogTail, target: Path) -> int:
 
     The caller holds the log's files_lock. Raises as Log.snapshot does.
     """
-    moment = tail.change(_moment, tail)
+    moment = tail.change_settled(_moment, tail)
     _write(tail.fs, moment, target, tail.now_ms())
     return moment.next_offset
 
@@ -63,6 +63,7 @@ def _moment(tail: LogTail) -> Moment:
     """With the lock: what the log is now, all of it on the disk."""
     tail.write_lingering()
     tail.alone_within(tail.sync_all)
+    tail.snapshots.settle()
     extent = tail.current()
     snapshots = tuple(o for o in tail.snapshots.offsets if o <= tail.active.base_offset)
     return Moment(

@@ -196,13 +196,17 @@ class LogRetainer:
         if not is_out_of_space(tail.failure):
             tail.check()
             try:
-                return shielded(tail.files_lock.run, tail.change, self._delete, verdict, judged)
+                done = None
+                while done is None:
+                    done = shielded(tail.files_lock.run, tail.change_settled, self._delete, verdict, judged)
+                return done
             except StorageError as error:
                 if not is_out_of_space(error):
                     raise
         return shielded(tail.files_lock.run, tail.with_lock, self._make_room, verdict, judged)
 
-    def _delete(self, verdict: Verdict, judged: Sequence[Segment]) -> Retained:
+    def _delete(self, verdict: Verdict, judged: Sequence[Segment]) -> Retained | None:
+        """None: it has rolled, and what it goes on with has to wait for the snapshot of that."""
         tail = self._tail
         tail.write_lingering()
         tail.is_changing = False
@@ -211,6 +215,8 @@ class LogRetainer:
         if len(expired) == len(extent.segments):
             if expired[-1].next_offset == tail.next_offset:
                 tail.roll_at(tail.next_offset)
+                if tail.snapshots.is_busy:
+                    return None
                 extent = tail.current()
             else:
                 expired = expired[:-1]      # something was appended to it meanwhile
@@ -233,6 +239,7 @@ class LogRetainer:
         """
         tail = self._tail
         extent = tail.current()
+        tail.snapshots.wait()       # what it can still write is worth more than what is removed
         self._remove(self._deleted)
         self._deleted = []
         expired = _still(extent, verdict.expired, judged)[: len(extent.segments) - 1]

@@ -11,6 +11,7 @@ import contextlib
 import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any, TypeVar
 
 from seglog._kernels.batch_encode import EncodedBatch
 from seglog._kernels.batch_survey import first_of_later_epoch
@@ -41,6 +42,14 @@ from seglog.state.leader_epochs import LeaderEpochFileCache
 from seglog.state.partition_hold import PartitionHold
 from seglog.state.producer_snapshots import ProducerSnapshots
 from seglog.state.producer_state import Origin, ProducerState, Update
+
+Made = TypeVar("Made")
+
+# Producers that a roll forgets: appends wait for it.
+_EXPIRED_AT_ONCE = 2048
+# How often a change gives way to snapshots that are being written. A log that rolls more quickly than that waits then.
+_GIVES_WAY = 10
+_LATER = object()
 
 
 class LogTail(WriteGate, QuietTail):
@@ -176,12 +185,25 @@ class LogTail(WriteGate, QuietTail):
 
     def _load_again(self) -> None:
         self.active.check_disk()
+        self.snapshots.settle()
         self.active.close()
         self._load(clean=False, unordered=self.is_unordered, unsynced_from=None)    # no sync of this process failed
         self.is_changed = False     # the checkpoint files are told how far the log was checked
         self.before_change()
         self.cover(self.sync())
         self.cover(self.number)
+
+    def change_settled(self, change: Callable[..., Made], *args: object) -> Made:
+        """As `change`, when all snapshots are on the disk. For those it waits without the lock: appends go on."""
+        for _ in range(_GIVES_WAY):
+            self.snapshots.wait()
+            made = self.change(self._if_settled, change, args)
+            if made is not _LATER:
+                return made
+        return self.change(change, *args)
+
+    def _if_settled(self, change: Callable[..., Made], args: tuple[object, ...]) -> Made | Any:
+        return _LATER if self.snapshots.is_busy else change(*args)
 
     # --- with the lock: before each change -------------------------------------------------------
 
@@ -345,9 +367,9 @@ class LogTail(WriteGate, QuietTail):
     def _roll_alone(self, base_offset: int) -> None:
         old = self.active
         self.seal_active()
-        self.producers.remove_expired(self.now_ms(), self.config.producer_id_expiration_ms)
-        # Its name becomes durable with those of the new segment. Without it a recovery has more to read.
-        self.snapshots.take(self.producers, base_offset, sync_names=False)
+        self.producers.remove_expired(self.now_ms(), self.config.producer_id_expiration_ms, _EXPIRED_AT_ONCE)
+        # Its name becomes durable with those of the new segment, or later. Without it a recovery has more to read.
+        self.snapshots.begin(self.producers, base_offset)
         new = self.created_at(base_offset)
         old.close()
         self.recovery_point.sealed(old.end.position)
@@ -528,6 +550,7 @@ class LogTail(WriteGate, QuietTail):
             self.active.close()
         finally:
             if clean is not None:
+                self.snapshots.wait()
                 self.partition.close(clean=clean)
 
     def closed_error(self) -> LogClosedError:

@@ -4,7 +4,7 @@ Made at each roll and clean close; the offset is exclusive (ProducerStateManager
 """
 import os
 import struct
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -17,10 +17,7 @@ VERSION = 1
 _HEADER = struct.Struct(">hIi")         # version, CRC-32C of what follows it, count
 _CRC_END = 6
 _ENTRY = struct.Struct(">qhiqiqiq")     # 46 bytes
-_ENTRY_PARTS = struct.Struct(">q6xq4xq4xq")
-_ENTRY_BYTES = struct.Struct("46s")
 ENTRY_SIZE = _ENTRY.size
-packed_entry = _ENTRY.pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +58,13 @@ class ProducerSnapshot:
         return cls.parse(read_file(path), file=path)
 
     def to_bytes(self) -> bytes:
-        return joined([
-            packed_entry(
+        body = struct.pack(">i", len(self.producers)) + self.body()
+        return struct.pack(">hI", VERSION, crc32c(body)) + body
+
+    def body(self) -> bytes:
+        """The entries as they stand in the file, behind its header."""
+        return b"".join([
+            _ENTRY.pack(
                 p.producer_id, p.producer_epoch, p.last_sequence, p.last_offset, p.offset_delta,
                 p.timestamp, p.coordinator_epoch, p.current_txn_first_offset,
             )
@@ -70,7 +72,7 @@ class ProducerSnapshot:
         ])
 
 
-def checked_body(raw: bytes, *, file: str | os.PathLike[str] | None = None) -> bytes:
+def checked_body(raw: bytes, *, file: str | os.PathLike[str] | None = None) -> memoryview:
     """The entries in the bytes of the file. Raises CorruptSnapshotError."""
     if len(raw) < _HEADER.size:
         raise CorruptSnapshotError(
@@ -78,31 +80,10 @@ def checked_body(raw: bytes, *, file: str | os.PathLike[str] | None = None) -> b
     version, crc, count = _HEADER.unpack_from(raw)
     if version != VERSION:
         raise CorruptSnapshotError(f"version {version}, and {VERSION} is the only one", file=file, position=0)
-    computed = crc32c(raw[_CRC_END:])
+    computed = crc32c(memoryview(raw)[_CRC_END:])
     if crc != computed:
         raise CorruptSnapshotError(f"the CRC is {crc:08x}, the bytes give {computed:08x}", file=file, position=2)
     if count < 0 or len(raw) - _HEADER.size != count * ENTRY_SIZE:
         raise CorruptSnapshotError(
             f"{count} entries of {ENTRY_SIZE} bytes do not fit {len(raw)} bytes", file=file, position=_CRC_END)
-    return raw[_HEADER.size:]
-
-
-def packed_entries(body: bytes) -> Iterator[tuple[tuple[int, int, int, int], bytes]]:
-    """Of each entry (producer id, last offset, timestamp, first offset of its transaction), and its bytes."""
-    return zip(_ENTRY_PARTS.iter_unpack(body), (entry for entry, in _ENTRY_BYTES.iter_unpack(body)), strict=True)
-
-
-def entry_of(packed: bytes) -> ProducerEntry:
-    """An entry from its bytes."""
-    return ProducerEntry(*_ENTRY.unpack(packed))
-
-
-def timestamp_of(packed: bytes) -> int:
-    """Only its time."""
-    return int(_ENTRY_PARTS.unpack(packed)[2])
-
-
-def joined(entries: Collection[bytes]) -> bytes:
-    """The bytes of the file, from those of its entries."""
-    body = b"".join((struct.pack(">i", len(entries)), *entries))
-    return struct.pack(">hI", VERSION, crc32c(body)) + body
+    return memoryview(raw)[_HEADER.size:]

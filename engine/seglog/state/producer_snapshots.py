@@ -14,14 +14,23 @@ from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
 from seglog.state.producer_state import ProducerState
+from seglog.state.snapshot_writer import SnapshotWriter
+
+# The snapshot of so many is made and synced in less time than a thread and a second sync of the directory take.
+WRITTEN_AT_ONCE = 1000
 
 
 class ProducerSnapshots:
-    """The snapshot files of `directory`, which is listed once. The caller holds the partition's lock."""
+    """The snapshot files of `directory`, which is listed once. The caller holds the partition's lock.
+
+    Those that are being written in the background (`begin`) count among them: whatever removes or needs one waits for
+    those first.
+    """
 
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._fs = fs
         self._directory = directory
+        self._writer = SnapshotWriter(fs)
         found = [name for name in os.listdir(directory) if name.endswith(names.SNAPSHOT_SUFFIX)]
         self._offsets = sorted(f.offset for f in map(names.parse_file_name, found) if f is not None)
         self._last = self._offsets[-1] if self._offsets else 0
@@ -37,6 +46,7 @@ class ProducerSnapshots:
         `sync_names` False: the caller syncs the directory.
         Raises StorageError; then there is no new snapshot.
         """
+        self.settle()
         if end_offset <= self._last:
             return None
         path = self._path(end_offset)
@@ -44,6 +54,36 @@ class ProducerSnapshots:
         self._offsets.append(end_offset)
         self._last = end_offset
         return path
+
+    def begin(self, state: ProducerState, end_offset: int) -> None:
+        """As `take` where there are few producers, and the caller syncs the directory; of many in the background.
+
+        A log that rolls more quickly than that leaves snapshots out. What relies on one calls `settle` before: whatever
+        removes records, which the snapshot may be the last to tell of. Raises StorageError, also of an earlier one.
+        """
+        if end_offset <= self._last:
+            return
+        if len(state) <= WRITTEN_AT_ONCE:
+            self.take(state, end_offset, sync_names=False)
+            return
+        left_out = self._writer.put(self._path(end_offset), state.frozen())
+        if left_out is not None:
+            self._offsets.remove(names.parse_base_offset(left_out.name))
+        self._offsets.append(end_offset)
+        self._last = end_offset
+
+    def settle(self) -> None:
+        """Return when every snapshot that was begun is on the disk. Raises StorageError where one is not."""
+        self._writer.settle()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether one is being written: `settle` would wait for it."""
+        return self._writer.is_busy
+
+    def wait(self) -> None:
+        """Return when none is being written, whatever came of it. Also without the lock, so that `settle` is quick."""
+        self._writer.wait()
 
     def load(
         self, log_start_offset: int, log_end_offset: int, now_ms: int, expiration_ms: int
@@ -91,9 +131,11 @@ class ProducerSnapshots:
     def _delete(self, offsets: list[int]) -> None:
         if not offsets:
             return
+        self.settle()
         for offset in offsets:
             self._fs.unlink(self._path(offset))
-            self._offsets.remove(offset)
+        gone = set(offsets)
+        self._offsets = [o for o in self._offsets if o not in gone]
         self._fs.sync_directory(self._directory)
 
     def _path(self, offset: int) -> Path:

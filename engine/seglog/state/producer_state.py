@@ -15,9 +15,10 @@ import os
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from seglog._kernels.batch_survey import first_with_producer
+from seglog._kernels.producer_table import FrozenProducers, ProducerTable
 from seglog._kernels.record_batch import RecordBatch
 from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import (
@@ -28,15 +29,10 @@ from seglog.errors import (
 )
 from seglog.segment.transaction_index import AbortedTransaction
 from seglog.state.open_transactions import Transactions
-from seglog.state.producer_snapshot import (
-    ProducerEntry,
-    checked_body,
-    entry_of,
-    joined,
-    packed_entries,
-    packed_entry,
-    timestamp_of,
-)
+from seglog.state.producer_snapshot import ProducerEntry, ProducerSnapshot, checked_body
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 # Control record: key = version int16, type int16; value of an end marker = version int16,
 # coordinator epoch int32 (ControlRecordType.java, EndTransactionMarker.java).
@@ -50,7 +46,7 @@ _NONE = -1      # Kafka's NO_TIMESTAMP, NO_SEQUENCE, NO_PRODUCER_EPOCH, and "no 
 # producer may have on the way at once.
 BATCHES_REMEMBERED = 5
 _SEQUENCES = 1 << 31
-_NEVER_MS = 2**63 - 1
+_ALL = 2**63 - 1
 
 
 class Origin(enum.Enum):
@@ -192,43 +188,30 @@ class ProducerState:
     """
 
     def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
-        self._producers = {e.producer_id: _from_entry(e) for e in entries}
-        # Entries as they stand in a snapshot: of producers that did not change since it was read or taken. What was
-        # read is opened where a batch of its producer comes.
-        self._packed: dict[int, bytes] = {}
-        # No producer wrote earlier, but one whose transaction is open.
-        self._oldest_ms = min((p.timestamp for p in self._producers.values()), default=_NEVER_MS)
-        self._transactions = Transactions(
-            (p.current_txn_first_offset, producer_id)
-            for producer_id, p in self._producers.items()
-            if p.current_txn_first_offset >= 0
-        )
+        self._begin(ProducerSnapshot.of(entries).body())
+
+    def _begin(self, body: "Buffer") -> None:
+        # All producers, as a snapshot tells of them.
+        self._table = ProducerTable()
+        self._table.load(body)
+        # Of those that wrote since: more than their last batch.
+        self._producers: dict[int, _Producer] = {}
+        self._transactions = Transactions(self._table.open_transactions())
 
     @classmethod
     def from_snapshot(cls, raw: bytes, *, file: str | os.PathLike[str] | None = None) -> Self:
         """As a snapshot remembers it. Raises CorruptSnapshotError."""
-        packed: dict[int, bytes] = {}
-        oldest_ms = _NEVER_MS
-        opened = []
-        for (producer_id, last_offset, timestamp, first_offset), entry in packed_entries(checked_body(raw, file=file)):
-            packed[producer_id] = entry
-            if timestamp < oldest_ms:
-                oldest_ms = timestamp
-            if first_offset != _NONE or last_offset < 0:
-                opened.append(producer_id)
-        # Those whose transaction is open, or whose entry we would write otherwise.
-        self = cls([entry_of(packed.pop(producer_id)) for producer_id in dict.fromkeys(opened)])
-        self._packed = packed
-        self._oldest_ms = oldest_ms
+        self = cls.__new__(cls)
+        self._begin(checked_body(raw, file=file))
         return self
 
     def __len__(self) -> int:
-        return len(self._packed) + sum(producer_id not in self._packed for producer_id in self._producers)
+        return len(self._table)
 
     def _known(self, producer_id: int) -> _Producer | None:
         producer = self._producers.get(producer_id)
-        if producer is None and (packed := self._packed.get(producer_id)) is not None:
-            producer = _from_entry(entry_of(packed))
+        if producer is None and (fields := self._table.get(producer_id)) is not None:
+            producer = _from_fields(*fields)
         return producer
 
     # --- an append -------------------------------------------------------------------------------
@@ -261,9 +244,12 @@ class ProducerState:
     def apply(self, update: Update) -> list[AbortedTransaction]:
         """Remember an append that was written: the lines for the .txnindex of the segment that it is in."""
         self._producers.update(update.producers)
-        for producer_id, producer in update.producers.items():
-            self._packed.pop(producer_id, None)
-            self._oldest_ms = min(self._oldest_ms, producer.timestamp)
+        for producer_id, p in update.producers.items():
+            last = p.last_batch
+            self._table.put(
+                producer_id, p.producer_epoch, last.last_sequence, last.last_offset, last.offset_delta, p.timestamp,
+                p.coordinator_epoch, p.current_txn_first_offset,
+            )
         ended = []
         for step in update.transactions:
             if isinstance(step, _Begun):
@@ -366,53 +352,25 @@ class ProducerState:
 
     # --- the whole of it -------------------------------------------------------------------------
 
-    def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget who wrote nothing for `expiration_ms` and has no transaction open (removeExpiredProducers)."""
-        if now_ms - self._oldest_ms < expiration_ms:
-            return
-        times = {producer_id: timestamp_of(packed) for producer_id, packed in self._packed.items()}
-        for producer_id, p in self._producers.items():
-            if p.current_txn_first_offset < 0:
-                times[producer_id] = p.timestamp
-            else:
-                times.pop(producer_id, None)
-        self._oldest_ms = _NEVER_MS
-        for producer_id, timestamp in times.items():
-            if now_ms - timestamp < expiration_ms:
-                self._oldest_ms = min(self._oldest_ms, timestamp)
-            else:
-                self._producers.pop(producer_id, None)
-                self._packed.pop(producer_id, None)
+    def remove_expired(self, now_ms: int, expiration_ms: int, at_most: int = _ALL) -> None:
+        """Forget who wrote nothing for `expiration_ms` and has no transaction open (removeExpiredProducers).
+
+        `at_most`: so many of them; the rest the next time.
+        """
+        for producer_id in self._table.expire(max(now_ms - expiration_ms, -(2**63)), at_most):
+            self._producers.pop(producer_id, None)
+
+    def frozen(self) -> FrozenProducers:
+        """The snapshot to be taken here, to be encoded at any time by any thread: what follows does not change it."""
+        return self._table.freeze()
 
     def to_snapshot(self) -> bytes:
-        """The bytes of a snapshot taken here, by producer id. What did not change since the last one is kept."""
-        packed = self._packed
-        for producer_id, p in self._producers.items():
-            if producer_id not in packed:
-                last = p.last_batch
-                packed[producer_id] = packed_entry(
-                    producer_id, p.producer_epoch, last.last_sequence, last.last_offset, last.offset_delta,
-                    p.timestamp, p.coordinator_epoch, p.current_txn_first_offset,
-                )
-        return joined([packed[producer_id] for producer_id in sorted(packed)])
+        """The bytes of a snapshot taken here, by producer id."""
+        return self.frozen().encode()
 
     def entries(self) -> tuple[ProducerEntry, ...]:
         """The lines of a snapshot taken here, by producer id. (Kafka's order is that of a Java HashMap: no meaning.)"""
-        known = self._packed.keys() | self._producers.keys()
-        return tuple(
-            ProducerEntry(
-                producer_id=producer_id,
-                producer_epoch=p.producer_epoch,
-                last_sequence=p.last_batch.last_sequence,
-                last_offset=p.last_batch.last_offset,
-                offset_delta=p.last_batch.offset_delta,
-                timestamp=p.timestamp,
-                coordinator_epoch=p.coordinator_epoch,
-                current_txn_first_offset=p.current_txn_first_offset,
-            )
-            for producer_id, p in sorted((producer_id, self._known(producer_id)) for producer_id in known)
-            if p is not None
-        )
+        return tuple(ProducerEntry(*fields) for fields in self.frozen().rows())
 
     def contradiction(self, entries: Iterable[ProducerEntry], end_offset: int) -> str | None:
         """Why a snapshot found at `end_offset` cannot be of this log up to there; None where it can.
@@ -440,16 +398,13 @@ class ProducerState:
         return None
 
 
-def _from_entry(entry: ProducerEntry) -> _Producer:
+def _from_fields(
+    producer_id: int, producer_epoch: int, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int,
+    coordinator_epoch: int, current_txn_first_offset: int,
+) -> _Producer:
     """A producer as a snapshot remembers it: with the last one of its batches."""
-    last = _Batch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
-    return _Producer(
-        entry.producer_epoch,
-        (last,) if last.last_offset >= 0 else (),
-        entry.timestamp,
-        entry.coordinator_epoch,
-        max(entry.current_txn_first_offset, _NONE),
-    )
+    batches = (_Batch(last_sequence, last_offset, offset_delta, timestamp),) if last_offset >= 0 else ()
+    return _Producer(producer_epoch, batches, timestamp, coordinator_epoch, current_txn_first_offset)
 
 
 def _check_epoch(producer: _Producer, batch: RecordBatch) -> None:

@@ -374,9 +374,16 @@ def _transaction_index(data: bytes) -> None:
     list(TransactionIndex(data))
 
 
+def _producer_snapshot(data: bytes) -> None:
+    state = ProducerState.from_snapshot(data)
+    assert len(state) <= len(ProducerSnapshot.parse(data).producers)
+    ProducerSnapshot.parse(state.to_snapshot())
+    state.remove_expired(1_700_000_000_000, 86_400_000)
+
+
 _PARSERS: Mapping[str, Callable[[bytes], object]] = {
     "txnindex": _transaction_index,
-    "snapshot": ProducerSnapshot.parse,
+    "snapshot": _producer_snapshot,
     "leader-epoch-checkpoint": _leader_epochs,
     "partition.metadata": PartitionMetadata.parse,
     "log-start-offset-checkpoint": _checkpoint,
