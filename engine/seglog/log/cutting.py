@@ -14,6 +14,7 @@ from seglog.fs.files import FileSystem
 from seglog.log.arguments import checked_offset
 from seglog.log.extent import Extent
 from seglog.log.removal import cut_segment, mark_deleted, remove_segments
+from seglog.log.settled import change_settled
 from seglog.log.tail import LogTail
 from seglog.segment.segment import Segment
 from seglog.state.producer_snapshots import rebuild
@@ -28,7 +29,7 @@ class LogCutter:
     def truncate_to(self, offset: int) -> int:
         offset, tail = checked_offset(offset), self._tail
         tail.check()
-        return shielded(tail.files_lock.run, tail.change_settled, self._truncate_to, offset)
+        return shielded(tail.files_lock.run, change_settled, tail, self._truncate_to, offset)
 
     def _truncate_to(self, offset: int) -> int:
         tail = self._tail
@@ -105,7 +106,7 @@ class LogCutter:
     def delete_records(self, before: int) -> int:
         before, tail = checked_offset(before), self._tail
         tail.check()
-        return shielded(tail.files_lock.run, tail.change_settled, self._delete_records, before)
+        return shielded(tail.files_lock.run, change_settled, tail, self._delete_records, before)
 
     def _delete_records(self, before: int) -> int:
         tail = self._tail
@@ -125,13 +126,13 @@ class LogCutter:
     def replace_segments(self, old: Sequence[int], new: Sequence[Path]) -> None:
         tail = self._tail
         tail.check()
-        shielded(tail.files_lock.run, tail.change_settled, self._replace_segments, tuple(old), tuple(new))
+        shielded(tail.files_lock.run, change_settled, tail, self._replace_segments, tuple(old), tuple(new))
 
     def replace_head(self, head: Segment, new: Path) -> bool:
         """The same of the first segment; False if that is another one by now: a cut or a deletion came first."""
         tail = self._tail
         tail.check()
-        return shielded(tail.files_lock.run, tail.change_settled, self._replace_head, head, new)
+        return shielded(tail.files_lock.run, change_settled, tail, self._replace_head, head, new)
 
     def _replace_head(self, head: Segment, new: Path) -> bool:
         segments = self._tail.current().segments
@@ -170,7 +171,7 @@ class LogCutter:
     ) -> tuple[Segment, ...] | None:
         tail = self._tail
         tail.check()
-        return shielded(tail.files_lock.run, tail.change_settled, self._exchange, tuple(seen), tuple(old), tuple(new))
+        return shielded(tail.files_lock.run, change_settled, tail, self._exchange, tuple(seen), tuple(old), tuple(new))
 
     def _exchange(
         self, seen: tuple[Segment, ...], old: tuple[Segment, ...], new: tuple[Path, ...]

@@ -19,6 +19,7 @@ from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem
 from seglog.fs.staging import Staging
 from seglog.log.loader import load
+from seglog.log.settled import change_settled
 from seglog.log.tail import LogTail
 from seglog.state.checkpoints import TopicPartition
 from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
@@ -54,7 +55,7 @@ def back_up(tail: LogTail, target: Path) -> int:
 
     The caller holds the log's files_lock. Raises as Log.snapshot does.
     """
-    moment = tail.change_settled(_moment, tail)
+    moment = change_settled(tail, _moment, tail)
     _write(tail.fs, moment, target, tail.now_ms())
     return moment.next_offset
 

@@ -27,6 +27,7 @@ from seglog.log.extent import Extent
 from seglog.log.head_rewrite import rewritten_from
 from seglog.log.loader import LoadPlan
 from seglog.log.removal import remove_cleaned
+from seglog.log.settled import change_settled
 from seglog.log.tail import LogTail
 from seglog.segment.batches import first_offset_of
 from seglog.segment.segment import Segment
@@ -198,7 +199,7 @@ class LogRetainer:
             try:
                 done = None
                 while done is None:
-                    done = shielded(tail.files_lock.run, tail.change_settled, self._delete, verdict, judged)
+                    done = shielded(tail.files_lock.run, change_settled, tail, self._delete, verdict, judged)
                 return done
             except StorageError as error:
                 if not is_out_of_space(error):

@@ -11,7 +11,6 @@ import contextlib
 import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
 
 from seglog._kernels.batch_encode import EncodedBatch
 from seglog._kernels.batch_survey import first_of_later_epoch
@@ -43,13 +42,8 @@ from seglog.state.partition_hold import PartitionHold
 from seglog.state.producer_snapshots import ProducerSnapshots
 from seglog.state.producer_state import Origin, ProducerState, Update
 
-Made = TypeVar("Made")
-
 # Producers that a roll forgets: appends wait for it.
 _EXPIRED_AT_ONCE = 2048
-# How often a change gives way to snapshots that are being written. A log that rolls more quickly than that waits then.
-_GIVES_WAY = 10
-_LATER = object()
 
 
 class LogTail(WriteGate, QuietTail):
@@ -192,18 +186,6 @@ class LogTail(WriteGate, QuietTail):
         self.before_change()
         self.cover(self.sync())
         self.cover(self.number)
-
-    def change_settled(self, change: Callable[..., Made], *args: object) -> Made:
-        """As `change`, when all snapshots are on the disk. For those it waits without the lock: appends go on."""
-        for _ in range(_GIVES_WAY):
-            self.snapshots.wait()
-            made = self.change(self._if_settled, change, args)
-            if made is not _LATER:
-                return made
-        return self.change(change, *args)
-
-    def _if_settled(self, change: Callable[..., Made], args: tuple[object, ...]) -> Made | Any:
-        return _LATER if self.snapshots.is_busy else change(*args)
 
     # --- with the lock: before each change -------------------------------------------------------
 
