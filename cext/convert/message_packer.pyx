@@ -13,25 +13,30 @@ The result is what Kafka's FileRecords.downConvert makes for an old consumer (Re
 A wrapper carries the offset of its last record; the inner offsets of v1 are relative to its first. LogAppendTime
 stays, with the batch's time. Headers, producers and leader epochs have no place below v2 and are gone.
 
-Ours beside it: v0 becomes v1 message by message and wrapper by wrapper, with timestamp -1, and `codec`
-recompresses. zstd has no place below v2 (KIP-110): such a batch is refused unless `codec` names another.
+Ours beside it: v0 becomes v1 message by message and wrapper by wrapper, with timestamp -1; `codec` recompresses, and
+`repack_bytes` gathers wrappers that have the format already into larger ones: neighbours of one codec and timestamp
+type (under LogAppendTime of one time), whose messages all are of the format. Offsets stay, and holes with them.
+zstd has no place below v2 (KIP-110): such a batch is refused unless `codec` names another.
 """
 cimport cython
-from libc.stdint cimport INT32_MAX, int8_t, int64_t, uint8_t
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport INT32_MAX, int8_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
 
 from seglog.errors import InvalidArgumentError, UnsupportedCompressionTypeError
 
 from .batch_builder cimport DEFERRED_CRCS, append_message, store_message_crcs
 from .batch_header cimport (
-    CODEC_LZ4, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, TIMESTAMP_TYPE_BIT, BatchHeader, codec_of, crc_matches,
+    CODEC_LZ4, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, LOG_OVERHEAD, MAGIC_POS, TIMESTAMP_TYPE_BIT, BatchHeader, codec_of,
+    crc_matches,
 )
-from .batch_source cimport Source, check_placed, count_records, open_plain, parse_next
+from .batch_source cimport Source, check_last, check_placed, count_records, inspect, open_plain, parse_next
 from .output cimport Output
 from .packer cimport NEEDS_GIL, Packer
 from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
-from .status cimport BAD_CRC, BAD_SIZE, OFFSET_BACK, OK, TRAILING_BYTES
+from .span cimport Span, load_i32, load_i64
+from .status cimport BAD_CRC, BAD_SIZE, OFFSET_BACK, OFFSET_RANGE, OK, TRAILING_BYTES, raise_status
 from .window cimport Window
 
 # The records of one batch as messages: where they go, and what was written.
@@ -93,6 +98,16 @@ cdef int append_messages(Run* run, Source* source) noexcept nogil:
     return OK
 
 
+cdef bint are_of(const Span* messages, int magic) noexcept nogil:
+    """Are all messages of an inspected wrapper of this format? (KAFKA-4298)"""
+    cdef const uint8_t* p = messages.p
+    while p != messages.end:
+        if <int8_t>p[MAGIC_POS] != magic:
+            return False
+        p += LOG_OVERHEAD + load_i32(p + 8)
+    return True
+
+
 @cython.final
 cdef class MessagePacker(Packer):
     """Takes batches of a BatchTable, gives messages of format `magic`, 0 or 1. One thread at a time.
@@ -103,14 +118,23 @@ cdef class MessagePacker(Packer):
     check_crc: refuse a batch whose checksum does not fit.
     first_offset: records below it are left out of batches that are converted without a codec, as a fetch from
     that offset on does.
+    repack_bytes: wrappers of format `magic` are gathered up to so many bytes of messages, before compression; 0: not.
 
     What needs no codec converts without the GIL.
     """
     cdef Output inner               # the messages of a wrapper, before compression
     cdef readonly int64_t first_offset
+    cdef readonly int64_t repack_bytes
+    # The wrapper that others may join, its messages in `inner`; none if it has no messages.
+    cdef Run open
+    cdef int open_codec
+    cdef int64_t open_time          # under LogAppendTime
+    cdef int64_t open_base          # the offset of its first message
+    cdef bytes lone                 # if nothing joins it, there is no need to compress it again
 
     def __cinit__(
-        self, int magic, *, int codec=-1, decompress=None, compress=None, bint check_crc=True, int64_t first_offset=0
+        self, int magic, *, int codec=-1, decompress=None, compress=None, bint check_crc=True, int64_t first_offset=0,
+        int64_t repack_bytes=0,
     ):
         if magic not in (0, 1):
             raise InvalidArgumentError(f"messages have format v0 or v1, not v{magic}")
@@ -118,6 +142,10 @@ cdef class MessagePacker(Packer):
             raise UnsupportedCompressionTypeError(f"codec {codec} in a format that has 0 to {CODEC_LZ4}")
         if codec < -1:
             raise InvalidArgumentError(f"codec {codec}; there are 0 (none) to {CODEC_LZ4} (lz4)")
+        if repack_bytes < 0 or repack_bytes > INT32_MAX:
+            raise InvalidArgumentError(f"wrappers of {repack_bytes} bytes")
+        self.repack_bytes = repack_bytes
+        self.open.count = 0
         self.magic = magic
         self.codec = codec
         self.decompress = decompress
@@ -144,8 +172,10 @@ cdef class MessagePacker(Packer):
                 i[0] += 1
                 continue
             if self.is_copied(row):
+                if self.open.count or self.is_gathered(row):
+                    return NEEDS_GIL
                 status = self.copy(bytes + row.position, row.size_bytes)
-            elif codec_of(row) != CODEC_NONE or self.codec > CODEC_NONE:
+            elif codec_of(row) != CODEC_NONE or self.codec > CODEC_NONE or self.open.count:
                 return NEEDS_GIL
             else:
                 open_plain(&source, row, bytes, bytes + table.window.size)
@@ -158,6 +188,10 @@ cdef class MessagePacker(Packer):
     cdef inline bint is_copied(self, const BatchHeader* row) noexcept nogil:
         """Does it go out as it stands?"""
         return row.magic == self.magic and (self.codec < 0 or codec_of(row) == self.codec)
+
+    cdef inline bint is_gathered(self, const BatchHeader* row) noexcept nogil:
+        """Is it a wrapper that may share one with its neighbours?"""
+        return row.size_bytes < self.repack_bytes and codec_of(row) != CODEC_NONE
 
     cdef inline uint8_t attributes_of(self, const BatchHeader* row) noexcept nogil:
         """The timestamp type of a batch's messages; v0 has none."""
@@ -194,6 +228,9 @@ cdef class MessagePacker(Packer):
         cdef Source source
         cdef Window _opened         # keeps what `source` borrows
         cdef int status
+        if self.is_copied(row):
+            return self.gather(table, row) if self.is_gathered(row) else self.copy_behind(table, row)
+        self.close()
         if codec == CODEC_ZSTD:
             raise UnsupportedCompressionTypeError(
                 f"a batch in zstd, which format v{self.magic} does not have (KIP-110)",
@@ -210,8 +247,6 @@ cdef class MessagePacker(Packer):
     cdef int append_wrapper(self, BatchTable table, Source* source, int codec) except -1:
         """Write the records of an opened batch as one wrapper (MemoryRecordsBuilder, magic below 2)."""
         cdef const BatchHeader* row = source.row
-        cdef Window compressed
-        cdef RecordView wrapper
         cdef Run run
         cdef int status
         with nogil:
@@ -222,20 +257,104 @@ cdef class MessagePacker(Packer):
                 run.is_inner = self.magic == 1
                 status = append_messages(&run, source)
         self.raise_status_of(status, table, row)
-        compressed = self.compressed(codec, self.inner.first, self.inner.size, row.base_offset)
+        return self.raise_status_of(self.write_wrapper(&run, codec, row.max_timestamp), table, row)
+
+    cdef int write_wrapper(self, const Run* messages, int codec, int64_t append_time) except? -1:
+        """The messages in `inner` as one wrapper; `append_time` is its time under LogAppendTime."""
+        cdef RecordView wrapper
+        cdef Run run
+        cdef int status
+        cdef Window compressed = self.compressed(
+            codec, self.inner.first, self.inner.size, messages.last_offset)
         if compressed.size > INT32_MAX:
-            self.raise_status_of(BAD_SIZE, table, row)
-        wrapper.offset = run.last_offset
-        wrapper.timestamp = row.max_timestamp if run.attributes else run.max_timestamp
+            return BAD_SIZE
+        wrapper.offset = messages.last_offset
+        wrapper.timestamp = append_time if messages.attributes else messages.max_timestamp
         wrapper.key = NULL
         wrapper.key_size = -1
         wrapper.value = compressed.base
         wrapper.value_size = <int>compressed.size
         with nogil:
-            self.begin(&run, &self.chunk.out, row)
+            run.out = &self.chunk.out
+            run.crcs_stored_to = run.out.size
             status = append_message(
-                run.out, run.magic, <uint8_t>(run.attributes | codec), &wrapper, compressed.base + compressed.size
-            )
+                run.out, messages.magic, <uint8_t>(messages.attributes | codec), &wrapper,
+                compressed.base + compressed.size)
             if status == OK:
                 store_message_crcs(run.out, run.crcs_stored_to)
-        return self.raise_status_of(status, table, row)
+        return status
+
+    # --- wrappers that are gathered ------------------------------------------------------------
+
+    cdef int copy_behind(self, BatchTable table, const BatchHeader* row) except -1:
+        """A batch as it stands, behind the open wrapper."""
+        self.close()
+        return self.raise_status_of(self.copy(table.window.base + row.position, row.size_bytes), table, row)
+
+    cdef int gather(self, BatchTable table, const BatchHeader* row) except -1:
+        """Put the messages of a wrapper into the open one, or begin another with them."""
+        cdef Source source
+        cdef Window _opened = self.open_source(table, row, &source)
+        cdef Source ahead
+        cdef Run before
+        cdef int64_t size, first_offset
+        cdef int status
+        with nogil:
+            status = inspect(&source)
+        self.raise_status_of(status, table, row)
+        first_offset = source.inner_base + load_i64(source.records.p)
+        if first_offset < 0:
+            self.raise_status_of(OFFSET_RANGE, table, row)
+        if not are_of(&source.records, self.magic):
+            return self.copy_behind(table, row)
+        if self.joins(row, first_offset):
+            before, size, ahead = self.open, self.inner.size, source
+            with nogil:
+                status = append_messages(&self.open, &ahead)
+                if status == OK:
+                    status = check_last(row, self.open.last_offset)
+            if status == OK and self.inner.size <= self.repack_bytes:
+                self.lone = None
+                return 0
+            self.open, self.inner.size = before, size
+            self.raise_status_of(status, table, row)
+        self.close()
+        with nogil:
+            self.inner.size = 0
+            self.begin(&before, &self.inner, row)
+            before.is_inner = self.magic == 1
+            status = append_messages(&before, &source)
+            if status == OK:
+                status = check_last(row, before.last_offset)
+        self.raise_status_of(status, table, row)
+        self.open = before
+        self.open_codec = codec_of(row)
+        self.open_time = row.max_timestamp
+        self.open_base = first_offset
+        self.lone = PyBytes_FromStringAndSize(<const char*>source.raw, row.size_bytes)
+        return 0
+
+    cdef bint joins(self, const BatchHeader* row, int64_t first_offset) noexcept nogil:
+        """May the messages of this wrapper go into the open one?"""
+        return (
+            self.open.count > 0 and self.open_codec == codec_of(row) and self.open.attributes == self.attributes_of(row)
+            and (self.open.attributes == 0 or self.open_time == row.max_timestamp)
+            and self.open.last_offset < first_offset
+            and <uint64_t>row.last_offset - <uint64_t>self.open_base <= INT32_MAX
+        )
+
+    cdef int close(self) except -1:
+        """End the open wrapper, if there is one."""
+        cdef bytes lone = self.lone
+        cdef int status
+        if self.open.count == 0:
+            return 0
+        if lone is not None:
+            status = self.copy(<const uint8_t*>lone, len(lone))
+        else:
+            status = self.write_wrapper(&self.open, self.open_codec, self.open_time)
+        if status != OK:
+            raise_status(status, -1, self.open.last_offset)
+        self.open.count = 0
+        self.lone = None
+        return 0

@@ -113,6 +113,17 @@ def next_epoch(BatchTable table not None, Py_ssize_t slot):
     return min(i, table.n)
 
 
+def next_magic(BatchTable table not None, Py_ssize_t slot):
+    """The first slot behind `slot` with another format version; the number of batches where there is none."""
+    cdef Py_ssize_t i
+    checked(table, slot, -1)
+    with nogil:
+        i = slot + 1
+        while i < table.n and table.rows[i].magic == table.rows[slot].magic:
+            i += 1
+    return min(i, table.n)
+
+
 def first_transactional(BatchTable table not None, Py_ssize_t first=0):
     """The first slot from `first` on that is part of a transaction, its marker included; -1 where none is."""
     cdef Py_ssize_t i

@@ -322,6 +322,14 @@ class LogConfig(Settings):
         "to 3.9. Like Kafka 4 it then also keeps the last batch of a round, even if empty (KAFKA-17076)",
         "ours: Kafka 4 always does (KAFKA-13093), 3.9 never",
     )
+    compaction_merge_bytes: int = setting(
+        0, "compaction.merge.bytes", "bytes",
+        "compaction gathers small neighbours that it leaves into one batch of at most so many bytes, and of "
+        "max.message.bytes, before compression: of v2, and wrappers of v0 and v1; 0: every batch stays one, as with "
+        "Kafka. The batches of replicas then begin at other offsets",
+        "ours",
+        high=MAX_INT,
+    )
     cleaner_dedupe_exact: str = setting(
         "uncompressed", "cleaner.dedupe.exact", "name",
         "whether compaction compares a key with that of the later record before it drops a record: where neither "

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seglog import build_batch
 from seglog._kernels.batch_builder import BatchBuilder, MessageSetBuilder
 from seglog._kernels.message_packer import MessagePacker
 from seglog._kernels.segment_scan import scan
@@ -15,6 +16,7 @@ from seglog._kernels.window import Window
 from seglog.errors import CorruptRecordError, InvalidArgumentError, SeglogError, UnsupportedCompressionTypeError
 from seglog.format.compression import compress, decompressor
 from support.golden import unpack
+from support.mutations import mend_checksums, mutate
 
 DOWN = [pytest.param(d, id=d.name) for d in sorted((unpack("kafka") / "convert/down").iterdir())]
 
@@ -154,7 +156,32 @@ def test_mutated_batches_give_an_error_or_messages_that_scan(flips):
         assert scan(Window(made), check_crc=True).end == len(made)
 
 
-@pytest.mark.parametrize("arguments", [(2, {}), (-1, {}), (1, {"codec": -2})])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_mutated_wrappers_that_are_gathered_give_an_error_or_wrappers_that_scan(magic):
+    rng, raw = random.Random(magic), b""
+    for first in range(0, 90, 3):
+        some = [(b"key", b"value" * n) for n in range(3)]
+        raw += build_batch(some, magic=magic, codec=rng.choice(["gzip", "lz4"]), base_offset=first)
+    gathered = 0
+    for _ in range(20_000 if os.environ.get("SEGLOG_TORTURE") else 1000):
+        bad = mend_checksums(mutate(rng, raw))
+        packer = MessagePacker(
+            magic, check_crc=False, repack_bytes=500, decompress=decompressor(1 << 20),
+            compress=lambda codec, data: compress(codec, magic, data),
+        )
+        table = scan(Window(bad))
+        with contextlib.suppress(SeglogError):
+            packer.add(table, 0, len(table))
+        packer.finish()
+        made = packer.take()
+        assert scan(Window(made), check_crc=True).end == len(made) or bytes(made) in bytes(bad)
+        gathered += any(len(list(b)) > 3 for b in scan(Window(made), decompress=decompressor(1 << 20)) if b.codec)
+    assert gathered > 100
+
+
+@pytest.mark.parametrize("arguments", [
+    (2, {}), (-1, {}), (1, {"codec": -2}), (1, {"repack_bytes": -1}), (0, {"repack_bytes": 2**31}),
+])
 def test_what_cannot_be_meant_is_refused(arguments):
     with pytest.raises(InvalidArgumentError):
         MessagePacker(arguments[0], **arguments[1])

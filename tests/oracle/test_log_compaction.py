@@ -14,35 +14,47 @@ from support.kafka_oracle import VERSIONS
 pytestmark = pytest.mark.oracle
 
 NOW = 1_700_000_000_000
+MOST_RECORDS = 11       # of a batch that is appended
 CONFIG = {
     "cleanup.policy": "compact", "segment.bytes": 20_000, "index.interval.bytes": 500, "segment.index.bytes": 8192,
 }
 KINDS = {
-    f"v{magic}-{codec}{suffix}": (magic, codec, upgrade)
+    f"v{magic}-{codec}{suffix}": (magic, codec, more)
     for magic in (0, 1, 2) for codec in ("none", "gzip", "lz4")
-    for suffix, upgrade in (("", False), ("-up", True)) if magic < 2 or not upgrade
+    for suffix, more in (
+        ("", {}), ("-up", {"compaction.upgrade.format": True}), ("-merged", {"compaction.merge.bytes": 3000}),
+        ("-up-merged", {"compaction.upgrade.format": True, "compaction.merge.bytes": 3000}),
+    )
+    if not (magic == 2 and "compaction.upgrade.format" in more)
+    if magic == 2 or codec != "none" or suffix != "-merged"     # messages without a codec cannot be merged
 }
 
 
-def write(path, magic, codec, upgrade):
+def write(path, magic, codec, more):
     """Two rounds over skewed keys with tombstones, the second after the horizon of the first."""
     rng, clock = random.Random(f"{magic}{codec}"), ManualClock(NOW)
-    config = CONFIG | {"compaction.upgrade.format": upgrade, "delete.retention.ms": 1000}
+    config = CONFIG | more | {"delete.retention.ms": 1000}
     with Log(path, config=config, fsync="never", clock=clock) as log:
         for _ in range(2):
             for _ in range(120):
                 records = [
                     (b"%d" % min(int(rng.paretovariate(0.7)), 300), None if rng.random() < 0.1 else rng.randbytes(60))
-                    for _ in range(rng.randrange(1, 12))
+                    for _ in range(rng.randrange(1, MOST_RECORDS + 1))
                 ]
                 end = log.log_end_offset
+                is_produced = magic == 2 and end % 9 == 0
+                producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": end} if is_produced else {}
                 raw = seglog.build_batch(
-                    records, magic=magic, codec=codec, base_offset=end, timestamp=clock.now_ms() if magic else None)
+                    records, magic=magic, codec=codec, base_offset=end, timestamp=clock.now_ms() if magic else None,
+                    **producer,
+                )
                 log.append_batch(raw, assign_offsets=False)
                 clock.advance(10)
             log.roll()
-            assert clean(log).outcome == "cleaned"
+            done = clean(log)
+            assert done.outcome == "cleaned"
             clock.advance(5000)
+        assert "compaction.merge.bytes" not in more or any(len(list(batch)) > MOST_RECORDS for batch in log.batches())
         for _ in range(20):
             log.append(b"v", key=b"k", timestamp=clock.now_ms())
 

@@ -16,6 +16,9 @@ class MessagePacker(Packer):
         compress: Callable[[int, bytes], Buffer] | None = None,
         check_crc: bool = True,
         first_offset: int = 0,
+        repack_bytes: int = 0,
     ) -> MessagePacker: ...
     @property
     def first_offset(self) -> int: ...
+    @property
+    def repack_bytes(self) -> int: ...

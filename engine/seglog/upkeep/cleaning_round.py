@@ -22,6 +22,7 @@ from seglog.upkeep.cleaned_segments import CleanedSegments
 from seglog.upkeep.cleaned_transactions import CleanedTransactions
 from seglog.upkeep.cleaning_plan import CleaningPlan
 from seglog.upkeep.cleaning_source import CleaningSource, mtime_ns
+from seglog.upkeep.merged_batches import MergedBatches
 
 _LOG = logging.getLogger(__name__)
 
@@ -85,6 +86,9 @@ class CleaningRound:
         self._seen = [s for s in source.segments if s.base_offset < plan.first_uncleanable_offset]
         self._dirty = self._dirty_segments()
         self._last_batches = {p.producer_id: p for p in source.producers}
+        self._decompress = decompressor(config.max_decompressed_message_bytes)
+        merge_bytes = min(config.compaction_merge_bytes, config.max_message_bytes)
+        self._merged = MergedBatches(merge_bytes, self._decompress, self._holds_state) if merge_bytes else None
         self.groups: list[CleanedGroup] = []
         self.end_offset = plan.first_dirty_offset       # exclusive: up to where the map tells of all records
         self.keys = 0
@@ -157,7 +161,7 @@ class CleaningRound:
         filtered = BatchFilter(
             keys, latest_offset=self.end_offset - 1, now_ms=self._now_ms,
             delete_retention_ms=self._config.delete_retention_ms, upgrade=self._config.compaction_upgrade_format,
-            decompress=decompressor(self._config.max_decompressed_message_bytes), compress=compress,
+            decompress=self._decompress, compress=compress,
             places=[(s.base_offset, s.window) for s in self._dirty] if exact else (), exact=exact,
             find_key=self._source.key_at,
         )
@@ -187,7 +191,9 @@ class CleaningRound:
                 for table in self._tables(segment):
                     self._filter(table, filtered, transactions)
                     with filtered.take() as batches:
-                        target.append(batches)
+                        self._write(batches, target)
+            if self._merged is not None:
+                target.append(memoryview(self._merged.finish()))
             for transaction in transactions.kept:
                 target.add_aborted(transaction)
             transactions.kept.clear()
@@ -197,6 +203,13 @@ class CleaningRound:
         self.groups.append(CleanedGroup(
             tuple(segment.base_offset for segment in group), size_bytes, target.size_bytes, *after
         ))
+
+    def _write(self, batches: memoryview, target: CleanedSegments) -> None:
+        if self._merged is None:
+            target.append(batches)
+        else:
+            self._merged.add(batches)
+            target.append(memoryview(self._merged.take()))
 
     def _filter(self, table: BatchTable, filtered: BatchFilter, transactions: CleanedTransactions) -> None:
         begin, slot = 0, first_with_producer(table)

@@ -18,6 +18,7 @@ from seglog._kernels.batch_packer import BatchPacker
 from seglog._kernels.canonical import canonical_bytes, update_digest
 from seglog._kernels.columns import chunks
 from seglog._kernels.index_build import IndexBuilder
+from seglog._kernels.message_packer import MessagePacker
 from seglog._kernels.segment_scan import find_batch, scan
 from seglog._kernels.window import Window
 from seglog.config import LogConfig
@@ -98,6 +99,7 @@ class Readers:
         # One way of several that share nearly all their code.
         self._columns(table, bool(self.sample % 2))
         self.read(_packed, table, PACKINGS[self.sample % len(PACKINGS)])
+        self.read(_gathered, table, self.sample % 2)
         self.read(_indexed, table)
         self.read(_producers, table)
         self.read(_appended, data, RULES[self.sample % len(RULES)])
@@ -236,6 +238,17 @@ def _packed(table, options: dict) -> None:
     packer = BatchPacker(
         compress=lambda codec, payload: compress(codec, 2, payload), decompress=decompressor(LIMIT_BYTES),
         check_crc=False, **options,
+    )
+    packer.add(table, 0, len(table))
+    packer.finish()
+    made = scan(Window(packer.take()))
+    assert made.stop == 0, made.stop_details()
+
+
+def _gathered(table, magic: int) -> None:
+    packer = MessagePacker(
+        magic, compress=lambda codec, payload: compress(codec, magic, payload), decompress=decompressor(LIMIT_BYTES),
+        check_crc=False, repack_bytes=4096,
     )
     packer.add(table, 0, len(table))
     packer.finish()
