@@ -58,6 +58,7 @@ def main() -> int:
             index_memory.run(bench, Path(directory), options.records)
             delayed_scale.run(bench, Path(directory) / "delayed", options.records)
             memory.run(bench, Path(directory), options.records * 1000)
+            memory.run_keys(bench, Path(directory), options.records)
     if options.json:
         bench.write_json(options.json)
     if options.markdown:

@@ -51,6 +51,7 @@ def test_the_defaults_are_kafkas_but_for_flush_ms():
         "retention.ignore.future.timestamps": False,
         "message.format.version": None,
         "compaction.upgrade.format": False,
+        "compaction.merge.bytes": 0,
         "cleaner.dedupe.exact": "uncompressed",
         "message.downconversion.enable": True,
     }
