@@ -54,6 +54,7 @@ def test_the_defaults_are_kafkas_but_for_flush_ms():
         "compaction.merge.bytes": 0,
         "cleaner.dedupe.exact": "uncompressed",
         "message.downconversion.enable": True,
+        "timestamp.check": True,
     }
 
 

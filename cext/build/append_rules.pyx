@@ -35,7 +35,8 @@ from .batch_header cimport (
     codec_of,
 )
 from .legacy_records cimport message_crc_matches, parse_inner_message, parse_message
-from .record_batch cimport check_count, check_record_headers, open_records, parse_record_v2
+from .batch_payload cimport check_count, open_records
+from .record_batch cimport check_record_headers, parse_record_v2
 from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
 from .span cimport Span
@@ -62,6 +63,7 @@ cdef enum Refusal:
     TOO_EARLY
     TOO_LATE
     OFFSET_BEHIND
+    OTHER_UNIT
 
 
 cdef struct Rules:
@@ -73,6 +75,7 @@ cdef struct Rules:
     int magic                   # PRODUCER_MAGIC, or the format version to store
     bint is_compacted
     bint is_log_append_time
+    bint asks_unit              # of new records: may the timestamp be milliseconds?
 
 
 # What the records of a batch are, and which one was refused.
@@ -99,6 +102,18 @@ cdef inline int check_time(const Rules* rules, int64_t now_ms, int64_t timestamp
         if timestamp - now_ms > rules.after_max_ms:
             return TOO_LATE
     return OK
+
+
+cdef inline bint is_sane_time(int64_t timestamp) noexcept nogil:
+    # What milliseconds since 1970 are between 1973 and 5138. Seconds of our time lie below, finer units above.
+    return 100_000_000_000LL <= timestamp <= 100_000_000_000_000LL
+
+
+# Of a new record, beside check_time. A clock that stands outside of them knows nothing of units: a test's, for example.
+cdef inline int check_unit(const Rules* rules, int64_t now_ms, int64_t timestamp) noexcept nogil:
+    if not rules.asks_unit or timestamp < 0 or is_sane_time(timestamp) or not is_sane_time(now_ms):
+        return OK
+    return OTHER_UNIT
 
 
 cdef inline int check_record(
@@ -224,18 +239,21 @@ cdef class AppendCheck:
     codec: that of batches in the log, None where each keeps its own (compression.type=producer).
     magic: their format version (message.format.version), None where each keeps its own.
     decompress: Callable[[codec, magic, memoryview], bytes-like], bounded.
+    asks_unit: whether a timestamp of records made here must look like milliseconds (timestamp.check).
     """
     cdef Rules rules
     cdef object decompress
 
     def __cinit__(
         self, *, int64_t max_message_bytes, int64_t segment_bytes, bint is_compacted, bint is_log_append_time,
-        int64_t before_max_ms, int64_t after_max_ms, codec, decompress, magic=None,
+        int64_t before_max_ms, int64_t after_max_ms, codec, decompress, magic=None, bint asks_unit=False,
     ):
         self.rules.max_batch_bytes = max_message_bytes
         self.rules.max_bytes = segment_bytes
         self.rules.is_compacted = is_compacted
         self.rules.is_log_append_time = is_log_append_time
+        # Under LogAppendTime the times of records are not stored.
+        self.rules.asks_unit = asks_unit and not is_log_append_time
         self.rules.before_max_ms = before_max_ms
         self.rules.after_max_ms = after_max_ms
         self.rules.codec = PRODUCER_CODEC if codec is None else codec
@@ -353,10 +371,14 @@ cdef class AppendCheck:
         cdef int status
         if has_null_key and self.rules.is_compacted:
             self.refuse_record(NO_KEY, "a record", -1, now_ms, None)
-        status = check_time(&self.rules, now_ms, min_timestamp)
+        status = check_unit(&self.rules, now_ms, min_timestamp)
+        if status == OK:
+            status = check_time(&self.rules, now_ms, min_timestamp)
         if status != OK:
             self.refuse_record(status, "a record", min_timestamp, now_ms, None)
-        status = check_time(&self.rules, now_ms, max_timestamp)
+        status = check_unit(&self.rules, now_ms, max_timestamp)
+        if status == OK:
+            status = check_time(&self.rules, now_ms, max_timestamp)
         if status != OK:
             self.refuse_record(status, "a record", max_timestamp, now_ms, None)
         if size_bytes > self.rules.max_batch_bytes:
@@ -434,6 +456,11 @@ cdef class AppendCheck:
                 f"{where} has no key, and the log is compacted", position=position,
                 hint="give each record a key: cleanup.policy compacts by keys; seglog.build_batch makes such batches",
             )
+        if status == OTHER_UNIT:
+            raise InvalidTimestampError(
+                f"{where} has the timestamp {timestamp}, which cannot be milliseconds since 1970",
+                position=position, hint=f"{unit_hint(timestamp)}; timestamp.check=false takes such times as they are",
+            )
         if status == NEGATIVE_TIME:
             why = "times begin at 0, and -1 is none"
         elif status == TOO_EARLY:
@@ -443,6 +470,17 @@ cdef class AppendCheck:
             why = (f"{timestamp - now_ms} ms after the clock, {now_ms}: "
                    f"message.timestamp.after.max.ms = {self.rules.after_max_ms}")
         raise InvalidTimestampError(f"{where} has the timestamp {timestamp}: {why}", position=position)
+
+
+cdef str unit_hint(int64_t timestamp):
+    """What a time that is_sane_time refuses probably is."""
+    if is_sane_time(timestamp // 1_000_000):
+        return "it looks like nanoseconds: divide by 1_000_000"
+    if is_sane_time(timestamp // 1000):
+        return "it looks like microseconds: divide by 1000"
+    if is_sane_time(timestamp * 1000):
+        return "it looks like seconds: multiply by 1000"
+    return "time.time_ns() // 1_000_000 is the time in milliseconds"
 
 
 cdef int check_loss(const BatchHeader* row, int magic, int64_t with_headers) except -1:

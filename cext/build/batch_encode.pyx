@@ -7,6 +7,7 @@ it is known where in the log it goes, and `place()` says so afterwards.
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.long cimport PyLong_Check
 from cpython.tuple cimport PyTuple_GET_SIZE
 from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t
 from libc.stdlib cimport free
@@ -21,6 +22,7 @@ from .batch_header cimport (
 )
 from .field cimport Field, append_headers, hold_field, release_field, to_timestamp
 from .output cimport Output, ensure_room
+from .record_batch cimport Record
 from .record_view cimport RecordView
 from .span cimport store_u32, store_u64
 from .status cimport BAD_SIZE, NO_MEMORY, OK
@@ -246,15 +248,16 @@ cdef EncodedBatch begin_encoded(
 def encode_records(
     records, int64_t base_offset, timestamp, *, int codec=0, compress=None, int32_t leader_epoch=-1,
     log_append_time=None, int64_t producer_id=-1, int16_t producer_epoch=-1, int32_t base_sequence=-1,
-    bint is_transactional=False, bint is_control=False, delete_horizon_ms=None,
+    bint is_transactional=False, bint is_control=False, delete_horizon_ms=None, time_of=None,
 ):
     """Records, numbered from `base_offset` on, as one batch: EncodedBatch.
 
     records: iterable of (key, value), (key, value, headers) or (key, value, headers, timestamp): bytes-like or None
-    both; headers as for encode_one, or None; `timestamp` where a record has none or None.
+    both; headers as for encode_one, or None; `timestamp` where a record has none or None. Or Records.
     compress: Callable[[codec, payload], bytes-like], for any codec but 0.
     log_append_time: ms; makes the timestamp type LogAppendTime.
     delete_horizon_ms: takes the place of the base timestamp.
+    time_of: Callable[[object, now_ms=`timestamp`], ms], for timestamps that are no ints; None: these are refused.
 
     Raises TypeError, InvalidArgumentError (naming the record; no records; a timestamp or offset that cannot be),
     RecordTooLargeError (2 GiB), UnsupportedCompressionTypeError, and what `compress` raises.
@@ -286,7 +289,10 @@ def encode_records(
             record.timestamp = default_timestamp
             if size > 2:
                 if size == 4 and fields[3] is not None:
-                    record.timestamp = to_timestamp(fields[3], number)
+                    given = fields[3]
+                    if time_of is not None and not PyLong_Check(given):
+                        given = time_in_ms(time_of, given, default_timestamp, number)
+                    record.timestamp = to_timestamp(given, number)
                 if fields[2] is not NO_HEADERS and fields[2] is not None:
                     encoded_headers.size = 0
                     record.header_count = append_headers(&encoded_headers, fields[2], number)
@@ -317,8 +323,17 @@ def encode_records(
     return made._sealed(compress, base_offset)
 
 
+cdef object time_in_ms(object time_of, object given, int64_t now_ms, Py_ssize_t number):
+    try:
+        return time_of(given, now_ms=now_ms)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"the timestamp of record {number}: {error.what}", hint=error.hint) from None
+
+
 cdef tuple fields_of(object record, Py_ssize_t number):
     """A record that is no tuple, as one; TypeError for what cannot be a record."""
+    if isinstance(record, Record):
+        return record.key, record.value, record.headers, record.timestamp
     if not isinstance(record, (tuple, list)) or not 2 <= len(record) <= 4:
         raise TypeError(f"record {number} is (key, value[, headers[, timestamp]]), not {record!r:.60}")
     return tuple(record)

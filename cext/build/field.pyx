@@ -73,7 +73,7 @@ cdef int append_header_key(Output* out, object key, Py_ssize_t number) except -1
 cdef int32_t append_headers(Output* out, object headers, Py_ssize_t number) except -1:
     cdef int32_t count = 0
     cdef Field field
-    if headers is None or isinstance(headers, (str, bytes)):
+    if headers is None or isinstance(headers, (str, bytes, dict)):      # a dict: iterating it gives keys alone
         raise TypeError(f"{named(b'list of headers', number)} is a sequence of (str, bytes-like or None), "
                         f"not {type(headers).__name__}")
     try:

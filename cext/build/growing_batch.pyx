@@ -16,6 +16,8 @@ from .output cimport Output
 from .record_view cimport RecordView
 from .status cimport NO_MEMORY, OK
 
+cdef object NO_HEADERS = ()
+
 
 @cython.final
 cdef class GrowingBatch:
@@ -60,10 +62,11 @@ cdef class GrowingBatch:
         cdef Field value_field
         cdef int64_t size = MAX_RECORD_OVERHEAD
         cdef int status
+        record.headers = NULL
         record.headers_size = 0
         record.header_count = 0
         key_field.is_exported = value_field.is_exported = False
-        if headers:
+        if headers is not NO_HEADERS and headers is not None:
             self.encoded_headers.size = 0
             record.header_count = append_headers(&self.encoded_headers, headers, -1)
             record.headers_size = <int>self.encoded_headers.size

@@ -19,7 +19,7 @@ from seglog.errors import InvalidArgumentError
 from .batch_header cimport CODEC_NONE, CONTROL_BIT, BatchHeader, codec_of
 from .batch_source cimport Source, check_last, check_order, count_records, open_plain, parse_next
 from .field cimport Field, hold_field, release_field
-from .record_batch cimport open_records, raise_batch
+from .batch_payload cimport open_records, raise_batch
 from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
 from .status cimport OK, TRAILING_BYTES

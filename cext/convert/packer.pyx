@@ -13,7 +13,7 @@ from seglog.errors import InvalidArgumentError, RecordTooLargeError
 from .batch_header cimport BatchHeader
 from .batch_source cimport Source
 from .output cimport SPARE_BYTES, Output, OutputChunk, ensure_room, next_chunk
-from .record_batch cimport open_records, raise_batch
+from .batch_payload cimport open_records, raise_batch
 from .segment_scan cimport BatchTable
 from .status cimport BAD_SIZE, NO_MEMORY, OK
 from .window cimport Window

@@ -18,7 +18,8 @@ from .index_search cimport (
     OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, Entries, absolute_offset, floor_slot, key_at, relative_offset, value_at,
 )
 from .legacy_records cimport find_inner_base, parse_inner_message, parse_message
-from .record_batch cimport check_count, check_record_headers, open_records, parse_record_v2, record_of
+from .batch_payload cimport check_count, open_records
+from .record_batch cimport check_record_headers, parse_record_v2, record_of
 from .record_view cimport RecordView
 from .span cimport Span, span_varint, span_varlong
 from .status cimport LIMIT, OK

@@ -3,7 +3,8 @@ from libc.stdint cimport int8_t, int64_t, uint8_t
 
 from .batch_header cimport CODEC_MASK, CODEC_NONE, V2_HEADER_SIZE, BatchHeader, codec_of
 from .legacy_records cimport find_inner_base, parse_inner_message, parse_message
-from .record_batch cimport check_count, check_record_headers, parse_record_v2
+from .batch_payload cimport check_count
+from .record_batch cimport check_record_headers, parse_record_v2
 from .record_view cimport RecordView
 from .span cimport Span
 from .status cimport OFFSET_BACK, OFFSET_RANGE, OK

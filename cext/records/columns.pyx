@@ -21,7 +21,7 @@ from .column_decoder cimport (
     seg_columns, seg_columns_cut, seg_mark_none, take_inner_messages, take_records,
 )
 from .legacy_records cimport find_inner_base
-from .record_batch cimport check_count, open_records, raise_batch
+from .batch_payload cimport check_count, open_records, raise_batch
 from .segment_scan cimport BatchTable
 from .span cimport Span
 from .status cimport LIMIT, NO_SPACE, OK

@@ -141,19 +141,6 @@ cdef inline int check_record_headers(const RecordView* record) noexcept nogil:
     return OK if s.p == s.end else BAD_HEADER
 
 
-# A bound on a hostile v2 count before anything is allocated for it: BAD_COUNT where the bytes
-# cannot hold so many records. (parse_header knows it only for batches that are not compressed.)
-cdef int check_count(const BatchHeader* batch, const Span* records) noexcept nogil
-
-# The bytes of the batch's records: what lies in `window`, or what `decompress` makes of it. The span is
-# valid while the returned window lives. Of a bare v0 or v1 message: the message itself.
-# Raises what `decompress` raises; CorruptRecordError or UnsupportedCompressionTypeError otherwise.
-cdef Window open_records(Window window, const BatchHeader* batch, object decompress, Span* records)
-
-# Raise the exception of `status` for this batch; `detail` says which record.
-cdef int raise_batch(int status, Window window, const BatchHeader* batch, object detail=*) except -1
-
-
 cdef class RecordBatch:
     cdef Window window
     cdef object decompress
@@ -174,6 +161,8 @@ cdef class Record:
     cdef int32_t size_bytes_
     cdef int32_t sequence_
     cdef int8_t timestamp_type_
+
+    cdef tuple fields(self)
 
 
 cdef class RecordIterator:

@@ -12,88 +12,20 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 
 from .batch_attributes cimport has_bit, sequence_at, timestamp_type_of
 from .batch_header cimport (
-    CODEC_MASK, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, MAGIC_POS, MIN_V2_RECORD_SIZE,
-    TRANSACTIONAL_BIT, V2_HEADER_SIZE, bounds_time, crc_matches,
+    CODEC_MASK, CODEC_NONE, CONTROL_BIT, DELETE_HORIZON_BIT, MAGIC_POS, TRANSACTIONAL_BIT, bounds_time, crc_matches,
 )
+from .batch_payload cimport check_count, find_payload, open_records, raise_batch
 from .legacy_records cimport find_inner_base, message_crc_matches, parse_inner_message, parse_message
-from .span cimport load_i32
-from .status cimport BAD_CODEC, BAD_COUNT, NO_MESSAGES, OFFSET_BACK, OFFSET_RANGE, TRAILING_BYTES, raise_status
-
-from seglog.errors import InvalidArgumentError, SeglogError
+from .status cimport BAD_COUNT, OFFSET_BACK, OFFSET_RANGE, TRAILING_BYTES, raise_status
 
 
 # Python can always call __new__: objects made so are empty, and nothing they do may crash.
 cdef str NOT_SCANNED = "made by __new__, not by a scan: it has no bytes"
 
+cdef tuple FIELDS = ("offset", "timestamp", "timestamp_type", "sequence", "key", "value", "headers")
+
 cdef enum:
-    VALUE_SIZE_BYTES = 4        # of the field before a message's value
     HELD_HERE = 2               # references of RecordIterator.__next__: its attribute and its variable
-
-
-# --- opening ---------------------------------------------------------------------------------
-
-cdef int raise_batch(int status, Window window, const BatchHeader* batch, object detail=None) except -1:
-    return raise_status(status, batch.position, batch.base_offset, window.name, detail)
-
-
-cdef int check_count(const BatchHeader* batch, const Span* records) noexcept nogil:
-    if batch.count < 0 or batch.count > (records.end - records.p) // MIN_V2_RECORD_SIZE:
-        return BAD_COUNT
-    return OK
-
-
-cdef int find_payload(const uint8_t* bytes, const BatchHeader* batch, Span* payload) noexcept nogil:
-    """What the header stands before: v2 records as stored, the value of a message."""
-    cdef RecordView message
-    cdef int8_t magic = -1
-    cdef uint8_t attributes = 0
-    cdef int status
-    payload.p = bytes + batch.position
-    payload.end = payload.p + batch.size_bytes
-    if batch.magic == 2:
-        payload.p += V2_HEADER_SIZE
-        return OK
-    status = parse_message(payload, &message, &magic, &attributes)
-    if status != OK:
-        return status
-    payload.p = message.value
-    payload.end = message.value + max(message.value_size, 0)
-    return OK
-
-
-cdef Window open_records(Window window, const BatchHeader* batch, object decompress, Span* records):
-    cdef int codec = batch.attributes & CODEC_MASK
-    cdef Window opened
-    cdef int status
-    records.p = window.base + batch.position
-    records.end = records.p + batch.size_bytes
-    if batch.magic == 2:
-        records.p += V2_HEADER_SIZE
-    # (Second case: emptied by a cleaner that kept the codec bits.)
-    if codec == CODEC_NONE or (batch.count == 0 and records.p == records.end):
-        return window
-    if codec > CODEC_ZSTD or (codec == CODEC_ZSTD and batch.magic < 2):
-        raise_batch(BAD_CODEC, window, batch)
-    status = find_payload(window.base, batch, records)
-    if status == OK and batch.magic < 2 and load_i32(records.p - VALUE_SIZE_BYTES) < 0:
-        status = NO_MESSAGES
-    if status != OK:
-        raise_batch(status, window, batch)
-    if decompress is None:
-        raise InvalidArgumentError(
-            "the batch is compressed and no decompressor was given",
-            file=window.name, position=batch.position, offset=batch.base_offset,
-            hint="scan(..., decompress=seglog.format.compression.decompressor())",
-        )
-    try:
-        opened = Window(decompress(codec, batch.magic, window.view(records.p, records.end - records.p)), window.name)
-    except SeglogError as e:
-        if e.position is None:      # the codec does not know where its bytes came from
-            e.file, e.position, e.offset = window.name, batch.position, batch.base_offset
-        raise
-    records.p = opened.base
-    records.end = opened.base + opened.size
-    return opened
 
 
 # --- batch -----------------------------------------------------------------------------------
@@ -326,7 +258,11 @@ cdef object view_of(Window window, const uint8_t* start, int64_t size):
 @cython.freelist(256)
 @cython.no_gc
 cdef class Record:
-    """One record where it lies. Made by iterating; reading a field makes the Python object for it."""
+    """One record where it lies. Made by iterating; reading a field makes the Python object for it.
+
+    Two are equal if they say the same, in whatever format; `size_bytes` is not asked. A copy that was pickled holds
+    its own bytes.
+    """
 
     def __init__(self):
         raise TypeError("a Record comes from iterating a RecordBatch")
@@ -407,6 +343,25 @@ cdef class Record:
         if status != OK or s.p != s.end:    # they were checked; only a writable buffer can change since
             raise_status(BAD_HEADER, -1, self.offset_, self.window.name)
         return tuple(headers)
+
+    def _asdict(self):
+        """Offset, timestamp, timestamp type, sequence, key, value and headers, by name."""
+        return dict(zip(FIELDS, self.fields()))
+
+    cdef tuple fields(self):
+        return self.offset_, self.timestamp_, self.timestamp_type_, self.sequence_, self.key, self.value, self.headers
+
+    def __eq__(self, other):
+        if not isinstance(other, Record):
+            return NotImplemented
+        return self.offset_ == (<Record>other).offset_ and self.fields() == (<Record>other).fields()
+
+    def __hash__(self):
+        return hash(self.fields())
+
+    def __reduce__(self):
+        from seglog._kernels.record_fields import record_of_fields  # which is built on this module
+        return record_of_fields, (*self.fields(), self.size_bytes_)
 
     def __repr__(self):
         return f"<Record offset {self.offset_}, {self.size_bytes_} bytes>"

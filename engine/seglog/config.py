@@ -367,6 +367,13 @@ class LogConfig(Settings):
         "ServerLogConfigs.LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS_DEFAULT (KIP-937, KIP-1030)",
         high=MAX_LONG,
     )
+    timestamp_check: bool = setting(
+        True, "timestamp.check", "boolean",
+        "whether a new record is refused if its timestamp cannot be milliseconds: below 10^11 (1973) or above 10^14 "
+        "(5138), as times in seconds, microseconds or nanoseconds are. Ready batches and conversions are not asked, "
+        "and nothing is while the clock itself stands outside of these times",
+        "ours: to Kafka, seconds are milliseconds of January 1970",
+    )
     flush_messages: int = setting(
         MAX_LONG, "flush.messages", "records",
         'with fsync="interval": so many records after the last sync, the next append syncs',

@@ -52,7 +52,7 @@ def tell(error):
         ({"value": 5}, "the value is bytes-like or None, not int"),
         ({"value": b"", "key": "text"}, "the key is bytes-like or None, not str"),
         ({"value": b"", "headers": 5}, "headers is a sequence"),
-        ({"value": b"", "headers": {"name": b"value"}}, "the header is a pair"),
+        ({"value": b"", "headers": {"name": b"value"}}, "headers is a sequence"),
         ({"value": b"", "headers": [("name",)]}, "the header is a pair"),
         ({"value": b"", "headers": [(b"name", b"value")]}, "the header key is a str, not bytes"),
         ({"value": b"", "headers": [("name", "value")]}, "the header value is bytes-like or None, not str"),
@@ -79,7 +79,7 @@ def test_a_record_of_wrong_types_is_refused_in_words(log, record, words):
         ([{"key": b"k", "value": b"v"}], "record 0 is"),
         ([(b"k", b"v"), (b"k", "v")], "the value of record 1 is bytes-like or None, not str"),
         ([(b"k", b"v"), (5, b"v")], "the key of record 1 is bytes-like or None, not int"),
-        ([(b"k", b"v", (), "-2h")], "the timestamp of record 0 is an int"),
+        ([(b"k", b"v", (), "soon")], "the timestamp of record 0: not a time: 'soon'"),
     ],
 )
 def test_of_many_records_the_wrong_one_is_named_and_none_is_written(log, records, words):

@@ -3,11 +3,15 @@ import datetime as dt
 import gzip
 import json
 import os
+import pickle
 import shutil
 import struct
+import subprocess
+import sys
 
 import pytest
 
+import seglog
 from seglog._kernels.crc import crc32c
 from seglog.errors import CorruptRecordError, InvalidArgumentError, NotALogError, StorageError
 from seglog.log.partition import open_partition
@@ -274,3 +278,21 @@ def test_times_are_given_as_people_give_them(when, ms):
 def test_a_time_that_says_nothing_is_refused(when):
     with pytest.raises(InvalidArgumentError):
         to_timestamp_ms(when)
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_log_is_loaded_from_its_pickle_as_a_reader(in_memory, writes):
+    config = {"max.decompressed.message.bytes": 5000, "segment.bytes": 200}
+    with seglog.open(in_memory / "orders-0", config=config) as log:
+        log.append_many([(b"k", b"v")] * 3)
+        log.roll()
+        log.append(b"last")
+        with log if writes else seglog.open_partition(in_memory / "orders-0", config=config) as given:
+            code = (
+                "import pickle, sys; loaded = pickle.load(sys.stdin.buffer); print(type(loaded).__name__, "
+                "loaded.config.max_decompressed_message_bytes, [record.value for record in loaded.read()])"
+            )
+            found = subprocess.run(
+                [sys.executable, "-c", code], input=pickle.dumps(given), capture_output=True, check=True
+            )
+    assert found.stdout.decode().strip() == "Partition 5000 [b'v', b'v', b'v', b'last']"

@@ -19,6 +19,7 @@ class AppendCheck:
         codec: int | None,
         decompress: Callable[[int, int, memoryview], Buffer],
         magic: int | None = None,
+        asks_unit: bool = False,
     ) -> AppendCheck: ...
     def assign(
         self, raw: Buffer, first_offset: int, now_ms: int, leader_epoch: int, is_coordinator: bool = False

@@ -1,11 +1,18 @@
 from collections.abc import Callable, Iterable, Sequence
-from typing import Never, final
+from typing import Any, Never, Protocol, final, type_check_only
 
 from typing_extensions import Buffer
 
+from seglog._kernels.record_batch import Record as StoredRecord
+
+@type_check_only
+class TimeOf(Protocol):
+    def __call__(self, when: Any, *, now_ms: int) -> int: ...
+
 Headers = Sequence[tuple[str, Buffer | None]]
 Record = (
-    tuple[Buffer | None, Buffer | None]
+    StoredRecord
+    | tuple[Buffer | None, Buffer | None]
     | tuple[Buffer | None, Buffer | None, Headers | None]
     | tuple[Buffer | None, Buffer | None, Headers | None, int | None]
 )
@@ -54,4 +61,5 @@ def encode_records(
     is_transactional: bool = False,
     is_control: bool = False,
     delete_horizon_ms: int | None = None,
+    time_of: TimeOf | None = None,
 ) -> EncodedBatch: ...

@@ -11,6 +11,7 @@ from seglog._kernels.batch_builder import MessageSetBuilder
 from seglog._kernels.batch_encode import EncodedBatch, encode_one, encode_records
 from seglog._kernels.column_encode import encode_columns
 from seglog._kernels.growing_batch import GrowingBatch
+from seglog._kernels.record_batch import Record as StoredRecord
 from seglog.clock import SystemClock
 from seglog.config import LogConfig
 from seglog.errors import (
@@ -26,7 +27,10 @@ from seglog.format.validate import AppendRules
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from seglog._kernels.batch_encode import Headers, Record
+    from seglog._kernels.batch_encode import Headers, Record, TimeOf
+
+# No time in ms, but one in seconds, lies between 0 and here: timestamp.check, in the kernel append_rules.
+SANE_TIME_MIN = 10**11
 
 MAX_BATCH_BYTES = 2**31 - 1
 NO_TIMESTAMP = -1
@@ -199,6 +203,8 @@ def _checked_timestamp(timestamp: int, where: str = "") -> int:
 
 def _message_of(record: "Record", number: int, magic: int) -> "tuple[Buffer | None, Buffer | None, int | None]":
     """Key, value and the record's own timestamp."""
+    if isinstance(record, StoredRecord):
+        record = (record.key, record.value, record.headers, record.timestamp)
     if not isinstance(record, (tuple, list)) or not 2 <= len(record) <= 4:
         raise TypeError(f"record {number} is (key, value[, headers[, timestamp]]), not {record!r:.60}")
     key, value, headers, timestamp = (*record, None, None)[:4]
@@ -224,7 +230,8 @@ class BatchEncoder:
     Raises what `encode_records` raises, and InvalidTimestampError, InvalidRecordError, RecordTooLargeError.
     """
 
-    def __init__(self, config: LogConfig, leader_epoch: int = 0) -> None:
+    def __init__(self, config: LogConfig, leader_epoch: int = 0, time_of: "TimeOf | None" = None) -> None:
+        self._time_of = time_of     # what makes ms of a time that is no int; None: it is refused
         self.codec = Codec.of(config.codec or "none")
         self.leader_epoch = leader_epoch
         self.uses_log_append_time = config.message_timestamp_type == "LogAppendTime"
@@ -235,6 +242,8 @@ class BatchEncoder:
         # What a log asks of its batches, these and those of others.
         self.rules = AppendRules.of(config)
         self._own_check = self.rules.check
+        # From here up to the clock, and within before.max.ms, no timestamp is refused.
+        self.times_from = SANE_TIME_MIN if config.timestamp_check and not self.uses_log_append_time else 0
         self._batch_bytes_max = config.batch_bytes_max
 
     def one(
@@ -254,7 +263,7 @@ class BatchEncoder:
         """One batch of all the records, compressed where the log is."""
         made = encode_records(
             records, base_offset, now_ms, codec=self.codec, compress=self._compress, leader_epoch=self.leader_epoch,
-            log_append_time=now_ms if self.uses_log_append_time else None,
+            log_append_time=now_ms if self.uses_log_append_time else None, time_of=self._time_of,
         )
         self._check(made, now_ms)
         return made

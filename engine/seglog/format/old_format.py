@@ -18,23 +18,26 @@ from seglog.format.validate import AppendRules, Assigned, assign
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from seglog._kernels.batch_encode import TimeOf
+
 
 class OldFormatEncoder(BatchEncoder):
     """A BatchEncoder whose batches `stored` makes into messages. Keeps nothing between calls."""
 
-    def __init__(self, config: LogConfig, leader_epoch: int = 0) -> None:
+    def __init__(self, config: LogConfig, leader_epoch: int = 0, time_of: "TimeOf | None" = None) -> None:
         self._bytes_max = config.batch_bytes_max
         stored = AppendRules.of(config)
         # The sizes of what is made on the way are nobody's matter, and under LogAppendTime records' own times are not.
         config = replace(config, max_message_bytes=MAX_INT, segment_bytes=MAX_INT)
         if stored.is_log_append_time:
             config = replace(
-                config, message_timestamp_before_max_ms=MAX_LONG, message_timestamp_after_max_ms=MAX_LONG
+                config, message_timestamp_before_max_ms=MAX_LONG, message_timestamp_after_max_ms=MAX_LONG,
+                timestamp_check=False,
             )
         made = replace(
             config, message_format_version=None, message_timestamp_type="CreateTime", compression_type="uncompressed"
         )
-        super().__init__(made, leader_epoch)
+        super().__init__(made, leader_epoch, time_of)
         self.rules = stored
         self._conversion = AppendRules.of(config)
 
@@ -71,8 +74,8 @@ class OldFormatEncoder(BatchEncoder):
         return pieces
 
 
-def encoder_of(config: LogConfig, leader_epoch: int = 0) -> BatchEncoder:
+def encoder_of(config: LogConfig, leader_epoch: int = 0, time_of: "TimeOf | None" = None) -> BatchEncoder:
     """What makes the batches of a log with this configuration."""
     if config.message_format_version in (None, 2):
-        return BatchEncoder(config, leader_epoch)
-    return OldFormatEncoder(config, leader_epoch)
+        return BatchEncoder(config, leader_epoch, time_of)
+    return OldFormatEncoder(config, leader_epoch, time_of)

@@ -46,6 +46,7 @@ class AppendRules:
             codec=None if config.codec is None else Codec.of(config.codec),
             decompress=decompressor(config.max_decompressed_message_bytes),
             magic=config.message_format_version,
+            asks_unit=config.timestamp_check,
         )
         levels = {
             Codec.GZIP: config.compression_gzip_level,

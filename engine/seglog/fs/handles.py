@@ -1,4 +1,6 @@
 """Objects that hold what there is once: locks, descriptors, threads, or maps that are let go of together."""
+from abc import abstractmethod
+from collections.abc import Callable
 from typing import NoReturn, SupportsIndex
 
 from seglog.errors import InvalidArgumentError
@@ -9,9 +11,31 @@ class OpenHandle:
 
     __slots__ = ()
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Callable[..., object], tuple[object, ...]]:
         # copy.copy, copy.deepcopy and pickle all come here.
+        self._refuse("copied or pickled")
+
+    def _refuse(self, what: str) -> NoReturn:
         raise InvalidArgumentError(
-            f"a {type(self).__name__} is an open handle: it cannot be copied or pickled",
+            f"a {type(self).__name__} is an open handle: it cannot be {what}",
             hint="share it between threads as it is, or open its path again",
         )
+
+
+class PathHandle(OpenHandle):
+    """Refuses to be copied. Pickled, it is opened again where it is loaded: by what `_reopening` says, for reading."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return self._reopening()
+
+    @abstractmethod
+    def _reopening(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        """A function of a module, and its arguments."""
+
+    def __copy__(self) -> NoReturn:
+        self._refuse("copied")
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        self._refuse("copied")

@@ -16,7 +16,7 @@ from seglog.format.batch import BatchEncoder
 from seglog.format.compression import Codec
 from seglog.format.old_format import OldFormatEncoder
 from seglog.format.validate import AppendRules, Assigned, assign, check_follower
-from seglog.log.arguments import check_leader_epoch
+from seglog.log.arguments import check_leader_epoch, hint_of_record, hint_of_records
 from seglog.log.batch_split import refusal, split
 from seglog.log.format_counters import FormatCounters
 from seglog.log.tail import LogTail
@@ -75,6 +75,7 @@ class LogAppender:
         self._flushes = tail.flush_messages > 0
         self._batch_bytes_max = config.batch_bytes_max
         self._before_max_ms = config.message_timestamp_before_max_ms
+        self._times_from = encoder.times_from
         # Whether a record without a timestamp can be encoded with nothing to look up.
         self._is_plain = (
             encoder.codec is Codec.NONE and not encoder.uses_log_append_time and not config.is_compacted
@@ -99,7 +100,10 @@ class LogAppender:
         try:
             # Fast path: nothing to look up, nothing to compress, and a time that nobody refuses.
             if self._is_plain and (
-                timestamp is None or (type(timestamp) is int and 0 <= now_ms - timestamp <= self._before_max_ms)
+                timestamp is None or (
+                    type(timestamp) is int and self._times_from <= timestamp <= now_ms
+                    and now_ms - timestamp <= self._before_max_ms
+                )
             ):
                 offset = self._tail.append_one(
                     now_ms if timestamp is None else timestamp, key, value, headers, self._batch_bytes_max, wait
@@ -110,7 +114,7 @@ class LogAppender:
                     return offset if wait else Written(offset, self._tail.number)
             offset, number = self._tail.change(self._encode_and_write, now_ms, key, value, headers, timestamp)
         except TypeError as error:
-            raise InvalidArgumentError(str(error), hint="keys and values are bytes-like or None") from error
+            raise InvalidArgumentError(str(error), hint=hint_of_record(key, value, headers)) from error
         self._tail.acknowledge(number, wait)
         return offset if wait else Written(offset, number)
 
@@ -119,6 +123,7 @@ class LogAppender:
         encoder = self._encoder
         made: Sequence[EncodedBatch]
         try:
+            listed: Sequence[Record] = ()
             listed = records if isinstance(records, list | tuple) else list(records)
             # Outside of the lock: it may compress.
             if atomic:
@@ -129,7 +134,7 @@ class LogAppender:
             else:
                 made = split(listed, encoder, self._tail.config, now_ms)
         except TypeError as error:
-            raise InvalidArgumentError(str(error), hint="a record is (key, value[, headers[, timestamp]])") from error
+            raise InvalidArgumentError(str(error), hint=hint_of_records(listed)) from error
         appended = self._append_made(encoder, made, now_ms, atomic, wait)
         return self.append_many(listed, atomic, wait) if appended is None else appended
 
@@ -197,7 +202,7 @@ class LogAppender:
         try:
             offset, number = self._tail.change(self._let_linger, key, value, headers, timestamp, now_ms)
         except TypeError as error:
-            raise InvalidArgumentError(str(error), hint="keys and values are bytes-like or None") from error
+            raise InvalidArgumentError(str(error), hint=hint_of_record(key, value, headers)) from error
         return offset if wait else Written(offset, number)
 
     def _append_made(
@@ -340,7 +345,7 @@ class LogAppender:
 
 def _listed(headers: "Headers | None") -> "Headers | None":
     """Headers that can be read twice. Before the lock is taken: what gives them may be anybody's code."""
-    return tuple(headers) if isinstance(headers, Iterable) and not isinstance(headers, list | str) else headers
+    return tuple(headers) if isinstance(headers, Iterable) and not isinstance(headers, list | str | dict) else headers
 
 
 def _is_control(batch: memoryview) -> bool:

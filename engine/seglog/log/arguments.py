@@ -1,7 +1,7 @@
 """What the doors of a log are given, checked before anything is touched."""
 import operator
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import SupportsIndex, get_args
 
@@ -43,6 +43,40 @@ def decided(config: LogConfig, directory: Path) -> LogConfig:
                 return with_minute_indexes(config, True)
             is_new = is_new and (parsed is None or parsed.suffix != names.LOG_SUFFIX)
     return with_minute_indexes(config, is_new)
+
+
+def hint_of_record(key: object, value: object, headers: object) -> str:
+    """What mends a record that a kernel refused for the type of a field."""
+    return _mending(key, value, headers) or "keys and values are bytes-like or None, headers pairs of str and those"
+
+
+def hint_of_records(records: Sequence[object]) -> str:
+    """The same for records, of which one was refused."""
+    for record in records:
+        if not isinstance(record, tuple | list) or not 2 <= len(record) <= 4:
+            break
+        if hint := _mending(*(*record, ())[:3]):
+            return hint
+    return "a record is (key, value[, headers[, timestamp]])"
+
+
+def _mending(key: object, value: object, headers: object) -> str | None:
+    for field, given in (("key", key), ("value", value)):
+        if isinstance(given, str):
+            return f"text has no bytes of its own: encode it, {field}.encode()"
+        if isinstance(given, int | float):
+            return f"write the number as text, str({field}).encode(), or pack it by struct.pack"
+        if isinstance(given, Mapping | list | tuple):
+            return f"a log keeps bytes: json.dumps({field}).encode()"
+    if isinstance(headers, Mapping):
+        return "headers are pairs, and may repeat a key: list(headers.items())"
+    for pair in headers if isinstance(headers, list | tuple) else ():
+        if isinstance(pair, list | tuple) and len(pair) == 2:
+            if isinstance(pair[0], bytes):
+                return "the key of a header is text: key.decode()"
+            if isinstance(pair[1], str):
+                return "the value of a header is bytes: value.encode()"
+    return None
 
 
 def checked_path(path: str | os.PathLike[str]) -> Path:

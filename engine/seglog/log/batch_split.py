@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from seglog._kernels.batch_encode import EncodedBatch
 from seglog._kernels.growing_batch import GrowingBatch
+from seglog._kernels.record_batch import Record as StoredRecord
 from seglog.config import LogConfig
 from seglog.errors import RecordTooLargeError
 from seglog.format.batch import BatchEncoder
 from seglog.format.compression import Codec
 from seglog.log.linger import Linger
+from seglog.log.times import to_timestamp_ms
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -29,6 +31,8 @@ def split(records: "Sequence[Record]", encoder: BatchEncoder, config: LogConfig,
     made = []
     for number, record in enumerate(records):
         key, value, headers, timestamp = _fields(record, number)
+        if timestamp is not None and type(timestamp) is not int:
+            timestamp = to_timestamp_ms(timestamp, now_ms=now_ms)
         if not batch.add(key, value, headers, timestamp, now_ms):
             made.append(batch.take(now_ms, 0))
             batch.add(key, value, headers, timestamp, now_ms)
@@ -83,6 +87,8 @@ def _fits(records: "Sequence[Record]", encoder: BatchEncoder, now_ms: int) -> bo
 
 
 def _fields(record: "Record", number: int) -> "tuple[Buffer | None, Buffer | None, Headers | None, int | None]":
+    if isinstance(record, StoredRecord):
+        return record.key, record.value, record.headers, record.timestamp
     if not isinstance(record, tuple | list) or not 2 <= len(record) <= 4:
         raise TypeError(f"record {number} is (key, value[, headers[, timestamp]]), not {record!r:.60}")
     key, value, headers, timestamp = (*record, None, None)[:4]

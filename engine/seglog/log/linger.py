@@ -26,6 +26,7 @@ class Linger:
         self._encoder = encoder
         self._needs_keys = config.is_compacted
         self._before_max_ms = config.message_timestamp_before_max_ms
+        self._times_from = encoder.times_from
 
     def add(
         self,
@@ -41,7 +42,7 @@ class Linger:
         """
         if timestamp is None:
             timestamp = now_ms
-        elif not 0 <= now_ms - timestamp <= self._before_max_ms:
+        elif not self._times_from <= timestamp <= now_ms or now_ms - timestamp > self._before_max_ms:
             self._encoder.one(0, now_ms, key, value, headers, timestamp)
         if key is None and self._needs_keys:
             self._encoder.one(0, now_ms, key, value, headers)

@@ -20,13 +20,13 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, overload
 
 from seglog._kernels.shield import shielded
 from seglog._kernels.unclosed import Unclosed
 from seglog.clock import Clock, SystemClock
 from seglog.config import Fsync, LogConfig
-from seglog.errors import SeglogError
+from seglog.errors import InvalidArgumentError, SeglogError
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.log.aging import Retention, keep_all
 from seglog.log.append import AppendResult, LogAppender, Written
@@ -36,6 +36,7 @@ from seglog.log.cutting import LogCutter
 from seglog.log.hot_backup import back_up
 from seglog.log.keeper import Keeper, KeeperOf
 from seglog.log.notices import Listening, checked_callback, checked_token
+from seglog.log.partition import Partition, reopened
 from seglog.log.reader import LogReader
 from seglog.log.retaining import LogRetainer, Retained, make_room_to_open
 from seglog.log.stats import LogStats, sizes_in
@@ -137,6 +138,10 @@ class Log(LogReader, Unclosed):
             return f"<Log {self.path.name}: closed>"
         return f"<Log {self.path.name}: offsets {self.log_start_offset} to {self.log_end_offset}>"
 
+    def _reopening(self) -> tuple[Callable[..., Partition], tuple[object, ...]]:
+        # There is one writer, and it stays here: whoever gets the pickle reads (`open_partition`).
+        return reopened, (str(self.path.absolute()), self.config)
+
     @property
     def closed(self) -> bool:
         return self._shown.extent is None
@@ -208,7 +213,7 @@ class Log(LogReader, Unclosed):
     def append(
         self,
         value: "Buffer | None",
-        *,
+        *misplaced: Never,
         key: "Buffer | None" = None,
         headers: "Headers | None" = (),
         timestamp: "Time | None" = None,
@@ -222,6 +227,11 @@ class Log(LogReader, Unclosed):
         Raises InvalidArgumentError if key or value is not bytes-like, RecordTooLargeError, InvalidTimestampError,
         InvalidRecordError (no key, in a compacted log), LogClosedError, LogFailedError.
         """
+        if misplaced:
+            raise InvalidArgumentError(
+                f"append() takes one value by position, and was given {1 + len(misplaced)}",
+                hint="name the others: append(value, key=key, headers=headers, timestamp=timestamp)",
+            )
         return self._appender.append(value, key, headers, timestamp, wait)
 
     @overload

@@ -19,7 +19,7 @@ from seglog.errors import (
     SeglogError,
     StorageError,
 )
-from seglog.fs.handles import OpenHandle
+from seglog.fs.handles import PathHandle
 from seglog.log.extent import OFFSET_LIMIT, Extent, Shown
 from seglog.log.times import Time, to_timestamp_ms
 from seglog.segment.answers import BatchPosition, TimestampOffset
@@ -32,7 +32,7 @@ EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
 
 
-class LogLookup(OpenHandle, abc.ABC):
+class LogLookup(PathHandle, abc.ABC):
     """A log that is open, its extent, and how it is searched. Threads may share it.
 
     Every method raises LogClosedError after `close()`, CorruptRecordError where damage is met, and StorageError where

@@ -7,7 +7,7 @@ and writes nothing, so a live broker may hold the directory.
 import errno
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from seglog.config import LogConfig
@@ -83,6 +83,10 @@ class Partition(LogReader):
         extent = self._shown.extent
         return f"<Partition {self.path.name}: {f'{len(extent.segments)} segments' if extent else 'closed'}>"
 
+    def _reopening(self) -> tuple[Callable[..., "Partition"], tuple[object, ...]]:
+        # In another process, or later: the directory as it is then.
+        return reopened, (str(self.path.absolute()), self.config, self.only)
+
     def close(self) -> None:
         """Let go of the files. Twice is fine; records and batches taken before stay readable."""
         extent, self._shown.extent = self._shown.extent, None
@@ -156,6 +160,11 @@ class Partition(LogReader):
         """The leader-epoch-checkpoint; None where there is none. Raises CorruptCheckpointError."""
         path = self.path / names.LEADER_EPOCH_CHECKPOINT
         return LeaderEpochs.read(path) if path.exists() else None
+
+
+def reopened(path: str, config: LogConfig, only: str | None = None) -> Partition:
+    """What a pickled log or partition becomes: a reader of its directory."""
+    return Partition(path, config=config, only=only)
 
 
 def _settled_log_files(directory: Path) -> dict[Path, int]:

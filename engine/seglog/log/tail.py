@@ -32,6 +32,7 @@ from seglog.log.linger import Linger
 from seglog.log.loader import Loaded, LoadPlan, plan_load
 from seglog.log.notices import Listeners
 from seglog.log.recovery_point import RecoveryPoint
+from seglog.log.times import to_timestamp_ms
 from seglog.segment.appender import SegmentAppender
 from seglog.segment.published import PublishedEnd
 from seglog.segment.roll import RELATIVE_OFFSET_MAX, new_base_offset, segment_jitter_ms
@@ -145,7 +146,7 @@ class LogTail(WriteGate, QuietTail):
         """What is appended from here on is made, checked and flushed by it. With the lock, or before any append."""
         self.config = config
         self.decompress = decompressor(config.max_decompressed_message_bytes)
-        self.encoder = encoder_of(config, self.leader_epoch)
+        self.encoder = encoder_of(config, self.leader_epoch, to_timestamp_ms)
         self.is_old_format = isinstance(self.encoder, OldFormatEncoder)
         # (Records of v0 and v1 are made with their offsets: nothing lingers there.)
         lingers = config.linger_ms and not self.is_old_format

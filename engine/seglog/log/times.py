@@ -23,6 +23,8 @@ def to_timestamp_ms(when: Time, *, now_ms: int | None = None) -> int:
     """
     if isinstance(when, bool):
         raise InvalidArgumentError(f"not a time: {when!r}", hint="give milliseconds, ISO 8601, or -2h")
+    if isinstance(when, float):
+        raise InvalidArgumentError(f"not a time: {when!r}", hint="whole milliseconds: time.time_ns() // 1_000_000")
     if isinstance(when, SupportsIndex):     # an int, or one of numpy's
         return _checked(index(when), when)
     if isinstance(when, dt.datetime):
