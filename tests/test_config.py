@@ -31,6 +31,7 @@ def test_the_defaults_are_kafkas_but_for_flush_ms():
         "message.timestamp.after.max.ms": 3600000,
         "flush.messages": never,
         "producer.id.expiration.ms": 86400000,
+        "transaction.max.timeout.ms": 900000,
         "num.recovery.threads.per.data.dir": 2,
         "retention.bytes": -1,
         "file.delete.delay.ms": 60000,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from seglog.log.mirror import Mirrored, mirror
     from seglog.log.open_dir import LogDir
     from seglog.log.partition import Partition, open_partition
+    from seglog.log.producer import Producer
     from seglog.log.stats import LogStats
     from seglog.opening import open, open_dir, open_topic
     from seglog.segment.answers import LostRange, TimestampOffset
@@ -50,8 +51,8 @@ if TYPE_CHECKING:
 __all__ = [
     "build_batch", "convert", "mirror", "open", "open_dir", "open_partition", "open_topic", "read_compacted", "recover",
     "verify",
-    "AppendResult", "Columns", "Log", "LogDir", "LogStats", "Mirrored", "Partition", "Record", "RecordBatch",
-    "Segment", "Written",
+    "AppendResult", "Columns", "Log", "LogDir", "LogStats", "Mirrored", "Partition", "Producer", "Record",
+    "RecordBatch", "Segment", "Written",
     "Finding", "LostRange", "Recovery", "Report", "TimestampOffset",
     "Cursor", "Ledger", "ManagedLedger", "MessagePosition", "Position",
     "PulsarTopicCompactionService", "TopicCompactionService",
@@ -88,6 +89,7 @@ _ROOM_OF = {
     "LostRange": "segment.answers",
     "Mirrored": "log.mirror",
     "Partition": "log.partition",
+    "Producer": "log.producer",
     "Record": "_kernels.record_batch",
     "RecordBatch": "_kernels.record_batch",
     "Recovery": "upkeep.recover",

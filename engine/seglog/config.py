@@ -425,6 +425,13 @@ class LogConfig(Settings):
         "whether a fetch for clients that know older record formats only converts newer ones; false: it is refused",
         "LogConfig.DEFAULT_MESSAGE_DOWNCONVERSION_ENABLE of Kafka 3 (KIP-283)",
     )
+    transaction_max_timeout_ms: int = setting(
+        900_000, "transaction.max.timeout.ms", "ms",
+        "a transaction that is open for so long is aborted by the process that has the log open, and its producer is "
+        "fenced; not in a log whose offsets come from elsewhere (a mirror)",
+        "TransactionStateManagerConfig.TRANSACTIONS_MAX_TIMEOUT_MS_DEFAULT",
+        low=1,
+    )
     recovery_mode: str = setting(
         "fail", "recovery.mode", "name",
         "what opening does with a bad batch in the middle of a log that was not closed: fail and change nothing, "

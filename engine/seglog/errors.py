@@ -185,9 +185,17 @@ class InvalidProducerEpochError(SeglogError):
     hint = "another instance of this producer has taken over: stop this one"
 
 
+class ProducerFencedError(InvalidProducerEpochError):
+    """A `Producer` that may write no more: another one of its id was opened, or its transaction was aborted because it
+    was open for longer than transaction.max.timeout.ms. Nothing was written, and its transaction is aborted."""
+
+    code = "producer_fenced"
+    hint = "if this one is to go on, open it again, log.producer(producer_id), and repeat the transaction"
+
+
 class InvalidTxnStateError(SeglogError):
     """A batch that does not fit the producer's transaction: a plain batch while one is open, a marker of a fenced
-    coordinator. Nothing was written."""
+    coordinator, a transaction that is not open. Nothing was written."""
 
     code = "invalid_txn_state"
     exit_status = 2

@@ -268,6 +268,17 @@ class BatchEncoder:
         self._check(made, now_ms)
         return made
 
+    def of_producer(
+        self, records: "Iterable[Record]", now_ms: int, producer_id: int, producer_epoch: int, base_sequence: int
+    ) -> EncodedBatch:
+        """A transactional batch of all the records, as a producer would send it: ready to be appended."""
+        made = encode_records(
+            records, 0, now_ms, codec=self.codec, compress=self._compress, producer_id=producer_id,
+            producer_epoch=producer_epoch, base_sequence=base_sequence, is_transactional=True, time_of=self._time_of,
+        )
+        self._check(made, now_ms)
+        return made
+
     def growing(self, max_bytes: int) -> GrowingBatch:
         """A batch that records come to one by one, and that has at most `max_bytes` however badly they compress.
 

@@ -13,13 +13,7 @@ class OpenHandle:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Callable[..., object], tuple[object, ...]]:
         # copy.copy, copy.deepcopy and pickle all come here.
-        self._refuse("copied or pickled")
-
-    def _refuse(self, what: str) -> NoReturn:
-        raise InvalidArgumentError(
-            f"a {type(self).__name__} is an open handle: it cannot be {what}",
-            hint="share it between threads as it is, or open its path again",
-        )
+        raise _refusal(self, "copied or pickled")
 
 
 class PathHandle(OpenHandle):
@@ -35,7 +29,14 @@ class PathHandle(OpenHandle):
         """A function of a module, and its arguments."""
 
     def __copy__(self) -> NoReturn:
-        self._refuse("copied")
+        raise _refusal(self, "copied")
 
     def __deepcopy__(self, memo: object) -> NoReturn:
-        self._refuse("copied")
+        raise _refusal(self, "copied")
+
+
+def _refusal(handle: object, what: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"a {type(handle).__name__} is an open handle: it cannot be {what}",
+        hint="share it between threads as it is, or open its path again",
+    )

@@ -82,6 +82,7 @@ class LogCutter:
             log_start_offset=extent.log_start_offset, log_end_offset=tail.next_offset,
             now_ms=tail.now_ms(), expiration_ms=tail.config.producer_id_expiration_ms,
         )
+        tail.producers.fences = tail.fences
 
     def _begin_anew(self, hidden: Sequence[Segment], log_start_offset: int) -> None:
         """All that is left lies below the log start offset: no segment is, but for an empty one there.

@@ -7,14 +7,14 @@
     LogLookup ── LogReader ── Log ─┬─ LogTail          where it grows: written, rolled, synced, published
                                    ├─ LogAppender      its appends
                                    ├─ LogCutter        how it is cut
-                                   └─ LogRetainer      what retention deletes
+                                   ├─ LogRetainer      what retention deletes
+                                   └─ LogTransactions  whose records count
 
 Opening locks the partition and recovers it as Kafka's loader does (log.loader). How it is searched: log.lookup; read:
 log.reader, as a closed one is. The parts: log.tail, append, cutting, retaining. This file opens the log, has its public
 methods, and closes it.
 """
 import contextlib
-import functools
 import os
 import warnings
 import weakref
@@ -31,18 +31,20 @@ from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.log.aging import Retention, keep_all
 from seglog.log.append import AppendResult, LogAppender, Written
 from seglog.log.arguments import checked_config, checked_path
+from seglog.log.care import LogCare, is_other_care
 from seglog.log.configuring import LogSettings, use_config
 from seglog.log.cutting import LogCutter
 from seglog.log.hot_backup import back_up
-from seglog.log.keeper import Keeper, KeeperOf
+from seglog.log.keeper import KeeperOf
 from seglog.log.notices import Listening, checked_callback, checked_token
 from seglog.log.partition import Partition, reopened
+from seglog.log.producer import Producer
 from seglog.log.reader import LogReader
 from seglog.log.retaining import LogRetainer, Retained, make_room_to_open
 from seglog.log.stats import LogStats, sizes_in
 from seglog.log.tail import LogTail
 from seglog.log.times import Time
-from seglog.segment.housekeeping import Housekeeping
+from seglog.log.transactions import LogTransactions
 from seglog.segment.segment import Segment
 from seglog.segment.sync_thread import Callback
 from seglog.state.leader_epochs import LeaderEpochs
@@ -54,9 +56,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from seglog._kernels.batch_encode import Headers, Record
-
-# How often an idle log looks whether its segment is due to roll.
-_IDLE_LOOK_MS = 10_000
 
 
 class Log(LogReader, Unclosed):
@@ -94,9 +93,7 @@ class Log(LogReader, Unclosed):
         self.fsync = fsync
         self._now_ms = self.clock.now_ms
         self._pid = os.getpid()
-        self._keeper_of = keeper_of
-        self._keeper: Keeper | None = None
-        self._housekeeping: Housekeeping | None = None
+        self._care = LogCare(keeper_of)
         taken: list[PartitionHold] = []     # let go of wherever an interrupt comes
         where = checked_path(path)
         try:
@@ -112,10 +109,11 @@ class Log(LogReader, Unclosed):
             self.recovery = tail.open(lambda plan: make_room_to_open(plan, self.fs, retention, self._now_ms()))
             self.settings.keep_given(self.fs)
             self._appender = LogAppender(tail, self.format_counters)
+            self._transactions = LogTransactions(tail, self._appender)
             self._cutter = LogCutter(tail)
             self._retainer = LogRetainer(tail, self._cutter, retention)
             _LOGS[id(self)] = weakref.ref(self)
-            shielded(self._start_housekeeping)
+            shielded(self._care.begin, self, self._retainer, self._appender)
         except BaseException:
             shielded(self._give_up, taken)
             raise
@@ -124,10 +122,8 @@ class Log(LogReader, Unclosed):
     def _give_up(self, taken: list[PartitionHold]) -> None:
         """Hold nothing of what an opening took that came to no log."""
         _LOGS.pop(id(self), None)
-        if self._housekeeping is not None:
-            self._housekeeping.stop()
-        if self._keeper is not None:
-            self._keeper.remove(self)
+        self._care.stop()
+        self._care.release(self)
         if not self.closed:
             self._tail.let_go(clean=False)
         for hold in taken:
@@ -340,6 +336,26 @@ class Log(LogReader, Unclosed):
             tail.check()
         return tail.listeners.add(checked_callback(callback), tail)
 
+    # --- transactions ----------------------------------------------------------------------------
+
+    def producer(self, producer_id: int) -> Producer:
+        """A transactional producer, with the next epoch of that id: records by it are committed together, or aborted.
+
+        What an earlier one of the id left open is aborted, and the earlier one gets ProducerFencedError from now on.
+
+        Raises InvalidArgumentError, InvalidProducerEpochError after 32 768 producers of an id,
+        UnsupportedForMessageFormatError below format v2, LogClosedError, LogFailedError.
+        """
+        return Producer(self._transactions, producer_id)
+
+    def end_transaction(self, producer_id: int, epoch: int, *, commit: bool) -> int:
+        """Write the marker that ends the transaction of ready batches, as Kafka's coordinator does. Its offset.
+
+        Raises InvalidTxnStateError if none is open, ProducerFencedError if a later epoch has come, LogClosedError,
+        LogFailedError.
+        """
+        return self._transactions.end(producer_id, epoch, commit)
+
     # --- rolling and cutting ---------------------------------------------------------------------
 
     def roll(self) -> int:
@@ -412,35 +428,13 @@ class Log(LogReader, Unclosed):
             self.config, self.decompress = tail.config, tail.decompress
 
         shielded(tail.files_lock.run, tail.change, change)
-        if _periods(self.config) != _periods(before):
-            if self._housekeeping is not None:
-                self._housekeeping.stop()
-            if self._keeper is not None:
-                self._keeper.remove(self)
-            self._start_housekeeping()
+        if is_other_care(self.config, before):
+            self._care.stop()
+            self._care.release(self)
+            self._care.begin(self, self._retainer, self._appender)
             self.write_lingering()      # what began to wait before there was somebody who writes it
 
     # --- by itself -------------------------------------------------------------------------------
-
-    def _start_housekeeping(self) -> None:
-        config = self.config
-        self._housekeeping = None
-        periods_ms = []
-        if self.fsync == "interval":
-            periods_ms.append(max(config.flush_ms, 1))
-        if config.segment_idle_roll:
-            periods_ms.append(min(config.segment_ms, _IDLE_LOOK_MS))
-        period_ms = min(periods_ms, default=None)
-        keeper = self._keeper = self._keeper_of(config)
-        if keeper is not None:
-            keeper.add(self, self._retainer, period_ms)
-            self._retainer.on_growth(functools.partial(_wake, keeper, weakref.ref(self)))
-            period_ms = None
-        if period_ms is not None or config.linger_ms:
-            self._housekeeping = Housekeeping(
-                self, period_s=None if period_ms is None else period_ms / 1000, linger_s=config.linger_ms / 1000
-            )
-        self._appender.keep_house_with(self._housekeeping)
 
     def keep_house(self) -> None:
         """What is due by the clock: the sync of fsync="interval", the roll of an idle segment. A thread calls it."""
@@ -448,6 +442,7 @@ class Log(LogReader, Unclosed):
             self.flush()
         if self.config.segment_idle_roll:
             self._tail.change(self._tail.roll_if_idle)
+        self._transactions.abort_overdue()
 
     def delete_old_segments(self, throttle: Callable[[int], None] | None = None) -> Retained:
         """Delete now what `cleanup.policy` and `retention.*` let go, as the log does by itself while it is open.
@@ -484,7 +479,7 @@ class Log(LogReader, Unclosed):
             syncs=tail.syncs,
             sync_seconds=tail.sync_seconds,
             failure=None if tail.failure is None else str(tail.failure),
-            uncleanable=None if self._keeper is None else self._keeper.reason(self),
+            uncleanable=self._care.reason(self),
             **sizes_in(self.path),
         )
 
@@ -518,16 +513,14 @@ class Log(LogReader, Unclosed):
             self._tail.let_go(clean=None)
             self._is_over()
             return
-        if self._keeper is not None:
-            self._keeper.remove(self)
+        self._care.release(self)
         with contextlib.suppress(SeglogError):      # the next opening does it
             self._retainer.remove_deleted(all_of_them=True)
         try:
             shielded(self._tail.close)
         finally:
             self._is_over()
-            if self._housekeeping is not None:
-                self._housekeeping.stop()
+            self._care.stop()
 
     def _is_over(self) -> None:
         if self.closed:
@@ -544,24 +537,9 @@ class Log(LogReader, Unclosed):
             warnings.warn(
                 f"{self!r} was not closed: its next opening recovers", ResourceWarning, stacklevel=2, source=self
             )
-            if self._housekeeping is not None:
-                self._housekeeping.stop()
+            self._care.stop()
             self._tail.let_go(clean=False)
         self._is_over()
-
-
-def _periods(config: LogConfig) -> tuple[int | bool, ...]:
-    """What says when the log does something by itself."""
-    return (
-        config.flush_ms, config.segment_idle_roll, config.segment_ms, config.linger_ms,
-        config.has_retention, config.retention_ms, config.is_compacted,
-    )
-
-
-def _wake(keeper: Keeper, log: "weakref.ref[Log]") -> None:
-    found = log()
-    if found is not None:
-        keeper.wake(found)
 
 
 # Those that a fork takes along, by id. No WeakSet: it runs Python code when one is collected, in which ^C is lost.

@@ -72,6 +72,9 @@ class LogTail(WriteGate, QuietTail):
         # Held by whoever cuts or removes segments, and by whoever copies them meanwhile.
         self.files_lock = CallLock()
         self.producers: ProducerState
+        self.fences: dict[int, int] = {}        # the last epoch that was given out, of producers: log.transactions
+        self.follows = False                    # what came last has its offsets from elsewhere: a mirror, a follower
+        self.on_transaction: Callable[[], None] | None = None       # with the lock: one has begun
         self.epoch_cache: LeaderEpochFileCache
         self.snapshots: ProducerSnapshots
         self.recovery_point = RecoveryPoint(hold)
@@ -133,6 +136,7 @@ class LogTail(WriteGate, QuietTail):
         self.set_epoch(max(self.leader_epoch, self.epoch_cache.latest or 0))
         self.snapshots = loaded.producer_snapshots
         self.producers = loaded.producer_state
+        self.producers.fences = self.fences
         *sealed, last = loaded.segments
         self.next_offset = self.durable_offset = loaded.next_offset
         self.recovery_point.offset = loaded.recovery_point
@@ -290,6 +294,9 @@ class LogTail(WriteGate, QuietTail):
         for aborted in self.producers.apply(update) if update is not None else ():
             active.add_aborted(aborted)
         self.next_offset = last + 1
+        self.follows = origin is Origin.REPLICATION
+        if self.on_transaction is not None and update is not None and update.begins_transaction:
+            self.on_transaction()
         # With the lines of aborted transactions: readers of committed data look for them when they see the marker.
         self._end.at = active.end
         self.number += 1

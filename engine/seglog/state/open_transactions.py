@@ -54,6 +54,12 @@ class Transactions:
                 self._completed.popleft()
 
     @property
+    def producer_ids(self) -> list[int]:
+        """Of the open transactions, in the order of their offsets."""
+        with self._lock:
+            return list(self._ongoing)
+
+    @property
     def first_undecided_offset(self) -> int | None:
         """Where the oldest open transaction begins; None where there is none."""
         with self._lock:

@@ -13,7 +13,7 @@ snapshot that lies at its start, and where a broker's own snapshot agrees with t
 import enum
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -180,6 +180,10 @@ class Update:
     producers: dict[int, _Producer] = field(default_factory=dict)
     transactions: list[_Begun | _Completed] = field(default_factory=list)
 
+    @property
+    def begins_transaction(self) -> bool:
+        return any(isinstance(step, _Begun) for step in self.transactions)
+
 
 class ProducerState:
     """The producers of one partition up to a place in its log.
@@ -196,6 +200,8 @@ class ProducerState:
         self._table.load(body)
         # Of those that wrote since: more than their last batch.
         self._producers: dict[int, _Producer] = {}
+        # The epochs that were given out last: a producer may have written nothing yet with its own.
+        self.fences: Mapping[int, int] = {}
         self._transactions = Transactions(self._table.open_transactions())
 
     @classmethod
@@ -240,6 +246,10 @@ class ProducerState:
             else:
                 self._prepare_data(update, producer, batch, origin)
         return update
+
+    def check_epoch(self, producer_id: int, epoch: int, offset: int) -> None:
+        """Raises InvalidProducerEpochError if a later epoch has written, or was given out. (checkProducerEpoch)"""
+        self._check_epoch(self._known(producer_id) or _Producer(), producer_id, epoch, offset)
 
     def apply(self, update: Update) -> list[AbortedTransaction]:
         """Remember an append that was written: the lines for the .txnindex of the segment that it is in."""
@@ -312,9 +322,15 @@ class ProducerState:
             found.append(known[0])
         return Duplicate(found[0].first_offset, found[-1].last_offset, found[-1].timestamp) if found else None
 
+    def _check_epoch(self, producer: _Producer, producer_id: int, epoch: int, offset: int) -> None:
+        last = max(producer.producer_epoch, self.fences.get(producer_id, _NONE))
+        if epoch < last:
+            raise InvalidProducerEpochError(
+                f"producer {producer_id} writes with epoch {epoch}, and its last one is {last}", offset=offset)
+
     def _prepare_data(self, update: Update, producer: _Producer, batch: RecordBatch, origin: Origin) -> None:
         if origin is not Origin.REPLICATION:
-            _check_epoch(producer, batch)
+            self._check_epoch(producer, batch.producer_id, batch.producer_epoch, batch.base_offset)
             if origin is Origin.CLIENT:
                 _check_sequence(producer, batch)
             if producer.current_txn_first_offset >= 0 and not batch.is_transactional:
@@ -328,7 +344,7 @@ class ProducerState:
         if marker is None:
             return
         if origin is not Origin.REPLICATION:
-            _check_epoch(producer, batch)
+            self._check_epoch(producer, batch.producer_id, batch.producer_epoch, batch.base_offset)
             if marker.coordinator_epoch < producer.coordinator_epoch:
                 raise InvalidTxnStateError(
                     f"a marker for producer {batch.producer_id} of a coordinator of epoch {marker.coordinator_epoch}, "
@@ -372,6 +388,27 @@ class ProducerState:
         """The lines of a snapshot taken here, by producer id. (Kafka's order is that of a Java HashMap: no meaning.)"""
         return tuple(ProducerEntry(*fields) for fields in self.frozen().rows())
 
+    def entry(self, producer_id: int) -> ProducerEntry | None:
+        """The line of one producer; None if it is not known."""
+        p = self._known(producer_id)
+        if p is None:
+            return None
+        return ProducerEntry(
+            producer_id=producer_id,
+            producer_epoch=p.producer_epoch,
+            last_sequence=p.last_batch.last_sequence,
+            last_offset=p.last_batch.last_offset,
+            offset_delta=p.last_batch.offset_delta,
+            timestamp=p.timestamp,
+            coordinator_epoch=p.coordinator_epoch,
+            current_txn_first_offset=p.current_txn_first_offset,
+        )
+
+    def open_transactions(self) -> list[ProducerEntry]:
+        """The producers that have a transaction open, in the order in which these began."""
+        entries = (self.entry(producer_id) for producer_id in self._transactions.producer_ids)
+        return [entry for entry in entries if entry is not None]
+
     def contradiction(self, entries: Iterable[ProducerEntry], end_offset: int) -> str | None:
         """Why a snapshot found at `end_offset` cannot be of this log up to there; None where it can.
 
@@ -405,14 +442,6 @@ def _from_fields(
     """A producer as a snapshot remembers it: with the last one of its batches."""
     batches = (_Batch(last_sequence, last_offset, offset_delta, timestamp),) if last_offset >= 0 else ()
     return _Producer(producer_epoch, batches, timestamp, coordinator_epoch, current_txn_first_offset)
-
-
-def _check_epoch(producer: _Producer, batch: RecordBatch) -> None:
-    """ProducerAppendInfo.checkProducerEpoch."""
-    if batch.producer_epoch < producer.producer_epoch:
-        raise InvalidProducerEpochError(
-            f"producer {batch.producer_id} writes with epoch {batch.producer_epoch}, and its last one is "
-            f"{producer.producer_epoch}", offset=batch.base_offset)
 
 
 def _check_sequence(producer: _Producer, batch: RecordBatch) -> None:

@@ -1,0 +1,83 @@
+"""Who looks after a log while nobody calls it: the keeper that was handed in, or a thread of the log's own."""
+import functools
+import weakref
+from typing import Protocol
+
+from seglog.config import Fsync, LogConfig
+from seglog.log.append import LogAppender
+from seglog.log.keeper import Keeper, KeeperOf, Kept
+from seglog.log.retaining import LogRetainer
+from seglog.segment.housekeeping import Housekeeping
+
+# How often an idle log looks whether its segment is due to roll.
+_IDLE_LOOK_MS = 10_000
+
+
+class CaredFor(Kept, Protocol):
+    """A log, as it is seen here."""
+
+    fsync: Fsync
+
+    def write_lingering(self) -> None: ...
+
+
+class LogCare:
+    """Of one log, which begins and ends it. Keeps no log alive."""
+
+    def __init__(self, keeper_of: KeeperOf) -> None:
+        self._keeper_of = keeper_of
+        self._keeper: Keeper | None = None
+        self._thread: Housekeeping | None = None
+
+    def begin(self, log: CaredFor, retainer: LogRetainer, appender: LogAppender) -> None:
+        """Look after the log from now on, as its configuration asks."""
+        config = log.config
+        self._thread = None
+        periods_ms = []
+        if log.fsync == "interval":
+            periods_ms.append(max(config.flush_ms, 1))
+        if config.segment_idle_roll:
+            periods_ms.append(min(config.segment_ms, _IDLE_LOOK_MS))
+        period_ms = min(periods_ms, default=None)
+        keeper = self._keeper = self._keeper_of(config)
+        if keeper is not None:
+            keeper.add(log, retainer, period_ms)
+            retainer.on_growth(functools.partial(_wake, keeper, weakref.ref(log)))
+            period_ms = None
+        if period_ms is not None or config.linger_ms:
+            self._thread = Housekeeping(
+                log, period_s=None if period_ms is None else period_ms / 1000, linger_s=config.linger_ms / 1000
+            )
+        appender.keep_house_with(self._thread)
+
+    def release(self, log: Kept) -> None:
+        """The keeper looks after it no more."""
+        if self._keeper is not None:
+            self._keeper.remove(log)
+
+    def stop(self) -> None:
+        """The log's own thread ends. Not with the log's lock held."""
+        if self._thread is not None:
+            self._thread.stop()
+
+    def reason(self, log: Kept) -> str | None:
+        """Why the log could not be cleaned when that was last tried; None: it could, or nobody cleans it."""
+        return None if self._keeper is None else self._keeper.reason(log)
+
+
+def is_other_care(config: LogConfig, before: LogConfig) -> bool:
+    """Whether a log does something else by itself, or at other times."""
+    return _periods(config) != _periods(before)
+
+
+def _periods(config: LogConfig) -> tuple[int | bool, ...]:
+    return (
+        config.flush_ms, config.segment_idle_roll, config.segment_ms, config.linger_ms,
+        config.has_retention, config.retention_ms, config.is_compacted,
+    )
+
+
+def _wake(keeper: Keeper, log: "weakref.ref[Kept]") -> None:
+    found = log()
+    if found is not None:
+        keeper.wake(found)

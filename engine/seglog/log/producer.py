@@ -1,0 +1,131 @@
+"""A transactional producer: records that readers of committed data see all at once, or never."""
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from seglog._kernels.write_gate import CallLock
+from seglog.errors import InvalidTxnStateError, ProducerFencedError, SeglogError
+from seglog.log.transactions import LogTransactions
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from seglog._kernels.batch_encode import Headers, Record
+    from seglog.log.times import Time
+
+
+class Producer:
+    """`log.producer(producer_id)`. Use it as a context manager, which aborts what was not committed at its end.
+
+        with log.producer(7) as producer:
+            producer.begin()
+            producer.append(b"value", key=b"key")
+            producer.commit()
+
+    Threads may share it: their records go into the same transaction. `producer_id`, `epoch`: as its batches carry them.
+
+    Every method raises ProducerFencedError when another producer of that id was opened, or its transaction was aborted
+    after transaction.max.timeout.ms; InvalidTxnStateError when it does not fit the state of the transaction; and what
+    `Log.append` raises.
+    """
+
+    def __init__(self, transactions: LogTransactions, producer_id: int) -> None:
+        self._transactions = transactions
+        self._lock = CallLock()
+        self._is_begun = False
+        self._first_offset: int | None = None       # of the transaction, once it has a record
+        self.producer_id = producer_id
+        self.epoch = transactions.begin_epoch(producer_id)
+
+    def __repr__(self) -> str:
+        state = "in a transaction" if self._is_begun else "no transaction"
+        return f"<Producer {self.producer_id}, epoch {self.epoch}: {state}>"
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether `begin` was called, and neither `commit` nor `abort` since."""
+        return self._is_begun
+
+    def begin(self) -> None:
+        """Begin a transaction. Nothing is written yet."""
+        self._lock.run(self._begin)
+
+    def append(
+        self,
+        value: "Buffer | None",
+        *,
+        key: "Buffer | None" = None,
+        headers: "Headers | None" = (),
+        timestamp: "Time | None" = None,
+    ) -> int:
+        """Append a record to the transaction. Returns its offset. It is durable when the transaction is committed."""
+        # (append_many takes what is no int for a time, too.)
+        return self.append_many([(key, value, headers, timestamp)])  # type: ignore[list-item]
+
+    def append_many(self, records: "Iterable[Record]") -> int:
+        """Append records to the transaction as one batch. Returns the last one's offset."""
+        return self._lock.run(self._append, list(records))
+
+    def commit(self) -> int | None:
+        """Let readers of committed data see the records, durably with fsync="batch". Returns the offset of the marker;
+        None: there were no records, and nothing was written.
+
+        If it raises, nothing but a later read tells whether the marker was written; `abort` is right in any case.
+        """
+        return self._lock.run(self._end, True)
+
+    def abort(self) -> int | None:
+        """Hide the records from readers of committed data for ever; the same as `commit` otherwise."""
+        return self._lock.run(self._end, False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._is_begun:
+            return
+        try:
+            self.abort()
+        except SeglogError:
+            # What failed first is told. The next producer of this id, or the timeout, aborts what stays open.
+            if error is None:
+                raise
+
+    # --- alone -----------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        if self._is_begun:
+            raise InvalidTxnStateError(
+                f"producer {self.producer_id} is in a transaction", hint="commit or abort it first"
+            )
+        # What an interrupted `abort` left open. Here a producer that was fenced meanwhile is told, too.
+        self._transactions.end_own(self.producer_id, self.epoch, False, None)
+        self._is_begun = True
+        self._first_offset = None
+
+    def _append(self, records: "list[Record]") -> int:
+        if not self._is_begun:
+            raise InvalidTxnStateError(
+                f"producer {self.producer_id} is in no transaction", hint="call begin() first"
+            )
+        first, last = self._transactions.append(self.producer_id, self.epoch, records, self._first_offset)
+        if self._first_offset is None:
+            self._first_offset = first
+        return last
+
+    def _end(self, commit: bool) -> int | None:
+        if not self._is_begun:
+            raise InvalidTxnStateError(
+                f"producer {self.producer_id} is in no transaction", hint="call begin() first"
+            )
+        # An abort ends whatever is there: an interrupted append may have begun it, a truncation have taken it back.
+        first_offset = self._first_offset if commit else None
+        try:
+            marker = self._transactions.end_own(self.producer_id, self.epoch, commit, first_offset)
+        except ProducerFencedError:
+            self._is_begun = False      # it was aborted by who fenced this one
+            raise
+        self._is_begun = False
+        return marker

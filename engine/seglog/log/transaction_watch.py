@@ -1,0 +1,76 @@
+"""Who looks for transactions that are open for too long: one daemon thread a process, while any log has one open."""
+import os
+import weakref
+from _thread import start_new_thread
+from typing import Protocol
+
+from seglog._kernels.shield import work_in_background
+from seglog._kernels.write_gate import Bell, CallLock
+from seglog.errors import SeglogError
+
+# A clock may be set, and a test's stands still: nobody sleeps until the timeout.
+_LOOK_MS_MIN, _LOOK_MS_MAX = 20, 10_000
+
+
+class Watched(Protocol):
+    """What a log does about its transactions."""
+
+    def abort_overdue(self) -> int | None:
+        """Abort those that are open for too long. In how many ms to look again; None: none is open."""
+
+
+class TransactionWatch:
+    """Calls `abort_overdue` of what it watches, until that has no transaction open, is closed or is collected."""
+
+    def __init__(self) -> None:
+        self._lock = CallLock()
+        self._watched: dict[int, weakref.ref[Watched]] = {}
+        self._bell = Bell()
+        self._process_id = -1       # a forked child has no thread of its parent's
+
+    def add(self, watched: Watched) -> None:
+        """A transaction has begun. A log calls it with its lock held."""
+        self._watched[id(watched)] = weakref.ref(watched)
+        if self._process_id != os.getpid():
+            self._lock.run(self._start)
+        self._bell.ring()
+
+    def after_fork(self) -> None:
+        """In the child, which writes to no log of its parent's."""
+        self._lock.renew()
+        self._watched.clear()
+
+    def _start(self) -> None:
+        if self._process_id != os.getpid():
+            self._bell = Bell()
+            start_new_thread(self._run, (self._bell,))
+            self._process_id = os.getpid()
+
+    def _run(self, bell: Bell) -> None:
+        work_in_background()
+        while True:
+            left_ms = self._look()
+            bell.wait(-1 if left_ms is None else max(left_ms, _LOOK_MS_MIN) / 1000)
+
+    def _look(self) -> int | None:
+        """In how many ms to look again; None: when the bell rings."""
+        left_ms = []
+        for key in list(self._watched):
+            # First it goes: a transaction that begins behind the look watches again.
+            reference = self._watched.pop(key, None)
+            watched = reference() if reference is not None else None
+            if watched is None or reference is None:
+                continue
+            try:
+                left = watched.abort_overdue()
+            except SeglogError:
+                continue        # closed or read-only: the log says so to whoever asks
+            if left is not None:
+                self._watched.setdefault(key, reference)
+                left_ms.append(min(left, _LOOK_MS_MAX))
+            del watched
+        return min(left_ms, default=None)
+
+
+WATCH = TransactionWatch()
+os.register_at_fork(after_in_child=WATCH.after_fork)

@@ -1,0 +1,237 @@
+"""A log as the coordinator of its transactions: it gives epochs out, ends transactions, and aborts those left open.
+
+    producer(id) ── a new epoch, which fences all before it; what one of them left open is aborted
+    append       ── a transactional batch with the next sequence, by the way of every ready batch (log.append); written
+                    when it returns, durable with the marker
+    end          ── a marker, as Kafka's coordinator writes it (docs/formats/control_records.md)
+
+What is known of a producer is what the log says of it (state.producer_state), so that an interrupt, a recovery or
+a truncation is seen by whoever comes next. Only epochs that were given out and have written nothing yet are known here
+alone: `LogTail.fences`.
+"""
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from seglog.errors import (
+    InvalidArgumentError,
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+    SeglogError,
+    StorageError,
+)
+from seglog.format.batch import build_batch, end_marker
+from seglog.format.validate import assign
+from seglog.log.append import LogAppender, Written
+from seglog.log.arguments import hint_of_records
+from seglog.log.tail import LogTail
+from seglog.log.transaction_watch import WATCH
+from seglog.state.producer_snapshot import ProducerEntry
+from seglog.state.producer_state import Origin
+
+if TYPE_CHECKING:
+    from seglog._kernels.batch_encode import Record
+
+_LOG = logging.getLogger(__name__)
+
+_EPOCH_MAX = 2**15 - 1
+
+
+class LogTransactions:
+    """The transactions of a `Log`: `Log.producer`, `Log.end_transaction`, and what a `Producer` asks for."""
+
+    def __init__(self, tail: LogTail, appender: LogAppender) -> None:
+        self._tail = tail
+        self._appender = appender
+        # Since when each was seen open, by (producer id, first offset): with the lock.
+        now_ms = tail.now_ms()
+        self._since_ms = {
+            (entry.producer_id, entry.current_txn_first_offset): min(max(entry.timestamp, 0), now_ms)
+            for entry in tail.producers.open_transactions()
+        }
+        self._opened_at = tail.next_offset
+        tail.on_transaction = self._watch
+        if self._since_ms:
+            self._watch()
+
+    def _watch(self) -> None:
+        WATCH.add(self)
+
+    # --- what a Producer asks for ----------------------------------------------------------------
+
+    def begin_epoch(self, producer_id: int) -> int:
+        """The epoch of a new producer of that id; the earlier ones are fenced, and their transaction is aborted."""
+        if not isinstance(producer_id, int) or isinstance(producer_id, bool) or not 0 <= producer_id < 2**63:
+            raise InvalidArgumentError(f"a producer id is an int of 63 bits, not {producer_id!r}")
+        tail = self._tail
+        epoch, number = tail.change(self._begin_epoch, producer_id)
+        tail.acknowledge(number)
+        return epoch
+
+    def append(
+        self, producer_id: int, epoch: int, records: "Sequence[Record]", first_offset: int | None
+    ) -> tuple[int, int]:
+        """Append records to the transaction that began at `first_offset`, None: with these. Their offsets, first and
+        last."""
+        tail = self._tail
+        now_ms = tail.now_ms()
+        sequence = tail.change(self._next_sequence, producer_id, epoch, first_offset)
+        try:
+            made = tail.encoder.of_producer(records, now_ms, producer_id, epoch, sequence)
+        except TypeError as error:
+            raise InvalidArgumentError(str(error), hint=hint_of_records(records)) from error
+        try:
+            # The marker's sync covers it: nobody sees it sooner.
+            written = self._appender.append_batch(made, True, None, False)
+        except InvalidProducerEpochError as error:
+            raise _fenced(error) from error
+        assert isinstance(written, Written)
+        result = written.result
+        if result.is_duplicate:
+            raise OutOfOrderSequenceError(
+                f"producer {producer_id} wrote sequence {sequence} of epoch {epoch} by itself, as a ready batch",
+                hint="let one writer use a producer id: log.producer or append_batch",
+            )
+        return result.first_offset, result.last_offset
+
+    def end_own(self, producer_id: int, epoch: int, commit: bool, first_offset: int | None) -> int | None:
+        """End the transaction of a Producer, which began at `first_offset` if that is known. The offset of the marker;
+        None: none is open, and nothing was written."""
+        tail = self._tail
+        offset, number = tail.change(self._end_own, producer_id, epoch, commit, first_offset)
+        tail.acknowledge(number)
+        return offset
+
+    def end(self, producer_id: int, epoch: int, commit: bool) -> int:
+        """Write the marker that ends the transaction of ready batches. Its offset."""
+        marker = self.end_own(producer_id, epoch, commit, None)
+        if marker is None:
+            raise InvalidTxnStateError(
+                f"producer {producer_id} has no transaction open", file=self._tail.path,
+                hint="it was ended before, or none of its batches was transactional",
+            )
+        return marker
+
+    # --- by itself -------------------------------------------------------------------------------
+
+    def abort_overdue(self) -> int | None:
+        """Abort transactions that are open for transaction.max.timeout.ms. See `Watched`."""
+        tail = self._tail
+        if tail.producers.first_undecided_offset is None:
+            return None
+        left_ms, number = tail.change(self._abort_overdue)
+        tail.acknowledge(number)
+        return left_ms
+
+    # --- with the lock ---------------------------------------------------------------------------
+
+    def _begin_epoch(self, producer_id: int) -> tuple[int, int]:
+        tail = self._tail
+        tail.write_lingering()
+        tail.is_changing = False
+        entry = tail.producers.entry(producer_id)
+        epoch = 1 + max(tail.fences.get(producer_id, -1), -1 if entry is None else entry.producer_epoch)
+        if epoch > _EPOCH_MAX:
+            raise InvalidProducerEpochError(
+                f"producer {producer_id} has had the last epoch, {_EPOCH_MAX}", file=tail.path,
+                hint="go on with another producer id",
+            )
+        if entry is not None and entry.current_txn_first_offset >= 0:
+            self._write_marker(entry, epoch, commit=False)
+        tail.fences[producer_id] = epoch
+        return epoch, tail.number
+
+    def _next_sequence(self, producer_id: int, epoch: int, first_offset: int | None) -> int:
+        entry = self._checked(producer_id, epoch, first_offset)
+        if entry is None or entry.producer_epoch != epoch:
+            return 0
+        return (entry.last_sequence + 1) % (1 << 31)
+
+    def _end_own(
+        self, producer_id: int, epoch: int, commit: bool, first_offset: int | None
+    ) -> tuple[int | None, int]:
+        tail = self._tail
+        tail.write_lingering()
+        tail.is_changing = False
+        entry = self._checked(producer_id, epoch, first_offset)
+        if entry is None or entry.current_txn_first_offset < 0:
+            return None, tail.number
+        return self._write_marker(entry, epoch, commit=commit), tail.number
+
+    def _checked(self, producer_id: int, epoch: int, first_offset: int | None) -> ProducerEntry | None:
+        """What the log knows of the producer, if the epoch is its last one and its transaction is the one meant."""
+        producers = self._tail.producers
+        try:
+            producers.check_epoch(producer_id, epoch, self._tail.next_offset)
+        except InvalidProducerEpochError as error:
+            raise _fenced(error) from error
+        entry = producers.entry(producer_id)
+        if first_offset is not None and (entry is None or entry.current_txn_first_offset != first_offset):
+            raise InvalidTxnStateError(
+                f"the transaction of producer {producer_id} that began at offset {first_offset} was ended by somebody "
+                "else, or taken back by truncate_to", file=self._tail.path, offset=first_offset,
+                hint="abort it, and begin again: its records are not committed",
+            )
+        return entry
+
+    def _write_marker(self, entry: ProducerEntry, epoch: int, *, commit: bool) -> int:
+        """Its offset. The coordinator epoch is the one that the producer's last marker had."""
+        tail, now_ms = self._tail, self._tail.now_ms()
+        marker = build_batch(
+            [end_marker(commit, max(entry.coordinator_epoch, 0))], control=True, transactional=True,
+            producer_id=entry.producer_id, producer_epoch=epoch, timestamp=now_ms,
+        )
+        assigned = assign(
+            marker, tail.next_offset, tail.encoder.rules, now_ms=now_ms, leader_epoch=tail.leader_epoch,
+            allow_control=True,
+        )
+        update = tail.producers.prepare(assigned.table, Origin.COORDINATOR)
+        assert not isinstance(update, tuple)
+        tail.write_assigned(assigned, Origin.COORDINATOR, now_ms, update)
+        return assigned.first_offset
+
+    def _abort_overdue(self) -> tuple[int | None, int]:
+        tail = self._tail
+        tail.write_lingering()
+        tail.is_changing = False
+        now_ms, timeout_ms = tail.now_ms(), tail.config.transaction_max_timeout_ms
+        still_open: dict[tuple[int, int], int] = {}
+        left_ms = None
+        for entry in tail.producers.open_transactions():
+            key = entry.producer_id, entry.current_txn_first_offset
+            since_ms = self._since_ms.get(key, now_ms)
+            left = since_ms + timeout_ms - now_ms
+            if left <= 0 and self._is_led and self._abort(entry, now_ms - since_ms):
+                continue
+            still_open[key] = since_ms
+            left_ms = left if left_ms is None else min(left, left_ms)
+        self._since_ms = still_open
+        return left_ms if left_ms is None or left_ms > 0 else timeout_ms, tail.number
+
+    def _abort(self, entry: ProducerEntry, age_ms: int) -> bool:
+        """Whether it could be. With the next epoch, as Kafka's coordinator does it: the producer is fenced."""
+        try:
+            self._write_marker(entry, min(entry.producer_epoch + 1, _EPOCH_MAX), commit=False)
+        except StorageError:
+            raise
+        except SeglogError as error:        # a format without markers, since `configure`
+            _LOG.warning("%s: the transaction of producer %d cannot be aborted: %s",
+                         self._tail.path, entry.producer_id, error)
+            return False
+        _LOG.warning(
+            "%s: aborted the transaction of producer %d at offset %d, open for %d ms: transaction.max.timeout.ms = %d",
+            self._tail.path, entry.producer_id, entry.current_txn_first_offset, age_ms,
+            self._tail.config.transaction_max_timeout_ms,
+        )
+        return True
+
+    @property
+    def _is_led(self) -> bool:
+        """Whether offsets are given out here. A mirror's are its source's: a marker of ours would take one of them."""
+        return not self._tail.follows and self._tail.next_offset != self._opened_at
+
+
+def _fenced(error: InvalidProducerEpochError) -> ProducerFencedError:
+    return ProducerFencedError(error.what, file=error.file, offset=error.offset)
