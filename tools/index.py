@@ -30,7 +30,8 @@ def command() -> None:
 # --- check -------------------------------------------------------------------------------
 
 _SUFFIXES = (
-    names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.MINUTE_INDEX_SUFFIX, names.TRANSACTION_INDEX_SUFFIX
+    names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.MINUTE_INDEX_SUFFIX, names.TRANSACTION_INDEX_SUFFIX,
+    names.TIME_RANGES_SUFFIX,
 )
 
 
@@ -111,7 +112,7 @@ def _about(path: Path, findings: Iterable[Finding]) -> list[Finding]:
 def _indexes_of(segment: Segment) -> Iterable[tuple[Path, int | None, int]]:
     """(path, entries, size) of the index files of a segment; None entries where it does not parse."""
     for suffix, read in zip(
-        _SUFFIXES, ("offset_index", "time_index", "minute_index", "transaction_index"), strict=True
+        _SUFFIXES, ("offset_index", "time_index", "minute_index", "transaction_index", "time_ranges"), strict=True
     ):
         path = segment.path.with_suffix(suffix)
         try:
@@ -151,11 +152,15 @@ def _check_text(
 
 @command.command(cls=Command)
 @paths_argument
+@click.option(
+    "--time-ranges", is_flag=True,
+    help="Also give each segment a .ranges.index, for lookups by time where timestamps are in disorder.",
+)
 @config_option
 @progress_option
 @json_option
 def rebuild(
-    paths: Sequence[Path], settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool
+    paths: Sequence[Path], time_ranges: bool, settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool
 ) -> int:
     """Write the index files anew from the log.
 
@@ -169,7 +174,10 @@ def rebuild(
         directory = place.directory if place.directory.name else place.directory.resolve()
         only = () if place.only is None else (place.only.name,)
         with report.Progress(f"indexing {place.name}", enabled=not no_progress) as progress:
-            for step in rebuild_indexes(directory, config=dict(settings), only=only, progress=progress):
+            steps = rebuild_indexes(
+                directory, config=dict(settings), only=only, time_ranges=time_ranges, progress=progress
+            )
+            for step in steps:
                 if isinstance(step, RefusedSegment):
                     refused += 1
                     _show_refused(step, as_json)

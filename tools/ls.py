@@ -14,6 +14,7 @@ from seglog.log.partition import Partition
 from seglog.segment.answers import LostRange
 from seglog.segment.index_file import minute_index_path
 from seglog.segment.segment import Segment
+from seglog.segment.time_ranges import time_ranges_path
 
 from . import report
 from .cli import Command
@@ -35,6 +36,7 @@ class Totals:
     max_timestamp: int = -1
     damaged_bytes: int = 0      # skipped to find the next batch
     minute_indexes: int = 0     # segments that have a .time.index
+    time_ranges: int = 0        # segments that have a .ranges.index
 
     @property
     def tail_bytes(self) -> int:
@@ -50,6 +52,7 @@ class Totals:
         self.bytes_v2 += other.bytes_v2
         self.damaged_bytes += other.damaged_bytes
         self.minute_indexes += other.minute_indexes
+        self.time_ranges += other.time_ranges
         self.max_timestamp = max(self.max_timestamp, other.max_timestamp)
         known = [t for t in (self.first_timestamp, other.first_timestamp) if t >= 0]
         self.first_timestamp = min(known, default=-1)
@@ -60,12 +63,16 @@ class Totals:
             "bytes_v1": self.bytes_v1, "bytes_v2": self.bytes_v2, "tail_bytes": self.tail_bytes,
             "damaged_bytes": self.damaged_bytes, "first_timestamp": self.first_timestamp,
             "max_timestamp": self.max_timestamp, "minute_indexes": self.minute_indexes,
+            "time_ranges": self.time_ranges,
         }
 
 
 def extent_of(segment: Segment) -> tuple[Totals, int]:
     """The segment's sums and its next offset, in one walk over its headers."""
-    extent = Totals(segments=1, bytes=segment.size_bytes, minute_indexes=int(minute_index_path(segment.path).exists()))
+    extent = Totals(
+        segments=1, bytes=segment.size_bytes, minute_indexes=int(minute_index_path(segment.path).exists()),
+        time_ranges=int(time_ranges_path(segment.path).exists()),
+    )
     next_offset = segment.base_offset
 
     def on_lost(lost: LostRange) -> None:
@@ -135,6 +142,7 @@ def _row(name: str, extent: Totals, start: int, end: int) -> list[str]:
         name, f"{extent.segments:,}", report.size(extent.bytes), *(_offsets(start, end)), _day(extent.first_timestamp),
         _day(extent.max_timestamp), *map(_size_or_dash, (extent.bytes_v0, extent.bytes_v1, extent.bytes_v2)),
         *map(_size_or_dash, (extent.tail_bytes, extent.damaged_bytes)), f"{extent.minute_indexes:,}",
+        f"{extent.time_ranges:,}",
     ]
 
 
@@ -142,7 +150,7 @@ def _print_table(places: Sequence[Place], rows: list[list[str]], total: Totals) 
     of_partitions = any(place.in_log_dir for place in places)
     head = [
         "partition" if of_partitions else "segment", "segments", "bytes", "first", "last", "first time", "last time",
-        "v0", "v1", "v2", "tail", "damaged", "minute indexes",
+        "v0", "v1", "v2", "tail", "damaged", "minute indexes", "time ranges",
     ]
     summed = len(rows) > 1
     if summed:
@@ -158,6 +166,7 @@ def _print_table(places: Sequence[Place], rows: list[list[str]], total: Totals) 
         if not (title == "tail" and not total.tail_bytes)
         and not (title == "damaged" and not total.damaged_bytes)
         and not (title == "minute indexes" and not total.minute_indexes)
+        and not (title == "time ranges" and not total.time_ranges)
         and not (title == "segments" and not of_partitions)
     ]
     print(report.table(_pick(head, wanted), [_pick(row, wanted) for row in rows], total=summed))

@@ -5,11 +5,13 @@ A table for people; for `--json` a line an entry, its `type` says which.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from seglog._kernels.window import Window
 from seglog.errors import NotALogError
 from seglog.format import names
 from seglog.fs.mapping import Mapping as FileMapping
 from seglog.fs.mapping import read_file
 from seglog.segment.index_file import OffsetIndex, TimeIndex
+from seglog.segment.time_ranges import TimeRanges
 from seglog.segment.transaction_index import TransactionIndex
 from seglog.state.checkpoints import read_offset_checkpoint
 from seglog.state.leader_epochs import LeaderEpochs
@@ -60,7 +62,7 @@ def _kind(path: Path) -> tuple[str, Callable[[Path], Iterable[Entry]]] | None:
 
 
 def _cell(name: str, value: object) -> str:
-    if name == "timestamp" and isinstance(value, int):
+    if name in ("timestamp", "smallest", "largest") and isinstance(value, int):
         return f"{report.moment(value)} ({value})"
     return str(value)
 
@@ -76,6 +78,17 @@ def _offset_index(path: Path) -> Iterable[Entry]:
 def _time_index(path: Path) -> Iterable[Entry]:
     index = TimeIndex(FileMapping(path), names.parse_base_offset(path.name), path=path)
     return [{"entry": n, "timestamp": timestamp, "offset": offset} for n, (timestamp, offset) in enumerate(index)]
+
+
+def _time_ranges(path: Path) -> Iterable[Entry]:
+    return [
+        {
+            "entry": n, "first_offset": run.start_offset, "last_offset": run.stop_offset - 1,
+            "position": run.position, "size": run.end_position - run.position,
+            "smallest": run.smallest, "largest": run.largest,
+        }
+        for n, run in enumerate(TimeRanges(Window(FileMapping(path), str(path))))
+    ]
 
 
 def _preallocated_bytes(path: Path) -> int:
@@ -127,6 +140,7 @@ _BY_SUFFIX = {
     names.TIME_INDEX_SUFFIX: ("time_index_entry", _time_index),
     names.MINUTE_INDEX_SUFFIX: ("minute_index_entry", _time_index),
     names.TRANSACTION_INDEX_SUFFIX: ("aborted_transaction", _transaction_index),
+    names.TIME_RANGES_SUFFIX: ("time_range", _time_ranges),
     names.SNAPSHOT_SUFFIX: ("producer", _snapshot),
 }
 _BY_NAME = {

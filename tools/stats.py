@@ -195,7 +195,7 @@ def _print_json(place: Place, partition: Partition, survey: Survey, writer: Writ
         indexes={
             "segments": indexes.segments, "missing": indexes.missing, "damaged": indexes.damaged,
             "entries": indexes.entries, "time_entries": indexes.time_entries,
-            "minute_entries": indexes.minute_entries,
+            "minute_entries": indexes.minute_entries, "time_ranges": indexes.time_ranges,
             "bytes_per_entry": round(indexes.log_bytes / indexes.entries) if indexes.entries else None,
             "largest_gap_bytes": indexes.largest_gap_bytes,
         },
@@ -334,6 +334,8 @@ def _indexes(survey: Survey) -> Iterable[str]:
         yield f"no offset entries; {report.count_of(use.time_entries, 'time entry', 'time entries')}"
     if use.minute_entries is not None:
         yield f"{report.count_of(use.minute_entries, 'minute entry', 'minute entries')} of seglog's own .time.index"
+    if use.time_ranges is not None:
+        yield f"{report.count_of(use.time_ranges, 'time range')} of seglog's own .ranges.index"
     if use.missing:
         yield f"{report.count_of(use.missing, 'segment')} without an .index"
     if use.damaged:

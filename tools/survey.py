@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from seglog._kernels.record_batch import RecordBatch
-from seglog.errors import CorruptIndexError, CorruptRecordError, RecordTooLargeError, StorageError
+from seglog.errors import (
+    CorruptIndexError,
+    CorruptRecordError,
+    RecordTooLargeError,
+    StorageError,
+    UnsupportedVersionError,
+)
 from seglog.log.partition import Partition
 from seglog.segment.answers import LostRange
 from seglog.segment.batches import checked_records
@@ -102,12 +108,20 @@ class IndexUse:
     entries: int = 0
     time_entries: int = 0
     minute_entries: int | None = None       # None: no segment has a .time.index
+    time_ranges: int | None = None          # None: no segment has a .ranges.index
     log_bytes: int = 0
     largest_gap_bytes: int = 0
 
     def see(self, segment: Segment) -> None:
         self.segments += 1
         self.log_bytes += segment.size_bytes
+        try:
+            if (time_ranges := segment.time_ranges) is not None:
+                self.time_ranges = (self.time_ranges or 0) + len(time_ranges)
+        except UnsupportedVersionError:
+            pass        # nothing is wrong with it
+        except CorruptIndexError:
+            self.damaged += 1
         try:
             index, time_index = segment.offset_index, segment.time_index
             positions = [position for _, position in index] if index is not None else []

@@ -10,7 +10,7 @@ cimport cython
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from .batch_header cimport (
-    CODEC_MASK, CODEC_NONE, CONTROL_BIT, TIMESTAMP_TYPE_BIT, V2_HEADER_SIZE, BatchHeader, parse_header,
+    CODEC_MASK, CODEC_NONE, CONTROL_BIT, TIMESTAMP_TYPE_BIT, V2_HEADER_SIZE, BatchHeader, bounds_time, parse_header,
 )
 from .checked_batches cimport CheckedBatches
 from .header_walk cimport HeaderWalk
@@ -23,6 +23,7 @@ from .record_batch cimport check_record_headers, parse_record_v2, record_of
 from .record_view cimport RecordView
 from .span cimport Span, span_varint, span_varlong
 from .status cimport LIMIT, OK
+from .time_ranges cimport TimeRangesSearch
 from .window cimport Window
 
 from seglog.errors import InvalidArgumentError
@@ -86,6 +87,7 @@ cdef class PointReader:
     cdef int64_t base_offset
     cdef int64_t end_offset
     cdef Entries offsets
+    cdef TimeRangesSearch _ranges
 
     def __cinit__(
         self, Window window not None, int64_t base_offset, Window offsets, CheckedBatches checked not None,
@@ -106,6 +108,17 @@ cdef class PointReader:
         if offsets is not None:
             self.offsets.first = offsets.base
             self.offsets.n = offsets.size // OFFSET_ENTRY_SIZE
+
+    @property
+    def ranges(self):
+        """The time ranges of this very log, by which searches by time go then; None: no such are known."""
+        return self._ranges
+
+    @ranges.setter
+    def ranges(self, TimeRangesSearch ranges):
+        if ranges is not None and ranges.log_bytes != self.window.size:
+            raise InvalidArgumentError(f"time ranges of {ranges.log_bytes} bytes of log, which has {self.window.size}")
+        self._ranges = ranges
 
     def get(self, int64_t offset):
         """The data record with this offset; None where there is none, or where it takes more to find it.
@@ -143,7 +156,7 @@ cdef class PointReader:
         """(timestamp, offset, leader epoch) of the first record with at least this timestamp and offset.
 
         An offset of -1: there is none; -2: it takes more to say; -3: the minute index leads too far from it, and a walk
-        by the time index is to be asked. `walk` must have come to the end of the window;
+        by the time index is to be asked. `walk` must have come to the end of the window, unless there are ranges;
         `times`: entries of the index that it walked beside, None where there is none.
         Raises what opening a compressed batch raises.
         """
@@ -164,20 +177,36 @@ cdef class PointReader:
         self, int64_t timestamp, int64_t start_offset, HeaderWalk walk, Window times, BatchHeader* row, RecordView* view
     ) except? -1:
         cdef OpenedBatch batch
+        cdef TimeRangesSearch ranges = self._ranges     # another thread may have found them just now
+        cdef bint opens_wrappers = ranges is not None
         cdef int64_t position
+        cdef int64_t run = -1
+        cdef int64_t stop = self.window.size
         cdef int status
-        if walk.walked.damaged or walk.misled or walk.walked.position < self.window.size:
+        if ranges is not None:
+            run = ranges.first_from(ranges.slot_of(start_offset), timestamp, INT64_MAX)
+            position = ranges.position_of(run)
+            stop = ranges.position_of(run + 1)
+        elif walk.walked.damaged or walk.misled or walk.walked.position < self.window.size:
             return -2
-        position = self.position_before(timestamp, start_offset, walk, times)
-        if position < 0:
-            return -3
+        else:
+            position = self.position_before(timestamp, start_offset, walk, times)
+            if position < 0:
+                return -3
         while True:
-            status = self.pass_over(timestamp, start_offset, &position, row, False)
+            status = self.pass_over(timestamp, start_offset, &position, stop, row, opens_wrappers, False)
             if status == NOT_CHECKED:
                 with nogil:
-                    status = self.pass_over(timestamp, start_offset, &position, row, True)
+                    status = self.pass_over(timestamp, start_offset, &position, stop, row, opens_wrappers, True)
             if status == LIMIT:
-                return -1
+                if stop == self.window.size:
+                    return -1
+                if position != stop:
+                    return -2       # no batch begins where the next run does
+                run = ranges.first_from(run + 1, timestamp, INT64_MAX)
+                position = ranges.position_of(run)
+                stop = ranges.position_of(run + 1)
+                continue
             batch = self.open(row) if status == OK else None
             if batch is None:
                 return -2
@@ -315,15 +344,20 @@ cdef class PointReader:
         return value_at(&believed, slot) if slot >= 0 else 0
 
     cdef int pass_over(
-        self, int64_t timestamp, int64_t start_offset, int64_t* position, BatchHeader* row, bint may_check
+        self, int64_t timestamp, int64_t start_offset, int64_t* position, int64_t stop, BatchHeader* row,
+        bint opens_wrappers, bint may_check,
     ) noexcept nogil:
-        """Move `position` to the next batch that may hold such a record: as `locate` answers."""
+        """Move `position` to the next batch before `stop` that may hold such a record: as `locate` answers."""
         cdef int status
-        while True:
+        while position[0] < stop:
             status = self.header_at(position[0], row, may_check)
-            if status != OK or (row.max_timestamp >= timestamp and row.last_offset >= start_offset):
+            # (A wrapper's time says nothing of its messages, unless all were opened: see Segment._walk_on.)
+            if status != OK or row.last_offset >= start_offset and (
+                row.max_timestamp >= timestamp or (opens_wrappers and not bounds_time(row))
+            ):
                 return status
             position[0] += row.size_bytes
+        return LIMIT
 
     cdef OpenedBatch open(self, const BatchHeader* row):
         """The records of the batch; None where it is not what it says."""

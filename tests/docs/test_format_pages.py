@@ -18,6 +18,7 @@ import pytest
 
 import seglog
 from seglog._kernels.crc import crc32, crc32c
+from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.conversion.directory import Options, convert
 from seglog.conversion.in_place import plan_in_place
@@ -26,8 +27,9 @@ from seglog.conversion.report import PartitionRow, report_json
 from seglog.format.compression import Codec, decompress
 from seglog.fs.files import OsFileSystem
 from seglog.segment.index_file import MinuteIndex, OffsetIndex, TimeIndex
-from seglog.segment.indexes import index_bytes
+from seglog.segment.indexes import index_bytes, time_ranges_bytes
 from seglog.segment.segment import Segment
+from seglog.segment.time_ranges import TimeRanges
 from seglog.segment.transaction_index import TransactionIndex
 from seglog.spark.job import plan_partition
 from seglog.spark.journal import CONVERTING, Journal
@@ -292,6 +294,37 @@ def minute_index():
     return block(f"kafka.tar.gz: {log}", walk.done(), "what seglog makes of it with index.interval.bytes=256")
 
 
+def time_ranges():
+    log = "cases/v1-none-ct-k391/v1-none-ct-k391-0/00000000000000000070.log"
+    with closing(Segment(unpack("kafka") / log)) as segment:
+        raw = time_ranges_bytes(segment, run_bytes=4096)
+        right = TimeRanges(Window(raw))
+        assert right.describes(segment.window)
+    walk = HexWalk(raw)
+    walk.heading("header")
+    assert walk.take("I", "magic", "SGTR") == 0x53475452
+    assert walk.take("i", "version") == 1
+    assert walk.take("I", "checksum") == crc32c(raw[12:])
+    assert walk.take("i", "run_bytes") == 4096
+    runs = walk.take("i", "runs")
+    walk.take("I", "last_checksum")
+    assert walk.take("q", "base_offset") == 70
+    next_offset, log_bytes = walk.take("q", "next_offset"), walk.take("q", "log_bytes")
+    walk.take("q", "last_position")
+    assert walk.take("q", "reserved") == 0
+    rows = []
+    for n in range(runs):
+        walk.heading(f"run {n}")
+        position, first = walk.take("q", "position"), walk.take("q", "first_offset")
+        rows.append((first, position, walk.take("q", "smallest"), walk.take("q", "largest")))
+    ends = [*((first, position) for first, position, _, _ in rows[1:]), (next_offset, log_bytes)]
+    assert [(r.start_offset, r.stop_offset, r.position, r.end_position, r.smallest, r.largest) for r in right] == [
+        (first, stop, position, end, smallest, largest)
+        for (first, position, smallest, largest), (stop, end) in zip(rows, ends, strict=True)
+    ]
+    return block(f"kafka.tar.gz: {log}", walk.done(), "what seglog makes of it with runs of 4096 bytes; no groups yet")
+
+
 def transaction_index():
     source, raw = golden("txn-v2-k411", "00000000000000000000.txnindex")
     walk = HexWalk(raw, end=68)
@@ -545,6 +578,7 @@ EXAMPLES = {
     "offset_index.md": {"offset-index": offset_index, "preallocated-tail": preallocated_tail},
     "minute_index.md": {"minute-index": minute_index},
     "time_index.md": {"time-index": time_index},
+    "time_ranges.md": {"time-ranges": time_ranges},
     "transaction_index.md": {"transaction-index": transaction_index},
     "producer_snapshot.md": {"producer-snapshot": producer_snapshot},
     "leader_epoch_checkpoint.md": {"leader-epochs": leader_epochs},

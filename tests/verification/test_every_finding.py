@@ -5,15 +5,20 @@ A finding that is switched off, or that somebody adds without a way to provoke i
 import json
 import shutil
 import struct
+from contextlib import closing
 
 import pytest
 
+from seglog._kernels.crc import crc32c
 from seglog.clock import ManualClock
 from seglog.format.checked_json import format_json
 from seglog.ledger.entry import Entry
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.manifest import FILE_NAME
 from seglog.ledger.relocated_entries import FORMAT_PROPERTY, RelocatedEntries
+from seglog.segment.indexes import time_ranges_bytes
+from seglog.segment.segment import Segment
+from seglog.segment.time_ranges import time_ranges_path
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 from seglog.verification import witness_check
 from seglog.verification.findings import KINDS
@@ -198,6 +203,21 @@ def directory_for_file(path):
 
 
 TXN = "txn-v2-k391"
+def time_ranges(change):
+    """Time ranges of the first segment, changed."""
+    def make(directory):
+        made = golden(directory)
+        log = first_log(made)
+        with closing(Segment(log)) as segment:
+            time_ranges_path(log).write_bytes(change(time_ranges_bytes(segment)))
+        return made
+    return make
+
+
+def sealed(raw):
+    return raw[:8] + struct.pack(">I", crc32c(raw[12:])) + raw[12:]
+
+
 MAKERS = {
     "unreadable": changed(f"{FIRST}.log", directory_for_file),
     "epochs_corrupt": changed("leader-epoch-checkpoint", lambda path: path.write_text("0\n1\n")),
@@ -230,6 +250,10 @@ MAKERS = {
     "timeindex_loose": changed(f"{FIRST}.timeindex", time_entry_moved(1), "v1-none-ct-k391"),
     "minuteindex_corrupt": changed(f"{FIRST}.time.index", added(b"\x7f" * 240)),
     "minuteindex_misleads": changed(f"{FIRST}.time.index", added(struct.pack(">qi", T0, 3))),
+    "timeranges_corrupt": time_ranges(lambda raw: raw[:-1]),
+    "timeranges_stale": time_ranges(lambda raw: sealed(raw[:20] + b"????" + raw[24:])),
+    "timeranges_mislead": time_ranges(lambda raw: sealed(raw[:88] + raw[80:88] + raw[96:])),
+    "timeranges_newer": time_ranges(lambda raw: raw[:4] + struct.pack(">i", 2) + raw[8:]),
     "index_empty": index_emptied,
     "index_undecided": index_emptied_of_an_unknown_interval,
     "txnindex_corrupt": changed(f"{FIRST}.txnindex", cut(-1), TXN),

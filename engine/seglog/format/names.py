@@ -21,8 +21,11 @@ SNAPSHOT_SUFFIX = ".snapshot"           # its number is the first offset that is
 # Ours: one entry a minute. A broker takes it for an index of the same segment: it leaves the file alone while the .log
 # is there, and removes it without.
 MINUTE_INDEX_SUFFIX = ".time.index"
+TIME_RANGES_SUFFIX = ".ranges.index"    # ours: the times of each run of bytes. To a broker as the one above
 
-INDEX_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, MINUTE_INDEX_SUFFIX)
+INDEX_SUFFIXES = (
+    OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, MINUTE_INDEX_SUFFIX, TIME_RANGES_SUFFIX
+)
 SUFFIXES = (LOG_SUFFIX, *INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
 
 # A second suffix says that the file is not, or no longer, part of the log.

@@ -4,8 +4,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from seglog._kernels.index_build import IndexBuilder
 from seglog._kernels.segment_scan import BatchTable
+from seglog._kernels.time_ranges import TimeRangesBuilder
 from seglog.config import LogConfig
+from seglog.errors import CorruptRecordError
 from seglog.format import names
+from seglog.segment.time_ranges import RUN_BYTES
 
 if TYPE_CHECKING:
     from seglog.segment.segment import Segment
@@ -61,3 +64,26 @@ def index_bytes_of(
 def take_entries(builder: IndexBuilder) -> IndexBytes:
     """What the builder made since its entries were last taken."""
     return IndexBytes(builder.take_offset_entries(), builder.take_time_entries(), builder.take_minute_entries())
+
+
+def time_ranges_bytes(
+    segment: "Segment", *, run_bytes: int = RUN_BYTES, progress: Callable[[int], None] | None = None
+) -> bytes:
+    """The file for a segment that does not grow. Every batch is checked, compressed ones are opened.
+
+    `progress` is called with the position reached. Raises CorruptRecordError where the log is damaged or ends with part
+    of a batch, and what opening a batch raises.
+    """
+    builder = TimeRangesBuilder(segment.base_offset, run_bytes)
+    end = 0
+    for table in segment.tables():
+        builder.add(table, segment.decompress)
+        end = table.end
+        if progress is not None:
+            progress(end)
+    if end != segment.size_bytes:
+        raise CorruptRecordError(
+            "the log ends with part of a batch", file=segment.path, position=end,
+            hint="`seglog recover` cuts it off; time ranges are made of a whole log",
+        )
+    return builder.finish()

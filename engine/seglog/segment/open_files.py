@@ -14,6 +14,7 @@ from weakref import ref
 from seglog._kernels.checked_batches import CheckedBatches
 from seglog._kernels.header_walk import HeaderWalk
 from seglog._kernels.point_read import LastOpened, PointReader
+from seglog._kernels.time_ranges import TimeRangesSearch
 from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError, OffsetOutOfRangeError, StorageError
 from seglog.format import names
@@ -21,6 +22,7 @@ from seglog.format.compression import Decompress
 from seglog.fs.mapping import Mapping
 from seglog.segment.index_file import MinuteIndex, OffsetIndex, TimeIndex
 from seglog.segment.published import End
+from seglog.segment.time_ranges import time_ranges_of
 
 Index = TypeVar("Index", OffsetIndex, TimeIndex)
 
@@ -108,6 +110,18 @@ class SegmentFiles:
                 end_offset if self.end is None else self.end.next_offset,
             )
         return self.reader
+
+    def open_ranges(self, end_offset: int) -> TimeRangesSearch | None:
+        """The time ranges, by which the reader goes from now on; None where there are none of this log.
+
+        `end_offset`: names.MAX_OFFSET: the segment is the last one, and may grow.
+        """
+        reader = self.reader
+        if reader is None:
+            return None
+        if reader.ranges is None and (self.end is None or end_offset < names.MAX_OFFSET):
+            reader.ranges = time_ranges_of(self._path, self.window)
+        return reader.ranges
 
     def _time_entries(self) -> Window | None:
         """Of the index that lookups by time begin with.

@@ -38,6 +38,7 @@ from seglog.segment.batches import (
 from seglog.segment.index_file import OffsetIndex, TimeIndex
 from seglog.segment.open_files import OPEN_SEGMENTS, SegmentFiles, replaced
 from seglog.segment.published import PublishedEnd
+from seglog.segment.time_ranges import TimeRanges, read_time_ranges
 from seglog.segment.time_search import TimeSearch
 from seglog.segment.transaction_index import HeldTransactionIndex, TransactionIndex
 
@@ -167,6 +168,17 @@ class Segment:
     def minute_index(self) -> TimeIndex | None:
         """The .time.index beside the log; None where there is none. Raises CorruptIndexError."""
         return self.files().minute_index
+
+    @property
+    def time_ranges(self) -> TimeRanges | None:
+        """The .ranges.index beside the log; None where there is none. Raises what `read_time_ranges` raises.
+
+        Read anew each time, and not compared with the log.
+        """
+        try:
+            return read_time_ranges(self.path)
+        except FileNotFoundError:
+            return None
 
     @property
     def transaction_index(self) -> TransactionIndex | None:
@@ -447,7 +459,7 @@ class Segment:
 
     @property
     def largest_passed(self) -> int | None:
-        """The largest timestamp that a batch header of the segment tells, -1 for none.
+        """The largest timestamp that the segment's time ranges, or else its batch headers, tell, -1 for none.
 
         None where damage hides it, or a wrapper has a later message than it says.
         """
@@ -456,14 +468,19 @@ class Segment:
         # (Another thread may have walked all of it and be opening wrappers still.)
         if not whole or (self.published is not None and walk.has_wrappers):
             files = self.files()
-            self._walk_on(files)
+            ranges = self._walk_on(files).ranges
+            if ranges is not None:
+                return max(ranges.bounds[1], -1)
             walk = files.walk
         return None if walk.damaged or walk.misled else walk.largest_timestamp
 
     def _walk_on(self, files: SegmentFiles) -> PointReader:
-        """Walk the headers to the end of these files: what a search by time begins with. The reader of the files."""
+        """Learn what a search by time begins with: time ranges, else all headers of these files. Their reader."""
         reader = files.open_reader(self._last_opened, self.decompress, self.end_offset)
         walk = files.walk
+        if files.open_ranges(self.end_offset) is not None:
+            files.walked_reader = reader
+            return reader
         if walk.position < len(files.window):
             walk.advance(files.window, files.offset_entries, files.time_entries, self.end_offset)
         if walk.has_wrappers and not walk.misled and not self._time_search.proves_wrappers(self):
@@ -480,8 +497,11 @@ class Segment:
         none carry -1, which is then the largest, as for Kafka (LogSegment.readMaxTimestampSoFar).
         """
         files = self.files()
-        if files.walked_reader is None:
-            self._walk_on(files)
+        ranges = (files.walked_reader or self._walk_on(files)).ranges
+        if ranges is not None and ranges.bounds[1] >= 0:
+            found = self.find_timestamp(ranges.bounds[1])
+            if found is not None:
+                return found
         return self._time_search.largest(self)
 
 

@@ -103,7 +103,9 @@ class TimeSearch:
                 largest = max(largest, table[slot].largest_timestamp)
                 slot = table.find_unbounded(slot + 1)
         if largest >= 0:
-            return self.find(segment, largest, 0)
+            found = self.find(segment, largest, 0)
+            # (A batch that compaction emptied keeps its time, and has no record of it.)
+            return found if found is not None else _largest_of_records(segment)
         first = next((batch for table in segment.tables() for batch in table), None)
         if first is None or first.magic == 0:
             return None
@@ -163,6 +165,16 @@ class TimeSearch:
         if table.end > self._proved_to and table.find_unbounded() >= 0:
             return NEVER
         return table.max_timestamp
+
+
+def _largest_of_records(segment: Searched) -> TimestampOffset | None:
+    largest: TimestampOffset | None = None
+    for table in segment.tables():
+        for batch in table:
+            for record in checked_records(batch):
+                if largest is None or record.timestamp > largest.timestamp:
+                    largest = TimestampOffset(record.timestamp, record.offset, known_epoch(batch))
+    return largest
 
 
 def _holds_later(wrapper: RecordBatch) -> bool:

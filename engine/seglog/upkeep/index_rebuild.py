@@ -4,7 +4,7 @@ An index is a function of the log (Kafka's LogSegment.recover): what is written 
 would write after an unclean shutdown, trimmed. An older broker's index may hold other entries and be as
 true; it is replaced all the same, and kept as `.bak`. A file that already holds the right bytes is
 left alone, so that running this twice changes nothing the second time. A minute index is written where one is
-configured or there.
+configured or there, time ranges where they are asked for or there.
 
 A .txnindex is a function of the log, too, but not after compaction: the cleaner forgets aborted transactions
 whose data is gone. So one that lists more than the log shows is left alone; one that does not parse, or
@@ -15,9 +15,11 @@ itself: whatever moment a crash picks, every index is the old one or the new one
 """
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.errors import (
     CorruptIndexError,
@@ -34,9 +36,11 @@ from seglog.fs.partition_locks import lock_alone
 from seglog.log.partition import Partition
 from seglog.log.replay import producers_before
 from seglog.segment import transaction_index
+from seglog.segment.batches import UNREADABLE
 from seglog.segment.index_file import OffsetIndex, TimeIndex, minute_index_path
-from seglog.segment.indexes import index_bytes
+from seglog.segment.indexes import index_bytes, time_ranges_bytes
 from seglog.segment.segment import Segment
+from seglog.segment.time_ranges import TimeRanges, read_time_ranges, time_ranges_path
 from seglog.state.producer_state import ProducerState
 
 Progress = Callable[[int, int], None]
@@ -71,12 +75,14 @@ def rebuild_indexes(
     *,
     config: Mapping[str, object] | LogConfig | None = None,
     only: Collection[str] = (),
+    time_ranges: bool = False,
     fs: FileSystem | None = None,
     progress: Progress | None = None,
 ) -> Iterator[RebuiltIndex | RefusedSegment]:
     """Write the index files of a partition directory; gives each file, done, and each segment refused.
 
-    `only`: names of the .log files whose .index and .timeindex to write; empty, all of all.
+    `only`: names of the .log files whose indexes to write; empty, all of all. `time_ranges`: each segment gets a
+    .ranges.index.
     `progress` is called with (bytes of log read, bytes in all). A generator: it holds the log dir's lock while
     it runs. Raises LogLockedError where a broker or another writer holds it, StorageError where a write fails.
     """
@@ -97,11 +103,26 @@ def rebuild_indexes(
                 minute_index = minute_index_path(segment.path)
                 if partition.config.time_index_minute_enabled or minute_index.exists():
                     yield _put(fs, minute_index, right.minute_index, TimeIndex.ENTRY_SIZE)
+                if time_ranges or time_ranges_path(segment.path).exists():
+                    yield _put_time_ranges(fs, segment, is_asked=time_ranges)
             done += segment.size_bytes
         if not only:
             for segment, raw in _transaction_indexes(partition):
                 path = segment.path.with_suffix(names.TRANSACTION_INDEX_SUFFIX)
                 yield _put(fs, path, raw, transaction_index.ENTRY_SIZE)
+
+
+def _put_time_ranges(fs: FileSystem, segment: Segment, *, is_asked: bool) -> RebuiltIndex | RefusedSegment:
+    """Let a segment have its time ranges. Those of a newer seglog are replaced only if that was asked for."""
+    path = time_ranges_path(segment.path)
+    try:
+        if not is_asked and path.exists():
+            with suppress(CorruptIndexError):
+                read_time_ranges(segment.path)
+        raw = time_ranges_bytes(segment)
+    except (*UNREADABLE, UnsupportedVersionError) as e:
+        return RefusedSegment(os.fspath(path), e)
+    return replace(_put(fs, path, raw, 1), entries=len(TimeRanges(Window(raw))))
 
 
 def _shifted(progress: Progress | None, done: int, total: int) -> Callable[[int], None] | None:

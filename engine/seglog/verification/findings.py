@@ -119,6 +119,19 @@ _OF_PARTITIONS = {
             _W, "an entry of a .time.index that does not name the largest timestamp so far and its batch: searches pass"
             " over it and read more", _REBUILD),
     }),
+    **_found_in("time_ranges_check.py", {
+        "timeranges_corrupt": Kind(
+            _W, "a .ranges.index (ours, a broker leaves it alone) that fails its checksum or cannot be: searches by"
+            " time do without it and read more", _REBUILD),
+        "timeranges_stale": Kind(
+            _W, "a .ranges.index of another log than the one beside it, which was cut or replaced: searches by time do"
+            " without it", _REBUILD),
+        "timeranges_mislead": Kind(
+            _E, "a .ranges.index with another smallest or largest timestamp than the records of its run: a search by"
+            " time can miss records", _REBUILD, "deep"),
+        "timeranges_newer": Kind(_N, "a .ranges.index that a newer seglog wrote: it was not looked at",
+                                 "nothing: searches by time do without it"),
+    }),
     **_found_in("empty_index.py", {
         "index_empty": Kind(_W, "an .index without an entry beside a log that wants some", _REBUILD),
         "index_undecided": Kind(

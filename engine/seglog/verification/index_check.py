@@ -19,6 +19,7 @@ from seglog.segment.segment import Segment
 from seglog.verification.empty_index import EmptyIndex
 from seglog.verification.findings import Finding
 from seglog.verification.minute_index_check import MinuteIndexCheck
+from seglog.verification.time_ranges_check import TimeRangesCheck
 
 Entries = IndexFile | tuple[()]
 Index = TypeVar("Index", OffsetIndex, TimeIndex)
@@ -28,10 +29,11 @@ class IndexCheck:
     """The indexes of one segment, read when this is made: before the .log is mapped, which may be growing.
 
     `interval_given`: index.interval.bytes of `config` is the topic's, so that an empty index can be judged by it.
+    `deep`: what an index says of records is compared with them.
     """
 
     def __init__(
-        self, segment: Segment, config: LogConfig, findings: list[Finding], *, interval_given: bool
+        self, segment: Segment, config: LogConfig, findings: list[Finding], *, interval_given: bool, deep: bool
     ) -> None:
         self._segment = segment
         self._config = config
@@ -39,6 +41,7 @@ class IndexCheck:
         self._interval_given = interval_given
         self._missing: set[str] = set()
         self._minutes = MinuteIndexCheck(segment, findings)
+        self._ranges = TimeRangesCheck(segment, findings, deep=deep)
         offset_index = self._open(OffsetIndex, names.OFFSET_INDEX_SUFFIX, "index_corrupt")
         time_index = self._open(TimeIndex, names.TIME_INDEX_SUFFIX, "timeindex_corrupt")
         self._empty = EmptyIndex(segment.base_offset, config.index_interval_bytes)
@@ -85,6 +88,7 @@ class IndexCheck:
         self._see_offsets(table)
         self._see_times(table)
         self._minutes.see(table)
+        self._ranges.see(table)
         if self._has_empty_index:
             self._empty.see(table)
         self._last_offset = table[-1].last_offset
@@ -140,6 +144,7 @@ class IndexCheck:
         if self._loose:
             self._tell("timeindex_loose", names.TIME_INDEX_SUFFIX, self._loose, self._times, TimeIndex.ENTRY_SIZE)
         self._minutes.finish(is_damaged=bool(lost))
+        self._ranges.finish(self._segment.window, is_damaged=bool(lost))
         self._find_missing()
 
     def _find_missing(self) -> None:

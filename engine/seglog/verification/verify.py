@@ -162,7 +162,10 @@ class _PartitionCheck:
     def _walk_through(
         self, segment: Segment, walk: LogWalk, transactions: TransactionCheck, found: list[Finding], total: int
     ) -> None:
-        indexes = IndexCheck(segment, self._partition.config, found, interval_given=self._interval_given)
+        indexes = IndexCheck(
+            segment, self._partition.config, found, interval_given=self._interval_given,
+            deep=self._walk.level == "deep",
+        )
         transactions.begin(segment)
         witness = WitnessCheck(segment, found) if self._is_witnessed(segment.is_last) else None
         for table in walk.tables(segment):

@@ -20,6 +20,7 @@ from seglog._kernels.columns import chunks
 from seglog._kernels.index_build import IndexBuilder
 from seglog._kernels.message_packer import MessagePacker
 from seglog._kernels.segment_scan import find_batch, scan
+from seglog._kernels.time_ranges import TimeRangesBuilder, TimeRangesSearch
 from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.errors import SeglogError
@@ -101,6 +102,7 @@ class Readers:
         self.read(_packed, table, PACKINGS[self.sample % len(PACKINGS)])
         self.read(_gathered, table, self.sample % 2)
         self.read(_indexed, table)
+        self.read(_ranged, table)
         self.read(_producers, table)
         self.read(_appended, data, RULES[self.sample % len(RULES)])
         self.read(_followed, data)
@@ -254,6 +256,13 @@ def _gathered(table, magic: int) -> None:
     packer.finish()
     made = scan(Window(packer.take()))
     assert made.stop == 0, made.stop_details()
+
+
+def _ranged(table) -> None:
+    builder = TimeRangesBuilder(0, 1000)
+    builder.add(table, decompressor(LIMIT_BYTES))
+    ranges = TimeRangesSearch(Window(array("B", builder.finish())))
+    ranges.find(0, 0, 2**62), ranges.slot_at(5)
 
 
 def _indexed(table) -> None:

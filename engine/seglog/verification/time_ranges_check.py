@@ -1,0 +1,71 @@
+"""Are a segment's time ranges (docs/formats/time_ranges.md) true of its log? Fed with the walk's batches, in order.
+
+Searches believe ranges whose checksum fits and that were made of this very log. So a file that is damaged or stale
+costs time and never an answer; one that says something else than the records can hide some, and only a look at all
+records tells (level "deep").
+"""
+from seglog._kernels.segment_scan import BatchTable
+from seglog._kernels.time_ranges import TimeRangesBuilder
+from seglog._kernels.window import Window
+from seglog.errors import CorruptIndexError, InvalidArgumentError, StorageError, UnsupportedVersionError
+from seglog.segment.batches import UNREADABLE
+from seglog.segment.segment import Segment
+from seglog.segment.time_ranges import TimeRanges, read_time_ranges, time_ranges_path
+from seglog.verification.findings import Finding
+
+
+class TimeRangesCheck:
+    """Of one segment; the file, if there is one, is read when this is made. `deep`: records are compared."""
+
+    def __init__(self, segment: Segment, findings: list[Finding], *, deep: bool) -> None:
+        self._segment = segment
+        self._path = str(time_ranges_path(segment.path))
+        self._findings = findings
+        self._ranges: TimeRanges | None = None
+        self._builder: TimeRangesBuilder | None = None
+        try:
+            ranges = read_time_ranges(segment.path)
+        except FileNotFoundError:
+            return
+        except StorageError as e:
+            self._find("unreadable", None, e.what)
+            return
+        except UnsupportedVersionError as e:
+            self._find("timeranges_newer", e.position, e.what)
+            return
+        except CorruptIndexError as e:
+            self._find("timeranges_corrupt", e.position, e.what)
+            return
+        self._ranges = ranges
+        if deep:
+            self._builder = TimeRangesBuilder(segment.base_offset, ranges.run_bytes)
+
+    def see(self, table: BatchTable) -> None:
+        """The next batches of the segment."""
+        if self._builder is not None:
+            try:
+                self._builder.add(table, self._segment.decompress)
+            except (*UNREADABLE, InvalidArgumentError):     # damage, which the walk tells
+                self._builder = None
+
+    def finish(self, window: Window, *, is_damaged: bool) -> None:
+        """Tell what was found. `window`: the log. `is_damaged`: parts of it are, so that nothing can be compared."""
+        ranges = self._ranges
+        if ranges is None or (self._segment.is_last and ranges.log_bytes < len(window)):
+            return      # the last segment may have grown since
+        if ranges.base_offset != self._segment.base_offset or not ranges.describes(window):
+            self._find(
+                "timeranges_stale", 24, f"of {ranges.log_bytes} bytes of log from offset {ranges.base_offset} to "
+                f"{ranges.next_offset - 1}", f"of the {len(window)} bytes beside it",
+            )
+        elif self._builder is not None and not is_damaged:
+            right = TimeRanges(Window(self._builder.finish()))
+            slot = next((n for n, (ours, theirs) in enumerate(zip(right, ranges, strict=False)) if ours != theirs), -1)
+            if slot >= 0 or len(right) != len(ranges):
+                slot = min(len(right), len(ranges)) if slot < 0 else slot
+                found = str(tuple(ranges[slot])) if slot < len(ranges) else "no run"
+                expected = str(tuple(right[slot])) if slot < len(right) else "no run"
+                self._find("timeranges_mislead", 64 + 32 * slot, f"run {slot} {found}", expected)
+
+    def _find(self, code: str, position: int | None, found: str, expected: str = "") -> None:
+        self._findings.append(Finding(code, self._path, position, found=found, expected=expected))
