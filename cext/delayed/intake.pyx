@@ -6,6 +6,7 @@ tracker, which knows every case.
 """
 cimport cython
 from libc.stdint cimport int64_t
+from cpython.long cimport PyLong_Check, PyLong_CheckExact
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from .due_runs cimport DueRuns
@@ -14,6 +15,10 @@ from .quick_lock cimport QuickLock
 
 cdef enum:
     ANY = -2
+
+
+cdef inline bint is_int(object value) noexcept:
+    return PyLong_CheckExact(value) or (PyLong_Check(value) and not isinstance(value, bool))
 
 
 @cython.final
@@ -65,9 +70,15 @@ cdef class Intake:
         clock_gettime(CLOCK_REALTIME, &time)
         return <int64_t>time.tv_sec * 1000 + time.tv_nsec // 1_000_000
 
-    def add(self, int64_t ledger_id, int64_t entry_id, int64_t deliver_at):
+    def add(self, object ledger_id, object entry_id, object deliver_at):
         """Whether the message is pending now. False: nothing was done, it is not as plain as that; or another thread is
-        at work. Raises InvalidArgumentError for numbers that are no message, MemoryError."""
+        at work. Raises TypeError for what is no int, which a C argument would cut, OverflowError,
+        InvalidArgumentError for numbers that are no message, MemoryError."""
+        if not (is_int(ledger_id) and is_int(entry_id) and is_int(deliver_at)):
+            raise TypeError("a message is three ints")
+        return self.put(ledger_id, entry_id, deliver_at)
+
+    cdef bint put(self, int64_t ledger_id, int64_t entry_id, int64_t deliver_at) except -1:
         cdef int64_t cutoff = self.now() + self.early_ms
         if (
             not self.lock.is_open()

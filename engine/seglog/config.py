@@ -152,6 +152,8 @@ class Settings:
         """The configuration of `settings`: the keys' own names or other spellings, values as they are or as text with
         units. Raises InvalidConfigError for an unknown key, one given twice, or a value outside its limits.
         """
+        if not isinstance(settings, Mapping):
+            raise InvalidConfigError(f"a configuration is a mapping of keys to values, not {repr(settings)[:80]}")
         if not settings:
             return cls()        # as most logs are opened
         attributes = {key.name: (attribute, key) for attribute, key in keys(cls)}

@@ -201,6 +201,7 @@ class BucketDelayedDeliveryTracker(RowTracker):
         )
 
     def pending_in(self, ledger_id: int) -> Any:
+        check_int64("a ledger's id", ledger_id)
         sets = (self._pushed, self._unsealed, self._sealed.promised(ledger_id), self._relocated)
         bitmaps = [found for promised in sets if promised and (found := promised.bitmap(ledger_id))]
         if len(bitmaps) > 1:

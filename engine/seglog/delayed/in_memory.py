@@ -7,7 +7,7 @@ from seglog._kernels.due_rows import DueRows
 from seglog.clock import Clock
 from seglog.delayed.amendments import CANCELLED, MOVED
 from seglog.delayed.config import DelayedDeliveryConfig
-from seglog.delayed.row_tracker import RowTracker
+from seglog.delayed.row_tracker import RowTracker, check_int64
 from seglog.delayed.storage import FAILURES, Properties
 from seglog.delayed.tracker import Scheduled
 
@@ -72,6 +72,7 @@ class InMemoryDelayedDeliveryTracker(RowTracker):
         return self._pushed.remove(ledger_id, entry_id) or self._relocated.remove(ledger_id, entry_id)
 
     def pending_in(self, ledger_id: int) -> Any:
+        check_int64("a ledger's id", ledger_id)
         pushed, relocated = self._pushed.bitmap(ledger_id), self._relocated.bitmap(ledger_id)
         return pushed | relocated if pushed and relocated else pushed or relocated
 

@@ -6,7 +6,7 @@ Where the sets are, what is beside the rows, and where decisions are stored, the
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeGuard, TypeVar
 
 from seglog._kernels.due_rows import DueRows
 from seglog._kernels.due_runs import DueRuns
@@ -135,6 +135,8 @@ class RowTracker(DelayedDeliveryTracker):
         return self._changed
 
     def reconfigure(self, config: DelayedDeliveryConfig) -> None:
+        if not isinstance(config, DelayedDeliveryConfig):
+            raise InvalidArgumentError(f"a tracker's configuration is a DelayedDeliveryConfig, not {_short(config)}")
         with self._lock:
             self._config = config
             self._apply_config()
@@ -145,7 +147,7 @@ class RowTracker(DelayedDeliveryTracker):
     def add_message(self, ledger_id: int, entry_id: int, deliver_at: int) -> bool:
         try:
             return self._intake.add(ledger_id, entry_id, deliver_at) or self._add(ledger_id, entry_id, deliver_at)
-        except (OverflowError, TypeError):
+        except (OverflowError, TypeError, ValueError):
             check_position(ledger_id, entry_id)
             check_int64("a time", deliver_at)
             raise
@@ -339,6 +341,8 @@ class RowTracker(DelayedDeliveryTracker):
         return self.reschedule(ledger_id, entry_id, max(self._now_ms(), 0))
 
     def deliver_at(self, ledger_id: int, entry_id: int, published: int) -> int:
+        check_position(ledger_id, entry_id)
+        check_int64("a time", published)
         with self._lock:
             return self._amendments.moved.get((ledger_id, entry_id), published)
 
@@ -346,6 +350,8 @@ class RowTracker(DelayedDeliveryTracker):
         with self._lock:
             rows = []
             for deliver_at, ledger_id, entry_id in messages:
+                check_position(ledger_id, entry_id)
+                check_int64("a time", deliver_at)
                 if self._amendments.is_cancelled(ledger_id, entry_id):
                     continue
                 at = self._amendments.moved.get((ledger_id, entry_id), deliver_at)
@@ -400,6 +406,8 @@ class RowTracker(DelayedDeliveryTracker):
         return in_memory + sum(map(len, self._stored.rows_between(first_at, end_at)))
 
     def histogram(self, edges: Sequence[int]) -> Counts:
+        if not isinstance(edges, Iterable):
+            raise InvalidArgumentError(f"the edges of a histogram are times, not {_short(edges)}")
         bounds = [bound(edge) for edge in edges]
         return self._look(lambda: [self._count(min(first, MAX_TIME), end) for first, end in pairwise(bounds)])
 
@@ -483,31 +491,39 @@ def drop_before(pending: PendingSet, ledger_id: int, entry_id: int) -> int:
 
 def check_int64(what: str, value: object) -> None:
     """Raises InvalidArgumentError for what is no int64."""
-    if not isinstance(value, int) or not -MAX_TIME - 1 <= value <= MAX_TIME:
+    if not is_int(value) or not -MAX_TIME - 1 <= value <= MAX_TIME:
         raise InvalidArgumentError(f"{what} is an int from -2**63 to 2**63 - 1, not {_short(value)}")
 
 
 def check_position(ledger_id: object, entry_id: object) -> None:
     """Raises InvalidArgumentError for what is no position, whether or not a message is there."""
     for what, value in (("a ledger's id", ledger_id), ("an entry's id", entry_id)):
-        if not isinstance(value, int) or not -1 <= value <= MAX_TIME:
+        if not is_int(value) or not -1 <= value <= MAX_TIME:
             raise InvalidArgumentError(f"{what} is an int from 0 to 2**63 - 1, not {_short(value)}")
 
 
 def bound(at: int, latest: int = MAX_TIME + 1) -> int:
     """The bound of a range of times, within those that messages have. Raises InvalidArgumentError for what is no int.
     """
-    if not isinstance(at, int):
+    if not is_int(at):
         raise InvalidArgumentError(f"a time is whole ms since 1970, not {_short(at)}")
     return min(max(at, 0), latest)
 
 
+def is_int(value: object) -> TypeGuard[int]:
+    """No bool, which is an int to Python alone."""
+    return type(value) is int or (isinstance(value, int) and not isinstance(value, bool))
+
+
 def _short(value: object) -> str:
-    return f"an int of {value.bit_length()} bits" if isinstance(value, int) else repr(value)[:80]
+    return f"an int of {value.bit_length()} bits" if is_int(value) else repr(value)[:80]
 
 
 def _int64(column: Any) -> Column:
-    view = memoryview(column)
+    try:
+        view = memoryview(column)
+    except TypeError:
+        raise InvalidArgumentError(f"a column is a buffer of int64, not {_short(column)}") from None
     if view.itemsize != 8 or view.format not in INT64_FORMATS or view.ndim != 1 or not view.contiguous:
         raise InvalidArgumentError(
             f"a column is a buffer of int64, one after the other, not of {view.format!r} in {view.ndim} dimensions"

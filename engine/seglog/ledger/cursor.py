@@ -14,7 +14,7 @@ from seglog.ledger.acknowledgements import PartOfBatch, bitmap
 from seglog.ledger.cursor_file import CursorState
 from seglog.ledger.ledger_metadata import changed_properties
 from seglog.ledger.managed_reader import ManagedReader, Predicate
-from seglog.ledger.position import EARLIEST, LATEST, Position
+from seglog.ledger.position import EARLIEST, LATEST, Position, checked_int, checked_position
 from seglog.ledger.stored_entry import StoredEntry, as_consumers_get_them
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ class Cursor:
 
     def is_acknowledged(self, position: Position) -> bool:
         """Whether all of an entry is acknowledged."""
+        position = checked_position(position)
         with self._lock:
             return self._acknowledged.holds(position)
 
@@ -137,6 +138,7 @@ class Cursor:
 
     def acknowledged_batch_indexes(self, position: Position) -> frozenset[int]:
         """Of an entry that is acknowledged in part, the numbers of the messages that are; else none."""
+        position = checked_position(position)
         with self._lock:
             part = self._acknowledged.part_of(position)
             return frozenset() if part is None else frozenset(part.indexes)
@@ -173,6 +175,10 @@ class Cursor:
         skip_in: Callable[[int], "BitMap | None"] | None = None,
     ) -> tuple[list[StoredEntry], Position]:
         """What `read` would give if it had come to `after`, and how far that is. The cursor stays where it is."""
+        after = checked_position(after)
+        checked_int("a number of entries", max_entries)
+        if max_bytes is not None:
+            checked_int("a number of bytes", max_bytes)
         with self._lock:
             extent = self._extent()
             found: list[StoredEntry] = []
@@ -205,6 +211,8 @@ class Cursor:
 
     def skip(self, count: int) -> int:
         """Acknowledge the next `count` entries that are not, from the first one; how many there were."""
+        if checked_int("a number of entries", count) < 0:
+            raise InvalidArgumentError(f"{count} entries cannot be skipped")
         with self._lock:
             extent = self._extent()
             last, skipped = None, 0
@@ -233,11 +241,13 @@ class Cursor:
 
     def is_aside(self, position: Position) -> bool:
         """Whether an entry was set aside, and is not wholly acknowledged."""
+        position = checked_position(position)
         with self._lock:
             return self._acknowledged.is_aside(position)
 
     def unacknowledged_in(self, ledger_id: int) -> "BitMap":
         """The entries of a ledger that are neither acknowledged nor set aside."""
+        checked_int("a ledger's id", ledger_id)
         with self._lock:
             extent = self._extent()
             slot = extent.slot_of(ledger_id)
@@ -251,6 +261,9 @@ class Cursor:
         """Let the mark-delete position go over entries that are kept elsewhere, each with the number of its messages.
         Those that are acknowledged stay so. Durable at return. Raises OffsetOutOfRangeError, and then nothing has
         changed."""
+        entries = [
+            (checked_position(position), checked_int("a number of messages", size)) for position, size in entries
+        ]
         with self._lock, self._repairing:
             extent = self._extent()
             before = self.mark_delete_position
@@ -276,6 +289,7 @@ class Cursor:
         `properties`: changed in the same step, as `update_properties` does; both are on the disk at return. Raises
         OffsetOutOfRangeError for a position behind the last entry.
         """
+        position = checked_position(position)
         with self._lock, self._repairing:
             if properties is not None:
                 self._refuse_beyond(self._extent(), position)
@@ -309,6 +323,11 @@ class Cursor:
         `batch_size`: how many messages the entry holds; read from it where it is not given. Raises
         OffsetOutOfRangeError where there is no such entry, InvalidArgumentError for a number that it does not have.
         """
+        position = checked_position(position)
+        if batch_indexes is not None:
+            batch_indexes = [checked_int("the number of a message", index) for index in batch_indexes]
+        if batch_size is not None:
+            checked_int("a number of messages", batch_size)
         with self._lock, self._repairing:
             extent = self._extent()
             before = self.mark_delete_position
@@ -322,7 +341,7 @@ class Cursor:
         """Acknowledge entries. Raises OffsetOutOfRangeError, and then none is."""
         with self._lock, self._repairing:
             extent = self._extent()
-            listed = list(positions)
+            listed = [checked_position(position) for position in positions]
             before = self.mark_delete_position
             for position in listed:
                 self._refuse_missing(extent, position)
@@ -373,7 +392,7 @@ class Cursor:
             batch_size = part.size if part is not None else self._topic.read(position).message_count
         if part is not None and part.size != batch_size:
             raise InvalidArgumentError(f"entry {position} has {part.size} messages, not {batch_size}")
-        if not indexes or not all(isinstance(index, int) and 0 <= index < batch_size for index in indexes):
+        if not indexes or not all(0 <= index < batch_size for index in indexes):
             raise InvalidArgumentError(f"messages of entry {position} are numbered from 0 to {batch_size - 1}")
         self._acknowledged.add_part(position, batch_size, indexes)
         return True
@@ -393,6 +412,7 @@ class Cursor:
 
         EARLIEST, LATEST, or any other: the first entry at or behind it comes next.
         """
+        position = checked_position(position)
         with self._lock:
             extent = self._extent()
             self._reset(extent.position(extent.before(position) - 1) or EARLIEST)

@@ -72,9 +72,12 @@ class CursorState:
 
 def cursor_path(directory: Path, name: str) -> Path:
     """Where a cursor's file lies. Raises InvalidArgumentError for a name that cannot be that of a file."""
-    quoted = quote(name, safe="").replace(".", "%2E")
+    try:
+        quoted = quote(name, safe="").replace(".", "%2E") if isinstance(name, str) else ""
+    except UnicodeEncodeError:      # half of a surrogate pair
+        quoted = ""
     if not quoted or len(quoted) > _MAX_NAME_BYTES:
-        raise InvalidArgumentError(f"a cursor's name has 1 to {_MAX_NAME_BYTES} characters, quoted: {name[:80]!r}")
+        raise InvalidArgumentError(f"a cursor's name has 1 to {_MAX_NAME_BYTES} characters, quoted: {repr(name)[:80]}")
     return directory / DIRECTORY / (quoted + SUFFIX)
 
 

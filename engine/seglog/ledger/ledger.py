@@ -39,6 +39,7 @@ from seglog.fs.handles import OpenHandle
 from seglog.ledger.entry_writer import SEGMENT, EntryWriter
 from seglog.ledger.ledger_metadata import MAX_ID, LedgerEnd, LedgerMetadata, checked_properties
 from seglog.ledger.ledger_recovery import check_ledger, recover_segment
+from seglog.ledger.position import checked_int
 from seglog.segment.answers import LostRange
 from seglog.segment.segment import Segment
 
@@ -276,8 +277,7 @@ class Ledger(OpenHandle):
 
     def _find(self, entry_id: int) -> Record:
         """What takes more than the short way: to say why there is none."""
-        if not isinstance(entry_id, int):
-            raise InvalidArgumentError(f"an entry's id is an int, not {type(entry_id).__name__}")
+        checked_int("an entry's id", entry_id)
         if not 0 <= entry_id < self.entry_count:
             raise OffsetOutOfRangeError(
                 f"entry {entry_id} is not within [0, {self.entry_count}) of ledger {self.ledger_id}",
@@ -295,7 +295,12 @@ class Ledger(OpenHandle):
     def read_ranges(self, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
         """The same of several ranges (first, last), which need not touch one another, in the order given."""
         listed = list(ranges)
-        for first, last in listed:
+        for found in listed:
+            if not isinstance(found, tuple) or len(found) != 2:
+                raise InvalidArgumentError(f"a range is (first, last), not {repr(found)[:80]}")
+            first, last = found
+            checked_int("an entry's id", first)
+            checked_int("an entry's id", last)
             if first > last:
                 raise InvalidArgumentError(f"no range: from {first} to {last}")
             for entry_id in (first, last):
@@ -307,6 +312,7 @@ class Ledger(OpenHandle):
         """The first `count` entries, at most all of them, by a walk from the beginning: for who opens many ledgers to
         look at the head of each, and needs no index for it. Raises as `read`."""
         entries: list[bytes] = []
+        checked_int("a number of entries", count)
         count = min(count, self.entry_count)
         if count > 0:
             for table in self._segment.tables(max_batches=1):
@@ -493,6 +499,6 @@ def _as_bytes(entry: "Buffer") -> bytes:
 
 
 def _checked_time(timestamp_ms: int) -> int:
-    if not isinstance(timestamp_ms, int) or not -1 <= timestamp_ms <= MAX_ID:
+    if type(timestamp_ms) is not int or not -1 <= timestamp_ms <= MAX_ID:
         raise InvalidArgumentError(f"a time is milliseconds from 0 on, or -1 for none, not {timestamp_ms!r}")
     return timestamp_ms

@@ -120,6 +120,7 @@ def texts(value: object) -> dict[str, str]:
 
 def checked_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """A copy. Raises InvalidArgumentError where a name or a value is no text."""
+    _check_mapping(properties)
     for name, value in properties.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise InvalidArgumentError(f"a property is a text with a text, not {name!r}: {value!r}")
@@ -128,5 +129,11 @@ def checked_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 def changed_properties(properties: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
     """The properties with those of `changes`, without those that are None. Raises InvalidArgumentError."""
+    _check_mapping(changes)
     added = checked_properties({name: value for name, value in changes.items() if value is not None})
     return {name: value for name, value in properties.items() if name not in changes} | added
+
+
+def _check_mapping(properties: object) -> None:
+    if not isinstance(properties, Mapping):
+        raise InvalidArgumentError(f"properties are a mapping of text to text, not {repr(properties)[:80]}")

@@ -11,7 +11,7 @@ from seglog.ledger.cursor_file import DIRECTORY, CursorState, cursor_files, curs
 from seglog.ledger.ledger_metadata import checked_properties
 from seglog.ledger.managed_reader import ManagedReader
 from seglog.ledger.managed_tail import ManagedTail
-from seglog.ledger.position import EARLIEST, LATEST, Position
+from seglog.ledger.position import EARLIEST, LATEST, Position, checked_position
 
 
 class ManagedCursors:
@@ -44,8 +44,12 @@ class ManagedCursors:
         cursor_path(tail.path, name)
         if not isinstance(initial, Position) and initial not in ("latest", "earliest"):
             raise InvalidArgumentError(f'it begins at "latest", "earliest" or a Position, not {initial!r}')
-        begin = initial if isinstance(initial, Position) else LATEST if initial == "latest" else EARLIEST
-        return tail.change_whole(lambda: self._open(topic, name, begin, checked_properties(properties or {})))
+        if isinstance(initial, Position):
+            begin = checked_position(initial)
+        else:
+            begin = LATEST if initial == "latest" else EARLIEST
+        checked = checked_properties({} if properties is None else properties)
+        return tail.change_whole(lambda: self._open(topic, name, begin, checked))
 
     def _open(self, topic: ManagedReader, name: str, begin: Position, properties: dict[str, str]) -> Cursor:
         tail = self._tail

@@ -10,7 +10,6 @@ from pathlib import Path
 from seglog.clock import Clock
 from seglog.errors import (
     CorruptManifestError,
-    InvalidArgumentError,
     LogClosedError,
     NotALogError,
     OffsetOutOfRangeError,
@@ -22,7 +21,7 @@ from seglog.ledger.extent import LedgerExtent, ShownLedgers
 from seglog.ledger.ledger import Ledger
 from seglog.ledger.ledger_metadata import MAX_ID
 from seglog.ledger.manifest import LedgerInfo, ledger_directory
-from seglog.ledger.position import EARLIEST, Position
+from seglog.ledger.position import EARLIEST, Position, checked_int, checked_position
 from seglog.ledger.stored_entry import StoredEntry
 
 Predicate = Callable[[StoredEntry], bool]
@@ -90,27 +89,27 @@ class ManagedReader(OpenHandle):
     def next_valid(self, position: Position) -> Position | None:
         """Of the first entry behind a position, whatever ledger it is in; None where there is none yet."""
         extent = self._current()
-        return extent.position(extent.up_to(position))
+        return extent.position(extent.up_to(checked_position(position)))
 
     def previous_valid(self, position: Position) -> Position | None:
         """Of the last entry before a position; None where there is none."""
         extent = self._current()
-        return extent.position(extent.before(position) - 1)
+        return extent.position(extent.before(checked_position(position)) - 1)
 
     def is_valid(self, position: Position) -> bool:
         """Whether there is an entry at the position."""
-        return self._current().holds(position)
+        return self._current().holds(checked_position(position))
 
     def entries_between(self, after: Position, to: Position) -> int:
         """How many entries stand behind `after`, up to `to`."""
         extent = self._current()
-        return max(extent.up_to(to) - extent.up_to(after), 0)
+        return max(extent.up_to(checked_position(to)) - extent.up_to(checked_position(after)), 0)
 
     # --- reading -----------------------------------------------------------------------------
 
     def read(self, position: Position) -> StoredEntry:
         """One entry. Raises OffsetOutOfRangeError where there is none."""
-        ledger_id, entry_id = position
+        ledger_id, entry_id = position = checked_position(position)
         ledger = self._opened.get(ledger_id)
         if ledger is not None:
             # Fast path: the record is there. Where it is not, `record` says why.
@@ -125,7 +124,8 @@ class ManagedReader(OpenHandle):
     def read_entries(self, first: Position, count: int) -> list[StoredEntry]:
         """At most `count` entries, from the first one at or behind `first`."""
         extent = self._current()
-        begin = extent.before(first)
+        begin = extent.before(checked_position(first))
+        checked_int("a number of entries", count)
         return [self._at(extent, ordinal) for ordinal in range(begin, min(begin + max(count, 0), extent.count))]
 
     def __iter__(self) -> Iterator[StoredEntry]:
@@ -175,8 +175,8 @@ class ManagedReader(OpenHandle):
         from true to false, or the last one. (OpFindNewest)
         """
         extent = self._current()
-        low = 0 if first is None else extent.before(first)
-        high = (extent.count if last is None else min(extent.up_to(last), extent.count)) - 1
+        low = 0 if first is None else extent.before(checked_position(first))
+        high = (extent.count if last is None else min(extent.up_to(checked_position(last)), extent.count)) - 1
         found = _newest(lambda ordinal: predicate(self._at(extent, ordinal)), low, high)
         return extent.position(found)
 
@@ -187,10 +187,9 @@ class ManagedReader(OpenHandle):
         times rise. With useBrokerTimestampsForMessageSeek=false the publish time counts alone, by binary search: right
         where publish times rise, as it was before PIP-70.
         """
-        if not isinstance(timestamp_ms, int):
-            raise InvalidArgumentError(f"a time is an int in ms, not {type(timestamp_ms).__name__}")
+        checked_int("a time in ms", timestamp_ms)
         extent = self._current()
-        begin = extent.up_to(after)
+        begin = extent.up_to(checked_position(after))
         if not self.config.use_broker_timestamps:
             found = _newest(
                 lambda ordinal: self._at(extent, ordinal).publish_time < timestamp_ms, begin, extent.count - 1
@@ -214,8 +213,7 @@ class ManagedReader(OpenHandle):
 
         None where there is none yet. Entries without an index are passed over.
         """
-        if not isinstance(index, int):
-            raise InvalidArgumentError(f"an index is an int, not {type(index).__name__}")
+        checked_int("an index", index)
         extent = self._current()
         low, high = 0, extent.count         # the answer is in [low, high]
         while low < high:

@@ -135,6 +135,10 @@ def build_message_entry(
 
 def _build(metadata: "MessageMetadata", opened: "Buffer", codec: int, checksum: bool) -> bytes:
     codec = PayloadCodec.of(codec)
+    try:
+        memoryview(opened)
+    except TypeError:
+        raise InvalidArgumentError(f"a message's value is bytes, not {type(opened).__name__}") from None
     metadata.ClearField("compression")
     if codec is not PayloadCodec.NONE:
         metadata.compression = pulsar_pb().CompressionType.Value(codec.name)

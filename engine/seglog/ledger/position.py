@@ -3,6 +3,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple, overload
 
+from seglog.errors import InvalidArgumentError
+
 
 class Position(NamedTuple):
     """An entry of a ledger. Ordered; ids of ledgers rise, and have gaps.
@@ -21,6 +23,31 @@ class Position(NamedTuple):
 # Before the first entry, and behind the last one, of every managed ledger.
 EARLIEST = Position(-1, -1)
 LATEST = Position(2**63 - 1, 2**63 - 1)
+
+
+def checked_position(value: object) -> Position:
+    """`value`, which may be a plain tuple. Raises InvalidArgumentError for what is no position: 1.5 would be taken for
+    1 further down."""
+    if type(value) is Position and type(value[0]) is int and type(value[1]) is int:
+        return value
+    if isinstance(value, tuple) and len(value) == 2 and _is_int(value[0]) and _is_int(value[1]):
+        return Position(*value)
+    raise InvalidArgumentError(f"a position is a Position(ledger_id, entry_id) of two ints, not {_short(value)}")
+
+
+def checked_int(what: str, value: object) -> int:
+    """Raises InvalidArgumentError for what is no int. `what`: what it should be, as "a number of entries"."""
+    if type(value) is int or _is_int(value):
+        return value    # type: ignore[return-value]
+    raise InvalidArgumentError(f"{what} is an int, not {_short(value)}")
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _short(value: object) -> str:
+    return repr(value)[:80]
 
 
 class Positions(Sequence[Position]):

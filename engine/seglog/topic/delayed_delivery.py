@@ -33,6 +33,7 @@ from seglog.errors import InvalidArgumentError, LogClosedError, TooManyDelayedEr
 from seglog.fs.handles import OpenHandle
 from seglog.ledger.cursor import Cursor
 from seglog.ledger.entry import Entry, pulsar_pb
+from seglog.ledger.ledger_metadata import checked_properties
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.message_batch import build_message_entry
 from seglog.ledger.position import Position
@@ -60,8 +61,10 @@ class DelayedDelivery(OpenHandle):
         clock: Clock | None = None,
         new_worker: Callable[[], Worker] | None = None,
     ) -> None:
+        if not isinstance(managed_ledger, ManagedLedger):
+            raise InvalidArgumentError(f"delayed delivery is of a ManagedLedger, not of {managed_ledger!r}")
         if not isinstance(config, DelayedDeliveryConfig):
-            config = DelayedDeliveryConfig.of(config or {})
+            config = DelayedDeliveryConfig.of({} if config is None else config)
         if config.shared_index and not config.bucket_tracker:
             raise InvalidArgumentError(
                 "enableShareDelayedMessageIndex needs enableBucketDelayedDeliveryTracker", hint="set both, or neither"
@@ -163,11 +166,15 @@ class DelayedDelivery(OpenHandle):
             deliver_at_ms = now_ms + _delay_ms(delay)
         elif deliver_at_ms is not None and (type(deliver_at_ms) is not int or not 0 <= deliver_at_ms < 2**63):
             raise InvalidArgumentError(f"a message is due at whole ms since 1970, not at {deliver_at_ms!r}")
+        _check_text("a key", key)
+        checked = checked_properties({} if properties is None else properties)
         metadata = pulsar_pb().MessageMetadata(
             producer_name=self._producer_name, sequence_id=next(self._sequence_ids), publish_time=now_ms,
             deliver_at_time=deliver_at_ms, partition_key=key,
         )
-        for name, text in (properties or {}).items():
+        for name, text in checked.items():
+            _check_text("a property's name", name)
+            _check_text("a property", text)
             metadata.properties.add(key=name, value=text)
         return self.add_entry(build_message_entry(metadata, value))
 
@@ -210,7 +217,9 @@ class DelayedDelivery(OpenHandle):
 
     def index(self, cursor: Cursor) -> DelayedIndex:
         """The index that has the delayed messages of a subscription: its own, or that of all. Raises LogClosedError
-        once this was closed."""
+        once this was closed, InvalidArgumentError for what is no cursor of this managed ledger."""
+        if not isinstance(cursor, Cursor) or self._managed_ledger.cursors.get(cursor.name) not in (cursor, None):
+            raise InvalidArgumentError(f"no cursor of this managed ledger: {cursor!r}", file=self._managed_ledger.path)
         with self._lock:
             if self._is_closed:
                 raise LogClosedError("the delayed delivery was closed", file=self._managed_ledger.path)
@@ -341,8 +350,19 @@ class DelayedDelivery(OpenHandle):
         self.close()
 
 
+def _check_text(what: str, text: object) -> None:
+    """Raises InvalidArgumentError for what is neither None nor text that UTF-8 can hold."""
+    try:
+        if text is not None:
+            text.encode()   # type: ignore[attr-defined]
+    except (AttributeError, UnicodeEncodeError):
+        raise InvalidArgumentError(f"{what} is text, not {repr(text)[:80]}") from None
+
+
 def _delay_ms(delay: timedelta | float) -> int:
     try:
+        if isinstance(delay, (str, bytes, bytearray, bool)):
+            raise TypeError
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
         delay_ms = int(seconds * 1000)
     except (TypeError, ValueError, OverflowError):

@@ -21,7 +21,7 @@ from seglog.errors import InvalidArgumentError, LogClosedError
 from seglog.ledger.compacted_home import COMPACTION_CURSOR
 from seglog.ledger.cursor import Cursor
 from seglog.ledger.managed_ledger import ManagedLedger
-from seglog.ledger.position import EARLIEST, Position
+from seglog.ledger.position import EARLIEST, Position, checked_position
 from seglog.ledger.relocated_entries import RelocatedHome
 from seglog.ledger.stored_entry import StoredEntry
 
@@ -421,6 +421,7 @@ class DelayedIndex:
 
     def cancel(self, position: Position) -> bool:
         """Whether the message was pending: it will never be delivered, and is acknowledged. Durable at return."""
+        position = checked_position(position)
         with self.lock:
             cancelled = self.tracker.cancel(*position)
             if cancelled:

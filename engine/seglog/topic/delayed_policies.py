@@ -23,6 +23,8 @@ def policy_properties(changes: Mapping[str, object]) -> dict[str, str | None]:
 
     Raises InvalidConfigError for an unknown key or a bad value, InvalidArgumentError for a kind of tracker.
     """
+    if not isinstance(changes, Mapping):
+        raise InvalidConfigError(f"policies are a mapping of keys to values, not {repr(changes)[:80]}")
     given = {key: value for key, value in changes.items() if value is not None}
     parsed = dict(DelayedDeliveryConfig.of(given).items())
     found: dict[str, str | None] = {}

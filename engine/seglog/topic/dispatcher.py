@@ -18,16 +18,17 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
+from numbers import Real
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from seglog._kernels.pending_set import PendingSet
 from seglog.clock import Clock, SystemClock, listen, unlisten
 from seglog.delayed.tracker import DelayedDeliveryTracker
-from seglog.errors import CorruptRecordError, LogClosedError, OffsetOutOfRangeError, SeglogError
+from seglog.errors import CorruptRecordError, InvalidArgumentError, LogClosedError, OffsetOutOfRangeError, SeglogError
 from seglog.ledger.cursor import DEFAULT_READ, Cursor
 from seglog.ledger.managed_ledger import ManagedLedger
-from seglog.ledger.position import Position
+from seglog.ledger.position import Position, checked_int, checked_position
 from seglog.ledger.stored_entry import StoredEntry, as_consumers_get_them
 from seglog.topic.delayed_index import DelayedIndex, Fate
 
@@ -102,6 +103,9 @@ class Dispatcher:
         is over. `supports_broker_metadata`: as Cursor.read has it. Raises LogClosedError once this was closed, and what
         Cursor.read raises.
         """
+        checked_int("a number of entries", max_entries)
+        if timeout_s is not None and (not isinstance(timeout_s, Real) or timeout_s != timeout_s):
+            raise InvalidArgumentError(f"a timeout is seconds, or None to wait for ever, not {timeout_s!r}")
         entries = self._read_due(max_entries, timeout_s)
         exposes = self._managed_ledger.config.exposes_broker_metadata
         return as_consumers_get_them(entries, exposes, supports_broker_metadata)
@@ -248,12 +252,13 @@ class Dispatcher:
 
     def redeliver(self, positions: Iterable[Position]) -> None:
         """Give these entries, which were dispatched and are not acknowledged, once more."""
+        wanted = dict.fromkeys(map(checked_position, positions))
         with self._lock:
             waiting = set(self._replay)
             self._replay.extend(
                 position
-                for position in dict.fromkeys(positions)
-                if position not in waiting and self._taken.contains(*position)
+                for position in wanted
+                if position not in waiting and max(position) < 2**63 and self._taken.contains(*position)
             )
             self._changed.notify()
 
