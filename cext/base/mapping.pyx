@@ -10,10 +10,13 @@ past its new end is SIGBUS, and nothing here can catch it. Nothing in seglog cut
 files that another process may cut there is `copy`.
 """
 from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_SetFromErrno
 from libc.errno cimport EINTR, errno
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t
+
+import os
 
 
 cdef extern from "<sys/mman.h>" nogil:
@@ -28,7 +31,15 @@ cdef extern from "<sys/mman.h>" nogil:
     int madvise(void* address, size_t size, int advice)
 
 
+cdef extern from "<fcntl.h>" nogil:
+    int O_RDONLY
+    int O_CLOEXEC
+    int O_NONBLOCK
+    int open(const char* path, int flags)
+
+
 cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
     Py_ssize_t pread(int fd, void* buffer, size_t size, long position)
     long sysconf(int name)
     int _SC_PAGESIZE
@@ -51,6 +62,30 @@ cdef Py_ssize_t _fill(int fd, uint8_t* buffer, Py_ssize_t size, Py_ssize_t start
             break
         done += n
     return done
+
+
+def file_part(path not None, Py_ssize_t position, Py_ssize_t size):
+    """The bytes [position, position + size) of a file, fewer where it ends. Raises OSError.
+
+    Opened, read and closed in one step, which no exception from outside can interrupt.
+    """
+    cdef bytes name = os.fsencode(path)
+    cdef bytes part = PyBytes_FromStringAndSize(NULL, size)
+    cdef const char* c_name = name
+    cdef uint8_t* buffer = <uint8_t*>PyBytes_AS_STRING(part)
+    cdef Py_ssize_t done = -1
+    cdef int fd, failed
+    with nogil:
+        # O_NONBLOCK: opening a FIFO of that name must not wait for a writer.
+        fd = open(c_name, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+        failed = errno
+        if fd >= 0:
+            done = _fill(fd, buffer, size, position)
+            failed = errno
+            close(fd)
+    if done < 0:
+        raise OSError(failed, os.strerror(failed), path)
+    return part if done == size else part[:done]
 
 
 cdef class FileMap:

@@ -1,4 +1,5 @@
 """A Mapping gives out the bytes of a file and keeps them as long as anybody looks."""
+import errno
 import gc
 import os
 import subprocess
@@ -10,7 +11,7 @@ import pytest
 from seglog._kernels.mapping import FileMap
 from seglog._kernels.window import Window
 from seglog.errors import StorageError
-from seglog.fs.mapping import Advice, Mapping, read_file
+from seglog.fs.mapping import Advice, Mapping, read_file, read_part
 
 CONTENT = bytes(range(256)) * 64     # four pages
 
@@ -281,3 +282,20 @@ def test_a_small_file_is_read_whole_and_a_pipe_is_not_waited_for(path, tmp_path)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(StorageError, match="no regular file"):
         read_file(tmp_path / "pipe")
+
+
+def test_a_part_of_a_file_is_read_as_far_as_there_is_one(tmp_path):
+    path = tmp_path / "index"
+    path.write_bytes(b"0123456789")
+    assert read_part(str(path), 0, 10) == b"0123456789"
+    assert read_part(str(path), 7, 2) == b"78"
+    assert read_part(str(path), 7, 100) == b"789"
+    assert read_part(str(path), 10, 1) == read_part(str(path), 3, 0) == b""
+    with pytest.raises(StorageError, match="cannot read") as refused:
+        read_part(str(tmp_path / "none"), 0, 1)
+    assert (refused.value.errno, refused.value.file) == (errno.ENOENT, str(tmp_path / "none"))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StorageError):       # and does not wait for a writer
+        read_part(str(tmp_path / "pipe"), 0, 1)
+    with pytest.raises(StorageError):
+        read_part(str(tmp_path), 0, 1)

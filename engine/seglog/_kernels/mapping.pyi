@@ -1,7 +1,9 @@
+import os
 from typing import Self
 
 from typing_extensions import disjoint_base
 
+def file_part(path: str | os.PathLike[str], position: int, size: int) -> bytes: ...
 @disjoint_base
 class FileMap:
     def __new__(cls, fd: int, size: int, *, copy: bool = False, reserve: int = 0, start: int = 0) -> Self: ...

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from seglog._kernels.mapping import FileMap
+from seglog._kernels.mapping import FileMap, file_part
 from seglog.errors import StorageError
 from seglog.fs.handles import OpenHandle
 from seglog.fs.refusals import refusals, storage_error
@@ -203,6 +203,12 @@ class ReadDescriptor(OpenHandle):
     def __del__(self, close: Callable[[int], None] = os.close) -> None:     # os is gone when the interpreter ends
         if self._number >= 0:
             close(self._number)
+
+
+def read_part(path: str, position: int, size_bytes: int) -> bytes:
+    """The bytes [position, position + size_bytes) of a file, fewer where it ends. Raises StorageError."""
+    with refusals("read", path):
+        return file_part(path, position, size_bytes)
 
 
 def read_file(path: str | os.PathLike[str], start: int = 0) -> bytes:

@@ -10,6 +10,8 @@ from seglog.errors import InvalidArgumentError, InvalidConfigError
 from seglog.format import names
 from seglog.fs.refusals import refusals
 
+_OTHER = names.SegmentFile(0, "")       # a name that is none of a segment's file
+
 
 def checked_config(config: Mapping[str, object] | LogConfig | None, fsync: str, leader_epoch: int) -> LogConfig:
     """The configuration of a log that is written to, with what goes together only there."""
@@ -38,10 +40,12 @@ def decided(config: LogConfig, directory: Path) -> LogConfig:
     with refusals("list", directory), os.scandir(directory) as entries:
         is_new = True
         for entry in entries:
-            parsed = names.parse_file_name(entry.name)
-            if parsed is not None and parsed.suffix == names.MINUTE_INDEX_SUFFIX:
-                return with_minute_indexes(config, True)
-            is_new = is_new and (parsed is None or parsed.suffix != names.LOG_SUFFIX)
+            name = entry.name
+            if names.MINUTE_INDEX_SUFFIX in name or (is_new and names.LOG_SUFFIX in name):
+                suffix = (names.parse_file_name(name) or _OTHER).suffix
+                if suffix == names.MINUTE_INDEX_SUFFIX:
+                    return with_minute_indexes(config, True)
+                is_new = is_new and suffix != names.LOG_SUFFIX
     return with_minute_indexes(config, is_new)
 
 

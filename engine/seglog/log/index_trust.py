@@ -6,9 +6,7 @@ says decides. Nothing costs more with more bytes of log (but where minute indexe
 with the time indexes); what only a walk would show, readers find out: they believe no entry that does not lead to its
 batch.
 """
-import os
 import struct
-from pathlib import Path
 
 from seglog._kernels.batch_survey import first_disorder
 from seglog._kernels.segment_scan import scan
@@ -16,8 +14,7 @@ from seglog._kernels.status import Status
 from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.format import names
-from seglog.fs.mapping import Mapping
-from seglog.fs.refusals import refusals
+from seglog.fs.mapping import Mapping, read_part
 from seglog.segment.index_file import MINUTE_MS, OffsetIndex, TimeIndex
 from seglog.state.leftovers import File, FoundSegment
 
@@ -79,14 +76,18 @@ def _minutes_are_sound(files: FoundSegment) -> bool:
         return False
     if not offset_index.size_bytes:
         return minute_index.size_bytes == 0     # no entry was made with an offset entry: none need be opened
-    last_offset = last_entry(offset_index)[0]
-    times = [entry for entry in _last_times(time_index, 2) if entry[1] <= last_offset]      # no closing entry
-    minutes = _last_times(minute_index, 1)
-    if not times or not minutes:
-        return not times and not minutes
-    if minutes[-1][0] // MINUTE_MS != times[-1][0] // MINUTE_MS:
-        return False
-    return _is_part_of(_tail(minute_index, minute_index.size_bytes), _tail(time_index, time_index.size_bytes))
+    times, minutes = _tail(time_index, time_index.size_bytes), _tail(minute_index, minute_index.size_bytes)
+    entries, offset_entries = len(times) // TimeIndex.ENTRY_SIZE, offset_index.size_bytes // OffsetIndex.ENTRY_SIZE
+    last_times = _last_times(times, 2)
+    if entries > offset_entries:
+        del last_times[-1:]         # the closing entry: each other one came with one of the offset index
+    elif entries < offset_entries:
+        last_offset = last_entry(offset_index)[0]
+        last_times = [entry for entry in last_times if entry[1] <= last_offset]
+    last_minutes = _last_times(minutes, 1)
+    if not last_times or not last_minutes:
+        return not last_times and not last_minutes
+    return last_minutes[-1][0] // MINUTE_MS == last_times[-1][0] // MINUTE_MS and _is_part_of(minutes, times)
 
 
 def _is_part_of(minutes: bytes, times: bytes) -> bool:
@@ -103,10 +104,9 @@ def _is_part_of(minutes: bytes, times: bytes) -> bool:
     return True
 
 
-def _last_times(time_index: File, count: int) -> list[tuple[int, int]]:
+def _last_times(times: bytes, count: int) -> list[tuple[int, int]]:
     """(timestamp, relative offset) of the last `count` entries, as far as there are so many."""
-    size_bytes = min(count * TimeIndex.ENTRY_SIZE, time_index.size_bytes)
-    return list(_TIME_ENTRY.iter_unpack(_tail(time_index, size_bytes))) if size_bytes else []
+    return list(_TIME_ENTRY.iter_unpack(times[-count * TimeIndex.ENTRY_SIZE :]))
 
 
 def sound_end(files: FoundSegment) -> int | None:
@@ -156,10 +156,4 @@ def last_entry(offset_index: File) -> tuple[int, int]:
 
 
 def _tail(file: File, size_bytes: int) -> bytes:
-    return read_at(file.path, file.size_bytes - size_bytes, size_bytes)
-
-
-def read_at(path: Path, position: int, size_bytes: int) -> bytes:
-    """So many bytes of a file, without mapping it."""
-    with refusals("read", path), open(path, "rb", buffering=0) as file:
-        return os.pread(file.fileno(), size_bytes, position)
+    return read_part(file.location, file.size_bytes - size_bytes, size_bytes)

@@ -44,6 +44,11 @@ class File:
     def path(self) -> Path:
         return self.directory / self.name
 
+    @property
+    def location(self) -> str:
+        """The path as text: to put a Path together takes longer than to read an index entry."""
+        return f"{self.directory}{os.sep}{self.name}"
+
 
 @dataclass(slots=True)
 class FoundSegment:
