@@ -13,6 +13,7 @@ from support.outside.recording import Fault, Recording
 FULL = bool(os.environ.get("SEGLOG_TORTURE"))
 SEEDS = (4, 5, 6, 7, 8, 9) if FULL else (4,)
 STATES = 120 if FULL else 8
+FAILING_STATES = 25 if FULL else 8      # of a recording with a failing call, of which there are many
 EACH = 2 if FULL else 1         # faults of a kind and call
 # One kind a mode in `make test`, and two faults of it.
 PAIRS = [(kind, fsync) for kind in TOPIC_KINDS for fsync in MODES] if FULL else list(
@@ -62,9 +63,9 @@ def test_a_call_that_fails_costs_nothing_that_was_promised(record, power_cuts, h
     faults = [fault for fault in faults if fault.call != "sync" or fault.span == "on"]
     wanted = []
     for number, fault in enumerate(faults if FULL else chance.sample(faults, 2)):
-        wanted.append((record(record_topic, kind, 4, fsync, faults=[fault]), STATES, number))
+        wanted.append((record(record_topic, kind, 4, fsync, faults=[fault]), FAILING_STATES, number))
     power_cuts.judge_all(wanted)
-    holds(len(wanted) * STATES // 4)        # a call that fails late leaves few different ones
+    holds(len(wanted) * FAILING_STATES // 4)        # a call that fails late leaves few different ones
 
 
 @pytest.mark.parametrize("fsync", MODES)
@@ -77,9 +78,9 @@ def test_a_sync_that_failed_once_is_not_made_good_by_the_next(record, power_cuts
         chance = random.Random(f"{kind} {fsync}")
         for number in range(12 if FULL else 2):
             nth = chance.choice(of_ledgers) if number % 2 == 0 else chance.randint(1, len(syncs))
-            wanted.append((record(record_topic, kind, 4, fsync, faults=[Fault("sync", nth)]), STATES, number))
+            wanted.append((record(record_topic, kind, 4, fsync, faults=[Fault("sync", nth)]), FAILING_STATES, number))
     power_cuts.judge_all(wanted)
-    holds(len(wanted) * STATES // 2)
+    holds(len(wanted) * FAILING_STATES // 2)
 
 
 def states_behind(script, fault, says, directory, recorder, count):
