@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from seglog.log.log import Log
-from seglog.log.mirror import Mirrored, mirror
+from seglog.log.mirror import Mirrored, check_begin, mirror
 from seglog.log.partition import Partition
 
 from . import report
@@ -33,8 +33,9 @@ def command(
     Checksums are checked, nothing is decompressed; only v0 wrappers that get other offsets have to be opened. Without
     --new-offsets all offsets stay, and a run goes on where DST ends. SRC may be written to meanwhile, also by a broker.
     """
-    with Partition(source):
-        pass        # before the target is made
+    with Partition(source) as src:      # before the target is made
+        if from_offset is not None:
+            check_begin(src, from_offset)
     with Log(target, config=dict(settings), fsync="interval") as dst:
         while True:
             with Partition(source) as src:

@@ -67,7 +67,9 @@ def parse_bool(value: object) -> bool:
     raise ValueError("neither true nor false")
 
 
-_KAFKA_VERSION = re.compile(r"(?P<major>\d{1,3})\.(?P<minor>\d{1,3})(\.\d{1,3}){0,2}(-IV\d{1,2})?")
+_KAFKA_VERSION = re.compile(r"(?P<release>0\.\d{1,2}(\.\d)?|[1-9]\.\d)(\.\d{1,2}){0,2}(-IV\d{1,2})?", re.ASCII)
+# The last minor version of each line (ApiVersion, MetadataVersion); of the line 4 any: there are more to come.
+_LAST_MINORS = {"0.8": 2, "0.9": 0, "0.10": 2, "0.11": 0, "1": 1, "2": 8, "3": 9, "4": 9}
 
 
 def parse_format_version(value: object) -> int:
@@ -79,10 +81,11 @@ def parse_format_version(value: object) -> int:
     if value in ("0", "1", "2"):
         return int(value)
     found = _KAFKA_VERSION.fullmatch(value.strip()) if isinstance(value, str) else None
-    version = (int(found["major"]), int(found["minor"])) if found is not None else (0, 0)
-    if version < (0, 8):
+    release = "" if found is None else found["release"]
+    line, _, minor = (release, "", "0") if release in _LAST_MINORS else release.rpartition(".")
+    if int(minor or 0) > _LAST_MINORS.get(line, -1):
         raise ValueError("neither a record format nor a Kafka version from 0.8.0 on")
-    return 0 if version < (0, 10) else 1 if version < (0, 11) else 2
+    return {"0.8": 0, "0.9": 0, "0.10": 1}.get(line, 2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from seglog.config import Fsync, LogConfig
 from seglog.fs.files import FileSystem
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.log.arguments import check_mapping
 from seglog.log.log import Log
 from seglog.log.open_dir import LogDir
 from seglog.upkeep.cleaner_config import CleanerConfig
@@ -64,10 +65,12 @@ def open_dir(
     every log. `cleaner`: keys for all of them together, such as retention.total.bytes (docs/config.md); one thread,
     `log_dir.cleaner`, looks after the logs that are open. Raises what `LogDir` raises.
     """
-    settings = cleaner if isinstance(cleaner, CleanerConfig) else CleanerConfig.of(cleaner or {})
+    if not isinstance(cleaner, CleanerConfig):
+        check_mapping(cleaner)
+        cleaner = CleanerConfig.of(cleaner or {})
     return LogDir(
         path, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock, fs=fs,
-        retention=expired, keeper=LogCleaner(settings),
+        retention=expired, keeper=LogCleaner(cleaner),
     )
 
 

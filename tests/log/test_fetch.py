@@ -396,6 +396,19 @@ def test_headers_and_control_batches_are_left_out_and_a_client_never_stays_at_a_
         assert [r[-1] for r in records(committed)] == [b"0", b"2"]
 
 
+def test_what_is_converted_has_no_length_before_and_is_true_if_there_is_any(path):
+    with open_log(path) as log:
+        log.append(b"value")
+        converted = log.fetch(0, magic=0)
+        with pytest.raises(TypeError, match=r"take len\(fetch.view\(\)\), or size_bytes"):
+            len(converted)
+        assert converted
+        assert b"".join(converted) == bytes(converted.view()) == b"".join(list(converted))
+        log.append_batch(seglog.build_batch([end_marker(True, 0)], control=True, producer_id=7, producer_epoch=0,
+                                            transactional=True, timestamp=NOW))
+        assert not log.fetch(1, magic=0)
+
+
 def test_conversion_may_be_forbidden(path):
     with open_log(path) as log:
         log.append(b"v")

@@ -215,6 +215,14 @@ def test_an_offset_is_an_int(log, offset):
         tell(refused.value)
 
 
+@pytest.mark.parametrize("epoch", ["0", None, 1.5, b"0", [0], True])
+def test_an_epoch_whose_end_is_asked_for_is_an_int(log, epoch):
+    with pytest.raises(InvalidArgumentError, match="a leader epoch is an int, not") as refused:
+        log.end_offset_for(epoch)
+    tell(refused.value)
+    assert log.end_offset_for(0).end_offset == 1
+
+
 @pytest.mark.parametrize("offset", [-1, 2, 2**63, 2**70])
 def test_an_offset_outside_of_the_log_is_answered_with_the_valid_range(log, offset):
     for use in (log.read, log.batches, log.columns, log.__getitem__):

@@ -220,14 +220,17 @@ def test_the_version_stays_with_the_log(path):
 
 
 @pytest.mark.parametrize(("given", "meant"), [
-    (0, 0), ("1", 1), ("0.8.2", 0), ("0.9.0", 0), ("0.10.0-IV0", 1), ("0.10.2", 1), ("0.11.0", 2), ("1.0", 2),
-    ("2.8", 2), ("3.0-IV1", 2),
+    (0, 0), ("1", 1), ("0.8.2", 0), ("0.8.2.2", 0), ("0.9.0", 0), ("0.9", 0), ("0.10.0-IV0", 1), ("0.10.2", 1),
+    ("0.11.0", 2), ("1.0", 2), ("1.1.1", 2), ("2.8", 2), ("2.8.2", 2), ("3.0-IV1", 2), ("3.9.1", 2), ("4.1.1", 2),
 ])
 def test_kafkas_version_strings_name_a_format(given, meant):
     assert LogConfig.of({"message.format.version": given}).message_format_version == meant
 
 
-@pytest.mark.parametrize("given", [3, -1, True, 1.0, "0.7.0", "v1", "", "9", "2.8.x"])
+@pytest.mark.parametrize("given", [
+    3, -1, True, 1.0, "0.7.0", "v1", "", "9", "2.8.x", "0.12", "0.12.0", "0.9.1", "0.10.3", "0.11.1", "1.2", "2.9",
+    "5.0", "2.80", "2.8.2.1.1.1", "2.\u0668",
+])
 def test_nothing_else_is_a_format(given):
     with pytest.raises(InvalidConfigError, match=r"message\.format\.version is 0, 1, 2, or a Kafka version"):
         LogConfig.of({"message.format.version": given})

@@ -134,10 +134,14 @@ def test_a_file_is_no_log_dir(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"config": {"segment.byte": 1}}, {"config": {7: 1}}, {"fsync": "always"}, {"leader_epoch": -1}]
+    "arguments", [
+        {"config": {"segment.byte": 1}}, {"config": {7: 1}}, {"fsync": "always"}, {"leader_epoch": -1},
+        {"cleaner": {"retention": 1}}, {"cleaner": "x"}, {"cleaner": 5}, {"config": "x"},
+    ]
 )
 def test_arguments_that_cannot_be_meant_are_refused_before_anything_is_made(tmp_path, arguments):
-    with pytest.raises(InvalidConfigError if "config" in arguments else InvalidArgumentError):
+    value, = arguments.values()
+    with pytest.raises(InvalidConfigError if isinstance(value, dict) else InvalidArgumentError):
         seglog.open_dir(tmp_path / "data", **arguments)
     assert not (tmp_path / "data").exists()
 

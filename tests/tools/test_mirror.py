@@ -37,6 +37,8 @@ def test_a_refused_mirror_makes_no_target(tmp_path):
     (tmp_path / "empty-0").mkdir()
     for source, status in ((tmp_path / "none-0", 3), (tmp_path / "empty-0", 4)):
         run("mirror", source, tmp_path / "new" / "orders-0", status=status)
+    for offset in ("-1", "99999"):
+        run("mirror", SOURCE, tmp_path / "new" / "orders-0", "--from-offset", offset, status=2)
     assert not (tmp_path / "new").exists()
 
 

@@ -262,6 +262,7 @@ MAKERS = {
     "snapshot_corrupt": changed("00000000000000000100.snapshot", added(b"no snapshot")),
     "epochs_missing": changed("leader-epoch-checkpoint", lambda path: path.unlink()),
     "metadata_corrupt": changed("partition.metadata", lambda path: path.write_text("version: 0\n")),
+    "settings_corrupt": changed(".seglog.config", added(b"{}")),
     "leftover": changed(f"{FIRST}.log.cleaned", added(b"")),
     "orphan_index": changed("00000000000000009999.index", added(b"")),
 }

@@ -13,11 +13,16 @@ from seglog.fs.refusals import refusals
 _OTHER = names.SegmentFile(0, "")       # a name that is none of a segment's file
 
 
+def check_mapping(config: object) -> None:
+    """Raises InvalidArgumentError for what cannot hold keys and values."""
+    if config is not None and not isinstance(config, Mapping):
+        raise InvalidArgumentError(f"a configuration is a mapping of keys to values, not {type(config).__name__}")
+
+
 def checked_config(config: Mapping[str, object] | LogConfig | None, fsync: str, leader_epoch: int) -> LogConfig:
     """The configuration of a log that is written to, with what goes together only there."""
     if not isinstance(config, LogConfig):
-        if config is not None and not isinstance(config, Mapping):
-            raise InvalidArgumentError(f"a configuration is a mapping of keys to values, not {type(config).__name__}")
+        check_mapping(config)
         config = LogConfig.of(config or {})
     if fsync not in get_args(Fsync):
         raise InvalidArgumentError(f'fsync is "batch", "interval" or "never", not {fsync!r}')
@@ -96,6 +101,13 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
 def check_leader_epoch(epoch: int) -> None:
     if not isinstance(epoch, int) or isinstance(epoch, bool) or not 0 <= epoch < 2**31:
         raise InvalidArgumentError(f"a leader epoch is an int from 0 to {2**31 - 1}, not {epoch!r}")
+
+
+def checked_epoch(epoch: SupportsIndex) -> int:
+    """A leader epoch that is looked for: -1 and others that no batch can have are answered, too."""
+    if isinstance(epoch, bool) or not isinstance(epoch, SupportsIndex):
+        raise InvalidArgumentError(f"a leader epoch is an int, not {type(epoch).__name__}")
+    return operator.index(epoch)
 
 
 def checked_offset(offset: SupportsIndex) -> int:

@@ -129,8 +129,9 @@ class ConvertedFetch:
     taken: no more than one compressed batch, or 4 MiB of others, is in memory.
 
     It ends before the first batch that cannot be converted; one that begins with such a batch is not made, but raises.
-    `size_bytes` is what lies on disk: the converted bytes may be more. `next_offset`: behind what was taken so far.
-    The rest is as in FetchSlice. One thread at a time may iterate; each iteration but the first converts anew.
+    `size_bytes` is what lies on disk: the converted bytes may be more, and it has no len. `next_offset`: behind what
+    was taken so far. The rest is as in FetchSlice. One thread at a time may iterate; each iteration but the first
+    converts anew.
     """
 
     __slots__ = (
@@ -155,6 +156,17 @@ class ConvertedFetch:
 
     def __repr__(self) -> str:
         return f"<ConvertedFetch from offset {self.offset}: of {self.size_bytes} bytes on disk>"
+
+    def __len__(self) -> int:
+        # TypeError is what list() and join() expect here, which ask for a hint.
+        raise TypeError(
+            "how many bytes a ConvertedFetch has is not known before they are converted: take len(fetch.view()), or "
+            "size_bytes for what lies on disk"
+        )
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to send, as of a FetchSlice."""
+        return not self.is_empty
 
     def __iter__(self) -> Iterator[memoryview]:
         """The bytes in pieces of whole batches."""

@@ -81,17 +81,23 @@ def _start(src: LogReader, dst: Log, from_offset: SupportsIndex | None, preserve
                 hint=f"mirror to another directory, or let the target go back: log.truncate_to({end})",
             )
         return start
-    start = checked_offset(from_offset)
-    if not 0 <= start <= end:
-        raise OffsetOutOfRangeError(
-            f"the mirror cannot begin at offset {start}: the source holds [{src.log_start_offset}, {end})",
-            file=src.path, offset=start, hint="begin within that range",
-        )
+    start = check_begin(src, from_offset)
     if preserve_offsets and start < dst.log_end_offset:
         raise InvalidArgumentError(
             f"the mirror cannot begin at offset {start}: its offsets stay, and the target already ends at "
             f"{dst.log_end_offset}", file=dst.path, offset=start,
             hint="begin at the target's end, as without from_offset, or give the batches new offsets",
+        )
+    return start
+
+
+def check_begin(src: LogReader, from_offset: SupportsIndex) -> int:
+    """Where a mirror of `src` is to begin. Raises OffsetOutOfRangeError: for whoever makes the target next."""
+    start, end = checked_offset(from_offset), src.log_end_offset
+    if not 0 <= start <= end:
+        raise OffsetOutOfRangeError(
+            f"the mirror cannot begin at offset {start}: the source holds [{src.log_start_offset}, {end})",
+            file=src.path, offset=start, hint="begin within that range",
         )
     return start
 

@@ -24,7 +24,7 @@ from seglog.errors import (
     UnsupportedVersionError,
 )
 from seglog.format.compression import Decompress
-from seglog.log.arguments import checked_offset
+from seglog.log.arguments import checked_epoch, checked_offset
 from seglog.log.damage import OnCorrupt, OnLost, columns_of, lost_sink, surviving_records
 from seglog.log.extent import OFFSET_LIMIT, Extent
 from seglog.log.fetch import LATEST_FORMAT, LogFetch, aborted_transactions
@@ -231,7 +231,7 @@ class LogReader(LogLookup):
     def end_offset_for(self, epoch: int) -> EpochEnd | None:
         """The largest leader epoch that is not above `epoch`, and where it ends: how far a log that knows it agrees
         with this one. None where nothing is known of it. (OffsetsForLeaderEpoch, KIP-101)"""
-        epochs = self.leader_epochs
+        epoch, epochs = checked_epoch(epoch), self.leader_epochs
         return None if epochs is None else epochs.end_offset_for(epoch, self.log_end_offset)
 
     def tables(

@@ -152,6 +152,10 @@ _OF_PARTITIONS = {
                                "a broker rebuilds it at an unclean start"),
         "metadata_corrupt": Kind(_W, "a partition.metadata that does not parse: a broker refuses the directory",
                                  "write it again, with the topic's id"),
+        "settings_corrupt": Kind(
+            _W, "a .seglog.config (ours, a broker leaves it alone) that fails its checksum, or keeps a setting that is"
+            " none: the log does not open to be written",
+            "remove it, open the log and give it its settings again by Log.configure"),
         "leftover": Kind(_W, "a .cleaned, .swap or .deleted file: compaction or deletion was under way",
                          "a broker completes or removes it at the next start"),
         "orphan_index": Kind(_W, "an index file without its .log", "a broker removes it at the next start"),

@@ -1,9 +1,19 @@
 """What `verify` finds in a partition directory beside its segments: metadata, snapshots, leftovers, stray indexes."""
 from pathlib import Path
 
-from seglog.errors import CorruptCheckpointError, CorruptSnapshotError, StorageError, UnsupportedVersionError
+from seglog.config import LogConfig
+from seglog.errors import (
+    CorruptCheckpointError,
+    CorruptSettingsError,
+    CorruptSnapshotError,
+    InvalidConfigError,
+    StorageError,
+    UnsupportedVersionError,
+)
 from seglog.format import names
 from seglog.fs.refusals import refusals
+from seglog.log.configuring import LogSettings
+from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
 from seglog.state.partition_metadata import PartitionMetadata
 from seglog.state.producer_snapshot import ProducerSnapshot
 from seglog.verification.findings import Finding
@@ -32,6 +42,11 @@ def _find_in(path: Path) -> list[Finding]:
             PartitionMetadata.read(path)
         except (CorruptCheckpointError, UnsupportedVersionError) as e:
             return [Finding("metadata_corrupt", str(path), found=e.what)]
+    if path.name == SETTINGS_FILE:
+        try:
+            LogSettings(path.parent, None, LogConfig())
+        except (CorruptSettingsError, UnsupportedVersionError, InvalidConfigError) as e:
+            return [Finding("settings_corrupt", str(path), found=e.what)]
     file = names.parse_file_name(path.name)
     if file is None or file.state in (names.BACKUP_SUFFIX, names.TMP_SUFFIX):
         return []
