@@ -1,7 +1,9 @@
 """Compaction of a log that lives: against a model of its rules, beside cuts and backups, and whatever ends it."""
+import errno
 import itertools
 import os
 import random
+import shutil
 import struct
 import threading
 
@@ -10,13 +12,14 @@ import pytest
 import seglog
 from seglog._kernels.key_map import KeyMap
 from seglog.clock import ManualClock
-from seglog.errors import CorruptRecordError, InvalidRecordError
+from seglog.errors import CorruptRecordError, InvalidRecordError, LogFailedError, StorageError
+from seglog.fs.files import OsFileSystem
 from seglog.log.log import Log
 from seglog.segment.batches import SCAN_BYTES
 from seglog.upkeep import cleaning_round
 from seglog.upkeep.cleaner import clean
 from seglog.upkeep.cleaning_round import CleaningLimits
-from support.faultfs import RecordingFs
+from support.faultfs import FailingFs, RecordingFs
 
 TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
 NOW = 1_700_000_000_000
@@ -30,6 +33,10 @@ def opened(path, clock=None, fs=None, **config):
 
 def content(log, **how):
     return [(r.offset, r.key, r.value) for r in log.read(**how)]
+
+
+def strays_in(directory):
+    return [path.name for path in directory.iterdir() if path.suffix in (".cleaned", ".swap", ".deleted")]
 
 
 def last_of(records, end):
@@ -325,10 +332,50 @@ def test_a_crash_at_any_point_loses_nothing_and_leaves_no_stray_file(in_memory):
                 assert found == after or "done" not in state.marks, state.story()
                 clean(again)
                 assert content(again) == last_of(before, again.cleaner_offset), state.story()
-            strays = [p.name for p in (disk / "crash-0").iterdir() if p.suffix in (".cleaned", ".swap", ".deleted")]
-            assert not strays, state.story()
+            assert not strays_in(disk / "crash-0"), state.story()
         seen.add(len(found))
     assert {len(before), len(after)} <= seen
+
+
+@pytest.mark.parametrize("merge_bytes", [0, 2000])
+def test_a_disk_that_refuses_any_step_is_what_is_raised_and_a_well_one_is_cleaned(merge_bytes, in_memory):
+    """Once, or from then on until it is well again: nothing must be opened again for it, and nothing is left over."""
+    config = {"compaction.merge.bytes": merge_bytes}
+    with filled(opened(in_memory / "begun" / "full-0", **config), count=60, keys=9) as log:
+        last = {key: (offset, value) for offset, key, value in content(log)}
+    fail_at, step = 0, 1 if TORTURE else 4
+    while True:
+        directory = in_memory / str(fail_at)
+        shutil.copytree(in_memory / "begun", directory)
+        fs = FailingFs(OsFileSystem())
+        log = opened(directory / "full-0", fs=fs, **config)
+        fs.fail(len(fs.calls) + fail_at, random.Random(fail_at).choice([errno.ENOSPC, errno.EIO]), once=fail_at % 8 > 3)
+        refused = None
+        try:
+            clean(log)
+        except StorageError as error:
+            refused = error
+        is_over = not fs.failed
+        fs.heal()
+        if is_over:
+            log.close()
+            break
+        assert {key: (offset, value) for offset, key, value in content(log)} == last
+        if log.stats().failure is None:
+            clean(log)
+            assert content(log) == last_of(content(log), log.cleaner_offset)
+            log.close()
+            assert not strays_in(log.path)
+        else:
+            assert refused is not None
+            with pytest.raises(LogFailedError):
+                clean(log)
+            log.close()
+        with opened(directory / "full-0") as again:
+            assert {key: (offset, value) for offset, key, value in content(again)} == last
+            assert not strays_in(again.path)
+        fail_at += step
+    assert fail_at > 10 * step
 
 
 # --- damage --------------------------------------------------------------------------------------

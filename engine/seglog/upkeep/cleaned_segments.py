@@ -38,6 +38,9 @@ class CleanedSegments:
 
     def _begin(self, base_offset: int) -> None:
         assert self._fs is not None
+        # What an earlier round left that could not remove it either, while the disk refused everything.
+        log = names.file_name(base_offset, names.LOG_SUFFIX + names.CLEANED_SUFFIX)
+        remove_cleaned(self._fs, self._directory / log)
         self._writer = SegmentWriter(
             self._fs, self._directory, base_offset, self._config, state=names.CLEANED_SUFFIX
         )

@@ -190,8 +190,9 @@ class CleaningRound:
                 filtered.keeps_legacy_tombstones = time_ns // 1_000_000 > horizon_ms
                 for table in self._tables(segment):
                     self._filter(table, filtered, transactions)
-                    with filtered.take() as batches:
-                        self._write(batches, target)
+                    batches = filtered.take()
+                    self._write(batches, target)
+                    batches.release()       # not after an error, whose frames look at it
             if self._merged is not None:
                 target.append(memoryview(self._merged.finish()))
             for transaction in transactions.kept:

@@ -297,6 +297,10 @@ class FailingFs(FileSystem):
         """Whether the error was given at least once: a workload may be over before."""
         return self._fail_at is not None and len(self.calls) > self._fail_at
 
+    def fail(self, fail_at, error, *, once=False):
+        """From here on change number `fail_at` is answered so."""
+        self._fail_at, self._error, self._once = fail_at, error, once
+
     def heal(self):
         """From here on nothing fails: the disk is well again, or it is another process's turn."""
         self._fail_at = None
