@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from seglog.ledger.message_position import MessagePosition
     from seglog.ledger.position import Position
     from seglog.log.append import AppendResult, Written
+    from seglog.log.follower import Follower, follow_partition
     from seglog.log.log import Log
     from seglog.log.mirror import Mirrored, mirror
     from seglog.log.open_dir import LogDir
@@ -49,9 +50,9 @@ if TYPE_CHECKING:
     from seglog.verification.verify import verify
 
 __all__ = [
-    "build_batch", "convert", "mirror", "open", "open_dir", "open_partition", "open_topic", "read_compacted", "recover",
-    "verify",
-    "AppendResult", "Columns", "Log", "LogDir", "LogStats", "Mirrored", "Partition", "Producer", "Record",
+    "build_batch", "convert", "follow_partition", "mirror", "open", "open_dir", "open_partition", "open_topic",
+    "read_compacted", "recover", "verify",
+    "AppendResult", "Columns", "Follower", "Log", "LogDir", "LogStats", "Mirrored", "Partition", "Producer", "Record",
     "RecordBatch", "Segment", "Written",
     "Finding", "LostRange", "Recovery", "Report", "TimestampOffset",
     "Cursor", "Ledger", "ManagedLedger", "MessagePosition", "Position",
@@ -80,6 +81,7 @@ _ROOM_OF = {
     "Finding": "verification.findings",
     "InMemoryDelayedDeliveryTracker": "delayed.in_memory",
     "Cursor": "ledger.cursor",
+    "Follower": "log.follower",
     "Ledger": "ledger.ledger",
     "ManagedLedger": "ledger.managed_ledger",
     "Position": "ledger.position",
@@ -97,6 +99,7 @@ _ROOM_OF = {
     "Segment": "segment.segment",
     "TimestampOffset": "segment.answers",
     "Written": "log.append",
+    "follow_partition": "log.follower",
     "mirror": "log.mirror",
     "recover": "upkeep.recover",
     "verify": "verification.verify",

@@ -314,7 +314,10 @@ class LogLockedError(SeglogError):
 
     code = "locked"
     exit_status = 5
-    hint = "stop the process that holds it, or work on a copy; reading needs no lock"
+    hint = (
+        "one process writes a log: hand it your records (by a socket, a queue), or stop it; to read beside it, take "
+        "seglog.follow_partition or open_partition, which need no lock (docs/following.md)"
+    )
 
 
 class ForkedHandleError(SeglogError):
@@ -323,6 +326,17 @@ class ForkedHandleError(SeglogError):
     code = "forked_handle"
     exit_status = 5
     hint = "open the log again in the child process"
+
+
+# --- nothing came: exit 7 ----------------------------------------------------------------
+
+
+class IdleTimeoutError(SeglogError, TimeoutError):
+    """`follow(timeout=...)` was given no record for so long. The log is well: follow it again from the next offset."""
+
+    code = "idle_timeout"
+    exit_status = 7
+    hint = "follow again from the offset behind the last record, with a longer timeout, or with none"
 
 
 # --- a codec is missing or unknown: exit 6 -----------------------------------------------

@@ -25,6 +25,8 @@ from seglog.conversion.in_place import plan_in_place
 from seglog.conversion.proof import PROOF_FILE
 from seglog.conversion.report import PartitionRow, report_json
 from seglog.format.compression import Codec, decompress
+from seglog.format.live_ends import FILE_NAME as LIVE_FILE
+from seglog.format.live_ends import latest_of
 from seglog.fs.files import OsFileSystem
 from seglog.segment.index_file import MinuteIndex, OffsetIndex, TimeIndex
 from seglog.segment.indexes import index_bytes, time_ranges_bytes
@@ -506,6 +508,43 @@ def log_settings():
     return f"`orders-0/.seglog.config` of a log that was opened with {opened}, then configured:\n\n{text}"
 
 
+def live_ends():
+    with tempfile.TemporaryDirectory() as log_dir:
+        path = Path(log_dir) / "orders-0"
+        with seglog.open(path, fsync="never") as log:
+            for value in (b"one", b"two", b"three"):
+                log.append(value)
+            log.flush()
+            log.truncate_to(2)
+            log.append(b"more")
+            log._tail.tell_growth()
+            ends = latest_of((path / LIVE_FILE).read_bytes(), "")
+    walk = HexWalk(replace(ends, boot_id=bytes(16)).to_slot(8))
+    walk.bytes(8, "magic")
+    walk.take("I", "version")
+    checksum = walk.take("I", "checksum")
+    assert checksum == crc32c(walk.raw[walk.pos :])
+    walk.take("Q", "sequence", "so the slot lies at byte 0")
+    walk.bytes(16, "boot id", "made up", show=False)
+    walk.take("I", "flags", "open; readers see `written`")
+    cuts = walk.take("I", "cuts")
+    walk.take("q", "epoch")
+    walk.take("q", "log start offset")
+    walk.take("q", "last stable offset")
+    walk.take("q", "base offset of the active segment")
+    for name in ("written", "durable"):
+        walk.heading(name)
+        for number in ("position", "next offset", "offset entries", "time entries", "minute entries"):
+            walk.take("q", number)
+    for n in range(cuts):
+        walk.heading(f"cut {n}")
+        walk.take("q", "epoch", "" if n else "the opening, behind whose end nothing was")
+        walk.take("q", "log end offset")
+    walk.skip(len(walk.raw) - walk.pos, "zeros")
+    text = "".join(f"    {line}\n" for line in walk.done())
+    return f"`orders-0/.seglog.live` of a log with three records that was cut to two, then appended to:\n\n{text}"
+
+
 def checkpoint():
     source, raw = log_dir("recovery-point-offset-checkpoint")
     return block(source, text_lines(raw))
@@ -590,6 +629,7 @@ EXAMPLES = {
     "topics_manifest.md": {"manifest": topics_manifest},
     "clean_marks.md": {"clean-marks": clean_marks},
     "quarantine.md": {"quarantine": quarantine},
+    "live_ends.md": {"live-ends": live_ends},
     "log_settings.md": {"log-settings": log_settings},
     "checkpoints.md": {"recovery-points": checkpoint, "log-dir": log_dir_marks},
 }

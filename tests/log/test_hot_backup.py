@@ -16,6 +16,7 @@ from seglog.errors import (
     StorageError,
 )
 from seglog.format import names
+from seglog.format.live_ends import FILE_NAME as LIVE_FILE
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
 from seglog.state.checkpoints import read_offset_checkpoint
@@ -54,7 +55,7 @@ def records(path):
 
 
 def files_of(path):
-    return {entry.name: entry.read_bytes() for entry in path.iterdir() if entry.is_file()}
+    return {entry.name: entry.read_bytes() for entry in path.iterdir() if entry.is_file() and entry.name != LIVE_FILE}
 
 
 def logs_of(path):

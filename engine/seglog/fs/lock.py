@@ -229,6 +229,11 @@ def holder(log_dir: AnyPath) -> Holder | None:
     return _REGISTRY.holder(os.path.join(os.path.abspath(log_dir), LOG_DIR_LOCK))
 
 
+def writer_of(partition_dir: AnyPath) -> Holder | None:
+    """Who holds the lock of a partition: this process, another one, or nobody. Reads only, as `holder`."""
+    return _REGISTRY.holder(os.path.join(os.path.abspath(partition_dir), PARTITION_LOCK))
+
+
 def is_locked(log_dir: AnyPath) -> bool:
     """Whether anybody holds the lock of a log dir: a running broker does, a writer of ours does."""
     return holder(log_dir) is not None

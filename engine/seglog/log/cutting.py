@@ -52,6 +52,7 @@ class LogCutter:
         tail = self._tail
         tail.snapshots.settle()
         tail.sync_all()         # readers see all there is, so that the cut can be found
+        tail.live.begin()
         slot = extent.slot_of(offset)
         cut = extent.segments[slot]
         found = cut.find_offset(offset)
@@ -83,6 +84,7 @@ class LogCutter:
             now_ms=tail.now_ms(), expiration_ms=tail.config.producer_id_expiration_ms,
         )
         tail.producers.fences = tail.fences
+        tail.live.end(tail.shown, tail.last_stable_offset, cut_to=tail.next_offset)
 
     def _begin_anew(self, hidden: Sequence[Segment], log_start_offset: int) -> None:
         """All that is left lies below the log start offset: no segment is, but for an empty one there.
@@ -161,9 +163,11 @@ class LogCutter:
         tail.before_change()
         tail.is_changing = True
         tail.snapshots.settle()     # producers whose records go are told of there alone
+        tail.live.begin()
         self._swap(extent.segments[begin:stop], targets)
         kept = (*extent.segments[:begin], *map(tail.sealed, targets), *extent.segments[stop:])
         tail.shown.extent = Extent(kept, extent.log_start_offset)
+        tail.live.end(tail.shown, tail.last_stable_offset)
         for gone in set(old).difference(bases):
             tail.snapshots.delete(gone)
 
@@ -209,6 +213,7 @@ class LogCutter:
         # First the promise, then the files: were a segment gone without it, the log would begin there after a crash,
         # and with one of several segments gone, in the middle.
         tail.partition.put(log_start_offset=before, first_base_offset=extent.segments[0].base_offset)
+        tail.live.begin()
         slot = extent.slot_of(before)
         gone, kept = extent.segments[:slot], extent.segments[slot:]
         for segment in gone:
@@ -216,6 +221,7 @@ class LogCutter:
         tail.shown.extent = Extent(kept, before)
         tail.epoch_cache.truncate_from_start(before)
         deleted = mark_deleted(tail.fs, tail.path, [segment.path for segment in gone])
+        tail.live.end(tail.shown, tail.last_stable_offset)
         if gone:
             tail.snapshots.delete_before(kept[0].base_offset)
         return deleted

@@ -4,11 +4,11 @@
         offset = log.append(b"value", key=b"key")
         for record in log.read(start=offset): ...
 
-    LogLookup ── LogReader ── Log ─┬─ LogTail          where it grows: written, rolled, synced, published
-                                   ├─ LogAppender      its appends
-                                   ├─ LogCutter        how it is cut
-                                   ├─ LogRetainer      what retention deletes
-                                   └─ LogTransactions  whose records count
+    LogLookup ── LogReader ── Followable ── Log ─┬─ LogTail          where it grows: written, rolled, synced, published
+                                                 ├─ LogAppender      its appends
+                                                 ├─ LogCutter        how it is cut
+                                                 ├─ LogRetainer      what retention deletes
+                                                 └─ LogTransactions  whose records count
 
 Opening locks the partition and recovers it as Kafka's loader does (log.loader). How it is searched: log.lookup; read:
 log.reader, as a closed one is. The parts: log.tail, append, cutting, retaining. This file opens the log, has its public
@@ -34,12 +34,12 @@ from seglog.log.arguments import checked_config, checked_path
 from seglog.log.care import LogCare, is_other_care
 from seglog.log.configuring import LogSettings, use_config
 from seglog.log.cutting import LogCutter
+from seglog.log.following import Followable, Followed, OwnSource
 from seglog.log.hot_backup import back_up
 from seglog.log.keeper import KeeperOf
 from seglog.log.notices import Listening, checked_callback, checked_token
 from seglog.log.partition import Partition, reopened
 from seglog.log.producer import Producer
-from seglog.log.reader import LogReader
 from seglog.log.retaining import LogRetainer, Retained, make_room_to_open
 from seglog.log.stats import LogStats, sizes_in
 from seglog.log.tail import LogTail
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from seglog._kernels.batch_encode import Headers, Record
 
 
-class Log(LogReader, Unclosed):
+class Log(Followable, Unclosed):
     """`seglog.open(path)`. Use it as a context manager, or close it. Threads may share it; a forked child may not.
 
     path, topic, partition      what it is
@@ -152,8 +152,8 @@ class Log(LogReader, Unclosed):
     @property
     def last_stable_offset(self) -> int:
         """The first offset of the oldest transaction that is still open; the log end offset where none is."""
-        extent = self._current()
-        return max(self._tail.producers.last_stable_offset(extent.log_end_offset), extent.log_start_offset)
+        self._current()
+        return self._tail.last_stable_offset
 
     @property
     def durable_offset(self) -> int:
@@ -458,6 +458,10 @@ class Log(LogReader, Unclosed):
     def write_lingering(self) -> None:
         """Write what linger.ms keeps in memory; durable it is as any other append. Its own thread calls it."""
         self._tail.change(self._tail.write_lingering)
+
+    @property
+    def _source(self) -> Followed:
+        return OwnSource(self, self._tail)
 
     # --- looking and keeping -----------------------------------------------------------------------
 

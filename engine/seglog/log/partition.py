@@ -5,8 +5,6 @@ checkpoint gives (else the first segment) to the end of the data as it was at op
 and writes nothing, so a live broker may hold the directory.
 """
 import errno
-import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -24,16 +22,13 @@ from seglog.format.compression import decompressor
 from seglog.fs.refusals import refusals
 from seglog.log.arguments import checked_path
 from seglog.log.extent import Extent
+from seglog.log.listing import settled_log_files
 from seglog.log.reader import LogReader
 from seglog.segment.segment import Segment
 from seglog.state.checkpoints import read_offset_checkpoint
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.producer_snapshot import ProducerEntry, ProducerSnapshot
 from seglog.state.producer_state import ProducerState
-
-# How often a directory is listed in which segments are being exchanged, and how long after a change it is at rest.
-_LOOKS_MAX, _LOOK_S = 500, 0.002
-_SETTLED_NS = 1_000_000_000
 
 
 class Partition(LogReader):
@@ -62,22 +57,16 @@ class Partition(LogReader):
         inodes: Mapping[Path, int] = {}
         if logs is None:
             with refusals("list", self.path):
-                inodes = _settled_log_files(self.path)
+                inodes = settled_log_files(self.path)
             logs = list(inodes)
         if only is not None and all(log.name != only for log in logs):
             raise NotALogError(f"no segment {only} in the directory", file=self.path)
         if not logs:
             raise NotALogError("no segment file (<20 digits>.log) in the directory", file=self.path)
-        segments = [
-            Segment(
-                log, is_last=log is logs[-1], decompress=self.decompress, by_minute=True, last_opened=self.last_opened,
-                inode=inodes.get(log),
-            )
-            for log in logs if only is None or log.name == only
-        ]
-        self._shown.extent = Extent(segments, self._checkpointed_start(segments[0].base_offset))
         self._last_stable_offset: int | None = None
         self._producers: tuple[ProducerEntry, ...] | None = None
+        self._sealed: dict[tuple[Path, int | None], Segment] = {}
+        self._shown.extent = self._picture(logs, inodes)
 
     def __repr__(self) -> str:
         extent = self._shown.extent
@@ -86,6 +75,39 @@ class Partition(LogReader):
     def _reopening(self) -> tuple[Callable[..., "Partition"], tuple[object, ...]]:
         # In another process, or later: the directory as it is then.
         return reopened, (str(self.path.absolute()), self.config, self.only)
+
+    def refresh(self) -> None:
+        """Take a new picture: the segments, the start and the end as they are now. Reads that run go on in the old one.
+
+        Sealed segments that are the same files stay open, with what was learned of them. Raises what opening raises,
+        and LogClosedError.
+        """
+        self._current()
+        with refusals("list", self.path):
+            inodes = settled_log_files(self.path)
+        if not inodes or (self.only is not None and all(log.name != self.only for log in inodes)):
+            raise NotALogError("its segment files are gone", file=self.path)
+        extent = self._picture(list(inodes), inodes)
+        self._current()             # it may have been closed meanwhile
+        self._shown.extent = extent
+        self._last_stable_offset = self._producers = None
+
+    def _picture(self, logs: Sequence[Path], inodes: Mapping[Path, int]) -> Extent:
+        """The extent of these .log files, the last of which may grow."""
+        segments = []
+        for log in logs:
+            if self.only is None or log.name == self.only:
+                place = log, inodes.get(log)
+                known = self._sealed.get(place) if log is not logs[-1] else None
+                segments.append(known or Segment(
+                    log, is_last=log is logs[-1], decompress=self.decompress, by_minute=True,
+                    last_opened=self.last_opened, inode=inodes.get(log),
+                ))
+        self._sealed = {
+            (segment.path, inodes[segment.path]): segment for segment in segments
+            if not segment.is_last and segment.path in inodes
+        }
+        return Extent(segments, self._checkpointed_start(segments[0].base_offset))
 
     def close(self) -> None:
         """Let go of the files. Twice is fine; records and batches taken before stay readable."""
@@ -167,44 +189,13 @@ def reopened(path: str, config: LogConfig, only: str | None = None) -> Partition
     return Partition(path, config=config, only=only)
 
 
-def _settled_log_files(directory: Path) -> dict[Path, int]:
-    """The .log files of a directory in which segments may be exchanged meanwhile, and their inodes.
-
-    Between two renames of an exchange neither the old segments nor the new ones have their names, and a listing may
-    miss a file that is renamed while it runs. So a directory that changed just now is listed until two listings agree
-    and none has a .swap. (That of a writer that died stays: the next one that opens the log finishes its exchange.)
-    """
-    before: dict[Path, int] | None = None
-    for look in range(_LOOKS_MAX):
-        now_ns, changed_ns = time.time_ns(), directory.stat().st_mtime_ns
-        is_swapping = _has_swaps(directory)
-        found = _log_files(directory)
-        if is_swapping or _has_swaps(directory):
-            before = None
-        elif found == before or abs(now_ns - changed_ns) > _SETTLED_NS:
-            return found
-        else:
-            before = found
-        if look:
-            time.sleep(_LOOK_S)
-    return _log_files(directory)
-
-
-def _log_files(directory: Path) -> dict[Path, int]:
-    """As names.log_files, and the inode of each."""
-    with os.scandir(directory) as entries:
-        found = sorted((entry.name, entry.inode()) for entry in entries if names.is_log_file(entry.name))
-    return {directory / name: inode for name, inode in found}
-
-
-def _has_swaps(directory: Path) -> bool:
-    return any(directory.glob(f"*{names.LOG_SUFFIX}{names.SWAP_SUFFIX}"))
-
-
 def open_partition(
     path: str | Path, *, config: Mapping[str, object] | LogConfig | None = None
 ) -> Partition:
     """Open a partition directory such as `kafka-logs/orders-0` to read it; no broker, no lock.
+
+    A picture of its moment: what is appended, cut or deleted later is not seen before `refresh()`.
+    `seglog.follow_partition` sees it at once.
 
     Raises NotALogError where there is no segment in it, StorageError where it is not there or may not be read,
     InvalidConfigError for an unknown key.

@@ -81,7 +81,7 @@ class LogReader(LogLookup):
         unless `control`. `max_magic`: UnsupportedVersionError at the first batch of a later record format.
         """
         extent = self._current()
-        start, stop = self._start_in_range(extent, start, isolation, on_out_of_range, on_corrupt), _index(stop)
+        start, stop = _start_in_range(self, extent, start, isolation, on_out_of_range, on_corrupt), _index(stop)
         on_lost = lost_sink(on_corrupt, lost)
         return _select(self, extent, start, stop, since, until, isolation, control, on_lost, max_magic)
 
@@ -120,22 +120,7 @@ class LogReader(LogLookup):
                 raise self._if_gone(offset, error) from error
             if record is not None:
                 return record
-        return self._get(offset)
-
-    def _get(self, offset: int) -> Record:
-        try:
-            offset = operator.index(offset)
-        except TypeError:
-            raise InvalidArgumentError(f"not an offset: {offset!r}", hint="for a range, read(start, stop)") from None
-        extent = self._current()
-        if offset < extent.log_start_offset:
-            raise out_of_range(extent, offset, self.path)
-        # All of it, one record at most: the rest of the batch is looked at, too.
-        for record in list(_records(self, extent, offset, offset + 1, "read_uncommitted", False, None, None)):
-            return record
-        if offset >= extent.log_end_offset:
-            raise out_of_range(extent, offset, self.path)
-        raise NoRecordError(f"no record has offset {offset}", file=self.path, offset=offset)
+        return _get(self, offset)
 
     def batches(
         self,
@@ -150,7 +135,7 @@ class LogReader(LogLookup):
     ) -> Iterator[RecordBatch]:
         """The batches that hold offsets of [start, stop), control batches and empty ones included. See `read`."""
         extent, on_lost = self._current(), lost_sink(on_corrupt, lost)
-        start = self._start_in_range(extent, start, isolation, on_out_of_range, on_corrupt)
+        start = _start_in_range(self, extent, start, isolation, on_out_of_range, on_corrupt)
         first, stop, aborted = _bounds(self, extent, start, _index(stop), isolation)
         tables = _cut(_known(self._walk(extent, first, stop, True, on_lost), stop, max_magic), first, stop, aborted)
         return (table[slot] for _, table, first, last in tables for slot in range(first, last))
@@ -176,7 +161,7 @@ class LogReader(LogLookup):
         if self._pool is None:
             self._pool = ArenaPool(chunk_bytes)
         extent = self._current()
-        start = self._start_in_range(extent, start, isolation, on_out_of_range, on_corrupt)
+        start = _start_in_range(self, extent, start, isolation, on_out_of_range, on_corrupt)
         first, stop, aborted = _bounds(self, extent, start, _index(stop), isolation)
         # Decoding checks the checksums, while the bytes are at hand.
         tables = _cut(self._walk(extent, first, stop, on_lost is not None, on_lost), first, stop, aborted)
@@ -270,28 +255,45 @@ class LogReader(LogLookup):
             except (OffsetOutOfRangeError, StorageError) as error:
                 raise self._if_gone(max(first, segment.base_offset), error) from error
 
-    def _start_in_range(
-        self, extent: Extent, start: int | None, isolation: Isolation, on_out_of_range: OnOutOfRange | None,
-        on_corrupt: OnCorrupt,
-    ) -> int | None:
-        """Where a read begins that was asked to begin at `start`; None: at the log start offset."""
-        if on_out_of_range not in (None, "earliest", "latest"):
-            raise InvalidArgumentError(f'on_out_of_range is "earliest" or "latest", not {on_out_of_range!r}')
-        start = _index(start)
-        if start is None:
+
+def _get(log: LogReader, offset: int) -> Record:
+    try:
+        offset = operator.index(offset)
+    except TypeError:
+        raise InvalidArgumentError(f"not an offset: {offset!r}", hint="for a range, read(start, stop)") from None
+    extent = log._current()
+    if offset < extent.log_start_offset:
+        raise out_of_range(extent, offset, log.path)
+    # All of it, one record at most: the rest of the batch is looked at, too.
+    for record in list(_records(log, extent, offset, offset + 1, "read_uncommitted", False, None, None)):
+        return record
+    if offset >= extent.log_end_offset:
+        raise out_of_range(extent, offset, log.path)
+    raise NoRecordError(f"no record has offset {offset}", file=log.path, offset=offset)
+
+
+def _start_in_range(
+    log: LogReader, extent: Extent, start: int | None, isolation: Isolation, on_out_of_range: OnOutOfRange | None,
+    on_corrupt: OnCorrupt,
+) -> int | None:
+    """Where a read begins that was asked to begin at `start`; None: at the log start offset."""
+    if on_out_of_range not in (None, "earliest", "latest"):
+        raise InvalidArgumentError(f'on_out_of_range is "earliest" or "latest", not {on_out_of_range!r}')
+    start = _index(start)
+    if start is None:
+        return None
+    try:
+        if _holds(extent, start, on_corrupt):
+            return start
+    except (OffsetOutOfRangeError, StorageError) as error:
+        raise log._if_gone(start, error) from error
+    match on_out_of_range:
+        case None:
+            raise out_of_range(extent, start, log.path)
+        case "earliest":
             return None
-        try:
-            if _holds(extent, start, on_corrupt):
-                return start
-        except (OffsetOutOfRangeError, StorageError) as error:
-            raise self._if_gone(start, error) from error
-        match on_out_of_range:
-            case None:
-                raise out_of_range(extent, start, self.path)
-            case "earliest":
-                return None
-            case "latest":
-                return self.last_stable_offset if isolation == "read_committed" else extent.log_end_offset
+        case "latest":
+            return log.last_stable_offset if isolation == "read_committed" else extent.log_end_offset
 
 
 def _holds(extent: Extent, offset: int, on_corrupt: OnCorrupt) -> bool:

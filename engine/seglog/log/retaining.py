@@ -245,6 +245,7 @@ class LogRetainer:
         self._deleted = []
         expired = _still(extent, verdict.expired, judged)[: len(extent.segments) - 1]
         linked = _linked_bytes(extent.segments[: len(expired)])
+        tail.live.begin()
         for _ in expired:
             gone, *kept = extent.segments
             gone.retire()
@@ -255,6 +256,7 @@ class LogRetainer:
             gone.let_go()
             extent = tail.shown.extent = Extent(kept, max(extent.log_start_offset, kept[0].base_offset))
         start = extent.log_start_offset
+        tail.live.end(tail.shown, tail.last_stable_offset)
         if expired:
             _LOG.warning(
                 "%s: no space was left: removed %d old segments at once, up to offset %d%s", tail.path, len(expired),

@@ -29,8 +29,9 @@ from seglog.fs.files import FileSystem
 from seglog.fs.refusals import is_out_of_space
 from seglog.log.extent import Extent, Shown
 from seglog.log.linger import Linger
+from seglog.log.live import Growth, LiveWriter
 from seglog.log.loader import Loaded, LoadPlan, plan_load
-from seglog.log.notices import Listeners
+from seglog.log.notices import NOTICES, Listeners
 from seglog.log.recovery_point import RecoveryPoint
 from seglog.log.times import to_timestamp_ms
 from seglog.segment.appender import SegmentAppender
@@ -85,6 +86,7 @@ class LogTail(WriteGate, QuietTail):
         self._published: PublishedEnd           # the same one, or, with fsync="batch", what of it is durable
         self._last_opened = last_opened
         self.listeners = Listeners(shown)
+        self.live = LiveWriter(hold.path, self.publishes_synced)
         self._asked_to = 0                      # up to where the sync thread is asked to flush, by flush.messages
 
     # --- opening ---------------------------------------------------------------------------------
@@ -96,9 +98,13 @@ class LogTail(WriteGate, QuietTail):
         """
         hold = self.partition
         unsynced_from = hold.unsynced_from
+        self.live.take_up()
         while True:
             try:
-                return self._open(unsynced_from)
+                loaded = self._open(unsynced_from)
+                self.announcements = NOTICES.announcements()
+                self.live.end(self.shown, self.last_stable_offset, cut_to=self.next_offset)
+                return loaded
             except StorageError as error:
                 # A sync may have failed: our mark makes the next opening write again what this one read.
                 if not hold.clean:
@@ -183,6 +189,7 @@ class LogTail(WriteGate, QuietTail):
         self.is_torn = False
 
     def _load_again(self) -> None:
+        self.live.begin()
         self.active.check_disk()
         self.snapshots.settle()
         self.active.close()
@@ -191,6 +198,7 @@ class LogTail(WriteGate, QuietTail):
         self.before_change()
         self.cover(self.sync())
         self.cover(self.number)
+        self.live.end(self.shown, self.last_stable_offset, cut_to=self.next_offset)
 
     # --- with the lock: before each change -------------------------------------------------------
 
@@ -378,7 +386,7 @@ class LogTail(WriteGate, QuietTail):
     def seal_active(self) -> None:
         """All of the active segment is on the disk, its indexes closed, and readers see it. Alone with the files."""
         self.active.seal()
-        self._published.at = self._end.at = end = self.active.end
+        self._published.at = self._end.at = self.live.growth.durable = end = self.active.end
         self.durable_offset = end.next_offset
         self.announce()
         self.producers.on_high_watermark_updated(end.next_offset)
@@ -404,6 +412,7 @@ class LogTail(WriteGate, QuietTail):
         self.recovery_point.go_on_at(active.end.position)
         self._end = active.seen = PublishedEnd(active.end)
         self._published = PublishedEnd(active.end) if self.publishes_synced else self._end
+        self.live.growth = Growth(active.base_offset, self._end, self._published, active.end)
         return Segment(
             active.path, decompress=self.decompress, published=self._published, owned=True,
             reserve_bytes=self.config.segment_bytes, by_minute=bool(self.config.time_index_minute_enabled),
@@ -420,12 +429,21 @@ class LogTail(WriteGate, QuietTail):
     # --- syncing ---------------------------------------------------------------------------------
 
     @property
+    def last_stable_offset(self) -> int:
+        """The first offset of the oldest transaction that is still open; the log end offset where none is."""
+        extent = self.shown.extent
+        if extent is None:
+            return 0
+        return max(self.producers.last_stable_offset(extent.log_end_offset), extent.log_start_offset)
+
+    @property
     def end_position(self) -> int:
         """Bytes of the active segment that are written."""
         return self._end.at.position
 
     def tell_growth(self) -> None:
         """In the thread of log.notices, which `announce` called for."""
+        self.live.publish(self.shown, self.last_stable_offset)
         self.listeners.tell()
 
     def acknowledge(self, number: int, waits: bool = True) -> None:
@@ -472,8 +490,9 @@ class LogTail(WriteGate, QuietTail):
         if self.publishes_synced:
             self._published.at = end
             self.producers.on_high_watermark_updated(end.next_offset)
-            self.announce()
         self.durable_offset = end.next_offset
+        self.live.growth.durable = end
+        self.announce()
         if end.position >= self.recovery_point.due_position:
             shielded(self.recovery_point.move_to, end)
         return number
@@ -540,6 +559,7 @@ class LogTail(WriteGate, QuietTail):
             self.active.close()
         finally:
             if clean is not None:
+                self.live.close()
                 self.snapshots.wait()
                 self.partition.close(clean=clean)
 
@@ -553,6 +573,7 @@ class LogTail(WriteGate, QuietTail):
             f"the log belongs to process {pid}, which forked this one", file=self.path
         )
         self.announcements = None
+        self.live.let_go()
         self.files_lock.renew()
         self.renew()
 

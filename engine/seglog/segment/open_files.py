@@ -167,7 +167,8 @@ class SegmentFiles:
         size = entries * kind.ENTRY_SIZE
         mapping = self._index_maps.get(suffix)
         if mapping is None or mapping.room < size:
-            mapping = _mapping_or_none(path, reserve=max(INDEX_RESERVE_BYTES, 2 * size))
+            # (Of a broker's log as many entries as there were at first: the copy does not grow.)
+            mapping = _mapping_or_none(path, copy=not self._owned, reserve=max(INDEX_RESERVE_BYTES, 2 * size))
             if mapping is None:
                 return None
             if len(mapping) < size:

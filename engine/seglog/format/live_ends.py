@@ -1,0 +1,98 @@
+"""What a writer tells readers in other processes of one partition: `.seglog.live`, docs/formats/live_ends.md."""
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from seglog._kernels.crc import crc32c
+from seglog.errors import UnsupportedVersionError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+FILE_NAME = ".seglog.live"
+FILE_BYTES, SLOT_BYTES = 4096, 2048
+_MAGIC, _VERSION = b"SEGLIVE\n", 1
+_HEAD = struct.Struct(">8sII")              # magic, version, CRC-32C of all behind it in the slot
+_BODY = struct.Struct(">Q16sII4q5q5q")
+_CUT = struct.Struct(">qq")
+_IS_OPEN, _SHOWS_DURABLE = 1, 2
+CUTS_MAX = (SLOT_BYTES - _HEAD.size - _BODY.size) // _CUT.size
+
+Numbers = tuple[int, int, int, int, int]    # segment.published.End
+Cut = tuple[int, int]                       # the epoch that began with it, the log end offset that it left
+
+
+@dataclass(frozen=True, slots=True)
+class LiveEnds:
+    """One slot of the file: how far readers may read, and whether what they have read of the directory still holds.
+
+    `epoch` is odd while segments are cut, exchanged or removed, and another even number after that.
+    """
+
+    boot_id: bytes                  # 16 bytes, of the system's start; zeros where the system does not tell
+    is_open: bool                   # a writer has the log open, or was killed
+    shows_durable: bool             # fsync="batch": readers see `durable`, else `written`
+    epoch: int
+    log_start_offset: int
+    last_stable_offset: int
+    base_offset: int                # of the active segment, in which both ends lie
+    written: Numbers
+    durable: Numbers
+    cuts: tuple[Cut, ...] = ()
+    sequence: int = 0
+
+    def to_slot(self, sequence: int) -> bytes:
+        body = _BODY.pack(
+            sequence, self.boot_id, _IS_OPEN * self.is_open | _SHOWS_DURABLE * self.shows_durable, len(self.cuts),
+            self.epoch, self.log_start_offset, self.last_stable_offset, self.base_offset, *self.written, *self.durable,
+        ) + b"".join(_CUT.pack(*cut) for cut in self.cuts)
+        body = body.ljust(SLOT_BYTES - _HEAD.size, b"\0")
+        return _HEAD.pack(_MAGIC, _VERSION, crc32c(body)) + body
+
+    def with_cut(self, epoch: int, offset: int) -> "LiveEnds":
+        """The same after a cut: one below earlier ones says all that they did; of too many, two become one."""
+        cuts = [*((at, left) for at, left in self.cuts if left < offset), (epoch, offset)]
+        if len(cuts) > CUTS_MAX:
+            cuts[:2] = [(cuts[1][0], cuts[0][1])]
+        return replace(self, cuts=tuple(cuts))
+
+    def cut_since(self, epoch: int) -> int | None:
+        """The lowest log end offset that a cut left since that epoch; None: there was none."""
+        return min((left for at, left in self.cuts if at > epoch), default=None)
+
+
+def slot_position(sequence: int) -> int:
+    """Where in the file the slot with this sequence number lies."""
+    return sequence % 2 * SLOT_BYTES
+
+
+def latest_of(raw: "Buffer", path: str) -> LiveEnds | None:
+    """What the file says: the valid slot with the higher sequence number. None: neither is valid.
+
+    Raises UnsupportedVersionError where a newer seglog wrote it.
+    """
+    return max(_slots_of(memoryview(raw), path), key=lambda found: found.sequence, default=None)
+
+
+def _slots_of(raw: memoryview, path: str) -> Iterator[LiveEnds]:
+    for position in (0, SLOT_BYTES):
+        slot = raw[position : position + SLOT_BYTES]
+        if len(slot) < SLOT_BYTES or slot[: len(_MAGIC)] != _MAGIC:
+            continue
+        _, version, checksum = _HEAD.unpack_from(slot)
+        body = slot[_HEAD.size :]
+        if crc32c(body) != checksum:
+            continue
+        if version != _VERSION:
+            raise UnsupportedVersionError(f"version {version}, and this seglog knows {_VERSION}", file=path)
+        sequence, boot_id, flags, count, *numbers = _BODY.unpack_from(body)
+        if count > CUTS_MAX:
+            continue
+        cuts = tuple(_CUT.unpack_from(body, _BODY.size + n * _CUT.size) for n in range(count))
+        epoch, start, stable, base = numbers[:4]
+        w, d = numbers[4:9], numbers[9:14]
+        yield LiveEnds(
+            boot_id, bool(flags & _IS_OPEN), bool(flags & _SHOWS_DURABLE), epoch, start, stable, base,
+            (w[0], w[1], w[2], w[3], w[4]), (d[0], d[1], d[2], d[3], d[4]), cuts, sequence,
+        )

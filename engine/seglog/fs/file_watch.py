@@ -1,0 +1,89 @@
+"""Rings a bell when a file changes that another process writes: one instance of inotify a process, one thread.
+
+    with FileWatches.watch(path, bell) as watched: ...      None: the system does not tell, look now and then
+"""
+import os
+from _thread import start_new_thread
+from threading import Lock
+from typing import Protocol
+
+from seglog._kernels.file_watch import FileWatch
+from seglog.fs.files import AnyPath
+
+
+class Rung(Protocol):
+    """_kernels.write_gate.Bell"""
+
+    def ring(self) -> None: ...
+
+
+class Watched:
+    """Until `cancel`, or until the file is gone, the bell rings with each change."""
+
+    __slots__ = ("_number", "_owner", "bell")
+
+    def __init__(self, owner: "FileWatches", number: int, bell: Rung) -> None:
+        self._owner = owner
+        self._number = number
+        self.bell = bell
+
+    def cancel(self) -> None:
+        """Twice is fine; also in a forked child."""
+        self._owner.remove(self, self._number)
+
+
+class FileWatches:
+    """Begins with the first one who watches, and again in a forked child."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()             # guards all below
+        self._watch: FileWatch | None = None
+        self._process_id = 0
+        self._watched: dict[int, tuple[Watched, ...]] = {}
+
+    def watch(self, path: AnyPath, bell: Rung, *, is_directory: bool = False) -> Watched | None:
+        """None: the system does not tell, or not of this file: no inotify, no more of it, or no such file."""
+        with self._lock:
+            if self._process_id != os.getpid():
+                self._begin()
+            if self._watch is None:
+                return None
+            try:
+                number = self._watch.add(os.fsencode(path), is_directory)
+            except OSError:
+                return None
+            watched = Watched(self, number, bell)
+            self._watched[number] = (*self._watched.get(number, ()), watched)
+            return watched
+
+    def remove(self, watched: Watched, number: int) -> None:
+        with self._lock:
+            before = self._watched.get(number, ())
+            left = tuple(one for one in before if one is not watched)
+            if left:
+                self._watched[number] = left
+            elif before:
+                del self._watched[number]
+                if self._watch is not None and self._process_id == os.getpid():
+                    self._watch.remove(number)
+
+    def _begin(self) -> None:
+        self._process_id = os.getpid()
+        try:
+            self._watch = FileWatch()
+        except OSError:
+            self._watch = None
+            return
+        start_new_thread(self._run, (self._watch,))
+
+    def _run(self, watch: FileWatch) -> None:
+        while True:
+            for number in set(watch.wait()):
+                # Without the lock, by one look each; -1: some events were lost, so it may have been anybody's.
+                found = self._watched.get(number, ()) if number >= 0 else sum(list(self._watched.values()), ())
+                for watched in found:
+                    watched.bell.ring()
+
+
+FILE_WATCHES = FileWatches()
+os.register_at_fork(after_in_child=FILE_WATCHES.__init__)  # type: ignore[misc]

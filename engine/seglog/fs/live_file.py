@@ -1,0 +1,56 @@
+"""A small file that one process writes over and over, and others read at any moment: never synced, never replaced.
+
+What it holds is worth something only while the system runs that wrote it, so a crash of the system may leave anything.
+That is why it does not go through a FileSystem, whose doubles lose what was not synced. Whoever lays it out makes it
+torn-proof: a reader may see a part of a write.
+"""
+import contextlib
+import os
+
+from seglog.fs.files import AnyPath
+
+_BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
+_UNKNOWN = bytes(16)
+
+
+class LiveFile:
+    """No descriptor stays open: a process may have many logs. Raises OSError only."""
+
+    def __init__(self, path: AnyPath) -> None:
+        self.path = os.fspath(path)
+
+    def write(self, raw: bytes, position: int = 0) -> None:
+        """Have these bytes in the file, which is made if there is none."""
+        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        try:
+            os.pwrite(fd, raw, position)
+        finally:
+            os.close(fd)
+
+    def read(self, size_bytes: int) -> bytes:
+        """Its first bytes; none where there is no such file."""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return b""
+        try:
+            return os.pread(fd, size_bytes, 0)
+        finally:
+            os.close(fd)
+
+    def remove(self) -> None:
+        """Nothing where it is not there, or cannot be removed."""
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
+
+
+def _read_boot_id() -> bytes:
+    try:
+        with open(_BOOT_ID_FILE) as file:
+            return bytes.fromhex(file.read().strip().replace("-", "")).ljust(16, b"\0")[:16]
+    except (OSError, ValueError):
+        return _UNKNOWN
+
+
+# Of the system's start: what a file says that an earlier one left is worth nothing.
+BOOT_ID = _read_boot_id()

@@ -1,0 +1,446 @@
+"""`seglog.follow_partition(path)`: a partition that another process writes, or this one, read while it grows.
+
+    .seglog.live ── trusted? ─┬─ yes ── the segments of its epoch, up to the end that it tells
+                              └─ no ─── the .log files as they are, up to the last whole batch with a good checksum
+
+It is trusted as long as a writer of ours holds the partition (its lock tells), and says so since the system started.
+Each look is one small read; only where the epoch or the active segment is another one are the files listed, and the
+epoch is looked at again behind that. Files are known by their inodes: no name leads a reader from one to another.
+
+Nothing here writes or locks.
+"""
+import errno
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from seglog._kernels.record_batch import Record
+from seglog._kernels.segment_scan import BatchTable, scan
+from seglog._kernels.status import Status
+from seglog._kernels.window import Window
+from seglog._kernels.write_gate import Bell
+from seglog.config import LogConfig
+from seglog.errors import (
+    CorruptIndexError,
+    LogClosedError,
+    NotALogError,
+    OffsetOutOfRangeError,
+    SeglogError,
+    StorageError,
+)
+from seglog.format import names
+from seglog.format.live_ends import FILE_BYTES, FILE_NAME, LiveEnds, latest_of
+from seglog.fs.file_watch import FILE_WATCHES, Watched
+from seglog.fs.live_file import BOOT_ID, LiveFile
+from seglog.fs.lock import writer_of
+from seglog.fs.mapping import Mapping as FileMapping
+from seglog.fs.refusals import refusals
+from seglog.log.damage import OnLost
+from seglog.log.extent import Extent
+from seglog.log.following import Followable, Followed
+from seglog.log.listing import log_files, settled_log_files
+from seglog.log.lookup import out_of_range
+from seglog.log.partition import Partition
+from seglog.log.times import Time
+from seglog.segment.answers import TimestampOffset
+from seglog.segment.batches import SCAN_BATCHES, SCAN_BYTES
+from seglog.segment.published import End, PublishedEnd
+from seglog.segment.segment import Segment
+
+# How long a writer that says nothing is believed to be alive before its lock is looked at.
+_ALIVE_S = 1.0
+# Segments are being changed: how often to look whether that is over, and after how long it is none of a live writer's.
+_CHANGE_LOOK_S, _CHANGE_S = 0.002, 60.0
+# Without inotify; with it, to notice a writer that died.
+_POLL_S, _IDLE_S = 0.02, 1.0
+# Address space for the segment that grows, so that it is seldom mapped again.
+_RESERVE_BYTES = 64 << 20
+
+
+What = TypeVar("What")
+Answer = TypeVar("Answer")
+
+
+class _Picture(Extent):
+    """The segments of one epoch of a writer (`is_told`), or as the directory had them. Only its end moves.
+
+    `epoch`: if there is no writer, that of the last one.
+    """
+
+    __slots__ = ("active", "epoch", "is_told")
+
+    def __init__(
+        self, segments: list[Segment], log_start_offset: int, epoch: int, is_told: bool, active: PublishedEnd
+    ) -> None:
+        super().__init__(segments, log_start_offset)
+        self.epoch = epoch
+        self.is_told = is_told
+        self.active = active
+
+
+class Follower(Partition, Followable):
+    """What `seglog.follow_partition` gives: a `Partition` that is as of now at each call, and `follow`.
+
+    Threads may share it; in a forked child, open another one.
+    """
+
+    def __init__(
+        self, path: str | Path, *, durable: bool = False, config: Mapping[str, object] | LogConfig | None = None
+    ) -> None:
+        super().__init__(path, config=config)
+        self.durable = durable
+        self._turn = threading.Lock()       # guards all below, and the change of the extent
+        self._file = LiveFile(self.path / FILE_NAME)
+        self._raw: bytes | None = None
+        self._ends: LiveEnds | None = None
+        self._alive_at = 0.0                # when the writer was last known to live, or to be gone
+        self._is_alive = False
+        self._known: dict[tuple[Path, int], Segment] = {}       # sealed segments of the picture
+        self._growing: tuple[Path, int, Segment] | None = None
+        self._picture_now: _Picture | None = None
+        self._bells: tuple[Bell, ...] = ()
+        self._is_open = True
+        try:
+            self._look()
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<Follower {self.path.name}{'' if self._is_open else ': closed'}>"
+
+    def _reopening(self) -> tuple[Callable[..., Partition], tuple[object, ...]]:
+        return _followed, (str(self.path.absolute()), self.durable, self.config)
+
+    def close(self) -> None:
+        self._is_open = False
+        super().close()
+        for bell in self._bells:
+            bell.ring()
+
+    def refresh(self) -> None:
+        """Each call looks by itself: nothing to do."""
+        self._current()
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def _current(self) -> Extent:
+        return self._look()
+
+    def _look(self) -> _Picture:
+        """The picture as of now; while segments are being changed, the one before."""
+        with self._turn:
+            deadline = time.monotonic() + _CHANGE_S
+            while True:
+                if not self._is_open:
+                    raise LogClosedError("the log was closed", file=self.path)
+                before = self._picture_now
+                ends = self._live()
+                if ends is not None and ends.epoch & 1:
+                    if before is not None:
+                        return before
+                    found = None
+                else:
+                    found = self._scanned(before) if ends is None else self._told(ends, before)
+                if found is not None:
+                    self._picture_now = self._shown.extent = found
+                    if not self._is_open:       # closed meanwhile
+                        self._shown.extent = None
+                    return found
+                if time.monotonic() > deadline:
+                    raise NotALogError(
+                        "its segments were being changed all the time", file=self.path,
+                        hint="look at what the process does that writes it",
+                    )
+                time.sleep(_CHANGE_LOOK_S)
+
+    def _read_ends(self) -> LiveEnds | None:
+        """What the live file says; None where it says nothing valid of this start of the system, or is closed."""
+        with refusals("read", self._file.path):
+            raw = self._file.read(FILE_BYTES)
+        if raw != self._raw:
+            ends = latest_of(raw, self._file.path)
+            if ends is None and raw:        # perhaps both slots were just being written
+                time.sleep(_CHANGE_LOOK_S)
+                raw = self._file.read(FILE_BYTES)
+                ends = latest_of(raw, self._file.path)
+            if ends is not None and self._ends is not None and ends.sequence != self._ends.sequence:
+                self._is_alive, self._alive_at = True, time.monotonic()
+            self._raw, self._ends = raw, ends
+        ends = self._ends
+        return ends if ends is not None and ends.is_open and ends.boot_id == BOOT_ID else None
+
+    def _live(self) -> LiveEnds | None:
+        """The same, None also where its writer is gone."""
+        ends = self._read_ends()
+        if ends is None:
+            return None
+        now = time.monotonic()
+        if now - self._alive_at > _ALIVE_S or not self._alive_at:
+            self._is_alive, self._alive_at = writer_of(self.path) is not None, now
+        return ends if self._is_alive else None
+
+    def _told(self, ends: LiveEnds, before: _Picture | None) -> _Picture | None:
+        """The picture by what a writer tells; None: it changed meanwhile."""
+        end = End(*(ends.durable if ends.shows_durable or self.durable else ends.written))
+        if (
+            before is not None and before.is_told and before.epoch == ends.epoch
+            and before.base_offsets[-1] == ends.base_offset and before.log_start_offset == ends.log_start_offset
+        ):
+            if before.active.at != end:
+                before.active.at = end
+            return before
+        with refusals("list", self.path):
+            files = {
+                path: inode for path, inode in log_files(self.path).items()
+                if names.parse_base_offset(path.name) <= ends.base_offset
+            }
+        again = self._read_ends()
+        if again is None or again.epoch != ends.epoch or not files:
+            return None
+        if names.parse_base_offset(list(files)[-1].name) != ends.base_offset:
+            return None
+        return self._made(files, end, ends.log_start_offset, ends.epoch, is_told=True)
+
+    def _scanned(self, before: _Picture | None) -> _Picture | None:
+        """The picture by the .log files themselves; None: a writer came meanwhile."""
+        with refusals("list", self.path):
+            files = settled_log_files(self.path)
+        if not files:
+            raise NotALogError("no segment file (<20 digits>.log) in the directory", file=self.path)
+        start = self._checkpointed_start(names.parse_base_offset(next(iter(files)).name))
+        path, inode = list(files.items())[-1]
+        growing = self._growing
+        same = growing is not None and growing[:2] == (path, inode) and before is not None
+        end = before.active.at if same and before is not None else None
+        end = self._scanned_end(path, end)
+        if self._live() is not None:
+            return None
+        epoch = 0 if self._ends is None else self._ends.epoch
+        if (
+            same and before is not None and not before.is_told and before.epoch == epoch
+            and before.log_start_offset == start and [segment.path for segment in before.segments] == list(files)
+            and end.position >= before.active.at.position
+        ):
+            if end != before.active.at:
+                before.active.at = end
+                self._last_stable_offset = self._producers = None
+            return before
+        self._last_stable_offset = self._producers = None
+        return self._made(files, end, start, epoch, is_told=False)
+
+    def _scanned_end(self, path: Path, known: End | None) -> End:
+        """The end of the whole batches in a .log, from an end on that is known to be one."""
+        with FileMapping(path) as whole:
+            if known is None or known.position > len(whole):
+                known = _indexed_end(path, self)
+            end = known
+            window = Window(whole)
+            position, next_offset = end.position, end.next_offset
+            while position < len(whole):
+                table = scan(
+                    window, position, check_crc=True, max_batches=SCAN_BATCHES, max_bytes=SCAN_BYTES,
+                    min_offset=next_offset, decompress=self.decompress,
+                )
+                if len(table):
+                    next_offset, position = table[-1].last_offset + 1, table.end
+                if table.stop not in (Status.OK, Status.LIMIT):
+                    break
+        return end._replace(position=position, next_offset=next_offset)
+
+    def _made(
+        self, files: Mapping[Path, int], end: End, log_start_offset: int, epoch: int, *, is_told: bool
+    ) -> _Picture:
+        *sealed, (path, inode) = files.items()
+        known, self._known = self._known, {}
+        segments = []
+        for place in sealed:
+            segment = known.pop(place, None) or Segment(
+                place[0], is_last=False, decompress=self.decompress, by_minute=True, last_opened=self.last_opened,
+                inode=place[1],
+            )
+            self._known[place] = segment
+            segments.append(segment)
+        for gone in known.values():     # who reads in one has its files; nobody opens it again
+            gone.retire()
+            gone.let_go()
+        active = PublishedEnd(end)
+        growing = Segment(
+            path, decompress=self.decompress, published=active, owned=is_told, reserve_bytes=_RESERVE_BYTES,
+            by_minute=path.with_suffix(names.MINUTE_INDEX_SUFFIX).exists(), last_opened=self.last_opened, inode=inode,
+        )
+        self._growing = path, inode, growing
+        return _Picture([*segments, growing], log_start_offset, epoch, is_told, active)
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    @property
+    def last_stable_offset(self) -> int:
+        picture = self._look()
+        ends = self._ends
+        if picture.is_told and ends is not None:
+            return max(min(ends.last_stable_offset, picture.log_end_offset), picture.log_start_offset)
+        return super().last_stable_offset
+
+    def __getitem__(self, offset: int) -> Record:
+        return self._asked(super().__getitem__, offset)
+
+    def offset_at(self, when: Time) -> int | None:
+        return self._asked(super().offset_at, when)
+
+    def offsets_for_time(self, when: Time) -> TimestampOffset | None:
+        return self._asked(super().offsets_for_time, when)
+
+    def _asked(self, ask: Callable[[What], Answer], what: What) -> Answer:
+        """An answer that is of one picture, however often segments are changed meanwhile."""
+        while True:
+            picture = self._look()
+            try:
+                answer = ask(what)
+            except OffsetOutOfRangeError:
+                if self._settled(picture) is picture:
+                    raise
+            else:
+                if self._is_still(picture):
+                    return answer
+
+    def _is_still(self, picture: Extent) -> bool:
+        """Whether what was just read in it is what the log holds: no segment was cut, exchanged or removed since."""
+        with self._turn:
+            ends = self._live()
+            if not isinstance(picture, _Picture) or picture.is_told != (ends is not None):
+                return False
+            return ends is None or ends.epoch == picture.epoch
+
+    def _settled(self, before: Extent) -> _Picture:
+        """The picture when nobody changes segments."""
+        deadline = time.monotonic() + _CHANGE_S
+        while True:
+            with self._turn:
+                ends = self._live()
+            if ends is None or not ends.epoch & 1 or time.monotonic() > deadline:
+                return self._look()
+            time.sleep(_CHANGE_LOOK_S)
+
+    def _walk(
+        self, extent: Extent, first: int, stop: int | None, check_crc: bool, on_lost: OnLost | None
+    ) -> Iterator[tuple[Segment, BatchTable]]:
+        """As of a LogReader, over segments that are cut, exchanged and removed meanwhile."""
+        while True:
+            try:
+                for segment, table in super()._walk(extent, first, stop, check_crc, on_lost):
+                    if not self._is_still(extent):
+                        break
+                    yield segment, table
+                    if len(table):
+                        first = max(first, table[-1].last_offset + 1)
+                else:
+                    return
+            except OffsetOutOfRangeError:
+                if self._settled(extent) is extent:
+                    raise
+            extent = self._settled(extent)
+            if first < extent.log_start_offset:
+                raise out_of_range(extent, first, self.path)
+            if first >= (extent.log_end_offset if stop is None else min(stop, extent.log_end_offset)):
+                return
+
+    def _if_gone(self, offset: int, error: OffsetOutOfRangeError | StorageError) -> SeglogError:
+        if isinstance(error, StorageError) and error.errno != errno.ENOENT:
+            return error
+        return out_of_range(self._look(), offset, self.path)
+
+    # --- following -------------------------------------------------------------------------------
+
+    @property
+    def _source(self) -> Followed:
+        return self
+
+    def moment(self) -> tuple[Extent, int]:
+        picture = self._look()
+        return picture, picture.epoch
+
+    def cut_since(self, epoch: int) -> int | None:
+        ends = self._ends
+        return None if ends is None else ends.cut_since(epoch)
+
+    def waiter(self, bell: Bell) -> "_Watching":
+        return _Watching(self, bell)
+
+
+class _Watching:
+    """following.Waiter: the live file while its writer lives, else the directory. A directory tells of each append to
+    a .log, which the writer would pay for."""
+
+    def __init__(self, log: Follower, bell: Bell) -> None:
+        self._log = log
+        self._bell = bell
+        self._watched: Watched | None = None
+        self._place: tuple[Path, bool] | None = None
+        with log._turn:
+            log._bells = (*log._bells, bell)
+
+    def arm(self) -> bool:
+        picture = self._log._picture_now
+        is_live = picture is not None and picture.is_told
+        place = (self._log.path / FILE_NAME if is_live else self._log.path), not is_live
+        if place == self._place:
+            return False
+        self._drop()
+        self._place = place
+        self._watched = FILE_WATCHES.watch(place[0], self._bell, is_directory=place[1])
+        return True
+
+    @property
+    def patience_s(self) -> float:
+        return _IDLE_S if self._watched is not None else _POLL_S
+
+    def cancel(self) -> None:
+        self._drop()
+        log = self._log
+        with log._turn:
+            log._bells = tuple(bell for bell in log._bells if bell is not self._bell)
+
+    def _drop(self) -> None:
+        watched, self._watched = self._watched, None
+        if watched is not None:
+            watched.cancel()
+
+
+def _indexed_end(path: Path, log: Follower) -> End:
+    """Where a whole batch begins, near the end of a .log, and how many entries its indexes have."""
+    segment = Segment(path, decompress=log.decompress, by_minute=True)
+    try:
+        position = segment.position_near(2**63 - 1)
+        counts = []
+        for kind in ("offset_index", "time_index", "minute_index"):
+            try:
+                index = getattr(segment, kind)
+            except CorruptIndexError:
+                index = None
+            counts.append(0 if index is None else len(index))
+    finally:
+        segment.close()
+    return End(position, segment.base_offset, *counts)
+
+
+def _followed(path: str, durable: bool, config: LogConfig) -> Follower:
+    """What a pickled follower becomes."""
+    return Follower(path, durable=durable, config=config)
+
+
+def follow_partition(
+    path: str | Path, *, durable: bool = False, config: Mapping[str, object] | LogConfig | None = None
+) -> Follower:
+    """Open a partition directory to read it while another process appends to it; no lock, nothing is written.
+
+    Every method of `Partition`, each as of its call, and `follow`. Readers see whole batches, as far as readers in the
+    writer's process see: what is durable with fsync="batch", what is written else; `durable=True`: what is durable,
+    whatever the writer's `fsync`. Without a writer, or beside a Kafka broker: up to the last whole batch with a good
+    checksum. A writer that dies and comes back is followed.
+
+    Raises what `open_partition` raises, and UnsupportedVersionError where a newer seglog writes it.
+    """
+    return Follower(path, durable=durable, config=config)

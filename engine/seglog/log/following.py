@@ -1,0 +1,229 @@
+"""`follow`: the records of a log as they come, one after the other, for as long as somebody wants them.
+
+    look (an extent, and the epoch that it belongs to) ── read up to its end ── wait until a bell rings ── look again
+
+Where the log was cut below what was read, following goes on from the cut: each record that stands in the log is given
+once, in order. A record that was given and then cut away is the caller's to take back: the next one has a lower offset.
+"""
+import abc
+import time
+from collections.abc import Iterator
+from typing import Protocol
+
+from seglog._kernels.record_batch import Record
+from seglog._kernels.write_gate import Bell
+from seglog.errors import IdleTimeoutError, InvalidArgumentError, LogClosedError, OffsetOutOfRangeError
+from seglog.log.extent import Extent
+from seglog.log.lookup import out_of_range
+from seglog.log.notices import Listening
+from seglog.log.reader import Isolation, LogReader, OnOutOfRange
+from seglog.log.tail import LogTail
+from seglog.log.times import Time
+from seglog.segment.aborted_transactions import IndexedAborts
+
+# While segments are cut or exchanged, how often to look whether that is over.
+_CHANGE_LOOK_S = 0.001
+
+
+class Waiter(Protocol):
+    """Has a bell rung when the log may have grown, or was cut or closed."""
+
+    def arm(self) -> bool:
+        """Whether something has to be looked at again, since the bell would not have told of it."""
+
+    @property
+    def patience_s(self) -> float:
+        """How long to wait for the bell at most before looking anyway."""
+
+    def cancel(self) -> None: ...
+
+
+class Followed(Protocol):
+    """What `follow` asks of a log that others change while it is read."""
+
+    def moment(self) -> tuple[Extent, int]:
+        """The extent as of now, and its epoch: another one after segments were cut, exchanged or removed.
+
+        Raises LogClosedError.
+        """
+
+    def cut_since(self, epoch: int) -> int | None:
+        """The lowest log end offset that a cut left since that epoch; None: there was none."""
+
+    def waiter(self, bell: Bell) -> Waiter:
+        """Raises LogClosedError."""
+
+
+class OwnSource:
+    """Of a log in the process that writes it: its thread of notices rings."""
+
+    patience_s = 60.0
+
+    def __init__(self, log: LogReader, tail: LogTail) -> None:
+        self._log = log
+        self._tail = tail
+        self._listening: Listening | None = None
+
+    def moment(self) -> tuple[Extent, int]:
+        live = self._tail.live
+        while True:
+            epoch = live.epoch
+            extent = self._log._current()
+            if epoch == live.epoch and (not epoch & 1 or self._tail.failure is not None):
+                return extent, epoch
+            time.sleep(_CHANGE_LOOK_S)
+
+    def cut_since(self, epoch: int) -> int | None:
+        return self._tail.live.cut_since(epoch)
+
+    def waiter(self, bell: Bell) -> "OwnSource":
+        self._log._current()
+        self._listening = self._tail.listeners.add(bell.ring, self._tail)
+        return self
+
+    def arm(self) -> bool:
+        return False
+
+    def cancel(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+
+
+class Followable(LogReader, abc.ABC):
+    """A log that others change while it is read."""
+
+    @property
+    @abc.abstractmethod
+    def _source(self) -> Followed:
+        """For one call of `follow`."""
+
+    def follow(
+        self,
+        start: "int | Time" = "end",
+        *,
+        timeout: float | None = None,
+        isolation: Isolation = "read_uncommitted",
+        control: bool = False,
+        on_out_of_range: OnOutOfRange | None = None,
+    ) -> Iterator[Record]:
+        """The records from `start` on, and then each one as readers see it; waits where there is none yet.
+
+        `start`: an offset, "end" (as of this call), "start", or a time as `read(since=)` takes it. `timeout`: seconds
+        without a record after which IdleTimeoutError, a TimeoutError, is raised; None: wait for ever. Ends when the log
+        is closed; ^C ends the wait. Rolls, compaction and cuts are followed: after a cut, the next record has a lower
+        offset. Records that retention removed before they were read: OffsetOutOfRangeError with the valid range, or, by
+        `on_out_of_range`, on from the "earliest" or the "latest" offset. `isolation`, `control`: see `read`.
+        """
+        if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
+            raise InvalidArgumentError(f"a timeout is a number of seconds, or None, not {timeout!r}")
+        if on_out_of_range not in (None, "earliest", "latest"):
+            raise InvalidArgumentError(f'on_out_of_range is "earliest" or "latest", not {on_out_of_range!r}')
+        if isolation not in ("read_uncommitted", "read_committed"):
+            raise InvalidArgumentError(f'isolation is "read_uncommitted" or "read_committed", not {isolation!r}')
+        source = self._source
+        extent, epoch = source.moment()
+        if start == "end":
+            position = extent.log_end_offset
+        elif start == "start":
+            position = extent.log_start_offset
+        elif type(start) is int:
+            position = start
+            if position > extent.log_end_offset or (position < extent.log_start_offset and on_out_of_range is None):
+                raise out_of_range(extent, position, self.path)
+        else:
+            found = self.offset_at(start)
+            position = extent.log_end_offset if found is None else found
+        following = _Following(
+            self, source, position, epoch, timeout, isolation == "read_committed", control, on_out_of_range
+        )
+        return following.run()
+
+
+class _Following:
+    """One call of `follow`."""
+
+    def __init__(
+        self, log: Followable, source: Followed, position: int, epoch: int, timeout: float | None, is_committed: bool,
+        control: bool, on_out_of_range: OnOutOfRange | None,
+    ) -> None:
+        self._log = log
+        self._source = source
+        self._position = position
+        self._epoch = epoch
+        self._timeout = timeout
+        self._is_committed = is_committed
+        self._control = control
+        self._on_out_of_range = on_out_of_range
+
+    def run(self) -> Iterator[Record]:
+        bell = Bell()
+        try:
+            waiter = self._source.waiter(bell)
+        except LogClosedError:
+            return
+        idle_since: float | None = None
+        try:
+            while True:
+                try:
+                    extent, epoch = self._source.moment()
+                except LogClosedError:
+                    return
+                self._go_to(extent, epoch)
+                end = extent.log_end_offset
+                if self._is_committed:
+                    end = min(end, self._log.last_stable_offset)
+                if self._position < end:
+                    idle_since = None
+                    yield from self._read(extent, end)
+                elif not waiter.arm():
+                    now = time.monotonic()
+                    idle_since = now if idle_since is None else idle_since
+                    left = waiter.patience_s
+                    if self._timeout is not None:
+                        left = min(left, idle_since + self._timeout - now)
+                        if left <= 0:
+                            raise IdleTimeoutError(
+                                f"no record came for {self._timeout:g} s", file=self._log.path, offset=self._position
+                            )
+                    bell.wait(left)
+        finally:
+            waiter.cancel()
+
+    def _go_to(self, extent: Extent, epoch: int) -> None:
+        """Where to read in this extent."""
+        if epoch != self._epoch:
+            cut = self._source.cut_since(self._epoch)
+            if cut is not None and cut < self._position:
+                self._position = cut
+            self._epoch = epoch
+        if self._position < extent.log_start_offset:
+            match self._on_out_of_range:
+                case None:
+                    raise out_of_range(extent, self._position, self._log.path)
+                case "earliest":
+                    self._position = extent.log_start_offset
+                case "latest":
+                    self._position = extent.log_end_offset
+
+    def _read(self, extent: Extent, end: int) -> Iterator[Record]:
+        """What the extent holds from the position up to `end`, as long as it stands."""
+        log, shown, first = self._log, self._log._shown, self._position
+        try:
+            aborted = IndexedAborts(extent.segments_from(first), end) if self._is_committed else None
+            # (Of LogReader: one that looks for another extent by itself would pass over a cut.)
+            for _, table in LogReader._walk(log, extent, first, end, True, None):
+                if self._source.moment()[1] != self._epoch:
+                    return
+                for record in (aborted.left_out_of(table) if aborted else table).records(first, end, self._control):
+                    if shown.extent is None:
+                        return
+                    yield record
+                if len(table):
+                    self._position = min(table[-1].last_offset + 1, end)
+            self._position = end
+        except LogClosedError:
+            return
+        except OffsetOutOfRangeError:
+            # A segment was cut, exchanged or removed before it was read. If records are gone, the next look says so.
+            if self._source.moment()[0] is extent:
+                raise

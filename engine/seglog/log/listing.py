@@ -1,0 +1,44 @@
+"""The .log files of a directory that somebody else may be changing."""
+import os
+import time
+from pathlib import Path
+
+from seglog.format import names
+
+# How often a directory is listed in which segments are being exchanged, and how long after a change it is at rest.
+_LOOKS_MAX, _LOOK_S = 500, 0.002
+_SETTLED_NS = 1_000_000_000
+
+
+def settled_log_files(directory: Path) -> dict[Path, int]:
+    """The .log files of a directory in which segments may be exchanged meanwhile, and their inodes.
+
+    Between two renames of an exchange neither the old segments nor the new ones have their names, and a listing may
+    miss a file that is renamed while it runs. So a directory that changed just now is listed until two listings agree
+    and none has a .swap. (That of a writer that died stays: the next one that opens the log finishes its exchange.)
+    """
+    before: dict[Path, int] | None = None
+    for look in range(_LOOKS_MAX):
+        now_ns, changed_ns = time.time_ns(), directory.stat().st_mtime_ns
+        is_swapping = _has_swaps(directory)
+        found = log_files(directory)
+        if is_swapping or _has_swaps(directory):
+            before = None
+        elif found == before or abs(now_ns - changed_ns) > _SETTLED_NS:
+            return found
+        else:
+            before = found
+        if look:
+            time.sleep(_LOOK_S)
+    return log_files(directory)
+
+
+def log_files(directory: Path) -> dict[Path, int]:
+    """As names.log_files, and the inode of each."""
+    with os.scandir(directory) as entries:
+        found = sorted((entry.name, entry.inode()) for entry in entries if names.is_log_file(entry.name))
+    return {directory / name: inode for name, inode in found}
+
+
+def _has_swaps(directory: Path) -> bool:
+    return any(directory.glob(f"*{names.LOG_SUFFIX}{names.SWAP_SUFFIX}"))

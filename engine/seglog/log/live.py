@@ -1,0 +1,136 @@
+"""The writer's side of `.seglog.live`: how far readers in other processes may read. docs/formats/live_ends.md
+
+    an append, or a sync ── announce ── the thread of log.notices ── publish      at most every few milliseconds
+    a cut, an exchange, a removal ── begin ── the change ── end                   in the thread that changes
+
+Nothing that an append does waits for this file, and no error of it is the log's: where it cannot be written it is
+removed, and readers look at the .log itself. The epoch and the cuts are kept in any case: readers of the same process
+go by them, too.
+"""
+import logging
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from seglog.errors import UnsupportedVersionError
+from seglog.format.live_ends import FILE_BYTES, FILE_NAME, LiveEnds, latest_of, slot_position
+from seglog.fs.live_file import BOOT_ID, LiveFile
+from seglog.log.extent import Shown
+from seglog.segment.published import End, PublishedEnd
+
+_LOG = logging.getLogger(__name__)
+
+_NOWHERE = (0, 0, 0, 0, 0)
+
+
+@dataclass(slots=True)
+class Growth:
+    """The active segment and its ends; another one after each roll and cut."""
+
+    base_offset: int
+    written: PublishedEnd
+    published: PublishedEnd
+    durable: End
+
+
+class LiveWriter:
+    """Threads may share it. `growth` is put by whoever holds the log's lock."""
+
+    growth: Growth
+
+    def __init__(self, path: Path, shows_durable: bool) -> None:
+        self._file = LiveFile(path / FILE_NAME)
+        self._lock = threading.Lock()       # guards all below
+        self._is_new = True                 # the file says nothing of ours yet
+        self._is_off = False                # closed, another process's, or the file cannot be written
+        self._ends = LiveEnds(
+            BOOT_ID, is_open=True, shows_durable=shows_durable, epoch=0, log_start_offset=0, last_stable_offset=0,
+            base_offset=0, written=_NOWHERE, durable=_NOWHERE,
+        )
+
+    @property
+    def epoch(self) -> int:
+        """Odd while segments are cut, exchanged or removed."""
+        return self._ends.epoch
+
+    def cut_since(self, epoch: int) -> int | None:
+        return self._ends.cut_since(epoch)
+
+    def take_up(self) -> None:
+        """Before a recovery: go on where the last writer ended; its readers wait until `end`."""
+        with self._lock:
+            try:
+                before = latest_of(self._file.read(FILE_BYTES), self._file.path)
+            except (OSError, UnsupportedVersionError):
+                before = None               # it is written anew
+            if before is not None:
+                self._is_new = False
+                self._ends = replace(
+                    before, boot_id=BOOT_ID, is_open=True, shows_durable=self._ends.shows_durable,
+                    epoch=before.epoch | 1,
+                )
+                if before.is_open:
+                    self._write()
+
+    def begin(self) -> None:
+        """Before segments are cut, exchanged or removed: readers that come now wait for `end`. Twice is once."""
+        with self._lock:
+            if not self._ends.epoch & 1:
+                self._ends = replace(self._ends, epoch=self._ends.epoch + 1)
+                self._write()
+
+    def end(self, shown: Shown, last_stable_offset: int, cut_to: int | None = None) -> None:
+        """After it. `cut_to`: no record from there on is the one that it was."""
+        with self._lock:
+            ends = self._ends
+            epoch = (ends.epoch | 1) + 1
+            if cut_to is not None:
+                ends = ends.with_cut(epoch, cut_to)
+            self._ends = replace(ends, epoch=epoch)
+            self._publish(shown, last_stable_offset, is_changed=True)
+
+    def publish(self, shown: Shown, last_stable_offset: int) -> None:
+        """Tell how far readers may read now, unless segments are being changed: then `end` does."""
+        with self._lock:
+            if not self._ends.epoch & 1:
+                self._publish(shown, last_stable_offset)
+
+    def close(self) -> None:
+        """Tell that nobody appends any more."""
+        with self._lock:
+            self._ends = replace(self._ends, is_open=False)
+            self._write()
+            self._is_off = True
+
+    def let_go(self) -> None:
+        """In a forked child: the file is the parent's."""
+        self._lock = threading.Lock()
+        self._is_off = True
+
+    def _publish(self, shown: Shown, last_stable_offset: int, is_changed: bool = False) -> None:
+        extent, growth, before = shown.extent, self.growth, self._ends
+        if extent is None:
+            return
+        # What is durable was written before: so it is taken first.
+        durable = growth.published.at if before.shows_durable else growth.durable
+        self._ends = replace(
+            before, log_start_offset=extent.log_start_offset, last_stable_offset=last_stable_offset,
+            base_offset=growth.base_offset, written=growth.written.at, durable=durable,
+        )
+        if is_changed or self._ends != before:
+            self._write()
+
+    def _write(self) -> None:
+        self._ends = replace(self._ends, sequence=self._ends.sequence + 1)
+        if self._is_off:
+            return
+        sequence = self._ends.sequence
+        try:
+            if self._is_new:        # whatever stands there
+                self._file.write(bytes(FILE_BYTES))
+                self._is_new = False
+            self._file.write(self._ends.to_slot(sequence), slot_position(sequence))
+        except OSError as error:
+            self._is_off = True
+            self._file.remove()
+            _LOG.warning("%s cannot be written, and readers in other processes learn less: %s", self._file.path, error)

@@ -1,0 +1,26 @@
+"""docs/following.md: its examples run, one after the other, and print what stands below them."""
+import re
+from pathlib import Path
+
+import pytest
+
+import seglog
+
+PAGE = Path(__file__).parents[2] / "docs/following.md"
+EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n(?:```output\n(?P<output>.*?)```\n)?", re.DOTALL)
+
+
+def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    examples = list(EXAMPLE.finditer(PAGE.read_text()))
+    assert examples
+    for example in examples:
+        exec(compile(example["code"], PAGE.name, "exec"), names)
+        assert capsys.readouterr().out == (example["output"] or ""), example["code"]
+
+
+@pytest.mark.parametrize("name", ["follow", "follow_partition", "open_partition", "refresh", "durable", "timeout"])
+def test_the_page_names_what_there_is(name):
+    assert re.search(rf"\b{name}\b", PAGE.read_text())
+    assert any(hasattr(place, name) for place in (seglog, seglog.Follower)) or name in ("durable", "timeout")
