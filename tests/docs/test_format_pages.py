@@ -523,7 +523,7 @@ def live_ends():
     walk.bytes(8, "magic")
     walk.take("I", "version")
     checksum = walk.take("I", "checksum")
-    assert checksum == crc32c(walk.raw[walk.pos :])
+    assert checksum == crc32c(walk.raw[:12] + walk.raw[walk.pos :])
     walk.take("Q", "sequence", "so the slot lies at byte 0")
     walk.bytes(16, "boot id", "made up", show=False)
     walk.take("I", "flags", "open; readers see `written`")

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import seglog
+from seglog._kernels.crc import crc32c
 from seglog.errors import (
     IdleTimeoutError,
     InvalidArgumentError,
@@ -350,6 +351,7 @@ def test_a_newer_version_is_refused_by_readers_and_written_anew_by_a_writer(path
         log.append(b"value")
     raw = bytearray(ENDS.to_slot(6) + ENDS.to_slot(7))
     raw[8:12] = struct.pack(">I", 2)
+    raw[12:16] = struct.pack(">I", crc32c(raw[:12] + raw[16:2048]))
     (path / FILE_NAME).write_bytes(raw)
     with pytest.raises(UnsupportedVersionError):
         seglog.follow_partition(path)

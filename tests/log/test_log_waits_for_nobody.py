@@ -60,7 +60,7 @@ def test_a_token_is_answered_when_the_append_is_on_the_disk(in_memory, fsync):
         raw = seglog.build_batch([(b"k", b"v")])
         tokens = [
             log.append(b"one", wait=False), log.append_many([(b"k", b"v")] * 2, wait=False),
-            log.append_columns(values=(array.array("i", [0, 1]), b"v"), timestamps=1, wait=False),
+            log.append_columns(values=(array.array("i", [0, 1]), b"v"), timestamps=1_700_000_000_000, wait=False),
             log.append_batch(raw, wait=False),
         ]
         assert [token.result for token in tokens] == [0, 2, 3, AppendResult(4, 4)]

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 FILE_NAME = ".seglog.live"
 FILE_BYTES, SLOT_BYTES = 4096, 2048
 _MAGIC, _VERSION = b"SEGLIVE\n", 1
-_HEAD = struct.Struct(">8sII")              # magic, version, CRC-32C of all behind it in the slot
+_FRONT = struct.Struct(">8sI")              # magic, version
+_HEAD = struct.Struct(">8sII")              # the same, and the CRC-32C of all else in the slot
 _BODY = struct.Struct(">Q16sII4q5q5q")
 _CUT = struct.Struct(">qq")
 _IS_OPEN, _SHOWS_DURABLE = 1, 2
@@ -48,7 +49,7 @@ class LiveEnds:
             self.epoch, self.log_start_offset, self.last_stable_offset, self.base_offset, *self.written, *self.durable,
         ) + b"".join(_CUT.pack(*cut) for cut in self.cuts)
         body = body.ljust(SLOT_BYTES - _HEAD.size, b"\0")
-        return _HEAD.pack(_MAGIC, _VERSION, crc32c(body)) + body
+        return _HEAD.pack(_MAGIC, _VERSION, crc32c(body, crc32c(_FRONT.pack(_MAGIC, _VERSION)))) + body
 
     def with_cut(self, epoch: int, offset: int) -> "LiveEnds":
         """The same after a cut: one below earlier ones says all that they did; of too many, two become one."""
@@ -82,7 +83,7 @@ def _slots_of(raw: memoryview, path: str) -> Iterator[LiveEnds]:
             continue
         _, version, checksum = _HEAD.unpack_from(slot)
         body = slot[_HEAD.size :]
-        if crc32c(body) != checksum:
+        if crc32c(body, crc32c(slot[: _FRONT.size])) != checksum:
             continue
         if version != _VERSION:
             raise UnsupportedVersionError(f"version {version}, and this seglog knows {_VERSION}", file=path)

@@ -17,7 +17,7 @@ class Rung(Protocol):
     def ring(self) -> None: ...
 
 
-class Watched:
+class WatchedFile:
     """Until `cancel`, or until the file is gone, the bell rings with each change."""
 
     __slots__ = ("_number", "_owner", "bell")
@@ -39,9 +39,9 @@ class FileWatches:
         self._lock = Lock()             # guards all below
         self._watch: FileWatch | None = None
         self._process_id = 0
-        self._watched: dict[int, tuple[Watched, ...]] = {}
+        self._watched: dict[int, tuple[WatchedFile, ...]] = {}
 
-    def watch(self, path: AnyPath, bell: Rung, *, is_directory: bool = False) -> Watched | None:
+    def watch(self, path: AnyPath, bell: Rung, *, is_directory: bool = False) -> WatchedFile | None:
         """None: the system does not tell, or not of this file: no inotify, no more of it, or no such file."""
         with self._lock:
             if self._process_id != os.getpid():
@@ -52,11 +52,11 @@ class FileWatches:
                 number = self._watch.add(os.fsencode(path), is_directory)
             except OSError:
                 return None
-            watched = Watched(self, number, bell)
+            watched = WatchedFile(self, number, bell)
             self._watched[number] = (*self._watched.get(number, ()), watched)
             return watched
 
-    def remove(self, watched: Watched, number: int) -> None:
+    def remove(self, watched: WatchedFile, number: int) -> None:
         with self._lock:
             before = self._watched.get(number, ())
             left = tuple(one for one in before if one is not watched)

@@ -32,14 +32,14 @@ from seglog.errors import (
 )
 from seglog.format import names
 from seglog.format.live_ends import FILE_BYTES, FILE_NAME, LiveEnds, latest_of
-from seglog.fs.file_watch import FILE_WATCHES, Watched
+from seglog.fs.file_watch import FILE_WATCHES, WatchedFile
 from seglog.fs.live_file import BOOT_ID, LiveFile
 from seglog.fs.lock import writer_of
 from seglog.fs.mapping import Mapping as FileMapping
 from seglog.fs.refusals import refusals
 from seglog.log.damage import OnLost
 from seglog.log.extent import Extent
-from seglog.log.following import Followable, Followed
+from seglog.log.following import Followable, FollowedLog
 from seglog.log.listing import log_files, settled_log_files
 from seglog.log.lookup import out_of_range
 from seglog.log.partition import Partition
@@ -355,7 +355,7 @@ class Follower(Partition, Followable):
     # --- following -------------------------------------------------------------------------------
 
     @property
-    def _source(self) -> Followed:
+    def _source(self) -> FollowedLog:
         return self
 
     def moment(self) -> tuple[Extent, int]:
@@ -377,7 +377,7 @@ class _Watching:
     def __init__(self, log: Follower, bell: Bell) -> None:
         self._log = log
         self._bell = bell
-        self._watched: Watched | None = None
+        self._watched: WatchedFile | None = None
         self._place: tuple[Path, bool] | None = None
         with log._turn:
             log._bells = (*log._bells, bell)

@@ -38,7 +38,7 @@ class Waiter(Protocol):
     def cancel(self) -> None: ...
 
 
-class Followed(Protocol):
+class FollowedLog(Protocol):
     """What `follow` asks of a log that others change while it is read."""
 
     def moment(self) -> tuple[Extent, int]:
@@ -94,7 +94,7 @@ class Followable(LogReader, abc.ABC):
 
     @property
     @abc.abstractmethod
-    def _source(self) -> Followed:
+    def _source(self) -> FollowedLog:
         """For one call of `follow`."""
 
     def follow(
@@ -143,8 +143,8 @@ class _Following:
     """One call of `follow`."""
 
     def __init__(
-        self, log: Followable, source: Followed, position: int, epoch: int, timeout: float | None, is_committed: bool,
-        control: bool, on_out_of_range: OnOutOfRange | None,
+        self, log: Followable, source: FollowedLog, position: int, epoch: int, timeout: float | None,
+        is_committed: bool, control: bool, on_out_of_range: OnOutOfRange | None,
     ) -> None:
         self._log = log
         self._source = source

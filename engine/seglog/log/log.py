@@ -34,7 +34,7 @@ from seglog.log.arguments import checked_config, checked_path
 from seglog.log.care import LogCare, is_other_care
 from seglog.log.configuring import LogSettings, use_config
 from seglog.log.cutting import LogCutter
-from seglog.log.following import Followable, Followed, OwnSource
+from seglog.log.following import Followable, FollowedLog, OwnSource
 from seglog.log.hot_backup import back_up
 from seglog.log.keeper import KeeperOf
 from seglog.log.notices import Listening, checked_callback, checked_token
@@ -460,7 +460,7 @@ class Log(Followable, Unclosed):
         self._tail.change(self._tail.write_lingering)
 
     @property
-    def _source(self) -> Followed:
+    def _source(self) -> FollowedLog:
         return OwnSource(self, self._tail)
 
     # --- looking and keeping -----------------------------------------------------------------------

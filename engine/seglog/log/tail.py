@@ -27,6 +27,7 @@ from seglog.format.old_format import OldFormatEncoder, encoder_of
 from seglog.format.validate import Assigned
 from seglog.fs.files import FileSystem
 from seglog.fs.refusals import is_out_of_space
+from seglog.log.batch_epochs import begin_epochs_of
 from seglog.log.extent import Extent, Shown
 from seglog.log.linger import Linger
 from seglog.log.live import Growth, LiveWriter
@@ -287,7 +288,7 @@ class LogTail(WriteGate, QuietTail):
         if origin is Origin.REPLICATION:
             latest = self.epoch_cache.latest
             if not self.is_changed or first_of_later_epoch(table, -1 if latest is None else latest) >= 0:
-                shielded(_begin_epochs_of, assigned, self._begin)
+                shielded(begin_epochs_of, assigned, self._begin)
             self.is_epoch_due = self.epoch_cache.latest != self.leader_epoch
         elif self.is_epoch_due:
             shielded(self._begin, self.leader_epoch, first)
@@ -430,11 +431,10 @@ class LogTail(WriteGate, QuietTail):
 
     @property
     def last_stable_offset(self) -> int:
-        """The first offset of the oldest transaction that is still open; the log end offset where none is."""
+        """That of `Log`; 0 where it is closed."""
         extent = self.shown.extent
-        if extent is None:
-            return 0
-        return max(self.producers.last_stable_offset(extent.log_end_offset), extent.log_start_offset)
+        stable = 0 if extent is None else self.producers.last_stable_offset(extent.log_end_offset)
+        return stable if extent is None else max(stable, extent.log_start_offset)
 
     @property
     def end_position(self) -> int:
@@ -442,7 +442,7 @@ class LogTail(WriteGate, QuietTail):
         return self._end.at.position
 
     def tell_growth(self) -> None:
-        """In the thread of log.notices, which `announce` called for."""
+        """For log.notices."""
         self.live.publish(self.shown, self.last_stable_offset)
         self.listeners.tell()
 
@@ -465,7 +465,7 @@ class LogTail(WriteGate, QuietTail):
                 self.flush()
         elif self.next_offset - max(self.durable_offset, self._asked_to) >= self.flush_messages:
             self._asked_to = self.next_offset
-            self.when(self.number, _is_remembered)
+            self.when(self.number, lambda error: None)       # which whoever appends or closes next meets
 
     def flush(self) -> None:
         """Without the lock: return when all that was appended before the call is on the disk."""
@@ -582,27 +582,11 @@ def _plan(
     hold: PartitionHold, config: LogConfig, clean: bool, unordered: bool, unsynced_from: int | None
 ) -> LoadPlan:
     """What opening would do."""
-    return plan_load(
-        hold.path, config, clean=clean, recovery_point=hold.recovery_point or 0,
-        log_start_offset=hold.log_start_offset or 0, unordered=unordered, unsynced_from=unsynced_from,
-    )
-
-
-def _is_remembered(error: BaseException | None) -> None:
-    """By the log: whoever appends or closes next meets it."""
+    points = {"recovery_point": hold.recovery_point or 0, "log_start_offset": hold.log_start_offset or 0}
+    return plan_load(hold.path, config, clean=clean, unordered=unordered, unsynced_from=unsynced_from, **points)
 
 
 def _begin_unordered(tail: LogTail) -> None:
     """From here on the disk may get a later batch before an earlier one: recovery has to know that (log.loader)."""
     shielded(tail.partition.before_unordered_writes)
     tail.is_unordered = True
-
-
-def _begin_epochs_of(assigned: Assigned, begin: Callable[[int, int], None]) -> None:
-    table = assigned.table
-    begin(-1, assigned.first_offset)
-    slot = first_of_later_epoch(table, -1)
-    while slot >= 0:        # of the others none is looked at: where a wrapper begins is inside of it
-        epoch = table[slot].leader_epoch
-        begin(epoch, table[slot].base_offset)
-        slot = first_of_later_epoch(table, epoch, slot)

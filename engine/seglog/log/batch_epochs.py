@@ -1,0 +1,16 @@
+"""The leader epochs that begin within batches which bring their own: a follower's append, a mirror."""
+from collections.abc import Callable
+
+from seglog._kernels.batch_survey import first_of_later_epoch
+from seglog.format.validate import Assigned
+
+
+def begin_epochs_of(assigned: Assigned, begin: Callable[[int, int], None]) -> None:
+    """Call `begin(epoch, offset)` for each epoch that begins in the batches, and first without one, for the append."""
+    table = assigned.table
+    begin(-1, assigned.first_offset)
+    slot = first_of_later_epoch(table, -1)
+    while slot >= 0:        # of the others none is looked at: where a wrapper begins is inside of it
+        epoch = table[slot].leader_epoch
+        begin(epoch, table[slot].base_offset)
+        slot = first_of_later_epoch(table, epoch, slot)
