@@ -8,6 +8,7 @@ from sortedcontainers import SortedDict
 from seglog.clock import ManualClock
 from seglog.errors import (
     CorruptManifestError,
+    CorruptRecordError,
     InvalidArgumentError,
     LogClosedError,
     OffsetOutOfRangeError,
@@ -17,6 +18,7 @@ from seglog.format.checked_json import format_json
 from seglog.ledger.acknowledgements import Acknowledgements, PartOfBatch, bitmap
 from seglog.ledger.cursor_file import FORMAT, CursorState, cursor_path
 from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.manifest import ledger_directory
 from seglog.ledger.position import EARLIEST, LATEST
 from support.topics import at, batch, message, numbers, positions
 
@@ -441,3 +443,23 @@ def test_an_acknowledgement_looks_at_the_head_of_half_acknowledged_batches_alone
     acknowledged.mark(at("3:7"))
     assert not acknowledged.batches
     assert list(acknowledged.entries) == list(range(4, 1000))
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_bytes": 10**6}, {"skip": lambda position: False}])
+def test_what_stands_before_a_damaged_entry_is_read_first(path, clock, limits):
+    with ManagedLedger(path, config=CONFIG, clock=clock) as topic:
+        for n in range(9):
+            topic.add_entry(message(n))
+    log, = (path / ledger_directory(path, 1)).glob("*.log")
+    raw = bytearray(log.read_bytes())
+    raw[len(raw) // 2] ^= 1         # in the second of three
+    log.write_bytes(raw)
+    with ManagedLedger(path, config=CONFIG, clock=clock) as topic:
+        cursor = topic.open_cursor("one", "earliest")
+        assert numbers(cursor.read(2, **limits)) == [0, 1]
+        assert numbers(cursor.read(100, **limits)) == [2, 3]
+        for _ in range(2):
+            with pytest.raises(CorruptRecordError):
+                cursor.read(100, **limits)
+        cursor.seek(at("2:0"))
+        assert numbers(cursor.read(100, **limits)) == [6, 7, 8]

@@ -12,6 +12,7 @@ from seglog.delayed.storage import InMemoryBucketSnapshotStorage
 from seglog.delayed.worker import InlineWorker
 from seglog.errors import LogClosedError
 from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.position import Position
 from seglog.topic.dispatcher import Dispatcher
 from support.topics import delayed, message, numbers
 
@@ -40,8 +41,11 @@ class Topic:
         sleep = self.dispatcher._sleep
         self.dispatcher._sleep = lambda *how: (self.sleeps.release(), sleep(*how))
         self.reads = []
-        read = self.log.read
+        read, read_run = self.log.read, self.log.read_run
         self.log.read = lambda position: (self.reads.append(position), read(position))[1]
+        self.log.read_run = lambda ledger_id, ids: (
+            self.reads.extend(Position(ledger_id, entry_id) for entry_id in ids), read_run(ledger_id, ids),
+        )[1]
 
     def publish(self, *delays_ms):
         """Messages that are delayed by so much, None: not at all; numbered by where they stand."""

@@ -176,7 +176,7 @@ class RowTracker(DelayedDeliveryTracker):
     def add_messages(
         self, ledger_ids: Any, entry_ids: Any, deliver_ats: Any, *, within_limit: bool = True
     ) -> bytes:
-        ledgers, entries, ats = _int64(ledger_ids), _int64(entry_ids), _int64(deliver_ats)
+        ledgers, entries, ats = _int64_columns(ledger_ids, entry_ids, deliver_ats)
         if not len(ledgers) == len(entries) == len(ats):
             raise InvalidArgumentError(f"columns of {len(ledgers)}, {len(entries)} and {len(ats)} messages")
         answers = bytearray(len(ats))
@@ -519,13 +519,16 @@ def _short(value: object) -> str:
     return f"an int of {value.bit_length()} bits" if is_int(value) else repr(value)[:80]
 
 
-def _int64(column: Any) -> Column:
-    try:
-        view = memoryview(column)
-    except TypeError:
-        raise InvalidArgumentError(f"a column is a buffer of int64, not {_short(column)}") from None
-    if view.itemsize != 8 or view.format not in INT64_FORMATS or view.ndim != 1 or not view.contiguous:
-        raise InvalidArgumentError(
-            f"a column is a buffer of int64, one after the other, not of {view.format!r} in {view.ndim} dimensions"
-        )
-    return view.cast("B").cast("q")
+def _int64_columns(*columns: Any) -> list[Column]:
+    found: list[Column] = []
+    for column in columns:
+        try:
+            view = memoryview(column)
+        except TypeError:
+            raise InvalidArgumentError(f"a column is a buffer of int64, not {_short(column)}") from None
+        if view.itemsize != 8 or view.format not in INT64_FORMATS or view.ndim != 1 or not view.contiguous:
+            raise InvalidArgumentError(
+                f"a column is a buffer of int64, one after the other, not of {view.format!r} in {view.ndim} dimensions"
+            )
+        found.append(view.cast("B").cast("q"))
+    return found

@@ -233,16 +233,16 @@ class Acknowledgements:
 
     def unacknowledged_runs(self, extent: LedgerExtent, start: int, stop: int) -> Iterator[tuple[int, range]]:
         """The same, as (ledger id, entry ids in a row)."""
-        while start < stop and (position := extent.position(start)) is not None:
-            ledger_id, first = position
-            if position <= self.mark_delete:
+        while start < stop:
+            ledger_id, ids = extent.run(start, stop)
+            first = ids.start
+            acknowledged = self.entries.get(ledger_id)
+            if (ledger_id, first) <= self.mark_delete:
                 start = extent.up_to(self.mark_delete)
-            elif self.covers(position):
-                start += self.run_from(position) - first + 1
+            elif acknowledged is not None and first in acknowledged:
+                start += self.run_from(Position(ledger_id, first)) - first + 1
             else:
-                end = min(extent.entries_of(extent.slot_of(ledger_id)), first + stop - start)
-                ids = self.entries.get(ledger_id)
-                if ids is not None:
-                    end = min(end, next(ids.iter_equal_or_larger(first), end))
-                yield ledger_id, range(first, end)
-                start += end - first
+                if acknowledged is not None:
+                    ids = range(first, min(ids.stop, next(acknowledged.iter_equal_or_larger(first), ids.stop)))
+                yield ledger_id, ids
+                start += len(ids)

@@ -7,6 +7,7 @@ acknowledgement, is written at once.
 """
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from seglog.errors import InvalidArgumentError, LogClosedError, OffsetOutOfRangeError, SeglogError
@@ -164,6 +165,8 @@ class Cursor:
         with self._lock:
             # In one step, and last: of what an exception or a signal interrupts, nothing was read.
             found, self._read = self.read_after(self._read, max_entries, max_bytes, skip, skip_in)
+        if supports_broker_metadata is None:
+            return found
         return as_consumers_get_them(found, self._topic.config.exposes_broker_metadata, supports_broker_metadata)
 
     def read_after(
@@ -186,7 +189,17 @@ class Cursor:
             begin = extent.up_to(max(after, self.mark_delete_position))
             for ledger_id, ids in self._acknowledged.unacknowledged_runs(extent, begin, extent.count):
                 skipped = skip_in(ledger_id) if skip_in is not None else None
-                for entry_id in (bitmap(ids) - skipped if skipped else ids):
+                wanted: Iterable[int] = bitmap(ids) - skipped if skipped else ids
+                if skip is None and max_bytes is None:
+                    asked = list(islice(wanted, max(max_entries - len(found), 0) + 1))
+                    is_last = len(found) + len(asked) > max_entries
+                    read = self._read_run(ledger_id, asked[:-1] if is_last else asked, found)
+                    after = found[-1].position if read else after
+                    if is_last or read < len(asked):
+                        return found, after
+                    after = Position(ledger_id, ids[-1])
+                    continue
+                for entry_id in wanted:
                     if len(found) >= max_entries or (max_bytes is not None and size_bytes >= max_bytes and found):
                         return found, after
                     # A step in C: the class's own __new__ is one in Python.
@@ -203,6 +216,19 @@ class Cursor:
                     after = position
                 after = Position(ledger_id, ids[-1])
             return found, after
+
+    def _read_run(self, ledger_id: int, entry_ids: list[int], found: list[StoredEntry]) -> int:
+        """Put these entries of a ledger behind those that were found, as far as they can be read; how many were."""
+        if not entry_ids:
+            return 0
+        try:
+            entries = self._topic.read_run(ledger_id, entry_ids)
+        except SeglogError:
+            if not found:
+                raise
+            return 0        # the next reading meets it again
+        found += entries
+        return len(entries)
 
     def rewind(self) -> None:
         """Read again from the first entry that is not acknowledged."""

@@ -68,16 +68,19 @@ class LedgerExtent:
 
     def before(self, position: Position) -> int:
         """How many entries stand before a position, be there an entry or not: the ordinal of the one at it."""
-        slot = bisect_left(self.ids, position.ledger_id)
-        if slot == len(self.ids):
-            return self.count
-        if self.ids[slot] != position.ledger_id:
-            return self._starts[slot]
-        return self._starts[slot] + max(min(position.entry_id, self.entries_of(slot)), 0)
+        return self._before(position.ledger_id, position.entry_id)
 
     def up_to(self, position: Position) -> int:
         """How many entries stand at or before a position: the ordinal of the one behind it."""
-        return self.before(Position(position.ledger_id, position.entry_id + 1))
+        return self._before(position.ledger_id, position.entry_id + 1)
+
+    def _before(self, ledger_id: int, entry_id: int) -> int:
+        slot = bisect_left(self.ids, ledger_id)
+        if slot == len(self.ids):
+            return self.count
+        if entry_id <= 0 or self.ids[slot] != ledger_id:
+            return self._starts[slot]
+        return self._starts[slot] + min(entry_id, self.entries_of(slot))
 
     def position(self, ordinal: int) -> Position | None:
         """Of the entry with this ordinal; None where there is none."""
@@ -85,6 +88,14 @@ class LedgerExtent:
             return None
         slot = bisect_right(self._starts, ordinal) - 1
         return Position(self.ids[slot], ordinal - self._starts[slot])
+
+    def run(self, start: int, stop: int) -> tuple[int, range]:
+        """Of the entries with ordinals in [start, stop), which are there, the ones in the first one's ledger: its id,
+        and theirs."""
+        slot = bisect_right(self._starts, start) - 1
+        before = self._starts[slot]
+        end = stop if slot + 1 == len(self._starts) else min(stop, self._starts[slot + 1])
+        return self.ids[slot], range(start - before, end - before)
 
     def holds(self, position: Position) -> bool:
         """Whether there is an entry."""

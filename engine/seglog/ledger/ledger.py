@@ -83,7 +83,7 @@ class Ledger(OpenHandle):
         self._held = held
         self._closed = False
         # get(entry_id) -> Record | None, for an int64 that is not negative: the short way of `record`.
-        self.get = segment.get
+        self.get, self.get_all = segment.get, segment.get_all
 
     # --- making one --------------------------------------------------------------------------
 

@@ -4,15 +4,18 @@ A read takes the extent (seglog.ledger.extent) once and waits for nobody. A ledg
 its end by who has it open; who comes later gets OffsetOutOfRangeError.
 """
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
 from pathlib import Path
 
+from seglog._kernels.record_batch import Record
 from seglog.clock import Clock
 from seglog.errors import (
     CorruptManifestError,
     LogClosedError,
     NotALogError,
     OffsetOutOfRangeError,
+    SeglogError,
 )
 from seglog.fs.files import FileSystem
 from seglog.fs.handles import OpenHandle
@@ -58,7 +61,7 @@ class ManagedReader(OpenHandle):
     @property
     def extent(self) -> LedgerExtent:
         """The ledgers as of now, and their entries counted."""
-        return self._current()
+        return self._shown.extent or self._current()
 
     @property
     def ledgers(self) -> tuple[LedgerInfo, ...]:
@@ -109,17 +112,41 @@ class ManagedReader(OpenHandle):
 
     def read(self, position: Position) -> StoredEntry:
         """One entry. Raises OffsetOutOfRangeError where there is none."""
+        if type(position) is Position:
+            # Fast path: the record is there. Where it is not, what follows says why.
+            ledger_id, entry_id = position
+            if type(ledger_id) is type(entry_id) is int and (ledger := self._opened.get(ledger_id)) is not None:
+                try:
+                    record = ledger.get(entry_id)
+                except OverflowError:       # no int64
+                    record = None
+                if record is not None:
+                    return StoredEntry(position, record)
         ledger_id, entry_id = position = checked_position(position)
         ledger = self._opened.get(ledger_id)
-        if ledger is not None:
-            # Fast path: the record is there. Where it is not, `record` says why.
-            try:
-                record = ledger.get(entry_id)
-            except (OverflowError, TypeError):      # no int64
-                record = None
-            if record is not None:
-                return StoredEntry(position, record)
         return StoredEntry(position, (ledger or self._open_ledger(ledger_id)).record(entry_id))
+
+    def read_run(self, ledger_id: int, entry_ids: Sequence[int]) -> list[StoredEntry]:
+        """Entries of one ledger, as far as they can be read. Raises what `read` raises if the first one cannot."""
+        ledger = self._opened.get(ledger_id) or self._open_ledger(ledger_id)
+        found: list[StoredEntry] = []
+        try:
+            records: Iterable[Record | None] = ledger.get_all(entry_ids)
+        except SeglogError:
+            records = repeat(None)      # one of them: those before it are read one by one
+        for entry_id, record in zip(entry_ids, records, strict=False):
+            # A step in C: the class's own __new__ is one in Python.
+            position = tuple.__new__(Position, (ledger_id, entry_id))
+            if record is not None:
+                found.append(StoredEntry(position, record))
+                continue
+            try:
+                found.append(self.read(position))
+            except SeglogError:
+                if not found:
+                    raise
+                break
+        return found
 
     def read_entries(self, first: Position, count: int) -> list[StoredEntry]:
         """At most `count` entries, from the first one at or behind `first`."""

@@ -1,4 +1,7 @@
 """An entry as it is read from a managed ledger: where it stands, and its bytes, which are borrowed."""
+from array import array
+from collections.abc import Sequence
+
 from seglog._kernels.entry_frame import broker_fields, entry_timestamp, strip
 from seglog._kernels.record_batch import Record
 from seglog.errors import CorruptRecordError
@@ -68,6 +71,20 @@ class StoredEntry:
     def entry(self) -> Entry:
         """With the parts of its frame."""
         return Entry(self.data)
+
+
+def columns_of(entries: Sequence[StoredEntry]) -> tuple[list[memoryview], "array[int]", "array[int]"]:
+    """The bytes, ledger ids and entry ids of some entries, for the kernels that take them all at once."""
+    data: list[memoryview] = []
+    ledger_ids, entry_ids = array("q"), array("q")
+    for entry in entries:
+        # The property's own way, if it is a plain entry: a call each takes longer than all else here.
+        value = entry._record.value_view if type(entry) is StoredEntry else None
+        data.append(entry.data if value is None else value)
+        ledger_id, entry_id = entry.position
+        ledger_ids.append(ledger_id)
+        entry_ids.append(entry_id)
+    return data, ledger_ids, entry_ids
 
 
 class EntryView(StoredEntry):

@@ -65,7 +65,7 @@ class SegmentFiles:
 
     def _show(self, end: End | None) -> None:
         self.end = end
-        self.window = Window(self.log, str(self._path), -1 if end is None else end.position)
+        self.window = Window(self.log, self.log.path, -1 if end is None else end.position)
         self.reader: PointReader | None = None
         self.offset_entries: Window | None = None
         self.time_entries: Window | None = None
@@ -77,8 +77,11 @@ class SegmentFiles:
             return None
         later = self._over_the_same_maps(self.walk)
         # An index as of before leads to the same batches; it is left only when entries have come.
-        later._offset_index = self._offset_index if _holds(self._offset_index, end.offset_entries) else None
-        later._time_index = self._time_index if _holds(self._time_index, end.time_entries) else None
+        offset_index, time_index = self._offset_index, self._time_index
+        keeps = offset_index is not None and len(offset_index) == end.offset_entries
+        later._offset_index = offset_index if keeps else None
+        keeps = time_index is not None and len(time_index) == end.time_entries
+        later._time_index = time_index if keeps else None
         self.log.grow_to(end.position)
         later._show(end)
         return later
@@ -98,13 +101,13 @@ class SegmentFiles:
         return other
 
     def open_reader(self, last_opened: LastOpened, decompress: Decompress, end_offset: int) -> PointReader:
-        """`reader`, and `offset_entries` and `time_entries` for it: None where an index is missing or no good.
+        """`reader`, and `offset_entries` for it: None where the index is missing or no good.
 
         `end_offset`: every batch of the segment ends below.
         """
         if self.reader is None:
-            self.offset_entries = _entries(lambda: self.offset_index)
-            self.time_entries = self._time_entries()
+            if self.end is None or self.end.offset_entries:
+                self.offset_entries = _entries(lambda: self.offset_index)
             self.reader = PointReader(
                 self.window, self._base_offset, self.offset_entries, self.checked, last_opened, decompress,
                 end_offset if self.end is None else self.end.next_offset,
@@ -123,16 +126,15 @@ class SegmentFiles:
             reader.ranges = time_ranges_of(self._path, self.window)
         return reader.ranges
 
-    def _time_entries(self) -> Window | None:
-        """Of the index that lookups by time begin with.
+    def open_times(self) -> None:
+        """`time_entries`: of the index that lookups by time begin with.
 
         Of a segment that grows it stays the same one: what a HeaderWalk has found out about its entries is counted.
         """
-        if self.walk.by_minute:
-            entries = _entries(lambda: self.minute_index)
-            if entries is not None or self.end is not None:
-                return entries
-        return _entries(lambda: self.time_index)
+        entries = _entries(lambda: self.minute_index) if self.walk.by_minute else None
+        if entries is None and not (self.walk.by_minute and self.end is not None):
+            entries = _entries(lambda: self.time_index)
+        self.time_entries = entries
 
     @property
     def minute_index(self) -> TimeIndex | None:
@@ -199,10 +201,6 @@ def _entries(index: Callable[[], OffsetIndex | TimeIndex | None]) -> Window | No
     except CorruptIndexError:
         return None
     return None if found is None else found.entries
-
-
-def _holds(index: OffsetIndex | TimeIndex | None, entries: int) -> bool:
-    return index is not None and len(index) == entries
 
 
 class Closable(Protocol):

@@ -9,7 +9,7 @@ A Segment keeps its files mapped from the first use to `close()`, or until too m
 hold the map themselves. Of a segment that grows, readers see what its PublishedEnd says, in the same map.
 """
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from seglog._kernels.header_walk import HeaderWalk
@@ -217,7 +217,9 @@ class Segment:
         try:
             self._kept_transactions = self.transaction_index
             self._kept = True           # from here on nobody lets go of what is opened
-            self.files().open_reader(self._last_opened, self.decompress, self.end_offset)
+            files = self.files()
+            files.open_reader(self._last_opened, self.decompress, self.end_offset)
+            files.open_times()
         except SeglogError:             # what cannot be read now is as if it were retired
             self._kept = False
         self.retire()
@@ -331,6 +333,12 @@ class Segment:
             files = self._open(files)
         self.recently_used = True
         return (files.reader or files.open_reader(self._last_opened, self.decompress, self.end_offset)).get(offset)
+
+    def get_all(self, offsets: Iterable[int]) -> list[Record | None]:
+        """What `get` gives for each of the offsets, in one call."""
+        files = self.files()
+        reader = files.reader or files.open_reader(self._last_opened, self.decompress, self.end_offset)
+        return list(map(reader.get, offsets))
 
     # --- search by offset --------------------------------------------------------------------
 
@@ -481,6 +489,7 @@ class Segment:
         if files.open_ranges(self.end_offset) is not None:
             files.walked_reader = reader
             return reader
+        files.open_times()
         if walk.position < len(files.window):
             walk.advance(files.window, files.offset_entries, files.time_entries, self.end_offset)
         if walk.has_wrappers and not walk.misled and not self._time_search.proves_wrappers(self):

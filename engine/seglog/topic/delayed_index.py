@@ -10,7 +10,6 @@ there again.
 import enum
 import logging
 import weakref
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,7 +22,7 @@ from seglog.ledger.cursor import Cursor
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.position import EARLIEST, Position, checked_position
 from seglog.ledger.relocated_entries import RelocatedHome
-from seglog.ledger.stored_entry import StoredEntry
+from seglog.ledger.stored_entry import StoredEntry, columns_of
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
@@ -218,14 +217,12 @@ class DelayedIndex:
     def place_all(self, entries: Sequence[StoredEntry]) -> list[Fate]:
         """Tell the tracker of entries that it does not know, in order; what becomes of each. Raises CorruptRecordError.
         """
-        data, ledgers, ids = [], array("q"), array("q")
-        for entry in entries:
-            data.append(entry.data)
-            ledgers.append(entry.position.ledger_id)
-            ids.append(entry.position.entry_id)
+        data, ledgers, ids = columns_of(entries)
         columns = metadata_columns(data)
         answers = self.tracker.add_messages(ledgers, ids, columns.deliver_at_time, within_limit=False)
         if not self.tracker.has_cancelled:
+            if 0 not in answers:
+                return [Fate.DELAYED] * len(answers)
             return [Fate.DELAYED if answer else Fate.DUE for answer in answers]
         known = self.tracker.contains_message
         return [
@@ -280,8 +277,9 @@ class DelayedIndex:
 
     def poll(self, wanted: int) -> None:
         """Hand at most so many messages that are due to every reader."""
-        positions = [Position(*position) for position in self.tracker.get_scheduled_messages(wanted)]
-        for reader in self.readers if positions else ():
+        due = self.tracker.get_scheduled_messages(wanted)
+        positions = [Position(*position) for position in due] if due else []
+        for reader in self.readers if due else ():
             reader.take_scheduled(positions)
 
     # --- what was passed ---------------------------------------------------------------------

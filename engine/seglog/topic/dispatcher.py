@@ -107,6 +107,8 @@ class Dispatcher:
         if timeout_s is not None and (not isinstance(timeout_s, Real) or timeout_s != timeout_s):
             raise InvalidArgumentError(f"a timeout is seconds, or None to wait for ever, not {timeout_s!r}")
         entries = self._read_due(max_entries, timeout_s)
+        if supports_broker_metadata is None:
+            return entries
         exposes = self._managed_ledger.config.exposes_broker_metadata
         return as_consumers_get_them(entries, exposes, supports_broker_metadata)
 
