@@ -1,11 +1,12 @@
 """`seglog retain`: what retention deletes of logs that nobody has open, or would."""
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
 
 from seglog.errors import NotALogError
-from seglog.upkeep.retain import LogRetention, retain
+from seglog.upkeep.retain import LogRetention, by_first_name, retain
 
 from . import report
 from .cli import Command
@@ -38,6 +39,7 @@ def command(
         if path.is_file():
             raise NotALogError("not a partition directory", file=path, hint="retain takes a whole one, or a log dir")
     places = EachPlace(paths, as_json=as_json)
+    names = set(by_first_name(place.directory for place in places).values())
     done: list[LogRetention] = []
     if total_bytes is not None:
         # One decision over all of them: an error in one is an error.
@@ -47,6 +49,9 @@ def command(
             _print(one, as_json=as_json)
     else:
         for place in places:
+            if Path(os.path.abspath(place.directory)) not in names:
+                report.note(f"{place.name} is another name of a partition that was looked at")
+                continue
             with places.reading(place):
                 for one in retain([place.directory], config=dict(settings), dry_run=dry_run):
                     done.append(one)

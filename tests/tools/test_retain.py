@@ -44,6 +44,23 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(tmp_path):
     assert files(path) == before
 
 
+@pytest.mark.parametrize("how", [["--config", "retention.bytes=900"], ["--total-bytes", "1000"]])
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_a_partition_with_two_names_is_taken_once(tmp_path, how, more):
+    """Its bytes stand on the disk once."""
+    path = written(tmp_path / "alone" / "orders-0")
+    *_, expected = seglog_json("retain", path, "--dry-run", *how)
+    (tmp_path / "data").mkdir()
+    for name in ("orders-0", "orders-1"):
+        (tmp_path / "data" / name).symlink_to(path)
+    lines = seglog_json("retain", tmp_path / "data", *how, *more)
+    summary = lines[-1]
+    assert [line["partition"] for line in lines if line["type"] == "partition"] == ["orders-0"]
+    assert expected["deleted_segments"] > 0
+    for name in ("partitions", "deleted_segments", "deleted_bytes", "kept_bytes"):
+        assert summary[name] == expected[name], name
+
+
 def test_it_deletes_by_time_and_size_and_says_what(tmp_path):
     path = written(tmp_path / "orders-0")
     text = seglog("retain", path, "--config", "retention.bytes=900").stdout

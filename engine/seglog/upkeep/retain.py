@@ -45,15 +45,23 @@ def retain(
     fs: FileSystem | None = None,
 ) -> Iterator[LogRetention]:
     """Delete what `config` lets go of these partition directories, one by one; `total_bytes`: all of them together may
-    have so many. `dry_run`: say it only.
+    have so many. `dry_run`: say it only. A partition with two names (a link) is taken once, by the first of them.
 
     Raises, where a directory comes up, what `Partition` and `Log` raise; InvalidConfigError at once.
     """
     given = dict(config or {})
     LogConfig.of(given)     # raises at once
     clock = clock or SystemClock()
-    paths = [Path(os.path.abspath(directory)) for directory in directories]
+    paths = list(by_first_name(directories).values())
     return _retain(paths, given, total_bytes, dry_run, clock, fs)
+
+
+def by_first_name(directories: Iterable[str | os.PathLike[str]]) -> dict[Path, Path]:
+    """The directories behind these names, each with the first name that it has among them."""
+    found: dict[Path, Path] = {}
+    for directory in directories:
+        found.setdefault(Path(os.path.realpath(directory)), Path(os.path.abspath(directory)))
+    return found
 
 
 def _retain(
