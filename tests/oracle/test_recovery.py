@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+from seglog.log.log import Log
 from seglog.upkeep.recover import recover
 from support.golden import unpack
 from support.kafka_oracle import VERSIONS
@@ -38,3 +39,34 @@ def test_kafka_opens_it_and_changes_nothing(kafka_oracle, recovered, version):
             assert not answer["index_rebuilt_or_changed"], (directory.name, start, answer["files_changed"])
             assert answer["log_end_offset"] == recovered[directory].log_end_offset, directory.name
             assert all(segment["all_crc_valid"] for segment in answer["segments"]), directory.name
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_aborted_transactions_of_a_compacted_log_are_those_that_kafka_recovers(kafka_oracle, version, tmp_path):
+    """A cleaner leaves lines with the last stable offsets of its day; from what is left a recovery comes to others."""
+    given = {}
+    for case in sorted((unpack("kafka") / "pairs" / "compact").glob("v2-txn-*")):
+        for part in ("before", f"after-{version}"):
+            for has_snapshots in (True, False):
+                directory = tmp_path / f"{case.name}-{part}-{has_snapshots}" / f"{case.name}-0"
+                shutil.copytree(case / part / directory.name, directory)
+                for snapshot in [] if has_snapshots else directory.glob("*.snapshot"):
+                    snapshot.unlink()
+                given[directory] = aborted_lines(directory)
+    changed = 0
+    for directory, theirs in kafka_oracle(version).recover(given).items():
+        expected = aborted_lines(theirs)
+        ours = directory.parent / "ours" / directory.name
+        ours.parent.mkdir()
+        recover(directory, ours, mode="truncate")
+        assert aborted_lines(ours) == expected, directory
+        with Log(directory, fsync="never"):
+            assert aborted_lines(directory) == expected, directory
+        changed += expected != given[directory]
+    assert len(given) == 12
+    assert changed > 0
+
+
+def aborted_lines(directory):
+    found = {path.name: path.read_bytes() for path in directory.glob("*.txnindex")}
+    return {name: raw for name, raw in found.items() if raw}

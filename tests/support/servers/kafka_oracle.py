@@ -160,6 +160,12 @@ class KafkaOracle:
         """Let `copy` be what the real log makes of a directory when it is opened after a clean stop, and closed."""
         self._java("Pairs", "retain", str(directory), "0", "retention.ms=-1", f"out={copy}")
 
+    def recover(self, dirs: Iterable[Path]) -> dict[Path, Path]:
+        """Beside each directory what the real log makes of it when it is opened after a crash."""
+        dirs = list(dirs)
+        self._java("-Dkeep=1", "Oracle", "check-to", *map(str, dirs))
+        return {directory: directory.parent / f"recovered-{self.version}" for directory in dirs}
+
     def describe(self, dirs: Iterable[Path], config: Mapping[str, object] | None = None) -> None:
         """Write expected.jsonl, batches.jsonl, index.json and lookups.json beside each directory."""
         self._java("Oracle", "describe", *map(str, dirs), config=config)
