@@ -249,12 +249,14 @@ cdef int settle(Container* container) noexcept nogil:
             return NO_MEMORY
         container.room = n
     container.n = 0
-    for value in range(0x10000):
-        if value & 7 == 0 and counted[value >> 3] == 0:
-            continue
-        if counted[value >> 3] >> (value & 7) & 1:
-            container.values[container.n] = <uint16_t>value
-            container.n += 1
+    for i in range(0, BITSET_BYTES, 8):
+        memcpy(&word, counted + i, 8)
+        if word == 0:
+            continue            # nearly all of them: value by value, a ledger of a few messages took 90 us
+        for value in range(8 * i, 8 * i + 64):
+            if counted[value >> 3] >> (value & 7) & 1:
+                container.values[container.n] = <uint16_t>value
+                container.n += 1
     free(container.bits)
     container.bits = NULL
     return OK
