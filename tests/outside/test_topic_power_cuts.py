@@ -56,6 +56,20 @@ def test_a_trim_beside_unsynced_entries_leaves_no_gap_in_message_indexes(record,
     holds(40)
 
 
+@pytest.mark.parametrize("fsync", MODES)
+def test_relocated_messages_outlive_a_power_cut(record, power_cuts, holds, fsync):
+    """One kind of tracker a seed."""
+    seeds = SEEDS if FULL else (6 + MODES.index(fsync),)
+    cases = [record(record_topic, "relocated", seed, fsync, steps=90) for seed in seeds]
+    cases += [
+        record(record_topic, "relocated", seed, fsync, steps=90, lives=2, faults=[Fault("any", 250 + seed * 60, "kill")])
+        for seed in (seeds if FULL else ())
+    ]
+    power_cuts.judge_all([(case, STATES * (2 if FULL else 1), number) for number, case in enumerate(cases)])
+    holds(STATES * len(cases) // 2)
+    assert any("relocated/one" in str(event.path) or "relocated/__" in str(event.path) for event in cases[0].events)
+
+
 @pytest.mark.parametrize(("kind", "fsync"), PAIRS)
 def test_a_call_that_fails_costs_nothing_that_was_promised(record, power_cuts, holds, kind, fsync):
     chance = random.Random(f"{kind} {fsync}")

@@ -6,6 +6,7 @@ and returned; a cursor, a seek, and each acknowledgement if managedLedgerDefault
 about a delayed message. Entries that every cursor has passed may be trimmed.
 """
 from support.outside.notes import noted
+from support.outside.topic_worker import DELAYED_KINDS
 
 FIRST = (-1, -1)
 
@@ -176,7 +177,7 @@ class TopicWitness:
         return self
 
     def task(self, path):
-        return {"path": f"{path}/topic", "fsync": self.fsync, "now": self.now_ms, "delayed": self.kind == "delayed"}
+        return {"path": f"{path}/topic", "fsync": self.fsync, "now": self.now_ms, "delayed": self.kind in DELAYED_KINDS and self.kind}
 
     # --- judging ---------------------------------------------------------------------------------
 
@@ -185,7 +186,7 @@ class TopicWitness:
             return [facts["error"]]
         found = {(ledger, entry): number for ledger, entry, number in facts["entries"]}
         wrong = self._check_entries(found) + self._check_cursors(found, facts["cursors"])
-        if self.kind == "delayed" and facts["delivered"] is not None:
+        if self.kind in DELAYED_KINDS and facts["delivered"] is not None:
             wrong += self._check_delivered(found, facts)
         return wrong + facts["wrong"]
 

@@ -18,9 +18,12 @@ A position is [ledger id, entry id]. Notes (notes.py; the witness is topic_witne
     move POSITION MS, moved POSITION MS ANSWER      reschedule
     failed WHAT, dead WHAT  as in log_worker.py
 """
+from operator import itemgetter
+
 from seglog import DelayedDelivery, ManagedLedger, Position
 from seglog.clock import ManualClock
 from seglog.ledger.entry import build_entry
+from seglog.ledger.relocated_entries import RelocatedHome
 from seglog.pulsar_pb.entry_pb2 import MessageMetadata
 from support.outside.worker import Worker
 
@@ -34,11 +37,18 @@ DELAYED = {
     "delayedDeliveryMaxIndexesPerBucketSnapshotSegment": 4, "delayedDeliveryTimeStepPerBucketSnapshotSeconds": 20,
     "delayedDeliveryMaxNumBuckets": 3,
 }
+# Kinds whose messages are delayed. Those of the second one are moved out of ledgers that are done with but for one, by
+# each kind of tracker.
+DELAYED_KINDS = ("delayed", "relocated")
+TRACKERS = ({}, {"enableShareDelayedMessageIndex": True}, {"enableBucketDelayedDeliveryTracker": False})
 CURSORS = ("one", "two")
 WEIGHTS = {
     "entries": {"add": 90, "flush": 4, "roll": 3, "reopen": 3},
     "cursors": {"add": 55, "ack": 22, "mark": 5, "seek": 3, "save": 4, "roll": 4, "flush": 3, "reopen": 4},
     "delayed": {"add": 50, "read": 14, "pass time": 9, "cancel": 9, "move": 7, "roll": 4, "flush": 3, "reopen": 4},
+}
+WEIGHTS["relocated"] = {
+    "add": 36, "read": 24, "pass time": 20, "cancel": 6, "move": 5, "roll": 4, "flush": 2, "reopen": 4
 }
 BEGIN_MS = 1_700_000_000_000
 
@@ -58,12 +68,36 @@ def number_of(stored):
     return number if bytes(stored.headers_and_payload) == entry_of(number, due_ms) else None
 
 
+def config_of(kind, seed):
+    """Of the delayed messages of a kind."""
+    return DELAYED if kind == "delayed" else DELAYED | TRACKERS[seed % 3] | {"delayed.relocate": True}
+
+
+def positions_in(topic):
+    """Of the entries that are in ledgers, and of those that a cursor has set aside."""
+    return sorted({entry.position for entry in topic} | set(_aside(topic)))
+
+
+def _aside(topic):
+    """Entries that were relocated, by their positions."""
+    home = topic.shared(RelocatedHome)
+    relocated = home.join(topic)
+    positions = {
+        Position(ledger_id, entry_id)
+        for cursor in topic.cursors.values() for ledger_id, ids in cursor.aside.items() for entry_id in ids
+    }
+    found = {position: relocated.read(position) for position in positions}
+    home.leave()
+    return found
+
+
 def contents(topic):
     """What `has` tells."""
-    entries = [[*entry.position, number_of(entry)] for entry in topic]
+    found = _aside(topic) | {entry.position: entry for entry in topic}
+    entries = [[*position, entry and number_of(entry)] for position, entry in sorted(found.items(), key=itemgetter(0))]
     cursors = {
         name: [place[:2] for place in entries if cursor.is_acknowledged(Position(*place[:2]))]
-        for name, cursor in topic.cursors.items()
+        for name, cursor in topic.cursors.items() if not name.startswith("__")
     }
     return entries, cursors
 
@@ -74,6 +108,9 @@ class TopicWorker(Worker):
         self.weights = WEIGHTS[kind]
         self.beside = tuple(deed for deed in self.weights if deed not in ("add", "reopen"))
         self.config = CONFIG | {"managedLedgerDefaultMarkDeleteRateLimit": rate}
+        if kind == "relocated":
+            self.config |= {"managedLedgerMaxEntriesPerLedger": 5}
+        self.delivery_config = config_of(kind, seed)
         self.clock = ManualClock(BEGIN_MS)
         self.topic = self.delayed = self.dispatcher = None
 
@@ -83,14 +120,14 @@ class TopicWorker(Worker):
         self.note("now", self.clock.now_ms())
         self.topic = ManagedLedger(self.path, config=self.config, fsync=self.fsync, clock=self.clock)
         self.note("has", *contents(self.topic))
-        names = CURSORS if self.kind == "cursors" else CURSORS[:1] if self.kind == "delayed" else ()
+        names = CURSORS if self.kind == "cursors" else CURSORS[:1] if self.kind in DELAYED_KINDS else ()
         for name in names:
             if name not in self.topic.cursors:
                 self.note("cursor", name)
                 self.topic.open_cursor(name, "earliest")
                 self.note("opened", name)
-        if self.kind == "delayed":
-            self.delayed = DelayedDelivery(self.topic, DELAYED, clock=self.clock)
+        if self.kind in DELAYED_KINDS:
+            self.delayed = DelayedDelivery(self.topic, self.delivery_config, clock=self.clock)
             self.dispatcher = self.delayed.dispatcher(self.topic.cursors["one"])
 
     def close(self):
@@ -110,7 +147,7 @@ class TopicWorker(Worker):
     def add(self, chance):
         numbers = self.numbers(chance.choice([1, 1, 1, 2, 4]))
         now_ms = self.clock.now_ms()
-        is_late = self.kind == "delayed" and chance.random() < 0.8
+        is_late = self.kind in DELAYED_KINDS and chance.random() < 0.8
         due = [now_ms + chance.choice([1, 20_000, 45_000, 300_000, 3_000_000]) if is_late else 0 for _ in numbers]
         self.note("give", numbers, due)
         entries = [entry_of(*pair) for pair in zip(numbers, due, strict=True)]
@@ -118,7 +155,7 @@ class TopicWorker(Worker):
         self.note("took", numbers, positions)
 
     def some(self, chance, count):
-        positions = [entry.position for entry in self.topic]
+        positions = positions_in(self.topic)
         return sorted(chance.sample(positions, min(count, len(positions))))
 
     def do(self, deed, chance):
