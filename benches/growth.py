@@ -4,6 +4,7 @@ Each case does the same work beside few neighbours and beside many: it runs at t
 a unit of work at each, and is held to a bound at the largest. The best of several rounds counts: what grows with the
 neighbours grows in every round.
 """
+import random
 import time
 from array import array
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ from seglog.state.checkpoints import format_offset_checkpoint
 from seglog.state.producer_snapshot import ProducerEntry, ProducerSnapshot
 
 ROUNDS = 5
+DAY_MS = 86_400_000
 
 
 def run(bench: Bench, directory: Path, records: int) -> None:
@@ -39,6 +41,8 @@ def run(bench: Bench, directory: Path, records: int) -> None:
     aborted_transactions(bench, directory / "aborted", scale)
     rolls(bench, directory / "rolls", scale)
     polls(bench, scale)
+    small_ledgers(bench, scale)
+    long_delays(bench, scale)
     idle_polls(bench, directory / "idle", scale)
     partitions(bench, directory / "partitions", scale)
     conversions(bench, directory / "conversions", scale)
@@ -118,6 +122,56 @@ def polls(bench: Bench, scale: float) -> None:
 
     sizes = tuple(max(int(n * scale), 1) for n in (100_000, 1_000_000, 10_000_000))
     growth(bench, "poll", sizes, "due messages", unit_us, 10_000)
+
+
+def _filled(count: int, ledgers: int, spread_ms: int) -> tuple[BucketDelayedDeliveryTracker, ManualClock]:
+    """A tracker of so many messages from ledgers of one size, their times spread evenly."""
+    clock = ManualClock(1_000)
+    storage = InMemoryBucketSnapshotStorage()
+    tracker = BucketDelayedDeliveryTracker(storage, clock=clock, worker=InlineWorker())
+    chance = random.Random(3)
+    for ledger_id in range(ledgers):
+        size = count // ledgers
+        times = array("q", [10**6 + int(chance.random() * spread_ms) for _ in range(size)])
+        tracker.add_messages(array("q", [ledger_id]) * size, array("q", range(size)), times)
+    return tracker, clock
+
+
+def small_ledgers(bench: Bench, scale: float) -> None:
+    """A delayed message that is added, sealing and merging included: 200 000 of them in so many ledgers."""
+    count = max(int(200_000 * scale), 1_000)
+
+    def unit_us(ledgers: int) -> float:
+        best = float("inf")
+        for _ in range(3):
+            began = time.process_time()
+            tracker, _ = _filled(count, ledgers, DAY_MS)
+            best = min(best, time.process_time() - began)
+            tracker.close()
+        return best / count * 1e6
+
+    sizes = tuple(max(int(n * scale), 1) for n in (4, 1_000, 10_000))
+    growth(bench, "a delayed message added", sizes, "ledgers", unit_us, 3)
+
+
+def long_delays(bench: Bench, scale: float) -> None:
+    """A delayed message that is delivered, of 500 000 over so many days: a segment of a snapshot spans five minutes."""
+    count = max(int(500_000 * scale), 1_000)
+    ledgers = max(count // 50_000, 1)
+
+    def unit_us(days: int) -> float:
+        tracker, clock = _filled(count, ledgers, days * DAY_MS)
+        began, delivered = time.process_time(), 0
+        for step in range(1, 3_001):
+            clock.set(10**6 + step * days * DAY_MS // 3_000)
+            while positions := tracker.get_scheduled_messages(1_000):
+                delivered += len(positions)
+        cost = (time.process_time() - began) / count * 1e6
+        assert delivered == count // ledgers * ledgers
+        tracker.close()
+        return cost
+
+    growth(bench, "a delayed message delivered", (1, 365, 1_825), "days of delays", unit_us, 5)
 
 
 def idle_polls(bench: Bench, directory: Path, scale: float) -> None:

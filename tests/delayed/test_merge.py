@@ -36,7 +36,7 @@ def test_the_rows_of_all_sources_come_in_order(sources, most):
     held = {bucket.number: segments for bucket, segments in made}
     got = [
         row
-        for chunk in merged_rows([b for b, _ in made], lambda b, slot: due_rows(held[b.number][slot]))
+        for chunk in merged_rows([b for b, _ in made], lambda b, slot: (due_rows(held[b.number][slot]), slot + 1))
         for row in chunk
     ]
     assert got == sorted((at, n, e) for n, ats in enumerate(sources) for e, at in enumerate(ats))
@@ -124,7 +124,7 @@ def test_a_merge_reads_a_segment_when_it_is_needed():
     def read_rows(bucket, slot):
         nonlocal read
         read += 50
-        return due_rows(held[bucket.number][slot])
+        return due_rows(held[bucket.number][slot]), slot + 1
 
     for chunk in merged_rows([b for b, _ in made], read_rows):
         most = max(most, read - given_out)

@@ -301,10 +301,34 @@ def test_a_bucket_is_sealed_by_the_ledger_step_as_well(step, ranges, monkeypatch
 def test_small_ledgers_make_no_small_buckets():
     """A bucket of each hundred messages led to 27 merges of 10 000 messages in ledgers of 20."""
     tracker, _ = make("bucket", min_index_count=50_000, ledger_step=5, max_indexes_per_segment=5_000)
-    for n in range(10_000):
+    for n in range(50_000):
         tracker.add_message(n // 20, n % 20, NOW + 1000 + n)
     assert len(tracker.buckets) == 4
     assert tracker.stats.merged.value == 0
+
+
+def test_a_poll_reads_many_small_segments_at_once_and_no_more_of_large_ones():
+    """Delays over years give segments of a message each, which were read one by one."""
+    for spread, delays, most in ((400_000, 600, 25), (1, 6_000, 12)):
+        storage = InMemoryBucketSnapshotStorage()
+        reads, get_segments = [], storage.get_segments
+
+        def counted(snapshot_id, start, stop, get_segments=get_segments, reads=reads):
+            reads.append(stop - start)
+            return get_segments(snapshot_id, start, stop)
+
+        storage.get_segments = counted
+        tracker, clock = make("bucket", storage=storage, min_index_count=delays, max_indexes_per_segment=500)
+        for n in range(delays):
+            tracker.add_message(1, n, NOW + 1000 + n * spread)
+        tracker.add_message(2, 0, NOW + 1)
+        clock.set(NOW + 1000 + delays * spread)
+        found = []
+        while positions := tracker.get_scheduled_messages(100):
+            found += positions
+        assert found == [(2, 0), *((1, n) for n in range(delays))]
+        assert len(reads) <= most
+        assert spread > 1 or set(reads) == {1}
 
 
 def test_a_change_of_configuration_counts_from_the_next_seal_on():

@@ -70,6 +70,19 @@ def test_a_united_bitmap_is_the_smallest_one_without_runs(entries):
     assert statistics["n_array_containers"] == len(few)
 
 
+@given(st.lists(st.integers(0, 2**17), max_size=300))
+def test_unsorted_entries_of_rows_make_the_same_bitmap(entries):
+    """They are settled by way of bits."""
+    rows = DueRows()
+    for entry in entries:
+        rows.append(1, 7, entry)
+    union = PositionUnion()
+    union.add_rows(rows)
+    assert {ledger: BitMap.deserialize(raw) for ledger, raw in union.bitmaps()} == (
+        {7: BitMap(entries)} if entries else {}
+    )
+
+
 def test_many_ledgers_are_told_apart():
     chance = random.Random(3)
     ledgers = chance.sample(range(2**62), 5000)

@@ -61,10 +61,9 @@ def test_relocated_messages_outlive_a_power_cut(record, power_cuts, holds, fsync
     """One kind of tracker a seed."""
     seeds = SEEDS if FULL else (6 + MODES.index(fsync),)
     cases = [record(record_topic, "relocated", seed, fsync, steps=90) for seed in seeds]
-    cases += [
-        record(record_topic, "relocated", seed, fsync, steps=90, lives=2, faults=[Fault("any", 250 + seed * 60, "kill")])
-        for seed in (seeds if FULL else ())
-    ]
+    for seed in seeds if FULL else ():
+        fault = Fault("any", 250 + seed * 60, "kill")
+        cases.append(record(record_topic, "relocated", seed, fsync, steps=90, lives=2, faults=[fault]))
     power_cuts.judge_all([(case, STATES * (2 if FULL else 1), number) for number, case in enumerate(cases)])
     holds(STATES * len(cases) // 2)
     assert any("relocated/one" in str(event.path) or "relocated/__" in str(event.path) for event in cases[0].events)

@@ -29,7 +29,7 @@ from seglog.delayed.worker import BackgroundWorker, Worker
 MAX_SEALING = 4
 # What delayedDeliveryLedgerStepPerBucket seals has so many messages. Ledgers of 20 would make a bucket of each hundred,
 # and merging those cost 15 us a message.
-STEP_MIN_MESSAGES = 2_000
+STEP_MIN_MESSAGES = 10_000
 
 
 class BucketDelayedDeliveryTracker(RowTracker):

@@ -109,7 +109,7 @@ class BucketWork:
         slot = bucket.loaded
         began = self._stats.begin("load")
         try:
-            rows = self._sealed.read_rows(bucket, slot)
+            rows, stop = self._sealed.read_ahead(bucket, slot)
         except FAILURES as e:
             with self._lock:
                 self._sealed.load_failed(bucket, e)
@@ -117,7 +117,7 @@ class BucketWork:
         with self._lock:
             # A poll may have loaded it, or the bucket may be gone.
             is_wanted = self._sealed.promises.get(bucket.number) is bucket.pending and bucket.loaded == slot
-            if not is_wanted or self._sealed.take_over(bucket, rows):
+            if not is_wanted or self._sealed.take_over(bucket, rows, stop):
                 self._stats.succeeded("load", began)
 
     # --- sealing -----------------------------------------------------------------------------------
@@ -224,9 +224,9 @@ class BucketWork:
             self._stats.merged.add()
             self._stats.succeeded("merge", began)
 
-    def _read_for_merge(self, bucket: Bucket, slot: int) -> DueRows:
+    def _read_for_merge(self, bucket: Bucket, slot: int) -> tuple[DueRows, int]:
         try:
-            rows = self._sealed.read_rows(bucket, slot)
+            rows, stop = self._sealed.read_ahead(bucket, slot)
         except DAMAGE as e:
             with self._lock:
                 self._sealed.give_up(bucket, e)
@@ -235,7 +235,7 @@ class BucketWork:
             if bucket.pending is not None:
                 bucket.pending.keep_pending(rows, self._sealed.amendments.moved)
         self._pause()
-        return rows
+        return rows, stop
 
     # --- deleting ----------------------------------------------------------------------------------
 

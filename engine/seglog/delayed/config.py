@@ -39,7 +39,7 @@ class DelayedDeliveryConfig(Settings):
     )
     ledger_step: int = setting(
         5, "delayedDeliveryLedgerStepPerBucket", "ledgers",
-        "a bucket with 2 000 messages is sealed when a message comes from so many ledgers after its first one; 0: by"
+        "a bucket with 10 000 messages is sealed when a message comes from so many ledgers after its first one; 0: by"
         " count alone, as Pulsar" + AT_THE_NEXT_SEAL,
         "PIP-195; Pulsar 4.2.4 has the count only",
     )

@@ -12,9 +12,10 @@ MUCH_LARGER = 2
 MAX_SNAPSHOT_BYTES = 3 << 29
 
 
-def merged_rows(group: Sequence[Bucket], read: Callable[[Bucket, int], DueRows]) -> Iterator[DueRows]:
-    """The rows of stored buckets, sorted, in chunks. One segment of each bucket is held at a time: `read(bucket, slot)`
-    gives the rows of a segment when they are needed."""
+def merged_rows(group: Sequence[Bucket], read: Callable[[Bucket, int], tuple[DueRows, int]]) -> Iterator[DueRows]:
+    """The rows of stored buckets, sorted, in chunks. One segment of each bucket is held at a time, or a few small ones:
+    `read(bucket, slot)` gives the rows of a segment when they are needed, and perhaps of some that follow, and which
+    segment is the next."""
     runs = DueRuns()
     slots = [0] * len(group)
     while True:
@@ -30,8 +31,8 @@ def merged_rows(group: Sequence[Bucket], read: Callable[[Bucket, int], DueRows])
             yield rows
         if not ahead:
             return
-        runs.add_run(source, read(group[source], slots[source]))
-        slots[source] += 1
+        rows, slots[source] = read(group[source], slots[source])
+        runs.add_run(source, rows)
 
 
 def select_for_merge(buckets: Sequence[Bucket], fan_in: int, delivered_to: int) -> Sequence[Bucket]:

@@ -19,6 +19,9 @@ from seglog.errors import CorruptDelayedIndexError
 
 logger = logging.getLogger("seglog")
 
+# Segments are read one after the other until there are so many rows, and so many at once at most: they may be larger
+# than those before them.
+AHEAD_ROWS, AHEAD_SEGMENTS = 500, 32
 # What a tracker keeps in the properties of a cursor, which has others of its subscription.
 PROPERTIES = (BUCKET_PROPERTY, CANCELLED, MOVED)
 
@@ -184,17 +187,33 @@ class SealedBuckets:
         """When the first segment begins that is not loaded, whether loading it failed or not."""
         return min((entry[0] for entry in self._unloaded), default=None)
 
-    def read_rows(self, bucket: Bucket, slot: int) -> DueRows:
-        """All rows of a segment, pending or not. Needs no lock."""
+    def read_rows(self, bucket: Bucket, slot: int, stop: int | None = None) -> DueRows:
+        """All rows of a segment, pending or not, or of those up to `stop`. Needs no lock."""
         assert bucket.snapshot_id is not None
-        for entry in self.storage.get_segments(bucket.snapshot_id, slot, slot + 1):
+        found = DueRows()
+        stop = slot + 1 if stop is None else stop
+        for entry in self.storage.get_segments(bucket.snapshot_id, slot, stop):
             rows = decode_rows(entry, bucket.property_name)
-            if len(rows) and (rows[0][0], rows[len(rows) - 1][0]) == bucket.segments[slot]:
-                return rows
-            raise CorruptDelayedIndexError(
-                f"segment {slot} of snapshot {bucket.snapshot_id} spans other times than its metadata says"
-            )
-        raise CorruptDelayedIndexError(f"snapshot {bucket.snapshot_id} has no segment {slot}")
+            if not len(rows) or (rows[0][0], rows[len(rows) - 1][0]) != bucket.segments[slot]:
+                raise CorruptDelayedIndexError(
+                    f"segment {slot} of snapshot {bucket.snapshot_id} spans other times than its metadata says"
+                )
+            found.extend(rows)
+            slot += 1
+        if slot != stop:
+            raise CorruptDelayedIndexError(f"snapshot {bucket.snapshot_id} has no segment {slot}")
+        return found
+
+    def read_ahead(self, bucket: Bucket, slot: int) -> tuple[DueRows, int]:
+        """The rows of a segment and, while these are few, of those behind it; and which segment is the next. Segments
+        of delays over years hold a message each: one by one, they cost a poll 12 us a message."""
+        rows, stop = self.read_rows(bucket, slot), slot + 1
+        while (missing := AHEAD_ROWS - len(rows)) > 0 and stop < len(bucket.segments):
+            # As many as hold the rest, if they are as those before.
+            more = min(max(missing * (stop - slot) // len(rows), 1), AHEAD_SEGMENTS, len(bucket.segments) - stop)
+            rows.extend(self.read_rows(bucket, stop, stop + more))
+            stop += more
+        return rows, stop
 
     def read_pending_rows(self, bucket: Bucket, slot: int) -> DueRows:
         """The rows of a segment that are still pending, whether it was loaded or not."""
@@ -208,11 +227,11 @@ class SealedBuckets:
         return rows
 
     def load_next(self, bucket: Bucket) -> int:
-        """Load the bucket's next segment; how many of its messages are due when it begins. Where that fails, other
-        buckets go on and this one is tried again, or given up."""
+        """Load the bucket's next segment, and more where they are small; how many messages are due when it begins.
+        Where that fails, other buckets go on and this one is tried again, or given up."""
         began = self.stats.begin("load")
         try:
-            rows = self.read_rows(bucket, bucket.loaded)
+            rows, stop = self.read_ahead(bucket, bucket.loaded)
         except FAILURES as e:
             self.load_failed(bucket, e)
             return 0
@@ -220,7 +239,7 @@ class SealedBuckets:
         assert bucket.pending is not None
         bucket.pending.keep_pending(rows, self.amendments.moved)
         at_once = bisect_right(range(len(rows)), begins_at, key=lambda slot: rows[slot][0])
-        if not self.take_over(bucket, rows):
+        if not self.take_over(bucket, rows, stop):
             return 0
         self.stats.succeeded("load", began)
         return at_once
@@ -245,11 +264,11 @@ class SealedBuckets:
         self.forget(bucket)
         self._when_lost(lost)
 
-    def take_over(self, bucket: Bucket, rows: DueRows) -> bool:
-        """Let the rows of the bucket's next segment be delivered. False: it was the last one, and messages that the
-        metadata promises were in none, so the bucket was given up."""
+    def take_over(self, bucket: Bucket, rows: DueRows, stop: int) -> bool:
+        """Let the rows of the bucket's next segments, up to `stop`, be delivered. False: those were the last ones, and
+        messages that the metadata promises were in none, so the bucket was given up."""
         self.runs.add_run(bucket.number, rows)
-        bucket.loaded += 1
+        bucket.loaded = stop
         bucket.retry.reset()
         self._expect(bucket)
         if bucket.next_at is None and not self._has_all_rows(bucket):

@@ -177,7 +177,8 @@ class TopicWitness:
         return self
 
     def task(self, path):
-        return {"path": f"{path}/topic", "fsync": self.fsync, "now": self.now_ms, "delayed": self.kind in DELAYED_KINDS and self.kind}
+        delayed = self.kind in DELAYED_KINDS and self.kind
+        return {"path": f"{path}/topic", "fsync": self.fsync, "now": self.now_ms, "delayed": delayed}
 
     # --- judging ---------------------------------------------------------------------------------
 
