@@ -48,6 +48,7 @@ def run(bench: Bench, directory: Path, records: int) -> None:
     conversions(bench, directory / "conversions", scale)
     producers(bench, directory, scale)
     segments(bench, directory / "segments", scale)
+    times_in_disorder(bench, directory / "disorder", scale)
 
 
 def growth(
@@ -403,3 +404,30 @@ def _log_of_segments(directory: Path, size: int) -> Path:
             (path / names.file_name(offset, suffix)).write_bytes(moved)
     snapshot.rename(path / names.file_name(size, names.SNAPSHOT_SUFFIX))
     return path
+
+
+MONTH_MS = 30 * 86_400_000
+FIRST_MS = 1_700_000_000_000
+
+
+def times_in_disorder(bench: Bench, directory: Path, scale: float) -> None:
+    """A lookup by time in a sealed segment whose times are random over a month, with its time ranges: half of the
+    lookups are for any time, half for one of the last 26 seconds, which few batches hold."""
+    lookups = max(int(2_000 * scale), 20)
+
+    def unit_us(size: int) -> float:
+        path = directory / str(size) / "orders-0"
+        times = random.Random(size)
+        config = {"time.index.ranges.enabled": True, "segment.bytes": 2**31 - 1, "segment.ms": 2**60}
+        with seglog.open(path, config=config, fsync="never") as log:
+            for first in range(0, size, 100):
+                count = min(100, size - first)
+                log.append_many((None, b"value", (), FIRST_MS + times.randrange(MONTH_MS)) for _ in range(count))
+            log.roll()
+        targets = [FIRST_MS + times.randrange(MONTH_MS) for _ in range(lookups // 2)]
+        targets += [FIRST_MS + MONTH_MS - times.randrange(MONTH_MS // 100_000) for _ in range(lookups // 2)]
+        with seglog.open_partition(path) as partition:
+            return best_us(lambda: [partition.offset_at(target) for target in targets], len(targets))
+
+    sizes = tuple(max(int(n * scale), 100) for n in (100_000, 1_000_000, 10_000_000))
+    growth(bench, "a lookup by time in disorder", sizes, "records", unit_us, 60)

@@ -45,6 +45,7 @@ def test_the_defaults_are_kafkas_but_for_flush_ms():
         "linger.bytes": 16384,
         "segment.idle.roll": False,
         "time.index.minute.enabled": None,
+        "time.index.ranges.enabled": False,
         "recovery.mode": "fail",
         "retention.ms": -1,
         "retention.granularity": "segment",

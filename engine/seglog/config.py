@@ -411,6 +411,12 @@ class LogConfig(Settings):
         "KIP-33 as first proposed; a broker leaves the file alone",
         may_be_unset=True,
     )
+    time_index_ranges_enabled: bool = setting(
+        False, "time.index.ranges.enabled", "boolean",
+        "whether a segment gets a .ranges.index behind the roll that seals it, with the smallest and largest timestamp "
+        "of each 64 KiB, for lookups by time where times are in disorder; a thread reads the segment once for it",
+        "ours; a broker leaves the file alone",
+    )
     producer_id_expiration_ms: int = setting(
         86_400_000, "producer.id.expiration.ms", "ms",
         "a producer that appended nothing for so long, and has no transaction open, is forgotten",

@@ -134,7 +134,7 @@ def test_a_broker_leaves_logs_and_indexes_as_they_are_and_the_minute_index_alone
 ROUNDS = 4
 IN_TURNS = (
     "codec-none", "codec-lz4", "codec-zstd", "idempotent", "transactional", "log-append-time", "compacted",
-    "minute-index", "roll-index-full", "truncated", "empty", "deleted-records",
+    "minute-index", "time-ranges", "roll-index-full", "truncated", "empty", "deleted-records",
 )
 HALF_A_DAY_MS = 43_200_000
 

@@ -37,6 +37,7 @@ def test_the_logs_are_of_several_segments_with_index_entries(written):
     assert len(several) > 25
     assert sum(path.stat().st_size for directory in written.values() for path in directory.glob("*.index")) > 3000
     assert list(written["minute-index"].glob("*.time.index"))
+    assert list(written["time-ranges"].glob("*.ranges.index"))
     assert list((written["quarantined"] / "quarantine").iterdir())
 
 

@@ -16,7 +16,9 @@ from seglog.fs.files import FileSystem
 from seglog.fs.mapping import Mapping
 from seglog.segment.recovery import check_segment
 from seglog.segment.segment import Segment
+from seglog.segment.time_ranges import time_ranges_path
 from seglog.segment.transaction_index import encode
+from seglog.segment.writer import write_time_ranges
 
 _COPY_BYTES = 1 << 20       # between two looks at the throttle
 
@@ -64,6 +66,9 @@ def rewritten_from(
                     file.append(content)
                     fs.set_mtime(path, mtime_ns)
                     file.sync()
+        if config.time_index_ranges_enabled:
+            made.append(time_ranges_path(cleaned))
+            write_time_ranges(fs, cleaned, segment.decompress, mtime_ns)
         fs.sync_directory(segment.path.parent)
     except BaseException:
         for path in made:

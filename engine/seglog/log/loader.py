@@ -473,6 +473,8 @@ def _put_indexes(fs: FileSystem, segment: PlannedSegment, config: LogConfig, *, 
         if names.MINUTE_INDEX_SUFFIX in segment.files.indexes and not config.time_index_minute_enabled:
             # Of a log that is no more.
             fs.unlink(segment.path.with_suffix(names.MINUTE_INDEX_SUFFIX))
+        if names.TIME_RANGES_SUFFIX in segment.files.indexes:
+            fs.unlink(segment.path.with_suffix(names.TIME_RANGES_SUFFIX))
     right = {names.OFFSET_INDEX_SUFFIX: check.offset_index, names.TIME_INDEX_SUFFIX: check.time_index}
     if config.time_index_minute_enabled:
         right[names.MINUTE_INDEX_SUFFIX] = check.minute_index

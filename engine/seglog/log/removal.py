@@ -13,6 +13,7 @@ from seglog.format import names
 from seglog.fs.aside import shorten
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
+from seglog.segment.time_ranges import time_ranges_path
 from seglog.segment.transaction_index import TransactionIndex
 
 
@@ -49,8 +50,11 @@ def remove_cleaned(fs: FileSystem, cleaned: Path) -> None:
 def cut_segment(fs: FileSystem, log: Path, position: int, offset: int) -> None:
     """Keep the bytes of `log` before `position`, and the aborted transactions that ended before `offset`.
 
-    Its other indexes are left: who opens it for appending makes them follow the log.
+    Its time ranges go. Its other indexes are left: who opens it for appending makes them follow the log.
     """
+    ranges = time_ranges_path(log)
+    if ranges.exists():
+        fs.unlink(ranges)
     aborted = log.with_suffix(names.TRANSACTION_INDEX_SUFFIX)
     if aborted.exists():
         kept = TransactionIndex(read_file(aborted), path=aborted).size_up_to(offset)

@@ -33,6 +33,7 @@ from seglog.log.linger import Linger
 from seglog.log.live import Growth, LiveWriter
 from seglog.log.loader import Loaded, LoadPlan, plan_load
 from seglog.log.notices import NOTICES, Listeners
+from seglog.log.ranges_writer import RangesWriter
 from seglog.log.recovery_point import RecoveryPoint
 from seglog.log.times import to_timestamp_ms
 from seglog.segment.appender import SegmentAppender
@@ -73,6 +74,7 @@ class LogTail(WriteGate, QuietTail):
         self.use_config(config)
         # Held by whoever cuts or removes segments, and by whoever copies them meanwhile.
         self.files_lock = CallLock()
+        self.ranges = RangesWriter(fs, self.path, shown, self.files_lock)
         self.producers: ProducerState
         self.fences: dict[int, int] = {}        # the last epoch that was given out, of producers: log.transactions
         self.follows = False                    # what came last has its offsets from elsewhere: a mirror, a follower
@@ -372,8 +374,11 @@ class LogTail(WriteGate, QuietTail):
         new = self.created_at(base_offset)
         old.close()
         self.recovery_point.sealed(old.end.position)
-        self.shown.extent = self.current().followed_by(self._grow(new))
+        sealed = self.current()
+        self.shown.extent = sealed.followed_by(self._grow(new))
         self.recovery_point.after_roll(base_offset)
+        if self.config.time_index_ranges_enabled:
+            self.ranges.put(sealed.segments[-1])
         if self.on_roll is not None:
             self.on_roll()
 
@@ -513,6 +518,7 @@ class LogTail(WriteGate, QuietTail):
         """Make everything durable if nothing failed, and let go. Raises LogFailedError if that fails now, or if a sync
         or write in the background failed and no caller has met that."""
         try:
+            self.ranges.wait()
             self.files_lock.run(self.with_lock, self._close)
         except BaseException as error:
             if error is self.failure:
@@ -575,6 +581,7 @@ class LogTail(WriteGate, QuietTail):
         self.announcements = None
         self.live.let_go()
         self.files_lock.renew()
+        self.ranges = RangesWriter(self.fs, self.path, self.shown, self.files_lock)
         self.renew()
 
 

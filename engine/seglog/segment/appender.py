@@ -15,6 +15,7 @@ whoever has it mapped, and opening writes nothing. Entries that `end` has counte
 After a failed write what is on disk is unknown. `end` then stays where it was, `failure` says why, and all but `close`
 is refused: whoever opens the log again recovers it.
 """
+import os
 from pathlib import Path
 from typing import Self
 
@@ -73,6 +74,7 @@ class SegmentAppender(QuietAppender):
         self._fs = fs
         self._builder = builder
         self._begun_ms = begun_ms
+        self._begun_bytes = 0
         self._idle_roll = config.segment_idle_roll
         self._files: list[WritableFile] = []
         self._reserved_bytes = RESERVE_FROM_BYTES       # up to there appends need not ask for space
@@ -164,6 +166,7 @@ class SegmentAppender(QuietAppender):
         self._closing_entry = indexes.closing_entry
         try:
             self.written.at = End(end_position, next_offset)
+            self._begun_bytes = end_position
             self._take_files(config, fs, creates=False)
             self._put_end(end_position, next_offset)
         except BaseException:
@@ -413,6 +416,7 @@ class SegmentAppender(QuietAppender):
         if raw != self._closing_entry:
             self._time_index.append_bytes(raw)
         self._log.release()
+        self._remove_time_ranges()
         for file in self._files:
             if mtime_ns is not None:
                 self._fs.set_mtime(file.path, mtime_ns)
@@ -421,6 +425,12 @@ class SegmentAppender(QuietAppender):
         if self._new_names:
             self._fs.sync_directory(self.path.parent)
         self._put_end(self.written.at.position, self.written.at.next_offset)
+
+    def _remove_time_ranges(self) -> None:
+        """A segment that was opened and appended to has those of another log. (If they stay, nobody believes them.)"""
+        path = self._path_of(names.TIME_RANGES_SUFFIX)
+        if self.written.at.position != self._begun_bytes and os.path.lexists(path):
+            self._fs.unlink(path)
 
     def close(self) -> None:
         """Give the descriptors back; nobody may be inside of `sync`. Twice is fine. Without `seal` before it the

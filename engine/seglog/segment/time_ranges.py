@@ -1,6 +1,6 @@
 """The time ranges of a sealed segment: smallest and largest timestamp of each run (docs/formats/time_ranges.md).
 
-    .ranges.index   TimeRanges   where `seglog index rebuild --time-ranges` was called
+    .ranges.index   TimeRanges   where time.index.ranges.enabled is set, or `index rebuild --time-ranges` was called
 
 A search by time looks into runs that may hold the time, and walks no other headers, in whatever order times are. What
 prunes by time (a query over a log as a table) takes `spans`, or `columns`.

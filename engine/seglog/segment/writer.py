@@ -6,6 +6,7 @@ full indexes, batch for batch; times play no part, for the batches were in one s
 Nothing is durable before `finish` has returned, and the names of the files only after the caller has
 synced the directory. Errors are StorageError; after one, close the writer and remove what is there.
 """
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,9 +16,14 @@ from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.format import names
+from seglog.format.compression import Decompress, decompressor
 from seglog.fs.files import FileSystem
 from seglog.segment.appender import SegmentAppender
+from seglog.segment.batches import UNREADABLE
+from seglog.segment.indexes import time_ranges_bytes
 from seglog.segment.roll import RELATIVE_OFFSET_MAX
+from seglog.segment.segment import Segment
+from seglog.segment.time_ranges import time_ranges_path
 from seglog.segment.transaction_index import AbortedTransaction
 
 
@@ -25,16 +31,21 @@ class SegmentWriter:
     """A new segment at `base_offset` in `directory`. A context manager: leaving it closes, finished or not.
 
     `state`: what follows the names of its files, as names.CLEANED_SUFFIX for one that is to take others' place.
+    `makes_ranges`: it gets time ranges, if the configuration has them.
     """
 
     def __init__(
-        self, fs: FileSystem, directory: Path, base_offset: int, config: LogConfig, *, state: str = ""
+        self, fs: FileSystem, directory: Path, base_offset: int, config: LogConfig, *, state: str = "",
+        makes_ranges: bool = False,
     ) -> None:
         self._appender = SegmentAppender.create(
             fs, directory, base_offset, config, created_ms=0, sync_names=False, state=state
         )
         self._segment_bytes = config.segment_bytes
         self._index_interval_bytes = config.index_interval_bytes
+        self._fs = fs
+        self._decompress = decompressor(config.max_decompressed_message_bytes)
+        self._makes_ranges = makes_ranges and config.time_index_ranges_enabled
         self.path = self._appender.path
         self.base_offset = base_offset
 
@@ -88,6 +99,8 @@ class SegmentWriter:
         """
         self._appender.seal(mtime_ns=mtime_ns)
         self.close()
+        if self._makes_ranges:
+            write_time_ranges(self._fs, self.path, self._decompress, mtime_ns)
 
     def close(self) -> None:
         """Give the descriptors back. Twice is fine; without `finish` before it the segment is not whole."""
@@ -100,3 +113,21 @@ class SegmentWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def write_time_ranges(fs: FileSystem, log: Path, decompress: Decompress, mtime_ns: int | None) -> None:
+    """Give a segment that was written aside, by its .log, time ranges that are on the disk; the caller syncs the names.
+
+    None if a batch does not open: a segment does without. Raises StorageError.
+    """
+    path = time_ranges_path(log)
+    with closing(Segment(log, is_last=False, decompress=decompress)) as segment:
+        try:
+            raw = time_ranges_bytes(segment)
+        except UNREADABLE:
+            return
+    with fs.create(path) as file:
+        file.append(raw)
+        if mtime_ns is not None:
+            fs.set_mtime(path, mtime_ns)
+        file.sync()

@@ -42,7 +42,7 @@ class CleanedSegments:
         log = names.file_name(base_offset, names.LOG_SUFFIX + names.CLEANED_SUFFIX)
         remove_cleaned(self._fs, self._directory / log)
         self._writer = SegmentWriter(
-            self._fs, self._directory, base_offset, self._config, state=names.CLEANED_SUFFIX
+            self._fs, self._directory, base_offset, self._config, state=names.CLEANED_SUFFIX, makes_ranges=True
         )
         self.logs.append(self._writer.path)
 

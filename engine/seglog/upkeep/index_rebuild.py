@@ -3,8 +3,8 @@
 An index is a function of the log (Kafka's LogSegment.recover): what is written here is what a broker
 would write after an unclean shutdown, trimmed. An older broker's index may hold other entries and be as
 true; it is replaced all the same, and kept as `.bak`. A file that already holds the right bytes is
-left alone, so that running this twice changes nothing the second time. A minute index is written where one is
-configured or there, time ranges where they are asked for or there.
+left alone, so that running this twice changes nothing the second time. Minute indexes and time ranges are written where
+they are configured or there, time ranges also where they are asked for.
 
 A .txnindex is a function of the log, too, but not after compaction: the cleaner forgets aborted transactions
 whose data is gone. So one that lists more than the log shows is left alone; one that does not parse, or
@@ -103,7 +103,8 @@ def rebuild_indexes(
                 minute_index = minute_index_path(segment.path)
                 if partition.config.time_index_minute_enabled or minute_index.exists():
                     yield _put(fs, minute_index, right.minute_index, TimeIndex.ENTRY_SIZE)
-                if time_ranges or time_ranges_path(segment.path).exists():
+                wanted_ranges = time_ranges or partition.config.time_index_ranges_enabled
+                if wanted_ranges or time_ranges_path(segment.path).exists():
                     yield _put_time_ranges(fs, segment, is_asked=time_ranges)
             done += segment.size_bytes
         if not only:

@@ -21,7 +21,7 @@ from support.conversion import UnsyncedFs
 NOW = 1_700_000_000_000
 MINUTE_MS = 60_000
 # Keys that Kafka does not have.
-OURS = {"time.index.minute.enabled", "segment.idle.roll", "linger.ms", "linger.bytes"}
+OURS = {"time.index.minute.enabled", "time.index.ranges.enabled", "segment.idle.roll", "linger.ms", "linger.bytes"}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # Columns of five records: offsets, bytes, validity.
 KEYS = (array("i", [0, 1, 1, 2, 2, 3]), b"ace", bytes([0b11101]))
@@ -215,6 +215,14 @@ def _minute_index(writer):
     with writer.open() as log:
         writer.fill(log)
     with writer.open() as log:
+        writer.fill(log)
+
+
+@kind("time-ranges", time_index_ranges_enabled=True)
+def _time_ranges(writer):
+    with writer.open() as log:
+        writer.fill(log)
+        log.roll()
         writer.fill(log)
 
 

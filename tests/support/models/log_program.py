@@ -27,7 +27,7 @@ from support.columns import columns_of
 from support.log_model import ABORTED, COMMITTED, LogModel, ModelBatch, ModelRecord, Producer
 
 NOW = 1_700_000_000_000
-INDEX_SUFFIXES = (".index", ".timeindex", ".time.index")
+INDEX_SUFFIXES = (".index", ".timeindex", ".time.index", ".ranges.index")
 V0, V1, V2 = range(3)
 
 
@@ -58,6 +58,7 @@ class Program:
             "compression.type": rng.choice(["producer", "producer", "zstd", "lz4", "gzip"]),
             "message.timestamp.type": rng.choice(["CreateTime", "CreateTime", "LogAppendTime"]),
             "time.index.minute.enabled": rng.random() < 0.5,
+            "time.index.ranges.enabled": rng.random() < 0.5,
             "num.recovery.threads.per.data.dir": rng.choice([1, 2]),
         }
         if self.fsync == "interval":
@@ -446,6 +447,7 @@ class Program:
         """The log dir as it is now, elsewhere; the log that had it open goes."""
         before = self.path
         self.life += 1
+        self.log._tail.ranges.wait()        # so that a program runs the same each time
         shutil.copytree(before.parent, self.path.parent)
         self.log.close()
         shutil.rmtree(before.parent)
