@@ -27,7 +27,7 @@ from support.columns import columns_of
 from support.log_model import ABORTED, COMMITTED, LogModel, ModelBatch, ModelRecord, Producer
 
 NOW = 1_700_000_000_000
-INDEX_SUFFIXES = (".index", ".timeindex", ".time.index", ".ranges.index")
+INDEX_SUFFIXES = (".index", ".timeindex", ".time.index")
 V0, V1, V2 = range(3)
 
 
@@ -36,6 +36,7 @@ class Program:
 
     def __init__(self, seed, directory):
         self.rng = random.Random(seed)
+        self.rng_of_ranges = random.Random(~seed)
         self.seed = seed
         self.directory = directory
         self.life = 0               # a crash moves the log to a directory of its own
@@ -58,8 +59,9 @@ class Program:
             "compression.type": rng.choice(["producer", "producer", "zstd", "lz4", "gzip"]),
             "message.timestamp.type": rng.choice(["CreateTime", "CreateTime", "LogAppendTime"]),
             "time.index.minute.enabled": rng.random() < 0.5,
-            "time.index.ranges.enabled": rng.random() < 0.5,
+            "time.index.ranges.enabled": self.rng_of_ranges.random() < 0.5,
             "num.recovery.threads.per.data.dir": rng.choice([1, 2]),
+            "transaction.max.timeout.ms": 2**31 - 1,    # the model knows of no transaction that the log ends itself
         }
         if self.fsync == "interval":
             # The thread of the interval sleeps meanwhile, so that a program runs the same each time.
@@ -407,6 +409,19 @@ class Program:
         for name in sorted(os.listdir(self.path)):
             if name.endswith(INDEX_SUFFIXES) and self.rng.random() < 0.5:
                 (self.path / name).unlink()
+            elif name.endswith(".ranges.index"):
+                self.spoil_ranges(self.path / name)
+
+    def spoil_ranges(self, path):
+        """What a crash, a disk or somebody else may make of time ranges."""
+        raw = path.read_bytes()
+        match self.rng_of_ranges.randrange(4):
+            case 0:
+                path.unlink()
+            case 1:
+                path.write_bytes(raw[: self.rng_of_ranges.randrange(len(raw))])
+            case 2:
+                path.write_bytes(bytes(len(raw)))
 
     def be_killed(self):
         """What was written is there; nothing else was done."""
