@@ -9,6 +9,8 @@ A thread costs about as much as a small sync. It is for what is rare and must be
 A thread that works in the background says so (`work_in_background`), and so does a shielded call on its behalf: an
 error that it meets reaches no caller.
 """
+cimport cython
+
 import _thread
 import sys
 
@@ -39,6 +41,21 @@ def work_in_background():
     """This thread works in the background from now on: no caller hears of the errors that it meets."""
     global seg_is_background
     seg_is_background = 1
+
+
+@cython.final
+cdef class unheard:
+    """`with unheard():` what fails within is kept from the caller, as in the background."""
+    cdef bint before
+
+    def __enter__(self):
+        global seg_is_background
+        self.before = seg_is_background
+        seg_is_background = 1
+
+    def __exit__(self, *_):
+        global seg_is_background
+        seg_is_background = self.before
 
 
 cdef class _Errand:

@@ -260,6 +260,11 @@ cdef class GroupCommit:
         if not self.is_told:
             self.refuse_after_failure()
 
+    def heard(self):
+        """A caller gets to know of the failure, if there is one: behind `shield.unheard`."""
+        if self.failure is not None:
+            self.is_told = True
+
     cdef void fail_by(self, object error) noexcept:
         if self.failure is None:
             self.failure = error

@@ -12,7 +12,8 @@ PAGE = Path(__file__).parents[2] / "docs/managed_ledger.md"
 EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n(?:```output\n(?P<output>.*?)```\n)?", re.DOTALL)
 # For whoever reads the source: what a cursor and a dispatcher ask of a managed ledger, what a thread calls.
 INNER = {"cursor_passed", "write_cursor", "write_lingering", "listen", "unlisten", "abandon", "cursors",
-         "add_chore", "remove_chore", "shared"}
+         "add_chore", "remove_chore", "shared", "heard",
+         "read_run"}
 
 
 @pytest.mark.parametrize(("page", "count"), [("managed_ledger.md", 5), ("topic_compaction.md", 1)])

@@ -11,7 +11,8 @@ from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
 from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
 from seglog.delayed.tracker import DelayedDeliveryTracker
 from seglog.delayed.worker import InlineWorker
-from seglog.errors import InvalidArgumentError, LogClosedError, TooManyDelayedError
+from seglog.errors import InvalidArgumentError, LogClosedError, LogFailedError, StorageError, TooManyDelayedError
+from seglog.ledger.cursor_file import CursorState
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.topic import dispatcher as dispatcher_module
 from seglog.topic.delayed_delivery import DelayedDelivery
@@ -606,3 +607,28 @@ def test_no_message_is_available_where_the_one_that_is_due_was_cancelled(topic):
     assert not tracker.has_message_available()
     topic.clock.set(NOW + 1010)
     assert tracker.has_message_available()
+
+
+def test_what_a_read_kept_to_itself_is_told_at_closing(tmp_path, monkeypatch):
+    """A read that found entries gives them, and not the error that it met behind them; nobody else ever told of it."""
+    clock = ManualClock(NOW)
+    topic = ManagedLedger(
+        tmp_path / "topic", fsync="never", clock=clock, config={"managedLedgerDefaultMarkDeleteRateLimit": 0}
+    )
+    cursor = topic.open_cursor("one", "earliest")
+    with DelayedDelivery(topic, clock=clock) as delivery, delivery.dispatcher(cursor) as dispatcher:
+        first, late = topic.add_entries([message(0), delayed(1, NOW + 1000)])
+        assert [entry.position for entry in dispatcher.read(timeout_s=0)] == [first]
+        delivery.tracker(cursor).cancel(*late)     # which leaves it to the next reading to acknowledge it
+        dispatcher.redeliver([first])
+        dispatcher.read_again()
+        with monkeypatch.context() as patch:
+            patch.setattr(CursorState, "write", fail_to_write)
+            assert [entry.position for entry in dispatcher.read(timeout_s=0)] == [first]
+        assert topic._tail.failure is not None
+    with pytest.raises(LogFailedError, match="no space"):
+        topic.close()
+
+
+def fail_to_write(state, fs, directory):
+    raise StorageError("no space is left", file=directory)

@@ -1,8 +1,12 @@
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, final
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 def work_in_background() -> None: ...
+@final
+class unheard:
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 def shielded(function: Callable[_P, _R], *args: _P.args, **named: _P.kwargs) -> _R: ...

@@ -4,6 +4,7 @@ from contextlib import suppress
 from typing import Any
 
 from seglog._kernels.due_rows import DueRows
+from seglog._kernels.shield import unheard
 from seglog.clock import Clock
 from seglog.delayed.amendments import CANCELLED, MOVED
 from seglog.delayed.config import DelayedDeliveryConfig
@@ -26,7 +27,7 @@ class StoredDecisions:
     def forget_properties(self, gone: Mapping[str, None]) -> None:
         if gone and self._properties is not None:
             self.unstored.update(gone)
-            with suppress(*FAILURES):       # then they go with the next ones
+            with unheard(), suppress(*FAILURES):    # then they go with the next ones
                 self._properties.update_properties(self.unstored)
                 self.unstored.clear()
 

@@ -289,6 +289,10 @@ class ManagedLedger(ManagedReader, Unclosed):
         if is_ours:
             tail.tell()
 
+    def heard(self) -> None:
+        """The caller gets to know of a failure that was met in `shield.unheard`: closing need not tell of it."""
+        self._tail.heard()
+
     def _let_go(self) -> None:
         self._shown.extent = None
         self._is_unclosed = False

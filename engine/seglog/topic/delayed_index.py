@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from seglog._kernels.entry_columns import metadata_columns
+from seglog._kernels.shield import unheard
 from seglog.delayed.storage import FAILURES
 from seglog.delayed.tracker import DelayedDeliveryTracker
 from seglog.errors import InvalidArgumentError, LogClosedError
@@ -332,9 +333,10 @@ class DelayedIndex:
             return
         self._relocated_ns = now_ns
         try:
-            self._relocated.tidy()
-            if self.tracker.config.relocate:
-                self.relocate()
+            with unheard():
+                self._relocated.tidy()
+                if self.tracker.config.relocate:
+                    self.relocate()
         except FAILURES as error:       # a consumer can do nothing about it, and loses nothing by it
             logger.warning("%s: messages of %s are not relocated: %s", self._managed_ledger.path, self._cursor, error)
 

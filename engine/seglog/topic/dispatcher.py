@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from seglog._kernels.pending_set import PendingSet
+from seglog._kernels.shield import unheard
 from seglog.clock import Clock, SystemClock, listen, unlisten
 from seglog.delayed.tracker import DelayedDeliveryTracker
 from seglog.errors import CorruptRecordError, InvalidArgumentError, LogClosedError, OffsetOutOfRangeError, SeglogError
@@ -145,13 +146,15 @@ class Dispatcher:
             raise LogClosedError("the dispatcher was closed", file=self._managed_ledger.path)
         entries: list[StoredEntry] = []
         try:
-            self._forget_passed()
-            self._index.trim()
-            self._index.build()
-            self._take_replayed(entries, max_entries)
-            self._take_read(entries, max_entries)
+            with unheard():
+                self._forget_passed()
+                self._index.trim()
+                self._index.build()
+                self._take_replayed(entries, max_entries)
+                self._take_read(entries, max_entries)
         except SeglogError:
             if not entries:
+                self._managed_ledger.heard()
                 raise
             # What was found before comes first; the next reading meets the error again.
         except BaseException:
