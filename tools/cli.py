@@ -33,6 +33,7 @@ COMMANDS = {
     "recover": "List what a damaged log would lose, or recover it.",
     "retain": "Delete old segments by retention's rules, or list what would go.",
     "compact": "Leave of each key the last record, or say what would go.",
+    "cursors": "How far the named readers of a log have come; put one elsewhere.",
     "index": "Check the index files, or rebuild them from the log.",
     "ledger": "Managed ledgers and Pulsar entries: list, dump, verify, seek, recover.",
     "stats": "Batch sizes, codecs, timestamps, indexes, producers, who wrote it.",

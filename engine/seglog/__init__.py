@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from seglog.log.append import AppendResult, Written
     from seglog.log.follower import Follower, follow_partition
     from seglog.log.log import Log
+    from seglog.log.log_cursor import LogCursor
     from seglog.log.mirror import Mirrored, mirror
     from seglog.log.open_dir import LogDir
     from seglog.log.partition import Partition, open_partition
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
 __all__ = [
     "build_batch", "convert", "follow_partition", "mirror", "open", "open_dir", "open_partition", "open_topic",
     "read_compacted", "recover", "verify",
-    "AppendResult", "Columns", "Follower", "Log", "LogDir", "LogStats", "Mirrored", "Partition", "Producer", "Record",
-    "RecordBatch", "Segment", "Written",
+    "AppendResult", "Columns", "Follower", "Log", "LogCursor", "LogDir", "LogStats", "Mirrored", "Partition",
+    "Producer", "Record", "RecordBatch", "Segment", "Written",
     "Finding", "LostRange", "Recovery", "Report", "TimestampOffset",
     "Cursor", "Ledger", "ManagedLedger", "MessagePosition", "Position",
     "PulsarTopicCompactionService", "TopicCompactionService",
@@ -86,6 +87,7 @@ _ROOM_OF = {
     "ManagedLedger": "ledger.managed_ledger",
     "Position": "ledger.position",
     "Log": "log.log",
+    "LogCursor": "log.log_cursor",
     "LogDir": "log.open_dir",
     "LogStats": "log.stats",
     "LostRange": "segment.answers",

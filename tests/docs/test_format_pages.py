@@ -19,6 +19,7 @@ import pytest
 import seglog
 from seglog._kernels.crc import crc32, crc32c
 from seglog._kernels.window import Window
+from seglog.clock import ManualClock
 from seglog.config import LogConfig
 from seglog.conversion.directory import Options, convert
 from seglog.conversion.in_place import plan_in_place
@@ -545,6 +546,17 @@ def live_ends():
     return f"`orders-0/.seglog.live` of a log with three records that was cut to two, then appended to:\n\n{text}"
 
 
+def reader_cursor():
+    with tempfile.TemporaryDirectory() as log_dir:
+        clock = ManualClock(1_790_000_000_000)
+        with seglog.open(Path(log_dir) / "orders-0", clock=clock) as log, log.cursor("mailer") as cursor:
+            log.append_many([(None, b"v")] * 3)
+            cursor.commit(2)
+        raw = (Path(log_dir) / "orders-0" / ".seglog.cursor-mailer").read_text()
+    text = "".join(f"    {line}\n" for line in json.dumps(json.loads(raw), indent=1, sort_keys=True).splitlines())
+    return f"`orders-0/.seglog.cursor-mailer` of a reader that goes on at offset 2:\n\n{text}"
+
+
 def checkpoint():
     source, raw = log_dir("recovery-point-offset-checkpoint")
     return block(source, text_lines(raw))
@@ -631,6 +643,7 @@ EXAMPLES = {
     "quarantine.md": {"quarantine": quarantine},
     "live_ends.md": {"live-ends": live_ends},
     "log_settings.md": {"log-settings": log_settings},
+    "reader_cursor.md": {"reader-cursor": reader_cursor},
     "checkpoints.md": {"recovery-points": checkpoint, "log-dir": log_dir_marks},
 }
 

@@ -41,6 +41,7 @@ from seglog.fs.staging import Staging, remove_leftovers
 from seglog.log.arguments import checked_path
 from seglog.log.partition import Partition
 from seglog.segment.segment import Segment
+from seglog.state.reader_cursor import cursor_files
 
 AnyPath = str | os.PathLike[str]
 
@@ -241,6 +242,7 @@ class _Conversion:
         segments = [self._convert(segment, slot) for slot, segment in enumerate(self._source.segments)]
         self._state.finish(self._plan.log_end_offset)
         self._copy_metadata()
+        self._copy_cursors()
         if self._plan.made_from() != made_from:
             raise _changed(self._source.path)
         proof = self._proof(segments, made_from)
@@ -288,6 +290,13 @@ class _Conversion:
         target = names.parse_partition_dir(self._target.name)
         if raw is not None and target is not None and target.topic == self._source.topic:
             self._staging.write_file(names.PARTITION_METADATA, raw)
+
+    def _copy_cursors(self) -> None:
+        """Of named readers: offsets stay what they are."""
+        for path in cursor_files(self._source.path):
+            raw = reader(self._source.path)(path.name)
+            if raw is not None:
+                self._staging.write_file(path.name, raw)
 
     def _proof(self, segments: list[ConvertedSegment], made_from: str) -> Proof:
         plan = self._plan

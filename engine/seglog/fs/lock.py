@@ -6,6 +6,7 @@ a POSIX record lock, which only fcntl's F_SETLK sees; flock(2) is blind to it.
     lock_log_dir(dir)            exclusive: nobody else changes anything in it. Offline tools.
     lock_log_dir(dir, SHARED)    several writers of ours, each of its own partition; no broker.
     lock_partition(dir)          exclusive, on the partition's `.seglog.lock`: the one writer of it.
+    lock_file(path, mode)        for anything else: whose turn a named reader's is (log.log_cursor).
     turns(dir)                   on the log dir's `.seglog.lock`, for moments: whose turn it is to change a file
                                  that all writers of the log dir share.
 
@@ -211,6 +212,12 @@ def lock_partition(fs: FileSystem, partition_dir: AnyPath) -> Lock:
     path = os.path.join(os.path.abspath(partition_dir), PARTITION_LOCK)
     note = f"{os.getpid()} {socket.gethostname()}\n{secrets.token_hex(8)}\n"
     return _REGISTRY.acquire(fs, path, EXCLUSIVE, note=note)
+
+
+def lock_file(fs: FileSystem, path: AnyPath, mode: LockMode) -> Lock:
+    """Lock a file of its own for any other purpose; made where it is missing. Raises as lock_log_dir."""
+    note = f"{os.getpid()} {socket.gethostname()}\n" if mode is EXCLUSIVE else ""
+    return _REGISTRY.acquire(fs, os.path.abspath(path), mode, note=note)
 
 
 def turns(fs: FileSystem, log_dir: AnyPath) -> Turns:

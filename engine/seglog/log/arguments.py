@@ -3,12 +3,15 @@ import operator
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import SupportsIndex, get_args
+from typing import Literal, SupportsIndex, get_args
 
 from seglog.config import Fsync, LogConfig, with_minute_indexes
 from seglog.errors import InvalidArgumentError, InvalidConfigError
 from seglog.format import names
 from seglog.fs.refusals import refusals
+
+OnOutOfRange = Literal["earliest", "latest"]
+Isolation = Literal["read_uncommitted", "read_committed"]
 
 _OTHER = names.SegmentFile(0, "")       # a name that is none of a segment's file
 

@@ -26,6 +26,7 @@ from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.log_dir_state import LogDirState
 from seglog.state.partition_hold import named_partition, refuse_file_in_the_way
+from seglog.state.reader_cursor import cursor_files
 
 # Where a second name cannot be had: another file system, one without links, a file that has as many as it may, links
 # to files of others (fs.protected_hardlinks).
@@ -104,6 +105,8 @@ def _fill(fs: FileSystem, staging: Staging, moment: Moment, *, keeps_topic_id: b
     settings = moment.path / SETTINGS_FILE
     if settings.exists():
         staging.copy(settings.name, settings)
+    for cursor in cursor_files(moment.path):
+        staging.copy(cursor.name, cursor)
     metadata = moment.path / names.PARTITION_METADATA
     if keeps_topic_id and metadata.exists():
         staging.copy(metadata.name, metadata)

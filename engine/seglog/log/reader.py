@@ -8,12 +8,13 @@ import operator
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Literal, SupportsIndex
+from typing import SupportsIndex
 
 from seglog._kernels.batch_survey import first_above
 from seglog._kernels.columns import ArenaPool, Columns
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.segment_scan import BatchTable, scan
+from seglog.clock import Clock, SystemClock
 from seglog.config import LogConfig
 from seglog.errors import (
     CorruptRecordError,
@@ -24,12 +25,14 @@ from seglog.errors import (
     UnsupportedVersionError,
 )
 from seglog.format.compression import Decompress
-from seglog.log.arguments import checked_epoch, checked_offset
+from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.log.arguments import Isolation, OnOutOfRange, checked_epoch, checked_offset
 from seglog.log.damage import OnCorrupt, OnLost, columns_of, lost_sink, surviving_records
 from seglog.log.extent import OFFSET_LIMIT, Extent
 from seglog.log.fetch import LATEST_FORMAT, LogFetch, aborted_transactions
 from seglog.log.fetched import Fetched
 from seglog.log.format_counters import FormatCounters
+from seglog.log.log_cursor import LogCursor
 from seglog.log.lookup import LogLookup, out_of_range
 from seglog.log.times import Time, to_timestamp_ms
 from seglog.segment.aborted_transactions import IndexedAborts
@@ -37,9 +40,6 @@ from seglog.segment.answers import LostRange
 from seglog.segment.batches import first_offset_of, within_int64
 from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import EpochEnd
-
-OnOutOfRange = Literal["earliest", "latest"]
-Isolation = Literal["read_uncommitted", "read_committed"]
 
 
 class LogReader(LogLookup):
@@ -52,6 +52,8 @@ class LogReader(LogLookup):
 
     config: LogConfig
     decompress: Decompress
+    fs: FileSystem = OsFileSystem()     # for the files of its named readers
+    clock: Clock = SystemClock()
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,6 +86,16 @@ class LogReader(LogLookup):
         start, stop = _start_in_range(self, extent, start, isolation, on_out_of_range, on_corrupt), _index(stop)
         on_lost = lost_sink(on_corrupt, lost)
         return _select(self, extent, start, stop, since, until, isolation, control, on_lost, max_magic)
+
+    def cursor(self, name: str, *, shared: bool = False) -> LogCursor:
+        """A named reader: how far it has come is kept in the partition, durably. `shared`: others may read by the name,
+        too, in this process or another, if all of them say so; then a commit never goes back.
+
+        Raises InvalidArgumentError for what is no name, LogLockedError if somebody reads by it, CorruptCheckpointError
+        for a file that nobody can read, StorageError (a directory that cannot be written to).
+        """
+        self._current()
+        return LogCursor(self, name, is_shared=shared, fs=self.fs, clock=self.clock)
 
     def records(
         self,

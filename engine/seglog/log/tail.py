@@ -78,7 +78,8 @@ class LogTail(WriteGate, QuietTail):
         self.producers: ProducerState
         self.fences: dict[int, int] = {}        # the last epoch that was given out, of producers: log.transactions
         self.follows = False                    # what came last has its offsets from elsewhere: a mirror, a follower
-        self.on_transaction: Callable[[], None] | None = None       # with the lock: one has begun
+        # With the lock: these have begun, (producer id, first offset).
+        self.on_transaction: Callable[[list[tuple[int, int]]], None] | None = None
         self.epoch_cache: LeaderEpochFileCache
         self.snapshots: ProducerSnapshots
         self.recovery_point = RecoveryPoint(hold)
@@ -306,8 +307,8 @@ class LogTail(WriteGate, QuietTail):
             active.add_aborted(aborted)
         self.next_offset = last + 1
         self.follows = origin is Origin.REPLICATION
-        if self.on_transaction is not None and update is not None and update.begins_transaction:
-            self.on_transaction()
+        if self.on_transaction is not None and update is not None and (begun := update.begun):
+            self.on_transaction(begun)
         # With the lines of aborted transactions: readers of committed data look for them when they see the marker.
         self._end.at = active.end
         self.number += 1

@@ -45,7 +45,7 @@ class LogTransactions:
     def __init__(self, tail: LogTail, appender: LogAppender) -> None:
         self._tail = tail
         self._appender = appender
-        # Since when each was seen open, by (producer id, first offset): with the lock.
+        # Since when each is open, by (producer id, first offset): with the lock.
         now_ms = tail.now_ms()
         self._since_ms = {
             (entry.producer_id, entry.current_txn_first_offset): min(max(entry.timestamp, 0), now_ms)
@@ -54,9 +54,11 @@ class LogTransactions:
         self._opened_at = tail.next_offset
         tail.on_transaction = self._watch
         if self._since_ms:
-            self._watch()
+            WATCH.add(self)
 
-    def _watch(self) -> None:
+    def _watch(self, begun: list[tuple[int, int]]) -> None:
+        now_ms = self._tail.now_ms()
+        self._since_ms.update((key, now_ms) for key in begun)
         WATCH.add(self)
 
     # --- what a Producer asks for ----------------------------------------------------------------

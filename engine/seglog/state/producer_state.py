@@ -181,8 +181,9 @@ class Update:
     transactions: list[_Begun | _Completed] = field(default_factory=list)
 
     @property
-    def begins_transaction(self) -> bool:
-        return any(isinstance(step, _Begun) for step in self.transactions)
+    def begun(self) -> list[tuple[int, int]]:
+        """Producer id and first offset of each transaction that begins."""
+        return [(step.producer_id, step.first_offset) for step in self.transactions if isinstance(step, _Begun)]
 
 
 class ProducerState:

@@ -1,0 +1,146 @@
+"""A named reader of a log: where it goes on is kept in the partition, whoever opens that next."""
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from seglog._kernels.record_batch import Record
+from seglog._kernels.write_gate import CallLock
+from seglog.clock import Clock
+from seglog.errors import LogLockedError, OffsetOutOfRangeError
+from seglog.fs.files import FileSystem
+from seglog.fs.handles import OpenHandle
+from seglog.fs.lock import EXCLUSIVE, SHARED, lock_file, turns
+from seglog.log.arguments import Isolation, OnOutOfRange, checked_offset
+from seglog.state.reader_cursor import ReaderCursor, checked_name, lock_path
+
+
+class Readable(Protocol):
+    """A log, as a cursor sees it: any LogReader."""
+
+    path: Path
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    def read(
+        self, start: int | None = None, *, isolation: Isolation = ..., on_out_of_range: OnOutOfRange | None = ...
+    ) -> Iterator[Record]: ...
+
+
+class LogCursor(OpenHandle):
+    """`log.cursor(name)`, of a `Log` or of any reader of the directory. Use it as a context manager, or close it.
+
+        with log.cursor("mailer") as cursor:
+            for record in cursor.read():
+                send(record.value)
+                cursor.commit(record)
+
+    name, is_shared     as it was opened
+    position            the offset of the first record that was not committed; at first the log start offset
+    lag                 how many offsets lie from there to the end of the log
+
+    Threads may share it. A forked child may not: it opens the name again, when this process has closed it.
+    """
+
+    def __init__(
+        self, log: Readable, name: str, *, is_shared: bool, fs: FileSystem, clock: Clock
+    ) -> None:
+        self.name = checked_name(name)
+        self.is_shared = is_shared
+        self._log = log
+        self._fs = fs
+        self._clock = clock
+        self._directory = log.path.resolve()
+        self._alone = CallLock()
+        self._is_known = True
+        try:
+            self._lock = lock_file(fs, lock_path(self._directory, name), SHARED if is_shared else EXCLUSIVE)
+        except LogLockedError as error:
+            raise LogLockedError(
+                f"somebody reads by the name {name!r}: {error.what}", file=error.file,
+                hint="read by another name, or have all who read by this one say shared=True",
+            ) from None
+        try:
+            self._committed = ReaderCursor.read(self._directory, name)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __repr__(self) -> str:
+        if not self._lock.held:
+            return f"<LogCursor {self.name}: closed>"
+        return f"<LogCursor {self.name} of {self._directory.name}: at offset {self.position}>"
+
+    @property
+    def position(self) -> int:
+        committed = self._now()
+        return self._log.log_start_offset if committed is None else committed.offset
+
+    @property
+    def lag(self) -> int:
+        return max(self._log.log_end_offset - max(self.position, self._log.log_start_offset), 0)
+
+    def read(
+        self, *, isolation: Isolation = "read_uncommitted", on_out_of_range: OnOutOfRange | None = None
+    ) -> Iterator[Record]:
+        """The records from the position to the end of the log as of this call. It commits nothing.
+
+        Raises OffsetOutOfRangeError where retention or a truncation took the position away; `on_out_of_range` goes to
+        the "earliest" or "latest" offset instead. And what `LogReader.read` raises.
+        """
+        return self._log.read(self.position, isolation=isolation, on_out_of_range=on_out_of_range)
+
+    def commit(self, done: int | Record) -> None:
+        """Go on behind `done` the next time: a record; or, as Kafka's consumers have it, the offset of the next one.
+
+        Durable at return. Where others read by the same name (`shared=True`), it moves forward only; else also back.
+
+        Raises OffsetOutOfRangeError outside of the log, StorageError, and ForkedHandleError in a forked child.
+        """
+        offset = done.offset + 1 if isinstance(done, Record) else checked_offset(done)
+        start, end = self._log.log_start_offset, self._log.log_end_offset
+        if not start <= offset <= end:
+            raise OffsetOutOfRangeError(
+                f"offset {offset} is not within [{start}, {end}]", file=self._directory, offset=offset,
+                hint="commit a record, or the offset behind the last one that is done",
+            )
+        self._alone.run(self._commit, offset)
+
+    def _commit(self, offset: int) -> None:
+        self._lock.check()
+        if not self.is_shared:
+            self._put(offset)
+            return
+        with closing(turns(self._fs, self._directory.parent)) as turn, turn:
+            committed = ReaderCursor.read(self._directory, self.name)
+            if committed is None or offset > committed.offset:
+                self._put(offset)
+
+    def _put(self, offset: int) -> None:
+        committed = ReaderCursor(self.name, offset, self._clock.now_ms())
+        self._is_known = False      # while it is written: an interrupt may come behind the rename
+        committed.put(self._fs, self._directory)
+        self._committed, self._is_known = committed, True
+
+    def _now(self) -> ReaderCursor | None:
+        self._lock.check()
+        if self.is_shared or not self._is_known:
+            self._committed = ReaderCursor.read(self._directory, self.name)
+        return self._committed
+
+    def close(self) -> None:
+        """Let others read by the name. Twice is fine; the log stays open."""
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

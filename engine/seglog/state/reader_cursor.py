@@ -1,0 +1,103 @@
+"""`.seglog.cursor-<name>`: how far a named reader of a log has come. docs/formats/reader_cursor.md."""
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from seglog.errors import CorruptCheckpointError, InvalidArgumentError
+from seglog.format.checked_json import format_json, parse_json
+from seglog.format.names import MAX_OFFSET
+from seglog.fs.aside import SCRATCH_SUFFIX, write_atomically
+from seglog.fs.files import FileSystem
+from seglog.fs.mapping import read_file
+from seglog.fs.refusals import refusals
+
+PREFIX = ".seglog.cursor-"
+LOCK_SUFFIX = ".lock"
+FORMAT = "seglog-reader-cursor"
+VERSION = 1
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_HINT = "set it by `seglog cursors reset`, or remove the file: the reader begins at the start of the log then"
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderCursor:
+    """offset: of the first record that is still to be read. committed_at_ms: when that was said."""
+
+    name: str
+    offset: int
+    committed_at_ms: int
+
+    @classmethod
+    def read(cls, directory: Path, name: str) -> Self | None:
+        """None: nothing was committed. Raises CorruptCheckpointError, UnsupportedVersionError, StorageError."""
+        path = cursor_path(directory, name)
+        try:
+            raw = read_file(path)
+        except FileNotFoundError:
+            return None
+        return cls.parse(raw, path)
+
+    @classmethod
+    def parse(cls, raw: bytes, path: Path) -> Self:
+        """Raises CorruptCheckpointError, UnsupportedVersionError."""
+        try:
+            found = parse_json(raw, FORMAT, VERSION, path, cls._of)
+            if cursor_path(path.parent, found.name) != path:
+                raise CorruptCheckpointError(f"the cursor of another reader, {found.name!r}", file=path)
+        except CorruptCheckpointError as error:
+            error.hint = _HINT
+            raise
+        return found
+
+    @classmethod
+    def _of(cls, body: dict[str, Any]) -> Self:
+        name, offset, committed_at_ms = body["name"], body["offset"], body["committed_at_ms"]
+        if not isinstance(name, str):
+            raise ValueError("a name that is no text")
+        if any(type(number) is not int for number in (offset, committed_at_ms)) or not 0 <= offset <= MAX_OFFSET:
+            raise ValueError("an offset that none is")
+        return cls(name, offset, committed_at_ms)
+
+    def to_bytes(self) -> bytes:
+        return format_json(
+            FORMAT, VERSION, name=self.name, offset=self.offset, committed_at_ms=self.committed_at_ms
+        )
+
+    def put(self, fs: FileSystem, directory: Path) -> None:
+        """Durably. Whoever calls it holds the lock of the name. Raises StorageError; the file is what it was then."""
+        write_atomically(fs, cursor_path(directory, self.name), self.to_bytes())
+
+
+def checked_name(name: object) -> str:
+    """Raises InvalidArgumentError for what cannot be the name of a reader."""
+    if not isinstance(name, str) or not _is_name(name):
+        raise InvalidArgumentError(
+            f"not the name of a reader: {name!r:.60}",
+            hint="1 to 100 ASCII letters, digits, '.', '_' and '-', and neither .tmp nor .lock at the end",
+        )
+    return name
+
+
+def _is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None and not name.endswith((SCRATCH_SUFFIX, LOCK_SUFFIX))
+
+
+def cursor_path(directory: Path, name: str) -> Path:
+    return directory / f"{PREFIX}{name}"
+
+
+def lock_path(directory: Path, name: str) -> Path:
+    """Of the file that whoever reads by the name has locked."""
+    return directory / f"{PREFIX}{name}{LOCK_SUFFIX}"
+
+
+def cursor_files(directory: Path) -> Iterator[Path]:
+    """Those of a partition, by name. Raises StorageError."""
+    with refusals("list", directory):
+        found = sorted(os.listdir(directory))
+    for name in found:
+        if name.startswith(PREFIX) and _is_name(name.removeprefix(PREFIX)):
+            yield directory / name

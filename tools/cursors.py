@@ -1,0 +1,108 @@
+"""`seglog cursors ls | reset`: the named readers of a log, and where they go on."""
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from seglog.clock import SystemClock
+from seglog.errors import SeglogError
+from seglog.fs.files import OsFileSystem
+from seglog.fs.lock import EXCLUSIVE, lock_file
+from seglog.log.partition import Partition
+from seglog.state.reader_cursor import PREFIX, ReaderCursor, checked_name, cursor_files, lock_path
+
+from . import report
+from .cli import Command
+from .each_place import EachPlace
+from .options import TimeType, json_option, paths_argument
+from .targets import Place, resolve
+
+
+@click.group(name="cursors")
+def command() -> None:
+    """List the named readers of a log, or put one elsewhere.
+
+    A service that reads by `log.cursor("mailer")` keeps in the partition how far it has come.
+    """
+
+
+@command.command(cls=Command)
+@paths_argument
+@json_option
+def ls(paths: Sequence[Path], as_json: bool) -> int:
+    """The named readers: the offset that each goes on at, and how many offsets it lags behind. Changes nothing."""
+    places = EachPlace(paths, as_json=as_json)
+    listed = 0
+    for place in places:
+        with places.reading(place), place.open() as partition:
+            start, end = partition.log_start_offset, partition.log_end_offset
+            for path in cursor_files(partition.path.resolve()):
+                listed += 1
+                found = ReaderCursor.read(path.parent, path.name.removeprefix(PREFIX))
+                if found is not None:
+                    lag = max(end - max(found.offset, start), 0)
+                    _print(place, found, lag, not start <= found.offset <= end, as_json)
+    if as_json:
+        report.print_json("summary", ok=not places.unread, cursors=listed, unread=places.unread)
+    else:
+        print(report.count_of(listed, "cursor"))
+    return places.status(found=False)
+
+
+def _print(place: Place, found: ReaderCursor, lag: int, is_gone: bool, as_json: bool) -> None:
+    if as_json:
+        report.print_json(
+            "cursor", partition=place.name, name=found.name, offset=found.offset, lag=lag,
+            committed_at_ms=found.committed_at_ms, is_gone=is_gone,
+        )
+        return
+    committed = f"committed {report.moment(found.committed_at_ms)}" + (", outside of the log" if is_gone else "")
+    print(f"{place.name}  {found.name}  offset {found.offset}  lag {lag}  {committed}")
+
+
+@command.command(cls=Command)
+@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("name")
+@click.option("--to-offset", metavar="OFFSET", type=int, help="Go on at this offset.")
+@click.option("--to-time", "time_ms", type=TimeType(), help="At the first record at or after it: ISO 8601, -2h.")
+@click.option("--earliest", "where", flag_value="earliest", help="At the start of the log.")
+@click.option("--latest", "where", flag_value="latest", help="At its end: what is there is passed over.")
+@json_option
+def reset(
+    path: Path, name: str, to_offset: int | None, time_ms: int | None, where: str | None, as_json: bool
+) -> int:
+    """Let the reader NAME of the partition PATH go on elsewhere; it begins to exist if it did not.
+
+    Status 5 while somebody reads by the name: that process would not notice, and commit over it.
+    """
+    if [to_offset, time_ms, where].count(None) != 2:
+        raise click.UsageError("give one of --to-offset, --to-time, --earliest and --latest")
+    try:
+        checked_name(name)
+    except SeglogError as error:
+        raise click.UsageError(f"{error.what}: {error.hint}") from error
+    (place,) = resolve([path])
+    fs = OsFileSystem()
+    with place.open() as partition:
+        directory = partition.path.resolve()
+        with lock_file(fs, lock_path(directory, name), EXCLUSIVE):
+            offset = _offset(partition, to_offset, time_ms, where)
+            ReaderCursor(name, offset, SystemClock().now_ms()).put(fs, directory)
+            lag = partition.log_end_offset - offset
+    if as_json:
+        report.print_json("cursor", partition=place.name, name=name, offset=offset, lag=lag)
+    else:
+        print(f"{place.name}  {name}  goes on at offset {offset}, lag {lag}")
+    return 0
+
+
+def _offset(partition: Partition, to_offset: int | None, time_ms: int | None, where: str | None) -> int:
+    start, end = partition.log_start_offset, partition.log_end_offset
+    if to_offset is not None:
+        if not start <= to_offset <= end:
+            raise click.UsageError(f"offset {to_offset} is not within [{start}, {end}]")
+        return to_offset
+    if time_ms is not None:
+        found = partition.offset_at(time_ms)
+        return end if found is None else found
+    return start if where == "earliest" else end
