@@ -13,10 +13,11 @@ from typing import Protocol
 from seglog._kernels.record_batch import Record
 from seglog._kernels.write_gate import Bell
 from seglog.errors import IdleTimeoutError, InvalidArgumentError, LogClosedError, OffsetOutOfRangeError
+from seglog.log.arguments import Isolation, OnOutOfRange
 from seglog.log.extent import Extent
 from seglog.log.lookup import out_of_range
 from seglog.log.notices import Listening
-from seglog.log.reader import Isolation, LogReader, OnOutOfRange
+from seglog.log.reader import LogReader
 from seglog.log.tail import LogTail
 from seglog.log.times import Time
 from seglog.segment.aborted_transactions import IndexedAborts
