@@ -405,6 +405,7 @@ def test_a_mirror_gets_no_markers_of_ours(in_memory, clock):
         producer = source.producer(7)
         producer.begin()
         producer.append(b"v")
+        source.flush()
         seglog.mirror(source, mirrored)
         clock.advance(10_000)
         mirrored.keep_house()
