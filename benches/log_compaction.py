@@ -1,4 +1,4 @@
-"""Compaction of a log beside Kafka's own cleaner, and its map beside a dict of MD5 digests.
+"""Compaction of a log beside Kafka's own cleaner, its map beside a dict of MD5 digests, and what appends feel of it.
 
 Kafka's is timed in a JVM of its own with the optimizing compiler: thread CPU time of 3.9.1's cleaner on copies of the
 same directory, best of some runs. Neither side's copying and opening is timed.
@@ -9,6 +9,8 @@ import random
 import shutil
 import subprocess
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 from benches.java import JAVA
@@ -40,6 +42,7 @@ def batches_of(count: int, keys: int, codec: str) -> "list[bytes]":
 
 def run(bench: Bench, directory: Path, count: int, *, with_java: bool) -> None:
     _map(bench, count)
+    _appends(bench, directory, count)
     if with_java:
         for codec in ("none", "lz4"):
             _compaction(bench, directory, count, codec)
@@ -70,6 +73,66 @@ def _map(bench: Bench, count: int) -> None:
     bench.compare(
         case, len(keys) / 1e6, "M keys/s", {"seglog": ours, "dict of MD5": theirs}, {("seglog", "dict of MD5"): Goal(8)}
     )
+
+
+class Cleaning:
+    """A log that a thread compacts from its start again and again, as long as `runs`."""
+
+    def __init__(self, path: Path, count: int, *, runs: bool) -> None:
+        self._runs = runs
+        self._log = Log(path, config=CONFIG | {"segment.bytes": "1MiB"}, fsync="never")
+        for raw in batches_of(count, max(count // 10, 1), "none"):
+            self._log.append_batch(raw)
+        self._log.roll()
+        self._thread = threading.Thread(target=self._clean)
+        self._thread.start()
+
+    def _clean(self) -> None:
+        while self._runs:
+            self._log.put_cleaner_offset(0)
+            clean(self._log, should_stop=lambda: not self._runs)
+
+    def end(self) -> None:
+        self._runs = False
+        self._thread.join()
+        self._log.close()
+
+
+def _appends(bench: Bench, directory: Path, count: int) -> None:
+    """The appending thread's own CPU time, and the longest waits of its appends; the cleaner has another log."""
+    case = "append while the cleaner runs"
+    if not bench.wanted(case):
+        return
+    appends = max(count // 20, 500)
+    waits: dict[bool, list[float]] = {True: [], False: []}
+
+    def make(*, runs: bool) -> tuple[Log, Cleaning]:
+        place = Path(tempfile.mkdtemp(dir=directory))
+        return Log(place / "appended-0", fsync="never"), Cleaning(place / "cleaned-0", count // 4, runs=runs)
+
+    def work(logs: tuple[Log, Cleaning], *, runs: bool) -> None:
+        append, value, took = logs[0].append, b"v" * 100, []
+        for _ in range(appends):
+            started = time.perf_counter()
+            append(value, key=b"key", timestamp=1_700_000_000_000)
+            took.append(time.perf_counter() - started)
+        waits[runs] = sorted(took)
+
+    def drop(logs: tuple[Log, Cleaning]) -> None:
+        logs[1].end()
+        logs[0].close()
+        shutil.rmtree(logs[0].path.parent)
+
+    bench.compare(
+        case, appends / 1e6, "M appends/s",
+        {
+            name: Fresh(lambda runs=runs: make(runs=runs), lambda logs, runs=runs: work(logs, runs=runs), drop)
+            for name, runs in (("cleaner runs", True), ("no cleaner", False))
+        },
+        {("cleaner runs", "no cleaner"): Goal(1 / 1.1)},
+    )
+    p99 = {runs: found[-1 - len(found) // 100] * 1e6 for runs, found in waits.items()}
+    bench.reported(f"{case}, p99 of one", "us", "cleaner runs", p99[True], "no cleaner", p99[False])
 
 
 def _compaction(bench: Bench, directory: Path, count: int, codec: str) -> None:

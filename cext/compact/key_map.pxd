@@ -32,6 +32,7 @@ cdef extern from "seg_key_map.h" nogil:
     seg_key_hash seg_siphash13(seg_key_hash secret, const uint8_t* bytes, int64_t size)
     void seg_key_expect(const seg_key_table* t, seg_key_hash hash)
     seg_key_slot* seg_key_find(const seg_key_table* t, seg_key_hash hash)
+    void seg_key_free(seg_key_slot* slots, int64_t slot_count)
     int seg_key_resize(seg_key_table* t, int64_t slot_count)
     int seg_key_put(seg_key_table* t, seg_key_hash hash, int64_t offset, int32_t position)
     int64_t seg_key_get(const seg_key_table* t, seg_key_hash hash)

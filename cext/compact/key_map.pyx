@@ -12,7 +12,6 @@ import os
 
 cimport cython
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free
 
 from seglog.errors import InvalidArgumentError
 
@@ -124,7 +123,7 @@ cdef class KeyMap:
                 raise MemoryError
 
     def __dealloc__(self):
-        free(self.table.slots)
+        seg_key_free(self.table.slots, self.table.slot_count)
 
     def __len__(self):
         return self.table.key_count

@@ -12,6 +12,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 
 typedef struct {
     uint64_t a, b;
@@ -37,6 +40,20 @@ static inline uint64_t seg_load_le64(const uint8_t *p)
     return v;
 }
 
+/* The last size % 8 of `size` bytes, which begin at `rest`, as a word. Reads none but those of the whole. */
+static inline uint64_t seg_last_bytes(const uint8_t *rest, int64_t size)
+{
+    int count = (int)(size & 7);
+    uint64_t word = 0;
+    if (count == 0)
+        return 0;
+    if (size > 8)
+        return seg_load_le64(rest + count - 8) >> (8 * (8 - count));
+    for (int i = 0; i < count; i++)
+        word |= (uint64_t)rest[i] << (8 * i);
+    return word;
+}
+
 /* `rounds` a word and `last_rounds` at the end; `is_wide`: 128 bits, else `b` is 0. The compiler knows them all. */
 static inline __attribute__((always_inline)) seg_key_hash seg_siphash(
     seg_key_hash secret, const uint8_t *bytes, int64_t size, int rounds, int last_rounds, int is_wide)
@@ -57,8 +74,7 @@ static inline __attribute__((always_inline)) seg_key_hash seg_siphash(
             SEG_SIP_ROUND;
         v0 ^= m;
     }
-    for (int i = 0; i < (int)(size & 7); i++)
-        word |= (uint64_t)bytes[i] << (8 * i);
+    word |= seg_last_bytes(bytes, size);
     v3 ^= word;
     for (int i = 0; i < rounds; i++)
         SEG_SIP_ROUND;
@@ -115,6 +131,59 @@ static inline void seg_key_expect(const seg_key_table *t, seg_key_hash hash)
         __builtin_prefetch(&t->slots[seg_key_home(t, hash)], 1);
 }
 
+/* Slots, all empty. Those of a large table lie in large pages where the system has some: nearly each lookup goes to
+ * another page, and finding where that lies costs as much as the slot. NULL: no memory. Given back by seg_key_free.
+ */
+#define SEG_LARGE_PAGE ((size_t)2 << 20)
+
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+/* How much of the address space a table of this size has; 0: it comes from calloc. */
+static inline size_t seg_key_mapped(size_t size)
+{
+    return size < 2 * SEG_LARGE_PAGE ? 0 : (size + SEG_LARGE_PAGE - 1) / SEG_LARGE_PAGE * SEG_LARGE_PAGE;
+}
+#else
+#define seg_key_mapped(size) ((size_t)0)
+#endif
+
+static inline seg_key_slot *seg_key_slots(int64_t slot_count)
+{
+    size_t size = (size_t)slot_count * sizeof(seg_key_slot);
+    size_t mapped = seg_key_mapped(size);
+    if (mapped == 0)
+        return (seg_key_slot *)calloc((size_t)slot_count, sizeof(seg_key_slot));
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    uint8_t *pages = (uint8_t *)mmap(NULL, mapped + SEG_LARGE_PAGE, PROT_READ | PROT_WRITE,
+                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    size_t before;
+    if (pages == (uint8_t *)MAP_FAILED)
+        return NULL;
+    /* A large page begins at a multiple of its size. */
+    before = (SEG_LARGE_PAGE - (size_t)pages % SEG_LARGE_PAGE) % SEG_LARGE_PAGE;
+    if (before)
+        munmap(pages, before);
+    pages += before;
+    if (before < SEG_LARGE_PAGE)
+        munmap(pages + mapped, SEG_LARGE_PAGE - before);
+    /* Not the last one if a part of it is beyond the table. A refusal costs time only. */
+    madvise(pages, size / SEG_LARGE_PAGE * SEG_LARGE_PAGE, MADV_HUGEPAGE);
+    return (seg_key_slot *)pages;
+#endif
+}
+
+static inline void seg_key_free(seg_key_slot *slots, int64_t slot_count)
+{
+    size_t mapped = seg_key_mapped((size_t)slot_count * sizeof(seg_key_slot));
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    if (mapped != 0 && slots != NULL) {
+        munmap(slots, mapped);
+        return;
+    }
+#endif
+    (void)mapped;
+    free(slots);
+}
+
 /* The slot of this key, or the empty one where it would go. At least one is always empty. */
 static inline seg_key_slot *seg_key_find(const seg_key_table *t, seg_key_hash hash)
 {
@@ -130,7 +199,7 @@ static inline seg_key_slot *seg_key_find(const seg_key_table *t, seg_key_hash ha
 static inline int seg_key_resize(seg_key_table *t, int64_t slot_count)
 {
     seg_key_table grown = *t;
-    grown.slots = (seg_key_slot *)calloc((size_t)slot_count, sizeof(seg_key_slot));
+    grown.slots = seg_key_slots(slot_count);
     if (grown.slots == NULL)
         return SEG_KEY_NO_MEMORY;
     grown.slot_count = slot_count;
@@ -140,7 +209,7 @@ static inline int seg_key_resize(seg_key_table *t, int64_t slot_count)
     for (int64_t i = 0; i < t->slot_count; i++)
         if (t->slots[i].offset_plus_1)
             *seg_key_find(&grown, t->slots[i].hash) = t->slots[i];
-    free(t->slots);
+    seg_key_free(t->slots, t->slot_count);
     *t = grown;
     return 0;
 }

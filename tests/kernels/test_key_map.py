@@ -1,4 +1,5 @@
 """The last offset of every key: KeyMap against a dict, and SipHash against the vectors that its authors published."""
+import os
 import random
 import struct
 
@@ -101,18 +102,35 @@ def test_it_is_a_dict_of_the_highest_offsets_until_it_is_full(puts, max_bytes):
     assert found.get(b"a key of nobody") == -1
 
 
-@pytest.mark.parametrize("expected_keys", [0, 50_000])
-def test_it_grows_to_its_bound_and_takes_32_bytes_a_key_at_most(expected_keys):
-    found = KeyMap(1 << 20, expected_keys=expected_keys)
+@pytest.mark.parametrize(("expected_keys", "max_bytes"), [(0, 1 << 20), (50_000, 1 << 20), (0, 9_000_000)])
+def test_it_grows_to_its_bound_and_takes_32_bytes_a_key_at_most(expected_keys, max_bytes):
+    """From 4 MiB on its memory is of another kind, with large pages."""
+    found = KeyMap(max_bytes, expected_keys=expected_keys)
     count = 0
     while found.put(b"key %d" % count, count):
         count += 1
     assert count == found.max_keys
-    assert found.nbytes <= 1 << 20
-    assert (1 << 20) / count <= 32
+    assert found.nbytes <= max_bytes
+    assert max_bytes / count <= 32
     assert all(found.get(b"key %d" % i) == i for i in range(count))
     assert found.put(b"key 7", count)       # one that is known is still moved
     assert found.get(b"key 7") == count
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="no /proc/self/statm on this system")
+def test_a_large_map_takes_memory_as_it_is_used_and_gives_it_back():
+    def pages():
+        with open("/proc/self/statm") as statm:
+            return [int(number) * os.sysconf("SC_PAGESIZE") for number in statm.read().split()[:2]]
+
+    before = pages()
+    for _ in range(5):
+        found = KeyMap(1 << 30, expected_keys=30_000_000)
+        assert found.put(b"key", 1)
+        assert found.nbytes > 800 << 20
+        assert pages()[1] - before[1] < 100 << 20
+        del found
+    assert all(after - was < 100 << 20 for was, after in zip(before, pages(), strict=True))
 
 
 def records_of(rng, count, spread):
