@@ -1,4 +1,5 @@
 """Both trackers: what they are asked, what they answer."""
+import weakref
 from array import array
 
 import pytest
@@ -17,13 +18,19 @@ from seglog.errors import CorruptDelayedIndexError, InvalidArgumentError, TooMan
 NOW = 1_700_000_000_000
 
 
+# The storage that each tracker was given.
+STORAGES = weakref.WeakKeyDictionary()
+
+
 def make(kind, storage=None, **config):
     clock = ManualClock(NOW)
     settings = DelayedDeliveryConfig(**{"ledger_step": 0, "min_index_count": 4, "max_indexes_per_segment": 2} | config)
     if kind == "memory":
         return InMemoryDelayedDeliveryTracker(settings, clock=clock), clock
     storage = storage or InMemoryBucketSnapshotStorage()
-    return BucketDelayedDeliveryTracker(storage, settings, clock=clock, worker=InlineWorker()), clock
+    tracker = BucketDelayedDeliveryTracker(storage, settings, clock=clock, worker=InlineWorker())
+    STORAGES[tracker] = storage
+    return tracker, clock
 
 
 @pytest.fixture(params=["memory", "bucket"])
@@ -201,7 +208,7 @@ def test_the_clock_may_step_back(kind):
 
 
 def reopened(tracker, clock, **config):
-    storage = tracker._storage
+    storage = STORAGES[tracker]
     tracker.close()
     settings = DelayedDeliveryConfig(**{"ledger_step": 0, "min_index_count": 4, "max_indexes_per_segment": 2} | config)
     return BucketDelayedDeliveryTracker(storage, settings, clock=clock, worker=InlineWorker())
@@ -271,7 +278,7 @@ def test_decisions_are_forgotten_when_the_cursor_has_passed():
     tracker.cancel(1, 0)
     tracker.reschedule(2, 0, NOW + 50_000)
     tracker.trim(3)
-    assert not [name for name in tracker._storage.properties() if name.startswith("#seglog")]
+    assert not [name for name in STORAGES[tracker].properties() if name.startswith("#seglog")]
 
 
 @pytest.mark.parametrize("name", ["#seglog.delayed.cancelled_1", "#seglog.delayed.moved_1", "#seglog.delayed.moved_x"])
@@ -288,7 +295,8 @@ def test_only_the_next_segments_are_in_memory():
     for n in range(10_000):
         tracker.add_message(n // 1000, n % 1000, NOW + 10**6 + n * 7919 % 10**6)
     assert len(tracker.buckets) == 9
-    assert len(tracker._runs) == 1000 + 9 * 10
+    rows = {sample.name: sample.value for sample in tracker.samples()}
+    assert rows["pulsar_subscription_delayed_in_memory"] == 1000 + 9 * 10
 
 
 @pytest.mark.parametrize(("step", "ranges"), [(0, []), (2, [(1, 2), (3, 4)]), (5, [])])
@@ -366,7 +374,7 @@ def test_metrics_are_those_of_the_table_and_follow_the_run():
     assert value("pulsar_delayed_message_index_bucket_op_count", state="succeed", type="create") == 2
     assert value("pulsar_delayed_message_index_bucket_op_latency_ms", type="create").count == 2
     assert value("pulsar_delayed_message_index_bucket_snapshot_size_bytes") == sum(
-        tracker._storage.get_length(b.snapshot_id) for b in tracker.buckets
+        STORAGES[tracker].get_length(b.snapshot_id) for b in tracker.buckets
     )
     assert value("pulsar_delayed_delivery_tracker_memory_usage") > 0
     drain(tracker, clock)

@@ -196,7 +196,7 @@ def test_a_log_that_was_dropped_is_not_kept_by_who_was_called_back(in_memory):
     log.on_published(told)
     log.when_durable(log.append(b"value", wait=False), told)
     wait_for(lambda: sorted(map(str, told.answers)) == ["1", "None"], 20)
-    found = weakref.ref(log._tail)
+    found = weakref.ref(log)
     log.close()
     del log
     wait_for(lambda: gc.collect() >= 0 and found() is None, 20)
