@@ -3,7 +3,7 @@
     DIR/VERSION/logs/          the log dir after a clean stop, whole
     DIR/VERSION/consumed/      what the version's own consumer read of each partition, a line a record (see Read)
     DIR/VERSION/committed/     the same with read_committed, where it knows that
-    DIR/VERSION/killed/        partitions as kill -9 left them
+    DIR/VERSION/killed/        partitions as kill -9 left them, and the log dir's recovery points
     DIR/VERSION/recovered/     the same after the broker had started again, recovered them and stopped: what it changed,
                                and in FILES the names of all that were there then
     DIR/VERSION/recovered-consumed/   what its consumer read in between
@@ -129,6 +129,7 @@ def make(version: str, target: Path, work: Path) -> None:
             wait_for_growth(broker, ["killed-none", other])
             broker.kill()
         copy_partitions(broker.log_dir, target / "killed", killed)
+        shutil.copy(broker.log_dir / "recovery-point-offset-checkpoint", target / "killed")
         forget_transactions(broker)
         broker.start()
         keep(target / "recovered-consumed", broker.consume(f"{name}-0" for name in killed))
