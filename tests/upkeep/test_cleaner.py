@@ -294,6 +294,16 @@ def test_two_calls_at_a_time_take_turns(in_memory):
         assert content(log) == last_of(before, done.end_offset)
 
 
+@pytest.mark.parametrize("merge_bytes", [0, 2000])
+def test_the_throttle_hears_of_all_that_is_read_and_written(merge_bytes, in_memory):
+    """Read twice, for the map and for what stays; written once."""
+    with filled(opened(in_memory / "paced-0", **{"compaction.merge.bytes": merge_bytes}), keys=300) as log:
+        paid = []
+        done = clean(log, throttle=paid.append)
+        assert done.bytes_after > done.bytes_before / 5
+        assert sum(paid) == 2 * done.bytes_before + done.bytes_after
+
+
 def test_it_stops_when_asked_and_leaves_nothing(in_memory):
     with filled(opened(in_memory / "stopped-0")) as log:
         before = content(log)

@@ -68,7 +68,7 @@ def clean(
 ) -> Cleaned:
     """Compact an open log as far as it can be, due or not, in as many rounds as the map asks for.
 
-    `throttle`: told of the bytes that were read, and returns when it may go on. `should_stop`: asked every MiB at
+    `throttle`: told of all bytes read and written, and returns when it may go on. `should_stop`: asked every MiB at
     least; the round is then left, and what it wrote aside removed. A call waits for one that works on the same log.
 
     Raises CorruptRecordError (nothing is dropped for a damaged record), StorageError, LogFailedError, codec errors.

@@ -34,7 +34,7 @@ MAP_BYTES_A_KEY = 32
 
 @dataclass(frozen=True, slots=True)
 class CleaningLimits:
-    """What a round may take. `throttle`: told of the bytes that were read; `should_stop`: asked between batches.
+    """What a round may take. `throttle`: told of all bytes read and written; `should_stop`: asked between batches.
 
     `keyless_go`: records without a key are dropped, as Kafka does; else a round that meets one is refused.
     """
@@ -194,7 +194,7 @@ class CleaningRound:
                     self._write(batches, target)
                     batches.release()       # not after an error, whose frames look at it
             if self._merged is not None:
-                target.append(memoryview(self._merged.finish()))
+                self._append(memoryview(self._merged.finish()), target)
             for transaction in transactions.kept:
                 target.add_aborted(transaction)
             transactions.kept.clear()
@@ -207,10 +207,15 @@ class CleaningRound:
 
     def _write(self, batches: memoryview, target: CleanedSegments) -> None:
         if self._merged is None:
-            target.append(batches)
+            self._append(batches, target)
         else:
             self._merged.add(batches)
-            target.append(memoryview(self._merged.take()))
+            self._append(memoryview(self._merged.take()), target)
+
+    def _append(self, batches: memoryview, target: CleanedSegments) -> None:
+        target.append(batches)
+        if self._source.fs is not None and len(batches):
+            self._limits.throttle(len(batches))
 
     def _filter(self, table: BatchTable, filtered: BatchFilter, transactions: CleanedTransactions) -> None:
         begin, slot = 0, first_with_producer(table)
