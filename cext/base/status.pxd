@@ -27,6 +27,7 @@ cpdef enum Status:
     BAD_FIELD = -21         # a protobuf field that cannot be, or a required one that is missing
     OFFSET_AHEAD = -22      # an offset above those that follow it
     NO_MESSAGES = -23       # a compressed message whose value is null: there is nothing to decompress
+    BAD_TAG = -24           # a message's list of tags that does not add up, names an id twice, or says what cannot be
 
 from libc.stdint cimport int64_t
 

@@ -23,6 +23,7 @@ _WORDS = {
     LIMIT: "the limit was reached",
     BAD_COMPRESSED: "the codec refused the payload",
     NO_MESSAGES: "a compressed message whose value is null, where its messages should be",
+    BAD_TAG: "a list of tags that does not add up, or names one twice",
     BAD_FIELD: "a protobuf field that cannot be, or a required one that is missing",
 }
 

@@ -159,11 +159,12 @@ cdef int check_wrapped_messages(
 ) noexcept nogil:
     cdef RecordView message
     cdef const uint8_t* start
+    cdef int64_t from_zero = 0
     cdef int status
     message.offset = -1
     while records.p != records.end:
         start = records.p
-        status = parse_inner_message(&records, row, 0, &message)
+        status = parse_inner_message(&records, row, &from_zero, &message)
         # Readers accept another format in there, a broker that appends does not (LogValidator.validateRecord).
         if status == OK and <int8_t>start[MAGIC_POS] != row.magic:
             status = BAD_NESTING

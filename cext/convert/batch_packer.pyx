@@ -9,7 +9,9 @@ Without options the result is what Kafka 4.1.1 makes of old data at rest when it
     v0, v1 wrapper          of its messages, same codec, first offset = its first message's
     v0                      CreateTime, timestamps -1
     v1                      the timestamp type kept; LogAppendTime: max timestamp = the wrapper's
-    v0, v1                  leader epoch, producer and sequence -1
+    v0, v1, tagged          leader epoch, producer and sequence -1
+    tagged                  times as in v1; unknown tags as headers; commits and aborts as markers, other control
+                            messages not at all
 
 What changes that: `repack_bytes` gathers records into larger batches, `codec` recompresses,
 `delete_horizon_ms` sets the flag that the cleaner sets on batches with null values (KIP-534).
@@ -21,17 +23,19 @@ one whole, never in parts: producer state and transaction indexes name its last 
 """
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
+from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 from seglog.errors import InvalidArgumentError, RecordTooLargeError
 
-from .batch_builder cimport DEFERRED_CRCS, append_record, end_batch, store_batch_crcs
+from .batch_builder cimport DEFERRED_CRCS, append_fields, append_record, end_batch, store_batch_crcs
 from .batch_header cimport (
-    CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, V2_HEADER_SIZE, BatchHeader, codec_of, crc_matches,
+    CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, TAGGED_MAGIC, TRANSACTIONAL_BIT, V2_HEADER_SIZE,
+    BatchHeader, codec_of, crc_matches,
 )
 from .batch_source cimport Source, inspect, open_plain, parse_next
-from .legacy_records cimport parse_message
+from .legacy_records cimport parse_bare_message
 from .message_run cimport append_run
 from .open_batch cimport OpenBatch, begin_for, begin_with, headers_join, offsets_join, shared_attributes
 from .output cimport Output, ensure_room
@@ -40,6 +44,8 @@ from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
 from .span cimport Span
 from .status cimport BAD_CRC, OK
+from .tag_headers cimport headers_of_tags
+from .tagged_message cimport CONTROL_TYPE_SHIFT, TYPE_ABORT, TYPE_COMMIT, TYPE_LEADER_EPOCH
 from .window cimport Window
 
 cdef enum:
@@ -83,6 +89,7 @@ cdef class BatchPacker(Packer):
     cdef int crcs_lacking
     cdef bytes lone                 # the open, compressed batch as it was read, while it has no more
     cdef int32_t lone_count         # records than these
+    cdef Output headers             # of a tagged message
     cdef readonly int64_t repack_bytes
     cdef readonly int64_t delete_horizon_ms
 
@@ -110,6 +117,9 @@ cdef class BatchPacker(Packer):
         self.check_crc = check_crc
         self.magic = 2
 
+    def __dealloc__(self):
+        free(self.headers.first)
+
     # --- without the GIL ---------------------------------------------------------------------
 
     cdef int add_plain(self, BatchTable table, Py_ssize_t* i, Py_ssize_t last) noexcept nogil:
@@ -133,6 +143,10 @@ cdef class BatchPacker(Packer):
                 status = self.close_plain()
                 if status == OK:
                     status = self.copy_whole(bytes + row.position, row.size_bytes)
+            elif row.magic == TAGGED_MAGIC and row.attributes & CONTROL_BIT:
+                status = self.close_plain()
+                if status == OK:
+                    status = self.add_marker(bytes, end, row)
             elif codec_of(row) != CODEC_NONE or self.codec > CODEC_NONE:
                 return NEEDS_GIL
             elif row.magic == 2:
@@ -159,21 +173,19 @@ cdef class BatchPacker(Packer):
         """May a run of messages like this one go into the open batch?"""
         cdef const BatchHeader* header = &self.pack.header
         return (
-            self.repack_bytes > 0 and self.pack.is_open and header.attributes == shared_attributes(row)
-            and header.leader_epoch == -1 and header.producer_id == -1 and header.producer_epoch == -1
-            and header.base_sequence == -1
+            self.repack_bytes > 0 and self.pack.is_open and row.magic != TAGGED_MAGIC
+            and header.attributes == shared_attributes(row) and header.leader_epoch == -1
+            and header.producer_id == -1 and header.producer_epoch == -1 and header.base_sequence == -1
         )
 
     cdef int add_plain_message(self, const uint8_t* bytes, const uint8_t* end, const BatchHeader* row) noexcept nogil:
         cdef Span span
         cdef RecordView record
-        cdef int8_t magic = 0
-        cdef uint8_t attributes = 0
         cdef int64_t horizon_ms
         cdef int status
         span.p = bytes + row.position
         span.end = span.p + row.size_bytes
-        status = parse_message(&span, &record, &magic, &attributes)
+        status = parse_bare_message(&span, row, &record)
         if status != OK:
             return status
         horizon_ms = self.new_horizon_ms(row, record.value_size < 0)
@@ -185,6 +197,28 @@ cdef class BatchPacker(Packer):
         if status == OK and self.repack_bytes == 0:
             status = self.close_plain()
         return status
+
+    cdef int add_marker(self, const uint8_t* bytes, const uint8_t* end, const BatchHeader* row) noexcept nogil:
+        """A control message of the tagged dialect: the marker of a commit or an abort, of nobody. Others have none."""
+        cdef Span span
+        cdef RecordView record
+        cdef int status
+        cdef int type_ = (row.attributes >> CONTROL_TYPE_SHIFT & 3) + TYPE_LEADER_EPOCH
+        if type_ != TYPE_COMMIT and type_ != TYPE_ABORT:
+            return OK
+        span.p = bytes + row.position
+        span.end = span.p + row.size_bytes
+        status = parse_bare_message(&span, row, &record)
+        if status == OK:
+            status = begin_for(&self.pack, &self.chunk.out, row, &record, CODEC_NONE, -1)
+        if status != OK:
+            return status
+        self.pack.header.attributes |= CONTROL_BIT | TRANSACTIONAL_BIT
+        status = append_record(&self.chunk.out, &self.pack.header, &record, end)
+        if status != OK:
+            self.undo_begin(self.pack.header.position)
+            return status
+        return self.close_plain()
 
     cdef int add_plain_batch(self, const uint8_t* bytes, const uint8_t* end, const BatchHeader* row) noexcept nogil:
         cdef Source source
@@ -250,22 +284,32 @@ cdef class BatchPacker(Packer):
         self, const BatchHeader* row, const RecordView* record, const uint8_t* readable_end, int codec,
         int64_t horizon_ms,
     ) noexcept nogil:
-        """Write one record of format v0 or v1."""
+        """Write one message's record."""
         cdef OpenBatch* pack = &self.pack
+        cdef RecordView with_headers
+        cdef const uint8_t* headers_end = readable_end
         cdef int64_t size = self.chunk.out.size
         cdef int64_t last_offset = pack.header.last_offset
         cdef int64_t max_timestamp = pack.header.max_timestamp
         cdef int status
+        if row.magic == TAGGED_MAGIC:
+            with_headers = record[0]
+            status = headers_of_tags(&with_headers, &self.headers)
+            if status != OK:
+                return status
+            record = &with_headers
+            headers_end = self.headers.first + self.headers.size
         if not pack.is_open:
             status = begin_for(pack, &self.chunk.out, row, record, codec, horizon_ms)
             if status == OK:
-                status = append_record(&self.chunk.out, &pack.header, record, readable_end)
+                status = append_fields(
+                    &self.chunk.out, &pack.header, record, readable_end, readable_end, headers_end)
                 if status != OK:
                     self.undo_begin(size)
             return status
         if not self.joins(row, record.offset, record.offset, record.timestamp != -1, codec):
             return NEEDS_CLOSE
-        status = append_record(&self.chunk.out, &pack.header, record, readable_end)
+        status = append_fields(&self.chunk.out, &pack.header, record, readable_end, readable_end, headers_end)
         if status == OK and self.repack_bytes and self.chunk.out.size - pack.header.position > self.repack_bytes:
             self.chunk.out.size = size
             pack.header.count -= 1

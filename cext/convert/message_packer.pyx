@@ -25,6 +25,7 @@ from libc.stdlib cimport free
 
 from seglog.errors import InvalidArgumentError, UnsupportedCompressionTypeError
 
+from .batch_attributes cimport has_bit
 from .batch_builder cimport DEFERRED_CRCS, append_message, store_message_crcs
 from .batch_header cimport (
     CODEC_LZ4, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, LOG_OVERHEAD, MAGIC_POS, TIMESTAMP_TYPE_BIT, BatchHeader, codec_of,
@@ -168,7 +169,7 @@ cdef class MessagePacker(Packer):
             row = &table.rows[i[0]]
             if self.check_crc and not crc_matches(bytes, row):
                 return BAD_CRC
-            if row.magic == 2 and (row.attributes & CONTROL_BIT or row.count == 0):
+            if has_bit(row, CONTROL_BIT) or (row.magic == 2 and row.count == 0):
                 i[0] += 1
                 continue
             if self.is_copied(row):
@@ -195,7 +196,7 @@ cdef class MessagePacker(Packer):
 
     cdef inline uint8_t attributes_of(self, const BatchHeader* row) noexcept nogil:
         """The timestamp type of a batch's messages; v0 has none."""
-        return <uint8_t>(row.attributes & TIMESTAMP_TYPE_BIT) if self.magic == 1 and row.magic > 0 else 0
+        return <uint8_t>(row.attributes & TIMESTAMP_TYPE_BIT) if self.magic == 1 and row.magic != 0 else 0
 
     cdef int append_bare(self, Source* source) noexcept nogil:
         """Write the records of an opened batch as messages of their own."""

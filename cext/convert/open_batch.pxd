@@ -27,7 +27,7 @@ cdef struct OpenBatch:
 cdef inline int16_t shared_attributes(const BatchHeader* row) noexcept nogil:
     if row.magic == 2:
         return <int16_t>(row.attributes & (TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | DELETE_HORIZON_BIT))
-    return <int16_t>(row.attributes & TIMESTAMP_TYPE_BIT) if row.magic == 1 else 0
+    return <int16_t>(row.attributes & TIMESTAMP_TYPE_BIT) if row.magic != 0 else 0
 
 
 # Do offsets first to last of a batch follow those of the open one, within 31 bits?

@@ -6,11 +6,12 @@ segment that grows is walked on from where the walk had come to. No checksum is 
 batch checks it. The time of a wrapper of v0 or v1 is not proved by this: the walk only tells that there are such.
 """
 cimport cython
-from libc.stdint cimport INT64_MAX, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int64_t
 
-from .batch_header cimport BatchHeader, bounds_time, parse_header
+from .batch_header cimport TAGGED_MAGIC, BatchHeader, bounds_time
 from .index_search cimport OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, Entries, absolute_offset, key_at, value_at
 from .status cimport OK
+from .tagged_message cimport OPEN_END_BIT, header_in
 from .window cimport Window
 
 
@@ -76,7 +77,7 @@ cdef class HeaderWalk:
         if walked.damaged or walked.position >= window.size:     # or another thread has walked on
             return
         with nogil:
-            walk(&walked, self.base_offset, end_offset, window.base, window.size, &of_offsets, &of_times)
+            walk(&walked, self.base_offset, end_offset, window, &of_offsets, &of_times)
         if walked.position > self.walked.position or walked.damaged:
             self.walked = walked
 
@@ -92,14 +93,16 @@ cdef int hold(Entries* entries, Window window, int entry_size) except -1:
 
 
 cdef void walk(
-    Walked* w, int64_t base_offset, int64_t end_offset, const uint8_t* bytes, int64_t size,
+    Walked* w, int64_t base_offset, int64_t end_offset, Window window,
     const Entries* offsets, const Entries* times
 ) noexcept nogil:
     cdef BatchHeader row
+    cdef int64_t size = window.size
     cdef int64_t slot
     while w.position < size:
         if (
-            parse_header(bytes, size, w.position, &row) != OK
+            header_in(window, size, w.position, &row) != OK
+            or (row.magic == TAGGED_MAGIC and row.attributes & OPEN_END_BIT)
             or not w.last_offset < row.base_offset <= row.last_offset or row.last_offset >= end_offset
         ):
             w.damaged = True

@@ -7,22 +7,24 @@ A batch's checksum is checked before anything in it is believed, once as long as
 (CheckedBatches). Bytes that rot in the page cache behind that are not found.
 """
 cimport cython
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
+from .batch_attributes cimport has_bit
 from .batch_header cimport (
-    CODEC_MASK, CODEC_NONE, CONTROL_BIT, TIMESTAMP_TYPE_BIT, V2_HEADER_SIZE, BatchHeader, bounds_time, parse_header,
+    CODEC_MASK, CODEC_NONE, CONTROL_BIT, TAGGED_MAGIC, TIMESTAMP_TYPE_BIT, V2_HEADER_SIZE, BatchHeader, bounds_time,
 )
 from .checked_batches cimport CheckedBatches
 from .header_walk cimport HeaderWalk
 from .index_search cimport (
     OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, Entries, absolute_offset, floor_slot, key_at, relative_offset, value_at,
 )
-from .legacy_records cimport find_inner_base, parse_inner_message, parse_message
+from .legacy_records cimport find_inner_base, parse_bare_message, parse_inner_message
 from .batch_payload cimport check_count, open_records
 from .record_batch cimport check_record_headers, parse_record_v2, record_of
 from .record_view cimport RecordView
 from .span cimport Span, span_varint, span_varlong
 from .status cimport LIMIT, OK
+from .tagged_message cimport OPEN_END_BIT, header_in
 from .time_ranges cimport TimeRangesSearch
 from .window cimport Window
 
@@ -133,7 +135,7 @@ cdef class PointReader:
             # The bytes may not be in memory yet, and a checksum of a large batch takes long: others may run meanwhile.
             with nogil:
                 status = self.locate(offset, &row, True)
-        if status != OK or (row.magic == 2 and row.attributes & CONTROL_BIT):
+        if status != OK or has_bit(&row, CONTROL_BIT):
             return None
         batch = self.open(&row)
         if batch is None or find_record(batch, &row, offset, INT64_MIN, &view) != OK or view.offset != offset:
@@ -259,7 +261,7 @@ cdef class PointReader:
         if entry == row.base_offset or entry == row.last_offset:
             return True
         while position < row.position:
-            if position < 0 or parse_header(self.window.base, self.window.size, position, &passed) != OK:
+            if position < 0 or header_in(self.window, self.window.size, position, &passed) != OK:
                 return False
             if not before < passed.base_offset <= passed.last_offset:
                 return False
@@ -282,7 +284,9 @@ cdef class PointReader:
         """The header there, its batch checked: OK, LIMIT at the end of the bytes, NOT_CHECKED or UNSURE."""
         if position == self.window.size:
             return LIMIT
-        if position < 0 or parse_header(self.window.base, self.window.size, position, row) != OK:
+        if position < 0 or header_in(self.window, self.window.size, position, row) != OK:
+            return UNSURE
+        if row.magic == TAGGED_MAGIC and row.attributes & OPEN_END_BIT:
             return UNSURE
         if not self.checked.holds(position):
             if not may_check:
@@ -298,7 +302,7 @@ cdef class PointReader:
         cdef int64_t end = row.position + row.size_bytes
         if row.last_offset >= self.end_offset:
             return False
-        if parse_header(self.window.base, self.window.size, end, &following) == OK:
+        if header_in(self.window, self.window.size, end, &following) == OK:
             if following.base_offset <= row.last_offset:
                 return False
         if row.magic < 2 or row.attributes & CODEC_MASK != CODEC_NONE:
@@ -417,10 +421,11 @@ cdef bint messages_increase(OpenedBatch batch, const BatchHeader* wrapper) noexc
     """
     cdef Span s = batch.records
     cdef RecordView message
+    cdef int64_t base = batch.inner_base
     cdef int64_t last = -1
     cdef int64_t _
     for _ in range(batch.count):
-        if parse_inner_message(&s, wrapper, batch.inner_base, &message) != OK or message.offset <= last:
+        if parse_inner_message(&s, wrapper, &base, &message) != OK or message.offset <= last:
             return False
         last = message.offset
     return last == wrapper.last_offset or (wrapper.magic == 1 and wrapper.last_offset == 0)
@@ -432,8 +437,7 @@ cdef int find_record(
     """The first record with at least this offset and timestamp: OK, LIMIT where there is none, or what is wrong."""
     cdef Span s = batch.records
     cdef int64_t left = batch.count
-    cdef int8_t magic = -1
-    cdef uint8_t attributes = 0
+    cdef int64_t base = batch.inner_base
     cdef bint in_file = row.attributes & CODEC_MASK == CODEC_NONE
     cdef int status = OK
     if row.magic == 2 and not row.attributes & TIMESTAMP_TYPE_BIT and timestamp != INT64_MIN:
@@ -453,9 +457,9 @@ cdef int find_record(
             if status == OK and out.header_count != 0:
                 status = check_record_headers(out)
         elif row.attributes & CODEC_MASK:
-            status = parse_inner_message(&s, row, batch.inner_base, out)
+            status = parse_inner_message(&s, row, &base, out)
         else:
-            status = parse_message(&s, out, &magic, &attributes)
+            status = parse_bare_message(&s, row, out)
         if status == OK and out.offset >= offset and out.timestamp >= timestamp:
             return OK
     return LIMIT if status == OK else status

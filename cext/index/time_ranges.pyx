@@ -13,7 +13,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 
-from .batch_header cimport CODEC_MASK, CODEC_NONE, TIMESTAMP_TYPE_BIT, BatchHeader, parse_header
+from .batch_header cimport CODEC_MASK, CODEC_NONE, TIMESTAMP_TYPE_BIT, BatchHeader
 from .batch_payload cimport check_count, open_records, raise_batch
 from .crc cimport update_crc32c
 from .legacy_records cimport find_inner_base, parse_inner_message
@@ -22,6 +22,7 @@ from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
 from .span cimport Span, load_i32, load_i64, load_u32, span_varint, span_varlong, store_u32, store_u64
 from .status cimport BAD_SIZE, NO_MEMORY, OK, SHORT
+from .tagged_message cimport header_in
 from .window cimport Window
 
 from seglog.errors import CorruptIndexError, InvalidArgumentError, UnsupportedVersionError
@@ -491,7 +492,7 @@ cdef class TimeRangesSearch:
         if self.log_bytes == 0:
             return True
         return (
-            parse_header(log.base, log.size, self.last_position, &row) == OK
+            header_in(log, log.size, self.last_position, &row) == OK
             and row.size_bytes == log.size - self.last_position
             and row.crc == self.last_crc and row.last_offset == self.next_offset - 1
         )

@@ -9,7 +9,7 @@ cdef enum:
 
 
 cdef inline bint has_bit(const BatchHeader* batch, int bit) noexcept nogil:
-    return batch.magic >= 2 and batch.attributes & bit != 0
+    return batch.magic & ~1 != 0 and batch.attributes & bit != 0      # v2, or tagged
 
 
 cdef inline int8_t timestamp_type_of(const BatchHeader* batch) noexcept nogil:

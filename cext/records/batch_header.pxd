@@ -23,6 +23,12 @@ cdef enum:
     CONTROL_BIT = 0x20
     DELETE_HORIZON_BIT = 0x40
 
+# BatchHeader.magic of the tagged dialect, whose byte says 1. Treated as what v0 and v1 are: messages and wrappers.
+# See tagged_message.pxd, also for what its attributes say.
+cdef enum:
+    TAGGED_MAGIC = -1
+    TIME_BOUND_BIT = 0x400
+
 cdef enum Codec:
     CODEC_NONE = 0
     CODEC_GZIP = 1
@@ -57,8 +63,18 @@ cdef inline int codec_of(const BatchHeader* header) noexcept nogil:
 cdef inline bint bounds_time(const BatchHeader* header) noexcept nogil:
     if header.magic == 2 or header.attributes & CODEC_MASK == 0:
         return True
+    if header.magic == TAGGED_MAGIC:
+        return header.attributes & TIME_BOUND_BIT != 0
     return header.magic == 1 and header.attributes & TIMESTAMP_TYPE_BIT != 0
 
+
+# A wrapper of v0 or v1: only its last offset is known before it is opened.
+cdef inline bint hides_first_offset(const BatchHeader* header) noexcept nogil:
+    return header.magic & ~1 == 0 and header.attributes & CODEC_MASK != 0
+
+
+# No batch begins with 61 zero bytes; a preallocated file does after its last batch.
+cdef bint starts_with_zeros(const uint8_t* p, int64_t size) noexcept nogil
 
 # Parse the header at `position` of bytes[0..size). OK, or: SHORT where the bytes end before the
 # batch does, ZEROS, BAD_SIZE, BAD_MAGIC, BAD_COUNT. Checks structure, not the CRC.

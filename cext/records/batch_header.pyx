@@ -15,7 +15,6 @@ cdef enum:
 
 
 cdef bint starts_with_zeros(const uint8_t* p, int64_t size) noexcept nogil:
-    """No batch begins with 61 zero bytes; a preallocated file does after its last batch."""
     cdef int64_t i
     for i in range(min(size, V2_HEADER_SIZE)):
         if p[i] != 0:

@@ -1,10 +1,10 @@
 """The bytes of a batch's records: where they lie, and what a codec makes of them. See batch_payload.pxd."""
-from libc.stdint cimport int8_t, uint8_t
+from libc.stdint cimport uint8_t
 
 from .batch_header cimport (
-    CODEC_MASK, CODEC_NONE, CODEC_ZSTD, MIN_V2_RECORD_SIZE, V2_HEADER_SIZE, BatchHeader,
+    CODEC_MASK, CODEC_NONE, CODEC_ZSTD, MIN_V2_RECORD_SIZE, TAGGED_MAGIC, V2_HEADER_SIZE, BatchHeader,
 )
-from .legacy_records cimport parse_message
+from .legacy_records cimport parse_bare_message
 from .record_view cimport RecordView
 from .span cimport Span, load_i32
 from .status cimport BAD_CODEC, BAD_COUNT, NO_MESSAGES, OK, raise_status
@@ -29,20 +29,23 @@ cdef int check_count(const BatchHeader* batch, const Span* records) noexcept nog
 cdef int find_payload(const uint8_t* bytes, const BatchHeader* batch, Span* payload) noexcept nogil:
     """What the header stands before: v2 records as stored, the value of a message."""
     cdef RecordView message
-    cdef int8_t magic = -1
-    cdef uint8_t attributes = 0
     cdef int status
     payload.p = bytes + batch.position
     payload.end = payload.p + batch.size_bytes
     if batch.magic == 2:
         payload.p += V2_HEADER_SIZE
         return OK
-    status = parse_message(payload, &message, &magic, &attributes)
+    status = parse_bare_message(payload, batch, &message)
     if status != OK:
         return status
     payload.p = message.value
     payload.end = message.value + max(message.value_size, 0)
     return OK
+
+
+cdef inline int framing_of(const BatchHeader* batch) noexcept nogil:
+    """The format version by whose rules codecs frame the batch's records: the tagged dialect's are v2's."""
+    return 2 if batch.magic == TAGGED_MAGIC else batch.magic
 
 
 cdef Window open_records(Window window, const BatchHeader* batch, object decompress, Span* records):
@@ -56,7 +59,7 @@ cdef Window open_records(Window window, const BatchHeader* batch, object decompr
     # (Second case: emptied by a cleaner that kept the codec bits.)
     if codec == CODEC_NONE or (batch.count == 0 and records.p == records.end):
         return window
-    if codec > CODEC_ZSTD or (codec == CODEC_ZSTD and batch.magic < 2):
+    if codec > CODEC_ZSTD or (codec == CODEC_ZSTD and batch.magic & ~1 == 0):
         raise_batch(BAD_CODEC, window, batch)
     status = find_payload(window.base, batch, records)
     if status == OK and batch.magic < 2 and load_i32(records.p - VALUE_SIZE_BYTES) < 0:
@@ -70,7 +73,8 @@ cdef Window open_records(Window window, const BatchHeader* batch, object decompr
             hint="scan(..., decompress=seglog.format.compression.decompressor())",
         )
     try:
-        opened = Window(decompress(codec, batch.magic, window.view(records.p, records.end - records.p)), window.name)
+        opened = Window(
+            decompress(codec, framing_of(batch), window.view(records.p, records.end - records.p)), window.name)
     except SeglogError as e:
         if e.position is None:      # the codec does not know where its bytes came from
             e.file, e.position, e.offset = window.name, batch.position, batch.base_offset

@@ -1,13 +1,14 @@
 """The records of one batch of any format, opened, inspected and then read one by one. Borrows its bytes."""
-from libc.stdint cimport int8_t, int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t
 
-from .batch_header cimport CODEC_MASK, CODEC_NONE, V2_HEADER_SIZE, BatchHeader, codec_of
-from .legacy_records cimport find_inner_base, parse_inner_message, parse_message
+from .batch_header cimport CODEC_MASK, CODEC_NONE, TAGGED_MAGIC, V2_HEADER_SIZE, BatchHeader, codec_of
+from .legacy_records cimport find_inner_base, parse_bare_message, parse_inner_message
 from .batch_payload cimport check_count
 from .record_batch cimport check_record_headers, parse_record_v2
 from .record_view cimport RecordView
 from .span cimport Span
 from .status cimport OFFSET_BACK, OFFSET_RANGE, OK
+from .tagged_message cimport OPEN_END_BIT
 
 
 cdef struct Source:
@@ -44,13 +45,11 @@ cdef inline int count_records(Source* source) noexcept nogil:
 
 # The next record. Does not count `left` down.
 cdef inline int parse_next(Source* source, RecordView* record) noexcept nogil:
-    cdef int8_t magic = 0
-    cdef uint8_t attributes = 0
     if source.row.magic == 2:
         return parse_record_v2(&source.records, source.row, record)
     if codec_of(source.row) == CODEC_NONE:
-        return parse_message(&source.records, record, &magic, &attributes)
-    return parse_inner_message(&source.records, source.row, source.inner_base, record)
+        return parse_bare_message(&source.records, source.row, record)
+    return parse_inner_message(&source.records, source.row, &source.inner_base, record)
 
 
 # Whether a record of v2 lies within its batch, and its headers are whole.
@@ -71,6 +70,8 @@ cdef inline int check_order(const BatchHeader* row, const RecordView* record, in
 # (v1, 0: that is not known. See legacy_records.pyx.)
 cdef inline int check_last(const BatchHeader* row, int64_t last) noexcept nogil:
     if row.magic == 2 or row.attributes & CODEC_MASK == 0 or last == row.last_offset:
+        return OK
+    if row.magic == TAGGED_MAGIC and row.attributes & OPEN_END_BIT:
         return OK
     return OK if row.magic == 1 and row.last_offset == 0 else <int>OFFSET_RANGE
 

@@ -5,11 +5,11 @@ more than converting it. Opens nothing, checks no CRC, raises only for slots out
 """
 from libc.stdint cimport int64_t
 
-from .batch_header cimport CODEC_MASK, CODEC_NONE, TRANSACTIONAL_BIT, BatchHeader
+from .batch_header cimport CODEC_MASK, CODEC_NONE, TAGGED_MAGIC, TRANSACTIONAL_BIT, BatchHeader
 from .segment_scan cimport BatchTable
 
 cdef enum:
-    MAGICS = 3
+    MAGICS = 4                  # the tagged dialect, v0, v1, v2
     CODECS = CODEC_MASK + 1     # with the codes that name no codec
 
 cdef struct Tally:
@@ -33,7 +33,7 @@ def tally(BatchTable table not None, Py_ssize_t first=0, Py_ssize_t stop=-1):
             of[i].batches = of[i].size_bytes = of[i].records = 0
         for i in range(first, stop):
             row = &table.rows[i]
-            t = &of[row.magic * CODECS + (row.attributes & CODEC_MASK)]
+            t = &of[(row.magic - TAGGED_MAGIC) * CODECS + (row.attributes & CODEC_MASK)]
             t.batches += 1
             t.size_bytes += row.size_bytes
             if row.magic == 2:
@@ -41,7 +41,7 @@ def tally(BatchTable table not None, Py_ssize_t first=0, Py_ssize_t stop=-1):
             elif row.attributes & CODEC_MASK == CODEC_NONE:
                 t.records += 1
     return {
-        divmod(i, CODECS): (of[i].batches, of[i].size_bytes, of[i].records)
+        (i // CODECS + TAGGED_MAGIC, i % CODECS): (of[i].batches, of[i].size_bytes, of[i].records)
         for i in range(MAGICS * CODECS) if of[i].batches
     }
 

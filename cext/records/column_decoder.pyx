@@ -3,17 +3,19 @@
 Whole batches only: of one that turns out bad nothing stays. The caller has reserved room for a
 batch's rows and bytes before it is taken; headers alone may ask for more on the way.
 """
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+from .batch_attributes cimport has_bit
 from .batch_header cimport (
-    CODEC_MASK, CONTROL_BIT, MAGIC_POS, TIMESTAMP_TYPE_BIT, V0_HEADER_SIZE, V1_HEADER_SIZE, V2_HEADER_SIZE,
+    CODEC_MASK, CONTROL_BIT, TAGGED_MAGIC, TIMESTAMP_TYPE_BIT, V0_HEADER_SIZE, V1_HEADER_SIZE, V2_HEADER_SIZE,
     BatchHeader, crc_matches,
 )
-from .legacy_records cimport parse_inner_message, parse_message
+from .legacy_records cimport parse_bare_message, parse_inner_message
 from .record_batch cimport parse_record_header, parse_record_v2
 from .record_view cimport RecordView
 from .span cimport Span
 from .status cimport BAD_CRC, BAD_HEADER, LIMIT, NO_SPACE, OFFSET_BACK, OFFSET_RANGE, OK, TRAILING_BYTES
+from .tagged_message cimport OPEN_END_BIT
 
 cdef extern from "seg_columns.h" nogil:
     ctypedef struct seg_batch_base:
@@ -28,6 +30,10 @@ cdef extern from "seg_columns.h" nogil:
                           int64_t offset, int64_t timestamp)
 
 
+cdef enum:
+    KEY_SIZE_BYTES = 4          # of the field before a message's key
+
+
 cdef int decode_run(Run* run) noexcept nogil:
     """Decode batches until something needs the GIL. What it took is whole batches."""
     cdef seg_columns* c = run.c
@@ -38,7 +44,7 @@ cdef int decode_run(Run* run) noexcept nogil:
         row = &run.rows[run.batch]
         if run.check_crc and not crc_matches(run.bytes, row):
             return BAD_CRC
-        if row.attributes & CONTROL_BIT and row.magic >= 2 and not run.include_control:
+        if has_bit(row, CONTROL_BIT) and not run.include_control:
             run.batch += 1
             continue
         if row.attributes & CODEC_MASK:
@@ -76,6 +82,10 @@ cdef int check_offsets(
         return OFFSET_BACK
     if row.magic == 2:
         return OK if row.base_offset <= offset[0] and offset[n - 1] <= row.last_offset else <int>OFFSET_RANGE
+    if row.magic == TAGGED_MAGIC:
+        if row.attributes & OPEN_END_BIT == 0 and offset[n - 1] > row.last_offset:
+            return OFFSET_RANGE
+        return OK if row.base_offset <= offset[0] else <int>OFFSET_RANGE
     # A wrapper has the offset of its last message. (v1, 0: that is not known. See legacy_records.pxd.)
     if offset[n - 1] != row.last_offset and not (row.magic == 1 and row.last_offset == 0):
         return OFFSET_RANGE
@@ -128,15 +138,14 @@ cdef int take_message(seg_columns* c, const uint8_t* p, const uint8_t* end, cons
     """Append the one record of a bare v0 or v1 message, [p, end)."""
     cdef RecordView view
     cdef Span span
-    cdef int8_t magic
-    cdef uint8_t attributes
     cdef int status
-    if seg_take_message(c, p + (V1_HEADER_SIZE if row.magic == 1 else V0_HEADER_SIZE), end, safe,
-                        row.base_offset, row.base_timestamp):
+    if row.magic != TAGGED_MAGIC and seg_take_message(
+        c, p + (V1_HEADER_SIZE if row.magic == 1 else V0_HEADER_SIZE), end, safe, row.base_offset, row.base_timestamp
+    ):
         return OK
     span.p = p
     span.end = end
-    status = parse_message(&span, &view, &magic, &attributes)
+    status = parse_bare_message(&span, row, &view)
     if status == OK:
         status = append(c, &view)
     return status
@@ -152,10 +161,10 @@ cdef int take_inner_messages(seg_columns* c, const uint8_t* p, const uint8_t* en
     cdef int status
     while c.rows < stop:
         p = span.p
-        status = parse_inner_message(&span, wrapper, base, &view)
+        status = parse_inner_message(&span, wrapper, &base, &view)
         if status != OK:
             return status
-        body = p + (V1_HEADER_SIZE if p[MAGIC_POS] == 1 else V0_HEADER_SIZE)
+        body = view.key - KEY_SIZE_BYTES
         if not seg_take_message(c, body, span.p, end, view.offset, view.timestamp):
             status = append(c, &view)
             if status != OK:

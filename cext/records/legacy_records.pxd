@@ -1,4 +1,5 @@
-"""Messages of format v0 and v1, bare or inside a wrapper. See docs/formats/message.md.
+"""Messages of format v0 and v1, bare or inside a wrapper; and the way to those of the tagged dialect, which are read
+wherever these are. See docs/formats/message.md and tagged_message.pxd.
 
 What the reader of a wrapper must know (Kafka's AbstractLegacyRecordBatch.DeepRecordsIterator):
 
@@ -19,12 +20,13 @@ Nothing here owns or keeps bytes.
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from .batch_header cimport (
-    CODEC_MASK, LOG_OVERHEAD, MAGIC_POS, MIN_V0_SIZE, MIN_V1_SIZE, TIMESTAMP_TYPE_BIT, V0_HEADER_SIZE,
+    CODEC_MASK, LOG_OVERHEAD, MAGIC_POS, MIN_V0_SIZE, MIN_V1_SIZE, TAGGED_MAGIC, TIMESTAMP_TYPE_BIT, V0_HEADER_SIZE,
     V1_HEADER_SIZE, BatchHeader,
 )
 from .record_view cimport RecordView
 from .span cimport Span, load_i32, load_i64
 from .status cimport BAD_KEY_SIZE, BAD_MAGIC, BAD_NESTING, BAD_SIZE, BAD_VALUE_SIZE, OK, SHORT
+from .tagged_message cimport Tags, parse_inner_tagged, parse_tagged
 
 
 # One whole message, from its offset on: sizes must add up to exactly what `size` claims. Moves past
@@ -81,21 +83,34 @@ cdef inline int parse_message(Span* s, RecordView* out, int8_t* magic, uint8_t* 
     return OK
 
 
+# The one record of a bare message, whatever its row says that it is.
+cdef inline int parse_bare_message(Span* s, const BatchHeader* row, RecordView* out) noexcept nogil:
+    cdef int8_t magic = -1
+    cdef uint8_t attributes = 0
+    cdef Tags tags
+    if row.magic == TAGGED_MAGIC:
+        return parse_tagged(s, out, &attributes, &tags)
+    return parse_message(s, out, &magic, &attributes)
+
+
 # The next message of an opened wrapper, with its absolute offset and effective timestamp.
-# `base`: what find_inner_base said.
+# `base`: what find_inner_base said; a tagged wrapper may move it on.
 cdef inline int parse_inner_message(
-    Span* s, const BatchHeader* wrapper, int64_t base, RecordView* out
+    Span* s, const BatchHeader* wrapper, int64_t* base, RecordView* out
 ) noexcept nogil:
     cdef const uint8_t* start = s.p
     cdef int8_t magic = -1
     cdef uint8_t attributes = 0
-    cdef int status = parse_message(s, out, &magic, &attributes)
+    cdef int status
+    if wrapper.magic == TAGGED_MAGIC:
+        return parse_inner_tagged(s, wrapper, base, out)
+    status = parse_message(s, out, &magic, &attributes)
     if status != OK:
         return status
     if attributes & CODEC_MASK:
         s.p = start
         return BAD_NESTING
-    out.offset = <int64_t>(<uint64_t>base + <uint64_t>out.offset)
+    out.offset = <int64_t>(<uint64_t>base[0] + <uint64_t>out.offset)
     if magic == 1 and wrapper.magic == 1 and wrapper.attributes & TIMESTAMP_TYPE_BIT:
         out.timestamp = wrapper.max_timestamp
     return OK

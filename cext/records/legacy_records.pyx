@@ -1,6 +1,7 @@
 """Opened wrappers of format v0 and v1. The rules are in legacy_records.pxd."""
 from libc.stdint cimport int64_t, uint8_t
 
+from .batch_header cimport TAGGED_MAGIC
 from .crc cimport update_crc32
 from .record_view cimport RecordView
 from .span cimport Span, load_i64, load_u32
@@ -15,10 +16,11 @@ cdef int find_inner_base(
     cdef const uint8_t* last = NULL
     cdef int64_t n = 0
     cdef int64_t last_inner
+    cdef int64_t from_zero = 0
     cdef int status
     while s.p != s.end:
         last = s.p
-        status = parse_inner_message(&s, wrapper, 0, &message)
+        status = parse_inner_message(&s, wrapper, &from_zero, &message)
         if status != OK:
             return status
         n += 1
@@ -26,6 +28,8 @@ cdef int find_inner_base(
         return BAD_COUNT
     count[0] = n
     base[0] = 0
+    if wrapper.magic == TAGGED_MAGIC:
+        base[0] = wrapper.base_offset
     # Wrapper offset 0: certain versions of librdkafka produced it, with inner offsets from 0.
     if wrapper.magic == 1 and wrapper.last_offset != 0:
         last_inner = load_i64(last)

@@ -12,11 +12,13 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 
 from .batch_attributes cimport has_bit, sequence_at, timestamp_type_of
 from .batch_header cimport (
-    CODEC_MASK, CODEC_NONE, CONTROL_BIT, DELETE_HORIZON_BIT, MAGIC_POS, TRANSACTIONAL_BIT, bounds_time, crc_matches,
+    CODEC_MASK, CODEC_NONE, CONTROL_BIT, DELETE_HORIZON_BIT, MAGIC_POS, TAGGED_MAGIC, TRANSACTIONAL_BIT, bounds_time,
+    crc_matches, hides_first_offset,
 )
 from .batch_payload cimport check_count, find_payload, open_records, raise_batch
-from .legacy_records cimport find_inner_base, message_crc_matches, parse_inner_message, parse_message
+from .legacy_records cimport find_inner_base, message_crc_matches, parse_bare_message, parse_inner_message
 from .status cimport BAD_COUNT, OFFSET_BACK, OFFSET_RANGE, TRAILING_BYTES, raise_status
+from .tagged_message cimport OPEN_END_BIT
 
 
 # Python can always call __new__: objects made so are empty, and nothing they do may crash.
@@ -71,7 +73,7 @@ cdef class RecordBatch:
     @property
     def base_offset(self):
         """The first offset. Of a wrapper that is its first message's: this opens it."""
-        if self.header.magic == 2 or self.header.attributes & CODEC_MASK == CODEC_NONE:
+        if not hides_first_offset(&self.header):
             return self.header.base_offset
         return next(iter(self)).offset
 
@@ -206,13 +208,13 @@ cdef class RecordBatch:
             raise_batch(status, self.window, &self.header)
         for slot in range(count):
             start = records.p
-            status = parse_inner_message(&records, &self.header, base, &message)
+            status = parse_inner_message(&records, &self.header, &base, &message)
             if status != OK:
                 return slot, largest, is_mixed
             if bad < 0 and not message_crc_matches(start, &message):
                 bad = slot
             largest = max(largest, message.timestamp)
-            is_mixed |= <int8_t>start[MAGIC_POS] != self.header.magic
+            is_mixed |= self.header.magic != TAGGED_MAGIC and <int8_t>start[MAGIC_POS] != self.header.magic
         return bad, largest, is_mixed
 
     def raw(self):
@@ -237,7 +239,8 @@ cdef class RecordBatch:
             self, self.window, self.decompress, &self.header, &self.header + 1, INT64_MIN, INT64_MAX, True)
 
     def __repr__(self):
-        return (f"<RecordBatch v{self.header.magic} at {self.header.position}, {self.header.size_bytes} bytes, "
+        version = "tagged" if self.header.magic == TAGGED_MAGIC else f"v{self.header.magic}"
+        return (f"<RecordBatch {version} at {self.header.position}, {self.header.size_bytes} bytes, "
                 f"to offset {self.header.last_offset}>")
 
 
@@ -457,17 +460,15 @@ cdef class RecordIterator:
 
     cdef inline int parse_next(self, RecordView* out) noexcept:
         cdef int status
-        cdef int8_t magic = -1
-        cdef uint8_t attributes = 0
         self.left -= 1
         if self.batch.magic == 2:
             status = parse_record_v2(&self.records, self.batch, out)
             if status == OK and out.header_count != 0:
                 status = check_record_headers(out)
         elif self.batch.attributes & CODEC_MASK:
-            status = parse_inner_message(&self.records, self.batch, self.inner_base, out)
+            status = parse_inner_message(&self.records, self.batch, &self.inner_base, out)
         else:
-            status = parse_message(&self.records, out, &magic, &attributes)
+            status = parse_bare_message(&self.records, self.batch, out)
         if status == OK and self.left == 0 and self.records.p != self.records.end:
             status = TRAILING_BYTES
         if status == OK and self.in_order:
@@ -477,7 +478,7 @@ cdef class RecordIterator:
                 return OFFSET_RANGE
             self.min_offset = out.offset + 1
             # A wrapper has the offset of its last message; a v2 batch may have lost its last record to a cleaner.
-            if (self.left == 0 and self.batch.magic < 2
+            if (self.left == 0 and self.batch.magic & ~1 == 0
                     and out.offset < self.max_offset and self.max_offset != INT64_MAX):
                 return OFFSET_RANGE
         return status
@@ -507,8 +508,9 @@ cdef class RecordIterator:
             return False
         if not self.with_control and has_bit(batch, CONTROL_BIT):
             return True
-        # (A wrapper of offset 0 says nothing of its last record: see legacy_records.pxd.)
-        if batch.last_offset < self.first_offset and not (batch.magic == 1 and batch.last_offset == 0):
+        # (A wrapper of offset 0 says nothing of its last record: see legacy_records.pxd; nor may a tagged one.)
+        if (batch.last_offset < self.first_offset and not (batch.magic == 1 and batch.last_offset == 0)
+                and not (batch.magic == TAGGED_MAGIC and batch.attributes & OPEN_END_BIT)):
             return True
         try:
             self.opened = open_records(self.window, batch, self.decompress, &self.records)
@@ -519,9 +521,12 @@ cdef class RecordIterator:
                 self.left = batch.count
             elif batch.attributes & CODEC_MASK:
                 status = find_inner_base(&self.records, batch, &self.inner_base, &self.left)
-                self.min_offset = 0 if batch == self.first_row else (batch - 1).last_offset + 1
+                if batch.magic != TAGGED_MAGIC:
+                    self.min_offset = 0 if batch == self.first_row else (batch - 1).last_offset + 1
                 if batch.magic == 1 and batch.last_offset == 0:
                     self.max_offset = INT64_MAX     # nothing is known: see legacy_records.pxd
+                elif batch.magic == TAGGED_MAGIC and batch.attributes & OPEN_END_BIT:
+                    self.max_offset = INT64_MAX
             else:
                 self.left = 1
             if status == BAD_COUNT:

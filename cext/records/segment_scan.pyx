@@ -8,20 +8,23 @@ from libc.stdlib cimport free, realloc
 
 from .batch_header cimport (
     CODEC_LZ4, CODEC_MASK, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, LOG_OVERHEAD, MAGIC_POS, MIN_V0_SIZE,
-    MIN_V1_SIZE, MIN_V2_RECORD_SIZE, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, V2_HEADER_SIZE, BatchHeader, bounds_time,
-    compute_crc, crc_matches, parse_header,
+    MIN_V1_SIZE, MIN_V2_RECORD_SIZE, TAGGED_MAGIC, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, V2_HEADER_SIZE, BatchHeader,
+    bounds_time, compute_crc, crc_matches, hides_first_offset, parse_header,
 )
-from .legacy_records cimport parse_message
+from .batch_payload cimport open_records
+from .legacy_records cimport parse_inner_message, parse_message
 from .record_batch cimport batch_of, iterate
 from .record_view cimport RecordView
 from .span cimport Span, load_i16, load_i32, load_i64
 from .status cimport (
-    BAD_COUNT, BAD_CRC, BAD_MAGIC, BAD_SIZE, LIMIT, NO_MEMORY, OFFSET_AHEAD, OFFSET_BACK, OFFSET_RANGE, OK, SHORT,
-    ZEROS, raise_status,
+    BAD_COUNT, BAD_CRC, BAD_MAGIC, BAD_SIZE, BAD_TAG, LIMIT, NO_MEMORY, OFFSET_AHEAD, OFFSET_BACK, OFFSET_RANGE, OK,
+    SHORT, ZEROS, raise_status,
 )
+from .tagged_message cimport MIN_TAGGED_SIZE, OPEN_END_BIT, TAGS_SIZE_POS, header_in, parse_tagged_header
+from .window cimport Window
 
 from seglog._kernels.status import Status
-from seglog.errors import InvalidArgumentError
+from seglog.errors import InvalidArgumentError, SeglogError
 
 cdef extern from "<stdint.h>" nogil:
     const int64_t INT64_MIN
@@ -86,7 +89,7 @@ cdef class BatchTable:
         """What the bytes at `end` say and what they should: (found, expected). None where the scan ended well."""
         if self.stop_ == OK or self.stop_ == LIMIT:
             return None
-        return describe(self.window.base + self.end, self.size - self.end, self.stop_)
+        return describe(self.window, self.end, self.size, self.stop_)
 
     def __len__(self):
         return self.n
@@ -258,6 +261,7 @@ cdef int fill(
     BatchTable table, int64_t size, bint check_crc, Py_ssize_t max_batches, int64_t enough, Order* order
 ) noexcept nogil:
     cdef const uint8_t* bytes = table.window.base
+    cdef bint is_tagged = table.window.is_tagged
     cdef BatchHeader* row
     # Here, and not in the table's Order: what is stored in each round is loaded in the next one.
     cdef int64_t next_offset = order.next_offset
@@ -273,7 +277,10 @@ cdef int fill(
         row = table.next_row()
         if row == NULL:
             return NO_MEMORY
-        status = parse_header(bytes, size, table.end, row)
+        status = (
+            parse_header(bytes, size, table.end, row) if not is_tagged
+            else parse_tagged_header(bytes, size, table.end, row)
+        )
         if status != OK:
             return status
         if check_crc:
@@ -281,6 +288,9 @@ cdef int fill(
             prefetch(bytes + row.position + row.size_bytes)
             if not crc_matches(bytes, row):
                 return BAD_CRC
+        if is_tagged and row.attributes & OPEN_END_BIT and row.attributes & CODEC_MASK:
+            with gil:
+                find_end(table, row)
         if in_order:
             if not next_offset <= row.base_offset <= row.last_offset < end_offset:
                 order.next_offset, order.before_last = next_offset, before_last
@@ -290,6 +300,27 @@ cdef int fill(
         table.n += 1
         table.end += row.size_bytes
     return OK
+
+
+cdef int find_end(BatchTable table, BatchHeader* row) noexcept:
+    """The last offset of a tagged wrapper that does not say it: by opening it. If that fails, reading it tells why."""
+    cdef Span records
+    cdef Window _opened         # keeps the bytes of `records`
+    cdef RecordView message
+    cdef int64_t base = row.base_offset
+    cdef int64_t last = -1
+    try:
+        _opened = open_records(table.window, row, table.decompress, &records)
+    except (SeglogError, MemoryError):
+        return 0
+    while records.p != records.end:
+        if parse_inner_message(&records, row, &base, &message) != OK or message.offset <= last:
+            return 0
+        last = message.offset
+    if last >= 0:
+        row.last_offset = last
+        row.attributes &= ~OPEN_END_BIT
+    return 0
 
 
 cdef int misplaced(BatchTable table, int64_t size, const Order* order, const BatchHeader* row) noexcept nogil:
@@ -302,7 +333,7 @@ cdef int misplaced(BatchTable table, int64_t size, const Order* order, const Bat
 cdef int look_ahead(BatchTable table, int64_t size, Order* order) noexcept nogil:
     """LIMIT, or what is wrong with the last batch taken, by the header of the one that follows."""
     cdef BatchHeader row
-    if parse_header(table.window.base, size, table.end, &row) != OK or row.base_offset >= order.next_offset:
+    if header_in(table.window, size, table.end, &row) != OK or row.base_offset >= order.next_offset:
         return LIMIT
     return LIMIT if take_back(table, size, order, &row) == OFFSET_BACK else <int>OFFSET_AHEAD
 
@@ -325,8 +356,8 @@ cdef int take_back(BatchTable table, int64_t size, const Order* order, const Bat
         <uint64_t>row.base_offset - <uint64_t>order.before_last
         == <uint64_t>last.last_offset - <uint64_t>last.base_offset + 1
     )
-    is_ahead |= last.magic < 2 and last.attributes & CODEC_MASK != 0
-    if not is_ahead and parse_header(table.window.base, size, row.position + row.size_bytes, &following) == OK:
+    is_ahead |= hides_first_offset(last)
+    if not is_ahead and header_in(table.window, size, row.position + row.size_bytes, &following) == OK:
         is_ahead = row.last_offset < following.base_offset <= last.last_offset
     if not is_ahead:
         return OFFSET_BACK
@@ -335,8 +366,10 @@ cdef int take_back(BatchTable table, int64_t size, const Order* order, const Bat
     return OFFSET_AHEAD
 
 
-cdef object describe(const uint8_t* p, int64_t rest, int status):
-    """(found, expected) for a status that parse_header or crc_matches gave."""
+cdef object describe(Window window, int64_t position, int64_t size, int status):
+    """(found, expected) for a status that parsing a header or crc_matches gave."""
+    cdef const uint8_t* p = window.base + position
+    cdef int64_t rest = size - position
     cdef BatchHeader row
     if status == SHORT and rest <= MAGIC_POS:
         return f"{rest} bytes", f"at least {MIN_V0_SIZE} for a batch"
@@ -345,22 +378,26 @@ cdef object describe(const uint8_t* p, int64_t rest, int status):
     if status == ZEROS:
         return "zero bytes", "a batch, or the end of the file"
     if status == BAD_MAGIC:
-        return f"magic {<int8_t>p[MAGIC_POS]}", "0, 1 or 2"
+        return f"magic {<int8_t>p[MAGIC_POS]}", "1" if window.is_tagged else "0, 1 or 2"
     if status == BAD_SIZE:
         least = {1: MIN_V1_SIZE, 2: V2_HEADER_SIZE}.get(p[MAGIC_POS], MIN_V0_SIZE)
+        if window.is_tagged:
+            least = MIN_TAGGED_SIZE
         return f"size field {load_i32(p + 8)}", f"at least {least - LOG_OVERHEAD}"
     if status == BAD_COUNT:
         most = (load_i32(p + 8) + LOG_OVERHEAD - V2_HEADER_SIZE) // MIN_V2_RECORD_SIZE
         most = f" to {most}" if load_i16(p + 21) & CODEC_MASK == 0 else " or more"
         return f"{load_i32(p + 57)} records", f"0{most}"
-    if status == OFFSET_RANGE and parse_header(p, rest, 0, &row) == OK:
+    if status == BAD_TAG:
+        return f"{load_i32(p + TAGS_SIZE_POS)} bytes of tags", "a list of tags, each once, or -1 for none"
+    if status == OFFSET_RANGE and header_in(window, size, position, &row) == OK:
         return f"last offset {row.last_offset}", f"at least {row.base_offset}, where the batch begins"
     if status == OFFSET_RANGE:
         return f"last offset {INT64_MAX}", f"at most {INT64_MAX - 1}"
     if status == OFFSET_BACK or status == OFFSET_AHEAD:
         return f"offset {load_i64(p)}", "offsets that increase"
-    if status == BAD_CRC and parse_header(p, rest, 0, &row) == OK:
-        return f"checksum {row.crc:#010x}", f"{compute_crc(p, &row):#010x}"
+    if status == BAD_CRC and header_in(window, size, position, &row) == OK:
+        return f"checksum {row.crc:#010x}", f"{compute_crc(window.base, &row):#010x}"
     raise RuntimeError(f"no header check gives status {status}")
 
 
@@ -404,7 +441,7 @@ cdef class BatchFinder:
         """
         cdef BatchHeader row
         cdef int64_t passed = 1
-        if parse_header(self.window.base, self.window.size, table.end, &row) == OK:
+        if header_in(self.window, self.window.size, table.end, &row) == OK:
             if table.stop_ == BAD_CRC:
                 self.budget -= row.size_bytes
             elif table.stop_ == OFFSET_BACK or table.stop_ == OFFSET_AHEAD:
@@ -416,7 +453,7 @@ cdef class BatchFinder:
         cdef int64_t size = self.window.size
         cdef BatchHeader row
         while size - position >= MIN_V0_SIZE:
-            if bytes[position + MAGIC_POS] <= 2 and parse_header(bytes, size, position, &row) == OK:
+            if bytes[position + MAGIC_POS] <= 2 and header_in(self.window, size, position, &row) == OK:
                 if row.last_offset >= min_offset and is_plausible(bytes, &row) and row.size_bytes <= self.budget:
                     if crc_matches(bytes, &row):
                         return position
@@ -443,6 +480,8 @@ cdef bint is_plausible(const uint8_t* bytes, const BatchHeader* row) noexcept no
             and row.count <= row.last_offset - row.base_offset + 1
             and row.producer_id >= -1 and row.leader_epoch >= -1
         )
+    if row.magic == TAGGED_MAGIC:
+        return codec <= CODEC_ZSTD
     if codec > CODEC_LZ4 or row.attributes & ~(CODEC_MASK | TIMESTAMP_TYPE_BIT):
         return False
     s.p = bytes + row.position

@@ -18,6 +18,8 @@ import pytest
 
 import seglog
 from seglog._kernels.crc import crc32, crc32c
+from seglog._kernels.segment_scan import scan
+from seglog._kernels.tagged_packer import TaggedPacker
 from seglog._kernels.window import Window
 from seglog.clock import ManualClock
 from seglog.config import LogConfig
@@ -139,6 +141,27 @@ def message_v1():
     walk = HexWalk(message)
     one_message(walk, message)
     return block(source, walk.done(), "the first message")
+
+
+def tagged_message():
+    source, log = golden("v1-none-ct-k411", "00000000000000000000.log")
+    table = scan(Window(next(split_batches(log))))
+    packer = TaggedPacker()
+    packer.add(table, 0, 1)
+    message = bytes(packer.take())
+    walk = HexWalk(message)
+    walk.take("q", "offset")
+    walk.take("i", "size", f"{len(message)} bytes in all")
+    walk.take("I", "crc", "CRC-32 of the bytes from 16 on")
+    walk.take("b", "magic")
+    walk.take("b", "attributes", "a record")
+    walk.take("I", "timestamp")
+    walk.take("i", "tags size")
+    walk.take("b", "tag id")
+    walk.take("q", "when the broker got it")
+    walk.bytes(walk.take("i", "key size"), "key")
+    walk.bytes(walk.take("i", "value size"), "value")
+    return block(source, walk.done(), "the first message, as a tagged one")
 
 
 def one_message(walk, message, show_value=True):
@@ -635,6 +658,7 @@ EXAMPLES = {
     "leader_epoch_checkpoint.md": {"leader-epochs": leader_epochs},
     "partition_metadata.md": {"partition-metadata": partition_metadata},
     "conversion_proof.md": {"conversion-proof": conversion_proof},
+    "tagged_message.md": {"tagged-message": tagged_message},
     "exchange_journal.md": {"exchange-journal": exchange_journal},
     "conversion_report.md": {"conversion-report": conversion_report},
     "spark_workplace.md": {"workplace": workplace},

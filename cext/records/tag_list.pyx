@@ -1,0 +1,80 @@
+"""The tags of a message as Python objects: to be shown, and to count what is missing.
+
+See docs/formats/tagged_message.md.
+"""
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from .batch_header cimport CODEC_MASK, TAGGED_MAGIC
+from .batch_payload cimport raise_batch
+from .record_batch cimport RecordBatch
+from .segment_scan cimport BatchTable
+from .span cimport Span, load_i32, load_i64
+from .status cimport OK
+from .tagged_message cimport (
+    FIRST_BYTES, FIRST_INT8, FIRST_INT32, KNOWS_BROKER_MS, KNOWS_COUNT, KNOWS_HONOUR_OFFSETS, KNOWS_NO_KEYS,
+    KNOWS_TIMESTAMP_TYPE, TAGGED_HEADER_SIZE, TAGS_SIZE_POS, Tags, parse_tag, parse_tags,
+)
+
+
+cdef void list_of(const uint8_t* message, Span* list_) noexcept nogil:
+    """The tags of a message whose header was parsed."""
+    list_.p = message + TAGGED_HEADER_SIZE
+    list_.end = list_.p + max(load_i32(message + TAGS_SIZE_POS), 0)
+
+
+def tags_of(RecordBatch batch not None):
+    """{id: value} of a bare message or a wrapper, in the order of the list: int, or bytes from id 96 on.
+
+    Empty for a batch of another format. Raises CorruptRecordError.
+    """
+    cdef Span s
+    cdef const uint8_t* value = NULL
+    cdef int32_t size = 0
+    cdef int tag = 0
+    cdef int status
+    found = {}
+    if batch.window is None or batch.header.magic != TAGGED_MAGIC:
+        return found
+    list_of(batch.window.base + batch.header.position, &s)
+    while s.p != s.end:
+        status = parse_tag(&s, &tag, &value, &size)
+        if status != OK:
+            raise_batch(status, batch.window, &batch.header)
+        if tag < FIRST_INT32:
+            found[tag] = load_i64(value)
+        elif tag < FIRST_INT8:
+            found[tag] = load_i32(value)
+        elif tag < FIRST_BYTES:
+            found[tag] = <signed char>value[0]
+        else:
+            found[tag] = PyBytes_FromStringAndSize(<const char*>value, size)
+    return found
+
+
+def count_defaults(BatchTable table not None):
+    """{id: n}: how many messages of a table do without a tag that they need, so that its default counts.
+
+    Tag 0 of all; 32, 64, 65 and 66 of wrappers. Messages inside of wrappers are not looked at.
+    """
+    cdef int64_t[5] missing
+    cdef Py_ssize_t i
+    cdef Span s
+    cdef Tags tags
+    cdef bint is_wrapper
+    for i in range(5):
+        missing[i] = 0
+    with nogil:
+        for i in range(table.n):
+            if table.rows[i].magic != TAGGED_MAGIC:
+                continue
+            list_of(table.window.base + table.rows[i].position, &s)
+            if parse_tags(&s, &tags) != OK:
+                continue
+            is_wrapper = table.rows[i].attributes & CODEC_MASK != 0
+            missing[0] += not tags.known & KNOWS_BROKER_MS
+            missing[1] += is_wrapper and not tags.known & KNOWS_COUNT
+            missing[2] += is_wrapper and not tags.known & KNOWS_HONOUR_OFFSETS
+            missing[3] += is_wrapper and not tags.known & KNOWS_NO_KEYS
+            missing[4] += is_wrapper and not tags.known & KNOWS_TIMESTAMP_TYPE
+    return {tag: missing[i] for i, tag in enumerate((0, 32, 64, 65, 66)) if missing[i]}
