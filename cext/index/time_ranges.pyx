@@ -231,7 +231,7 @@ cdef int add_messages(
     cdef int64_t _
     cdef int status
     for _ in range(count):
-        status = parse_inner_message(&records, wrapper, inner_base, &message)
+        status = parse_inner_message(&records, wrapper, &inner_base, &message)
         if status != OK:
             return status
         widen(total, message.timestamp, message.timestamp)
