@@ -13,6 +13,9 @@ KEYS = (
 )
 
 
+LATER = {"min.compaction.lag.ms": 10**15, "transaction.max.timeout.ms": 2**31 - 1}
+
+
 def config_of(case):
     """The topic configuration that a golden directory was written with."""
     config = json.loads((case / "case.json").read_text())["config"]
@@ -22,16 +25,17 @@ def config_of(case):
 class GoingOn(Writer):
     """A copy of a golden directory, in a log dir of its own. `clean`: under the mark of a clean stop.
 
-    Its records stay as they are: a log that is compacted by itself leaves them for later.
+    Its records stay as they are: a log that is compacted by itself leaves them for later, and so does one that ends
+    transactions that were left open.
     """
 
     def __init__(self, case, log_dir, *, clean=False, **config):
-        super().__init__(log_dir / f"{case.name}-0", config_of(case) | {"min.compaction.lag.ms": 10**15} | config)
+        super().__init__(log_dir / f"{case.name}-0", config_of(case) | LATER | config)
         shutil.copytree(case / self.directory.name, self.directory)
         shutil.copy(case / "case.json", log_dir)
         if clean:
             (log_dir / names.CLEAN_SHUTDOWN).write_bytes(b"")
-        self.clock.set(1_800_000_000_000)
+        self.clock.set(1_702_000_000_000)       # within that timeout of all golden logs
         self.producer = Producer(self, 9_000_000)
 
     def go_on(self, log, count=40):

@@ -28,7 +28,8 @@ KEYS = (array("i", [0, 1, 1, 2, 2, 3]), b"ace", bytes([0b11101]))
 VALUES = (array("i", [0, 1, 3, 3, 3, 4]), b"1225", bytes([0b11011]))
 # Small enough that a hundred records fill several segments, with several index entries in each.
 # A log that compacts by itself leaves what is compared as it was written.
-SMALL = {"segment.bytes": 3000, "index.interval.bytes": 300, "min.compaction.lag.ms": 10**15}
+SMALL = {"segment.bytes": 3000, "index.interval.bytes": 300, "min.compaction.lag.ms": 10**15,
+         "transaction.max.timeout.ms": 2**31 - 1}
 
 
 class Writer:
