@@ -88,8 +88,15 @@ def write_again(fs: FileSystem, path: AnyPath, position: int = 0) -> None:
 
 
 def unshare(fs: FileSystem, path: AnyPath) -> None:
-    """Before a file is written to in place: where it has other names (in a hot backup), `path` gets its own copy."""
-    if os.stat(path).st_nlink > 1:
+    """Before a file is written to in place: where it has other names (in a hot backup), `path` gets its own copy.
+
+    Nothing where there is no such file.
+    """
+    try:
+        links = os.stat(path).st_nlink
+    except FileNotFoundError:
+        return
+    if links > 1:
         with Mapping(path) as whole:
             write_atomically(fs, path, memoryview(whole))
 

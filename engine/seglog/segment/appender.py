@@ -148,8 +148,9 @@ class SegmentAppender(QuietAppender):
         """
         path = directory / names.file_name(base_offset, names.LOG_SUFFIX)
         rule = RollRule(base_offset, config, created_ms, jitter_ms)
-        for file in names.segment_files(path):
-            unshare(fs, file)
+        stem = os.fspath(path).removesuffix(names.LOG_SUFFIX)
+        for suffix in (names.LOG_SUFFIX, *names.INDEX_SUFFIXES):
+            unshare(fs, stem + suffix)
         with Mapping(path) as mapping:
             window = Window(mapping, str(path))
             if len(window) != end_position:
