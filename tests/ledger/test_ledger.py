@@ -333,6 +333,24 @@ def test_a_ledger_whose_writer_died_is_recovered_and_sealed(path, tmp_path):
             assert (copy / name).read_bytes() == (path / name).read_bytes()
 
 
+@pytest.mark.parametrize("lost_bytes", [8, 9, 10])     # the size of a short batch begins with zeros, too
+def test_a_tail_that_lacks_the_sector_with_its_offset_alone_is_cut(path, tmp_path, lost_bytes):
+    """No checksum covers the offset: the batch looks whole, and misplaced."""
+    with Ledger.create(path, 7) as ledger:
+        ledger.add(b"")
+        overhead = ledger.length_bytes
+        ledger.add(b"x" * (3 * 512 - lost_bytes - 2 * overhead - 2))     # (two bytes more of length)
+        begin = ledger.length_bytes
+        assert begin % 512 == 512 - lost_bytes
+        ledger.add(b"torn" * 20)
+        left = killed(path, tmp_path)
+    with open(left / LOG_NAME, "r+b") as log:
+        log.seek(begin)
+        log.write(bytes(lost_bytes))
+    with Ledger.open(left) as ledger:
+        assert (ledger.entry_count, ledger.lost.position, ledger.lost.first_offset) == (2, begin, 2)
+
+
 def test_a_torn_tail_is_cut_and_told(path, tmp_path):
     with Ledger.create(path, 7) as ledger:
         ledger.add(b"one")

@@ -2,14 +2,17 @@
 import errno
 import os
 import shutil
+import threading
 import time
 
 import pytest
 
+from seglog._kernels.shield import work_in_background
 from seglog.clock import ManualClock
-from seglog.errors import LogFailedError, StorageError
+from seglog.errors import LogClosedError, LogFailedError, StorageError
 from seglog.fs.files import OsFileSystem
 from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.managed_tail import ManagedTail
 from support.faultfs import FailingFs
 from support.topic_program import CONFIG, Promise, TopicProgram, check_after, run
 from support.topics import batch, message, numbers
@@ -135,3 +138,29 @@ def test_whoever_was_told_closes_without_an_error(tmp_path):
     with pytest.raises(LogFailedError):
         topic.add_entry(message(0))
     topic.close()
+
+
+def test_who_changes_it_while_it_is_closed_finds_a_closed_one_and_fails_nothing(tmp_path, monkeypatch):
+    """In the background: it became read-only by that, and close() raised though all was durable."""
+    found = []
+    real = ManagedTail.let_go
+
+    def change(topic):
+        work_in_background()
+        try:
+            topic.roll()
+        except LogClosedError as error:
+            found.append(error)
+
+    def let_go(tail):
+        thread = threading.Thread(target=change, args=(topic,))
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive()
+        real(tail)
+
+    topic = ManagedLedger(tmp_path / "orders")
+    topic.add_entry(message(0))
+    monkeypatch.setattr(ManagedTail, "let_go", let_go)
+    topic.close()
+    assert len(found) == 1

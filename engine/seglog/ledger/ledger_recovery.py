@@ -10,9 +10,11 @@ from seglog.errors import CorruptRecordError
 from seglog.format import names
 from seglog.fs.aside import shorten, write_again, write_atomically
 from seglog.fs.files import FileSystem
+from seglog.fs.mapping import Mapping
 from seglog.ledger.entry_writer import SEGMENT
 from seglog.ledger.ledger_metadata import LedgerEnd
 from seglog.segment.indexes import index_bytes
+from seglog.segment.missing_sectors import lacks_a_sector
 from seglog.segment.recovery import Damage, check_segment
 from seglog.segment.segment import Segment
 
@@ -42,8 +44,16 @@ def check_ledger(log: Path) -> LedgerCheck:
     if not misplaced and (gap := _first_gap(log)):
         misplaced.append(Damage(gap[0], check.size_bytes, gap[1], -1, A_GAP, is_misplaced=True))
     damages = sorted([*check.damages, *misplaced], key=lambda damage: damage.start)
-    is_torn_tail = bool(damages) and not damages[0].is_misplaced and not check.has_run_behind_damage
+    is_torn_tail = bool(damages) and not check.has_run_behind_damage and (
+        not damages[0].is_misplaced or (damages[0] in check.damages and _never_arrived(log, damages[0]))
+    )
     return LedgerCheck(log, check.size_bytes, tuple(damages), is_torn_tail, check.next_offset)
+
+
+def _never_arrived(log: Path, damage: Damage) -> bool:
+    """A batch whose base offset alone stands in a sector that is missing has a good CRC all the same."""
+    with Mapping(log) as whole:
+        return lacks_a_sector(memoryview(whole), damage)
 
 
 def _first_gap(log: Path) -> tuple[int, int] | None:
