@@ -17,7 +17,9 @@ import time
 from pathlib import Path
 
 from seglog.errors import LogClosedError, LogFailedError
+from seglog.ledger import relocated_entries
 from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.topic import delayed_index
 from seglog.topic.delayed_delivery import DelayedDelivery
 from support.topics import delayed, message, numbers
 
@@ -26,8 +28,9 @@ KINDS = ({"enableBucketDelayedDeliveryTracker": False}, {}, {"enableShareDelayed
 SETTINGS = {
     "delayedDeliveryLedgerStepPerBucket": 0, "delayedDeliveryMinIndexCountPerBucket": 8,
     "delayedDeliveryMaxIndexesPerBucketSnapshotSegment": 5, "delayedDeliveryMaxNumBuckets": 3,
+    "delayed.relocate": True,
 }
-CONFIG = {"managedLedgerMaxEntriesPerLedger": 40, "defaultRetentionTimeInMinutes": -1}
+CONFIG = {"managedLedgerMaxEntriesPerLedger": 12, "defaultRetentionTimeInMinutes": -1}
 
 
 class Interrupt(BaseException):
@@ -47,6 +50,7 @@ class Topic:
 
     def open(self):
         self.opened += 1
+        delayed_index.RELOCATE_EVERY_NS = relocated_entries.TIDY_EVERY_NS = 20_000_000
         self.log = ManagedLedger(self.path, config=CONFIG, fsync="never")
         cursor = self.log.open_cursor("one", "earliest")
         self.delivery = DelayedDelivery(self.log, SETTINGS | KINDS[self.opened % 3])
@@ -67,7 +71,8 @@ class Topic:
             number = self.made
             self.made += 1
             now = time.time_ns() // 10**6
-            delay = self.chance.choice([None, 0, 5, 50, 600_000])
+            # Few are for long: a ledger of which one is left is relocated.
+            delay = 600_000 if self.chance.random() < 0.06 else self.chance.choice([None, 0, 5, 50])
             entry = message(number) if delay is None else delayed(number, now + delay)
             self.published[number] = self.log.add_entry(entry)
 
@@ -75,7 +80,7 @@ class Topic:
         got = self.dispatcher.read(self.chance.choice([1, 5, 50]), timeout_s=self.chance.choice([0, 0, 0.002]))
         assert not self.cancelled & set(numbers(got))
         for entry in got:
-            if self.chance.random() < 0.9:
+            if self.opened % 2 or self.chance.random() < 0.9:
                 self.acknowledged.add(entry.entry.fields().sequence_id)
                 self.dispatcher.cursor.acknowledge(entry.position)
 
