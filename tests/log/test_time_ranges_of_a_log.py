@@ -3,6 +3,7 @@ import errno
 import os
 import random
 import threading
+import time
 
 import pytest
 
@@ -27,8 +28,8 @@ CONFIG = {"time.index.ranges.enabled": True, "segment.ms": 2**40}
 def fill(log, records=40, seed=1):
     rng = random.Random(seed)
     times = [NOW + rng.randrange(5000) for _ in range(records)]
-    for time in times:
-        log.append(b"x" * 50, timestamp=time)
+    for timestamp in times:
+        log.append(b"x" * 50, timestamp=timestamp)
     return times
 
 
@@ -47,8 +48,8 @@ def has_right_ones(directory):
 
 
 def answers(log, times):
-    for time in range(NOW, NOW + 5001, 97):
-        assert log.offset_at(time) == next((n for n, t in enumerate(times) if t >= time), None)
+    for target in range(NOW, NOW + 5001, 97):
+        assert log.offset_at(target) == next((n for n, t in enumerate(times) if t >= target), None)
 
 
 @pytest.fixture
@@ -76,7 +77,12 @@ def test_a_roll_makes_them_and_lookups_of_the_open_log_use_them(path):
         answers(log, times)
 
 
-def test_close_waits_for_those_that_are_due(path):
+def test_close_waits_for_those_that_are_due(path, monkeypatch):
+    def slowly(segment):
+        time.sleep(0.2)
+        return time_ranges_bytes(segment)
+
+    monkeypatch.setattr(ranges_writer, "time_ranges_bytes", slowly)
     with seglog.open(path, config=CONFIG, fsync="never") as log:
         fill(log)
         log.roll()
@@ -206,8 +212,8 @@ def test_recovery_of_a_damaged_segment_takes_away_what_was_made_of_another_log(p
     with seglog.open(path, fsync="never") as log:
         known = [(r.offset, r.timestamp) for r in log.read()]
         assert len(known) in range(15, len(times))
-        for time in range(NOW, NOW + 5001, 97):
-            assert log.offset_at(time) == next((n for n, t in known if t >= time), None)
+        for target in range(NOW, NOW + 5001, 97):
+            assert log.offset_at(target) == next((n for n, t in known if t >= target), None)
 
 
 # --- what goes wrong ---------------------------------------------------------------------------------
@@ -288,9 +294,9 @@ def test_every_crash_around_a_roll_leaves_a_log_that_answers(in_memory):
                 continue
             with seglog.open(directory, clock=ManualClock(NOW), fsync="never") as log:
                 known = [r.timestamp for r in log.read()]
-                for time in range(NOW, NOW + 5001, 331):
-                    expected = next((n for n, t in enumerate(known) if t >= time), None)
-                    assert log.offset_at(time) == expected, state.story()
+                for target in range(NOW, NOW + 5001, 331):
+                    expected = next((n for n, t in enumerate(known) if t >= target), None)
+                    assert log.offset_at(target) == expected, state.story()
             assert not {f.code for f in seglog.verify(directory, level="deep").findings} & {
                 "timeranges_corrupt", "timeranges_mislead", "orphan_index"}, state.story()
             whole += bool(ranges(directory))
