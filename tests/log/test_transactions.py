@@ -3,6 +3,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -370,6 +371,19 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted_and_its_producer_fen
                 call()
         other.commit()
         assert committed(log) == [b"in time"]
+
+
+def test_a_look_for_overdue_transactions_does_not_write_what_lingers(in_memory, clock):
+    config = {"linger.ms": 3_600_000, "linger.bytes": 10_000, "transaction.max.timeout.ms": 5000}
+    with seglog.open(in_memory / "orders-0", clock=clock, config=config, fsync="never") as log:
+        log.append_batch(batch_of(7, 0, 0))
+        log.append(b"lingers")
+        time.sleep(0.1)         # the thread looks when a transaction has begun
+        log.keep_house()
+        assert (log.log_end_offset, log.stats().lingering_records) == (1, 1)
+        clock.advance(5000)
+        log.keep_house()
+        assert [r.value for r in log.read(isolation="read_committed")] == [b"lingers"]
 
 
 def test_the_process_that_has_the_log_open_aborts_by_itself(in_memory):

@@ -124,7 +124,8 @@ class LogTransactions:
         if tail.producers.first_undecided_offset is None:
             return None
         left_ms, number = tail.change(self._abort_overdue)
-        tail.acknowledge(number)
+        if number:
+            tail.acknowledge(number)
         return left_ms
 
     # --- with the lock ---------------------------------------------------------------------------
@@ -195,8 +196,8 @@ class LogTransactions:
         return assigned.first_offset
 
     def _abort_overdue(self) -> tuple[int | None, int]:
-        tail = self._tail
-        tail.write_lingering()
+        """In how many ms to look again, and the number to wait for, 0 where none was aborted: then nothing changes."""
+        tail, number = self._tail, 0
         tail.is_changing = False
         now_ms, timeout_ms = tail.now_ms(), tail.config.transaction_max_timeout_ms
         still_open: dict[tuple[int, int], int] = {}
@@ -206,14 +207,17 @@ class LogTransactions:
             since_ms = self._since_ms.get(key, now_ms)
             left = since_ms + timeout_ms - now_ms
             if left <= 0 and self._is_led and self._abort(entry, now_ms - since_ms):
+                number = tail.number
                 continue
             still_open[key] = since_ms
             left_ms = left if left_ms is None else min(left, left_ms)
         self._since_ms = still_open
-        return left_ms if left_ms is None or left_ms > 0 else timeout_ms, tail.number
+        return left_ms if left_ms is None or left_ms > 0 else timeout_ms, number
 
     def _abort(self, entry: ProducerEntry, age_ms: int) -> bool:
         """Whether it could be. With the next epoch, as Kafka's coordinator does it: the producer is fenced."""
+        self._tail.write_lingering()
+        self._tail.is_changing = False
         try:
             self._write_marker(entry, min(entry.producer_epoch + 1, _EPOCH_MAX), commit=False)
         except StorageError:
