@@ -17,7 +17,7 @@ from typing import NamedTuple
 SCRIPTS = Path(__file__).parents[2] / "oracle/old_brokers"
 VERSIONS = ("0.8.2.2", "0.9.0.1", "0.10.0.1", "0.10.2.2", "0.11.0.3", "1.1.1", "2.4.1", "3.3.2")
 PATIENCE_S = 120
-SESSION_MS = 2500
+SESSION_MS = 8000       # a shorter one expires on a loaded machine, and not every old broker comes back from that
 
 # What old Kafka and its libraries reach into; newer Java would refuse.
 OPENED = [
