@@ -9,7 +9,7 @@ import click
 from seglog.log.partition import Partition
 from seglog.upkeep.compaction_survey import CompactionSurvey, SegmentDuplicates
 from seglog.upkeep.compaction_survey import survey as survey_compaction
-from seglog.upkeep.retain import holds
+from seglog.upkeep.retain import LaggingReader, holds, lagging_readers
 from seglog.upkeep.retention import HeldSegment
 
 from . import records as lines
@@ -68,14 +68,20 @@ def _tell_times(place: Place, settings: dict[str, object], now_ms: int, n: int, 
     """Print when the segments of the `n`th place go."""
     with place.open(settings) as partition:
         held = holds(partition, settings, now_ms)
+        readers = lagging_readers(partition, held, settings)
     if as_json:
         for one in held:
             report.print_json(
                 "segment_time", partition=place.name, base_offset=one.base_offset, size_bytes=one.size_bytes,
                 time=one.time_ms, offset=one.offset, goes=one.goes_ms, waits_for=one.waits_for, future=one.is_future,
             )
+        for reader in readers:
+            report.print_json(
+                "lagging_reader", partition=place.name, reader=reader.name, offset=reader.offset,
+                base_offset=reader.base_offset, unread=reader.unread, goes=reader.goes_ms,
+            )
     else:
-        print("\n" * bool(n) + "\n".join(_times_text(place, held, now_ms)))
+        print("\n" * bool(n) + "\n".join((*_times_text(place, held, now_ms), *_readers_text(readers, now_ms))))
 
 
 def _times_text(place: Place, held: Sequence[HeldSegment], now_ms: int) -> Iterable[str]:
@@ -89,6 +95,16 @@ def _times_text(place: Place, held: Sequence[HeldSegment], now_ms: int) -> Itera
             goes, "" if one.waits_for == one.base_offset else f"the segment at {one.waits_for:,}",
         ])
     yield report.table(("segment", "size", "as old as", "by", "goes", "waits for"), rows, left=(0, 2, 3, 4, 5))
+
+
+def _readers_text(readers: Sequence[LaggingReader], now_ms: int) -> Iterable[str]:
+    for one in readers:
+        unread = f"{report.count_of(one.unread, 'offset')} of the segment at {one.base_offset:,}"
+        if one.goes_ms is None:
+            yield f"  reader {one.name}, at offset {one.offset:,}: {unread} still to be read, which retention keeps"
+        else:
+            goes = "now" if one.goes_ms <= now_ms else f"at {report.moment(one.goes_ms)}"
+            yield f"  reader {one.name}, at offset {one.offset:,}: loses {unread} {goes}"
 
 
 # --- compaction --------------------------------------------------------------------------

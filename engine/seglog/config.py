@@ -289,6 +289,12 @@ class LogConfig(Settings):
         "sealed; else one wrong timestamp keeps it, and all behind it, until that time has come and gone",
         "ours; Redpanda has storage_ignore_timestamps_in_future_sec",
     )
+    retention_respect_cursors: bool = setting(
+        False, "retention.respect.cursors", "boolean",
+        "whether retention leaves what a named reader has still to read, once it has committed anything; one that "
+        "never comes back holds the log until `seglog cursors reset` moves it",
+        "ours; Kafka keeps nothing for a consumer",
+    )
     file_delete_delay_ms: int = setting(
         60_000, "file.delete.delay.ms", "ms",
         "how long the files of a deleted segment stay, as .deleted, before they are removed; closing the log removes "

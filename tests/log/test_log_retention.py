@@ -8,6 +8,7 @@ import pytest
 
 import seglog
 from seglog.clock import ManualClock
+from seglog.errors import CorruptCheckpointError
 from seglog.format import names
 from support.golden import unpack
 from support.waiting import wait_for
@@ -282,3 +283,63 @@ def test_a_paused_cleaner_syncs_and_deletes_nothing(tmp_path):
         assert log.log_start_offset == 0
         log_dir.cleaner.resume()
         wait_for(lambda: log.log_start_offset == 2)
+
+
+RESPECT = {"retention.respect.cursors": True, "segment.bytes": 500, "file.delete.delay.ms": 0}
+
+
+def read_by_two(log):
+    """One reader has come to offset 14, in the segment whose base this gives; the other to 30."""
+    for n in range(40):
+        log.append(b"v" * 100, timestamp=NOW + n)
+    with log.cursor("mailer") as cursor, log.cursor("later") as later:
+        cursor.commit(14)
+        later.commit(30)
+    return next(segment.base_offset for segment in reversed(log.segments) if segment.base_offset <= 14)
+
+
+@pytest.mark.parametrize("how", [
+    {"retention.bytes": 600}, {"retention.ms": 1000}, {"retention.ms": 1000, "retention.granularity": "batch"},
+], ids=["size", "time", "batches"])
+def test_what_a_named_reader_has_still_to_read_stays_if_that_is_wanted(how, tmp_path):
+    clock = ManualClock(NOW + 100)
+    with seglog.open(tmp_path / "named-0", config=RESPECT | {"retention.bytes": -1}, clock=clock) as log:
+        base = read_by_two(log)
+        clock.advance(10_000)
+        log.configure(how)
+        log.delete_old_segments()
+        assert log.segments[0].base_offset == base > 0
+        assert log.log_start_offset == (14 if "retention.granularity" in how else base)
+        with log.cursor("mailer") as cursor:
+            assert next(cursor.read()).offset == 14
+            cursor.commit(30)
+        log.delete_old_segments()
+        assert base < log.segments[0].base_offset <= 30
+        log.configure({"retention.respect.cursors": False})     # as Kafka
+        log.delete_old_segments()
+        assert log.log_start_offset > 30
+
+
+def test_the_total_of_a_log_dir_leaves_what_named_readers_have_still_to_read(tmp_path):
+    cleaner = {"retention.total.bytes": 600, "log.retention.check.interval.ms": 50}
+    with seglog.open_dir(tmp_path, config=RESPECT | {"retention.respect.cursors": False}) as log_dir:
+        read_by_two(log_dir.log("kept"))
+        read_by_two(log_dir.log("lost"))
+    with seglog.open_dir(tmp_path, cleaner=cleaner) as log_dir:
+        kept = log_dir.log("kept", config={"retention.respect.cursors": True})
+        lost = log_dir.log("lost")
+        wait_for(lambda: len(lost.segments) == 1)
+        wait_for(lambda: 0 < kept.log_start_offset <= 14)
+        assert len(kept.segments) > 1
+
+
+def test_a_cursor_that_cannot_be_read_lets_nothing_go_and_is_named(tmp_path):
+    with seglog.open(tmp_path / "named-0", config=RESPECT | {"retention.bytes": 600}, clock=ManualClock(NOW)) as log:
+        log.configure({"retention.bytes": -1})
+        read_by_two(log)
+        start, cursor = log.log_start_offset, log.path / ".seglog.cursor-mailer"
+        cursor.write_bytes(cursor.read_bytes()[:-9])
+        log.configure({"retention.bytes": 600})
+        with pytest.raises(CorruptCheckpointError, match="mailer"):
+            log.delete_old_segments()
+        assert log.log_start_offset == start

@@ -208,3 +208,21 @@ def test_compaction_says_where_it_stands_and_what_holds_it(tmp_path):
 
 def test_one_of_two_narrow_answers_at_a_time():
     seglog("stats", ".", "--compaction", "--timestamps", status=2)
+
+
+@pytest.mark.parametrize("respected", [False, True])
+def test_it_shows_which_named_reader_loses_what(tmp_path, respected):
+    path = tmp_path / "read-0"
+    with engine.open(path, config={"segment.bytes": 500}) as log:
+        for n in range(12):
+            log.append(b"v" * 100, timestamp=1_700_000_000_000 + n)
+        base, after = log.segments[0].base_offset, log.segments[1].base_offset
+        with log.cursor("mailer") as mailer, log.cursor("done") as done, log.cursor("idle"):
+            mailer.commit(1)
+            done.commit(12)
+    how = ["--timestamps", "--config", "retention.ms=1000", "--config", f"retention.respect.cursors={respected}"]
+    (one,) = [line for line in seglog_json("stats", path, *how) if line["type"] == "lagging_reader"]
+    assert (one["reader"], one["offset"], one["base_offset"], one["unread"]) == ("mailer", 1, base, after - 1)
+    assert one["goes"] == (None if respected else 1_700_000_000_000 + after - 1 + 1001)
+    text = seglog("stats", path, *how).stdout
+    assert ("1 offset of the segment at 0 still to" if respected else "loses 1 offset of the segment at 0 now") in text

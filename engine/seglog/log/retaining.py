@@ -31,6 +31,7 @@ from seglog.log.settled import change_settled
 from seglog.log.tail import LogTail
 from seglog.segment.batches import first_offset_of
 from seglog.segment.segment import Segment
+from seglog.state.reader_cursor import committed_cursors
 
 _LOG = logging.getLogger(__name__)
 
@@ -168,7 +169,14 @@ class LogRetainer:
         tail = self._tail
         extent = tail.current()
         end = extent.log_end_offset
-        return self._retention(LogAge(ages, extent.log_start_offset, end, end), tail.config, tail.now_ms())
+        start = extent.log_start_offset
+        return self._retention(LogAge(ages, start, self.kept_from(), end), tail.config, tail.now_ms())
+
+    def kept_from(self) -> int:
+        """The offset from which on nothing may be deleted. Raises CorruptCheckpointError for the cursor of a reader."""
+        tail = self._tail
+        extent = tail.current()
+        return kept_from(tail.path, tail.config, extent.log_start_offset, extent.log_end_offset)
 
     def run(self, throttle: Callable[[int], None] | None = None) -> Retained:
         """Delete what is to go now. `throttle` is called with the bytes of a rewrite, piece by piece."""
@@ -324,6 +332,14 @@ class LogRetainer:
             self._tail.roll()
 
 
+def kept_from(directory: Path, config: LogConfig, log_start_offset: int, log_end_offset: int) -> int:
+    """The offset from which on retention deletes nothing: the log end, or what a named reader has still to read."""
+    if not config.retention_respect_cursors:
+        return log_end_offset
+    unread = min((cursor.offset for cursor in committed_cursors(directory)), default=log_end_offset)
+    return min(max(unread, log_start_offset), log_end_offset)
+
+
 def _still(extent: Extent, expired: Sequence[Expired], judged: Sequence[Segment]) -> tuple[Expired, ...]:
     """Those of `expired` that the log still begins with: a cut makes other segments."""
     count = 0
@@ -363,7 +379,8 @@ def make_room_to_open(plan: LoadPlan, fs: FileSystem, retention: Retention, now_
         return False
     ages = [AgedSegment(segment) for segment in Extent(segments, plan.log_start_offset).segments]
     end = plan.next_offset
-    verdict = retention(LogAge(ages, plan.log_start_offset, end, end), plan.config, now_ms)
+    limit = kept_from(plan.directory, plan.config, plan.log_start_offset, end)
+    verdict = retention(LogAge(ages, plan.log_start_offset, limit, end), plan.config, now_ms)
     gone = plan.segments[: min(len(verdict.expired), len(segments) - 1)]
     for segment in segments:
         segment.close()

@@ -71,6 +71,13 @@ class ReaderCursor:
         write_atomically(fs, cursor_path(directory, self.name), self.to_bytes())
 
 
+def committed_cursors(directory: Path) -> list[ReaderCursor]:
+    """Of all readers of a partition that have committed anything. Raises as ReaderCursor.read."""
+    paths = list(cursor_files(directory))
+    found = (ReaderCursor.read(directory, path.name.removeprefix(PREFIX)) for path in paths)
+    return [cursor for cursor in found if cursor is not None]
+
+
 def checked_name(name: object) -> str:
     """Raises InvalidArgumentError for what cannot be the name of a reader."""
     if not isinstance(name, str) or not _is_name(name):

@@ -355,12 +355,17 @@ class LogCleaner:
     def _keep_total(self, now_ms: int) -> None:
         """retention.total.bytes."""
         logs: dict[int, tuple[list[AgedSegment], LogConfig]] = {}
+        limits: dict[int, int] = {}
         for key, task in self._tasks.items():
             other = task.log()
             if other is not None and not task.leaves:
                 with contextlib.suppress(LogClosedError):
                     logs[key] = task.retainer.ages(), other.config
-        gone = over_total(logs, self.config.retention_total_bytes, now_ms)
+                    try:
+                        limits[key] = task.retainer.kept_from()
+                    except SeglogError:         # judging the log by itself says so
+                        limits[key] = 0
+        gone = over_total(logs, self.config.retention_total_bytes, now_ms, limits)
         for key, count in gone.items():
             ages = logs[key][0]
             expired = tuple(

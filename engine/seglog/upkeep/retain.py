@@ -4,7 +4,7 @@ A dry run reads only, and takes no lock. Deleting opens each log as its owner wo
 it was not closed, locked meanwhile, and closed cleanly.
 """
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -16,7 +16,8 @@ from seglog.log.aging import Expired, LogAge, Retention, Verdict
 from seglog.log.configuring import LogSettings
 from seglog.log.log import Log
 from seglog.log.partition import Partition
-from seglog.log.retaining import AgedSegment, Retained
+from seglog.log.retaining import AgedSegment, Retained, kept_from
+from seglog.state.reader_cursor import committed_cursors
 from seglog.upkeep.retention import HeldSegment, expired, held_segments, over_total
 
 
@@ -74,7 +75,7 @@ def _retain(
         with Partition(path, config=given) as partition:
             config = settings_of(partition, given)
             ages = [AgedSegment(segment) for segment in partition.segments]
-            verdict = rule(_age_of(partition, ages), config, now_ms)
+            verdict = rule(_age_of(partition, ages, config), config, now_ms)
             kept = ages[len(verdict.expired):]
             next_ms = None
             if kept and kept[0].size_bytes and config.deletes and config.retention_ms >= 0:
@@ -99,14 +100,44 @@ def holds(partition: Partition, given: Mapping[str, object], now_ms: int) -> lis
     return list(held_segments(ages, offset_of_largest, settings_of(partition, given), now_ms))
 
 
+@dataclass(frozen=True, slots=True)
+class LaggingReader:
+    """A named reader that has something left to read at `offset`, in the segment at `base_offset`: `unread` offsets of
+    that, which it loses at `goes_ms`; None: retention keeps them.
+    """
+
+    name: str
+    offset: int
+    base_offset: int
+    unread: int
+    goes_ms: int | None
+
+
+def lagging_readers(
+    partition: Partition, held: Sequence[HeldSegment], given: Mapping[str, object]
+) -> list[LaggingReader]:
+    """Who would lose what. `held`: what `holds` says. Raises what ReaderCursor.read raises."""
+    keeps = settings_of(partition, given).retention_respect_cursors
+    ends = [*(one.base_offset for one in held[1:]), partition.log_end_offset]
+    found = []
+    for cursor in committed_cursors(partition.path):
+        offset = max(cursor.offset, partition.log_start_offset)
+        for one, end in zip(held, ends, strict=True):
+            if offset < end:
+                goes_ms = None if keeps else one.goes_ms
+                found.append(LaggingReader(cursor.name, cursor.offset, one.base_offset, end - offset, goes_ms))
+                break
+    return found
+
+
 def settings_of(partition: Partition, given: Mapping[str, object]) -> LogConfig:
     """With what is kept in the directory: what opening the log would go by."""
     return LogSettings(partition.path, dict(given), LogConfig.of(given)).config
 
 
-def _age_of(partition: Partition, ages: list[AgedSegment]) -> LogAge:
-    end = partition.log_end_offset
-    return LogAge(ages, partition.log_start_offset, end, end)
+def _age_of(partition: Partition, ages: list[AgedSegment], config: LogConfig) -> LogAge:
+    start, end = partition.log_start_offset, partition.log_end_offset
+    return LogAge(ages, start, kept_from(partition.path, config, start, end), end)
 
 
 def _rules(
@@ -114,15 +145,18 @@ def _rules(
 ) -> Iterator[tuple[Path, Retention]]:
     """For each log the rule that also lets go what is too much in all of them."""
     left: dict[Path, tuple[list[AgedSegment], LogConfig]] = {}
+    limits: dict[Path, int] = {}
     for path in paths:
         with Partition(path, config=given) as partition:
             config = settings_of(partition, given)
             ages = [AgedSegment(segment) for segment in partition.segments]
-            verdict = expired(_age_of(partition, ages), config, now_ms)
+            log = _age_of(partition, ages, config)
+            verdict = expired(log, config, now_ms)
+            limits[path] = log.high_watermark
             for age in ages:
                 age.read()      # while it is open
             left[path] = ages[len(verdict.expired):], config
-    gone = over_total({path: entry for path, entry in left.items() if entry[0]}, total_bytes, now_ms)
+    gone = over_total({path: entry for path, entry in left.items() if entry[0]}, total_bytes, now_ms, limits)
     for path, (ages, _) in left.items():
         yield path, _also(frozenset(age.base_offset for age in ages[: gone.get(path, 0)]))
 

@@ -118,24 +118,34 @@ def _up_to_a_young_batch(log: LogAge, head: Age, verdict: Verdict, config: LogCo
     return replace(verdict, log_start_offset=max(verdict.log_start_offset, min(young, log.high_watermark)))
 
 
-def over_total(logs: Mapping[Name, tuple[Sequence[Age], LogConfig]], total_bytes: int, now_ms: int) -> dict[Name, int]:
+def over_total(
+    logs: Mapping[Name, tuple[Sequence[Age], LogConfig]], total_bytes: int, now_ms: int,
+    kept_from: Mapping[Name, int] | None = None,
+) -> dict[Name, int]:
     """How many segments each log loses so that all of them together have no more than `retention.total.bytes`.
 
-    The next one to go is the oldest of all that stand first in their log. Never the last one of a log, and nothing of
-    a log that is only compacted.
+    The next one to go is the oldest of all that stand first in their log. Never the last one of a log, nothing behind
+    the offset that `kept_from` has for it, and nothing of a log that is only compacted.
     """
+
+    def may_go(name: Name, slot: int) -> bool:
+        segments, _ = logs[name]
+        if slot >= len(segments) - 1:
+            return False
+        return kept_from is None or segments[slot + 1].base_offset <= kept_from[name]
+
     left = sum(segment.size_bytes for segments, _ in logs.values() for segment in segments) - total_bytes
     gone = dict.fromkeys(logs, 0)
     heads = {
         name: time_of(segments[0], config, now_ms)
-        for name, (segments, config) in logs.items() if config.deletes and len(segments) > 1
+        for name, (segments, config) in logs.items() if config.deletes and may_go(name, 0)
     } if left > 0 else {}
     while left > 0 and heads:
         name = min(heads, key=lambda name: heads[name])
         segments, config = logs[name]
         left -= segments[gone[name]].size_bytes
         gone[name] += 1
-        if gone[name] < len(segments) - 1:
+        if may_go(name, gone[name]):
             heads[name] = time_of(segments[gone[name]], config, now_ms)
         else:
             del heads[name]
