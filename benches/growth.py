@@ -5,6 +5,7 @@ a unit of work at each, and is held to a bound at the largest. The best of sever
 neighbours grows in every round.
 """
 import random
+import shutil
 import time
 from array import array
 from collections.abc import Callable, Iterator
@@ -370,25 +371,40 @@ def producers(bench: Bench, directory: Path, scale: float) -> None:
 
 
 def segments(bench: Bench, directory: Path, scale: float) -> None:
-    """Opening a log of many segments that was closed cleanly, and closing it; and a roll beside them."""
-    sizes = tuple(max(int(n * scale), 2) for n in (1_000, 10_000, 50_000))
+    """A log of many segments: opened after a clean close, what comes to all of them first, and a roll beside them."""
+    sizes = tuple(max(int(n * scale), 2) for n in (1_000, 10_000, 100_000))
+    cases = ("opening, a segment", "first lookup by time, a segment", "append and roll", "delete_records, a segment")
+    if not any(bench.wanted(f"growth: {case}") for case in cases):
+        return
+    costs = {size: _segment_costs_us(directory / str(size), size) for size in sizes}
+    bounds = (10, 25, TIMES_MOST * costs[sizes[0]]["append and roll"], 120)
+    for case, bound_us in zip(cases, bounds, strict=True):
+        growth(bench, case, sizes, "segments", lambda size, case=case: costs[size][case], bound_us)
 
-    def opening_us(size: int) -> float:
-        path = _log_of_segments(directory / str(size), size)
-        return best_us(lambda: seglog.open(path, fsync="never").close(), size)
 
-    def rolling_us(size: int) -> float:
-        with seglog.open(_log_of_segments(directory / f"rolled{size}", size), fsync="never") as log:
+def _segment_costs_us(directory: Path, size: int) -> dict[str, float]:
+    rolls = 50
+    path = _log_of_segments(directory, size)
+    costs = {"opening, a segment": best_us(lambda: seglog.open(path, fsync="never").close(), size)}
 
-            def work() -> None:
-                for _ in range(20):
-                    log.append(b"x")
-                    log.roll()
+    def lookup() -> None:
+        with seglog.open(path, fsync="never") as log:
+            log.offset_at(2**62)
 
-            return best_us(work, 20)
+    costs["first lookup by time, a segment"] = best_us(lookup, size) - costs["opening, a segment"]
+    with seglog.open(path, fsync="never") as log:
 
-    growth(bench, "opening, a segment", sizes, "segments", opening_us, 60)
-    growth(bench, "append and roll", sizes, "segments", rolling_us, 10_000)
+        def roll() -> None:
+            for _ in range(rolls):
+                log.append(b"x")
+                log.roll()
+
+        costs["append and roll"] = best_us(roll, rolls)
+        began = time.process_time()
+        log.delete_records(log.log_end_offset - 1)
+        costs["delete_records, a segment"] = (time.process_time() - began) / size * 1e6
+    shutil.rmtree(directory)
+    return costs
 
 
 def _log_of_segments(directory: Path, size: int) -> Path:

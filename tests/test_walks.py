@@ -1,8 +1,4 @@
 """How many Python calls the common ways take: a frame costs as much as a small write."""
-import _thread
-import gc
-import sys
-
 import pytest
 
 import seglog
@@ -14,43 +10,15 @@ from seglog.delayed.worker import InlineWorker
 from seglog.fs.files import OsFileSystem
 from seglog.topic.delayed_index import DelayedIndex
 from seglog.topic.dispatcher import Dispatcher
+from support.counting import counts_of
 from support.faultfs import FailingFs
 from support.topics import delayed, message
 
 
 @pytest.fixture
-def calls(monkeypatch):
+def calls():
     """calls(action): Python functions called in it, in the threads that it starts as well, without `action` itself."""
-    start = _thread.start_new_thread
-    count = 0
-
-    def hook(frame, event, arg):
-        nonlocal count
-        count += event == "call"
-
-    def start_counted(function, args, *more):
-        def run(*given):
-            sys.setprofile(hook)
-            function(*given)
-            sys.setprofile(None)
-
-        return start(run, args, *more)
-
-    def counted(action):
-        nonlocal count
-        with monkeypatch.context() as patched:
-            patched.setattr(_thread, "start_new_thread", start_counted)
-            count = 0
-            gc.disable()        # Hypothesis is called at each collection
-            sys.setprofile(hook)
-            try:
-                action()
-            finally:
-                sys.setprofile(None)
-                gc.enable()
-        return count - 1
-
-    return counted
+    return lambda action: counts_of(action).calls
 
 
 @pytest.fixture(params=["never", "interval", "batch"])

@@ -211,6 +211,16 @@ def read_part(path: str, position: int, size_bytes: int) -> bytes:
         return file_part(path, position, size_bytes)
 
 
+def read_small(path: str | os.PathLike[str], most_bytes: int) -> bytes | None:
+    """A file whole, of so many bytes at most; None where it has more. Raises StorageError."""
+    with refusals("read", path):
+        fd, status = _open_regular(path)
+        try:
+            return os.read(fd, status.st_size) if status.st_size <= most_bytes else None
+        finally:
+            os.close(fd)
+
+
 def read_file(path: str | os.PathLike[str], start: int = 0) -> bytes:
     """A small file whole, or from the byte `start` on.
 

@@ -148,7 +148,8 @@ def _take_up_anew(tail: "LogTail", config: LogConfig) -> None:
     tail.active.close()
     tail.use_config(config)
     tail.take_up(
-        [tail.sealed(segment.path) for segment in extent.segments[:-1]], extent.base_offsets[-1], tail.end_position,
+        [tail.sealed(segment.base_offset) for segment in extent.segments[:-1]],
+        extent.segments[-1].base_offset, tail.end_position,
         extent.log_start_offset,
     )
 

@@ -3,6 +3,7 @@
 In an order of durable steps such that a crash after any of them leaves a directory which Kafka and we open. No
 exception from outside reaches a cut (_kernels.shield).
 """
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -69,7 +70,7 @@ class LogCutter:
         for segment in reversed(extent.segments[slot + 1 :]):
             remove_segments(tail.fs, tail.path, [segment.path])
         cut_segment(tail.fs, cut.path, position, offset)
-        end = tail.sealed(cut.path).next_offset
+        end = tail.sealed(cut.base_offset).next_offset
         tail.next_offset = tail.durable_offset = max(end, extent.log_start_offset)
         tail.recovery_point.put(min(tail.recovery_point.offset, tail.next_offset))
         tail.epoch_cache.truncate_from_end(tail.next_offset)
@@ -79,7 +80,7 @@ class LogCutter:
         else:
             tail.take_up(list(extent.segments[:slot]), cut.base_offset, position, extent.log_start_offset)
         tail.producers = rebuild(
-            tail.snapshots, tail.current().base_offsets, self._tables_from,
+            tail.snapshots, [s.base_offset for s in tail.current().segments[-2:]], self._tables_from,
             log_start_offset=extent.log_start_offset, log_end_offset=tail.next_offset,
             now_ms=tail.now_ms(), expiration_ms=tail.config.producer_id_expiration_ms,
         )
@@ -149,15 +150,17 @@ class LogCutter:
         extent = tail.current()
         begin = extent.slot_of(old[0]) if old else 0
         stop = begin + len(old)
-        if not old or extent.base_offsets[begin:stop] != old or stop >= len(extent.segments):
+        found = tuple(segment.base_offset for segment in extent.segments[begin:stop])
+        if not old or found != old or stop >= len(extent.segments):
             raise InvalidArgumentError(
                 f"{list(old)} are not the base offsets of sealed segments that follow each other", file=tail.path
             )
         targets = [_swapped_in(log, tail.path) for log in new]
         bases = [_base_offset_of(target) for target in targets]
-        if bases != sorted(set(bases)) or any(not old[0] <= base < extent.base_offsets[stop] for base in bases):
+        following = extent.segments[stop].base_offset
+        if bases != sorted(set(bases)) or any(not old[0] <= base < following for base in bases):
             raise InvalidArgumentError(
-                f"segments at {bases} do not lie in the place of {list(old)}, up to {extent.base_offsets[stop]}",
+                f"segments at {bases} do not lie in the place of {list(old)}, up to {following}",
                 file=tail.path,
             )
         tail.before_change()
@@ -165,8 +168,7 @@ class LogCutter:
         tail.snapshots.settle()     # producers whose records go are told of there alone
         tail.live.begin()
         self._swap(extent.segments[begin:stop], targets)
-        kept = (*extent.segments[:begin], *map(tail.sealed, targets), *extent.segments[stop:])
-        tail.shown.extent = Extent(kept, extent.log_start_offset)
+        tail.shown.extent = extent.exchanged(begin, stop, [tail.sealed(base) for base in bases])
         tail.live.end(tail.shown, tail.last_stable_offset)
         for gone in set(old).difference(bases):
             tail.snapshots.delete(gone)
@@ -205,7 +207,7 @@ class LogCutter:
             _rename_all(tail.fs, target, names.SWAP_SUFFIX, "")
         tail.fs.sync_directory(tail.path)
 
-    def delete_before(self, extent: Extent, before: int) -> list[Path]:
+    def delete_before(self, extent: Extent, before: int) -> list[str]:
         """With both locks: let the log begin at `before`. The .deleted files, which the caller removes."""
         tail = self._tail
         tail.before_change()
@@ -215,15 +217,17 @@ class LogCutter:
         tail.partition.put(log_start_offset=before, first_base_offset=extent.segments[0].base_offset)
         tail.live.begin()
         slot = extent.slot_of(before)
-        gone, kept = extent.segments[:slot], extent.segments[slot:]
+        gone, begins_at = extent.segments[:slot], extent.segments[slot].base_offset
         for segment in gone:
             segment.retire()
-        tail.shown.extent = Extent(kept, before)
+        tail.shown.extent = extent.behind(slot, before)
         tail.epoch_cache.truncate_from_start(before)
-        deleted = mark_deleted(tail.fs, tail.path, [segment.path for segment in gone])
+        directory = f"{tail.path}{os.sep}"
+        logs = (directory + names.file_name(segment.base_offset, names.LOG_SUFFIX) for segment in gone)
+        deleted = mark_deleted(tail.fs, tail.path, logs)
         tail.live.end(tail.shown, tail.last_stable_offset)
         if gone:
-            tail.snapshots.delete_before(kept[0].base_offset)
+            tail.snapshots.delete_before(begins_at)
         return deleted
 
 

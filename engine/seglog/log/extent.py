@@ -1,7 +1,8 @@
 """Which segments a log has, and where it begins, at one moment."""
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
+from typing import overload
 
 from seglog.segment.segment import NO_END, Segment
 
@@ -18,51 +19,126 @@ class Shown:
         self.extent: Extent | None = None
 
 
+class Stretch(Sequence[Segment]):
+    """Segments that follow each other, in lists that others may share: those are only ever made longer.
+
+    `cells[:stop]` are the segments, and `bases` holds their base offsets in the same places: for whoever searches. Does
+    not change.
+    """
+
+    __slots__ = ("bases", "cells", "stop")
+
+    def __init__(self, cells: list[Segment], bases: list[int]) -> None:
+        self.cells = cells
+        self.bases = bases
+        self.stop = len(cells)
+
+    @classmethod
+    def of(cls, segments: Iterable[Segment]) -> "Stretch":
+        cells = list(segments)
+        return cls(cells, [segment.base_offset for segment in cells])
+
+    def __len__(self) -> int:
+        return self.stop
+
+    @overload
+    def __getitem__(self, slot: int) -> Segment: ...
+    @overload
+    def __getitem__(self, slot: slice) -> tuple[Segment, ...]: ...
+    def __getitem__(self, slot: int | slice) -> Segment | tuple[Segment, ...]:
+        if isinstance(slot, slice):
+            start, stop, step = slot.indices(self.stop)
+            return tuple(self.cells[start:stop] if step == 1 else self.cells[: self.stop][slot])
+        place = slot if slot >= 0 else slot + self.stop
+        if not 0 <= place < self.stop:
+            raise IndexError(slot)
+        return self.cells[place]
+
+    def __iter__(self) -> Iterator[Segment]:
+        return islice(self.cells, self.stop)
+
+    def __eq__(self, other: object) -> bool:
+        return tuple(self) == tuple(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None     # type: ignore[assignment]
+
+    def slot_of(self, offset: int) -> int:
+        """The slot of the last segment whose base is at or below the offset, 0 where there is none."""
+        return max(bisect_right(self.bases, offset, 0, self.stop) - 1, 0)
+
+    def followed_by(self, segment: Segment) -> "Stretch":
+        cells, bases = self.cells, self.bases
+        if self.stop != len(cells):
+            cells, bases = cells[: self.stop], bases[: self.stop]
+        bases.append(segment.base_offset)
+        cells.append(segment)
+        return Stretch(cells, bases)
+
+    def behind(self, count: int) -> "Stretch":
+        """Without so many at the start. In lists of its own: only whoever reads in those keeps their maps."""
+        return Stretch(self.cells[count : self.stop], self.bases[count : self.stop])
+
+    def exchanged(self, begin: int, stop: int, new: Sequence[Segment]) -> "Stretch":
+        """With others in the place of those in [begin, stop)."""
+        cells = [*self.cells[:begin], *new, *self.cells[stop : self.stop]]
+        bases = [*self.bases[:begin], *(segment.base_offset for segment in new), *self.bases[stop : self.stop]]
+        return Stretch(cells, bases)
+
+
 class Extent:
     """The segments of a log, in order, at least one, and the first offset that a reader may see. Does not change.
 
     A log that rolls, or loses segments, has another Extent from then on: one store of one attribute, so
-    that a reader finds segments and start that belong together.
+    that a reader finds segments and start that belong together. Both share the lists of the segments.
     """
 
-    __slots__ = ("_largest", "base_offsets", "log_start_offset", "segments")
+    __slots__ = ("_largest", "log_start_offset", "segments")
 
     def __init__(self, segments: Iterable[Segment], log_start_offset: int) -> None:
-        self.segments = tuple(segments)
+        self.segments = Stretch.of(segments)
         self.log_start_offset = log_start_offset
-        self.base_offsets = tuple(segment.base_offset for segment in self.segments)
         # Of each segment but the last: the largest timestamp in it and in those before. As many as were asked for.
         self._largest: list[int] = []
-        self._bound()
-
-    def _bound(self) -> None:
-        """Tell each segment where the next one begins: no batch of it ends behind."""
-        for segment, following in pairwise(self.segments):
-            segment.end_offset = following.base_offset
+        _bind(self.segments)
         for segment in self.segments[-1:]:
             segment.end_offset = NO_END
 
+    @classmethod
+    def _of(cls, segments: Stretch, log_start_offset: int, largest: list[int]) -> "Extent":
+        self = cls.__new__(cls)
+        self.segments, self.log_start_offset, self._largest = segments, log_start_offset, largest
+        return self
+
     def followed_by(self, segment: Segment) -> "Extent":
         """The same after a roll: what was learned of the segments before stays known."""
-        later = Extent((), self.log_start_offset)
-        later.segments = (*self.segments, segment)
-        later.base_offsets = (*self.base_offsets, segment.base_offset)
-        later._largest = self._largest
         self.segments[-1].end_offset = segment.base_offset
-        return later
+        return Extent._of(self.segments.followed_by(segment), self.log_start_offset, self._largest)
+
+    def behind(self, count: int, log_start_offset: int) -> "Extent":
+        """The same without so many segments at the start."""
+        return Extent._of(self.segments.behind(count), log_start_offset, [] if count else self._largest)
+
+    def exchanged(self, begin: int, stop: int, new: Sequence[Segment]) -> "Extent":
+        """The same with others in the place of the sealed segments in [begin, stop)."""
+        segments = self.segments.exchanged(begin, stop, new)
+        _bind(segments[max(begin - 1, 0) : begin + len(new) + 1])
+        return Extent._of(segments, self.log_start_offset, self._largest[:begin])
 
     @property
     def log_end_offset(self) -> int:
         """One past the last offset; of a segment that grows, of what is published now."""
-        return self.segments[-1].next_offset
+        segments = self.segments
+        return segments.cells[segments.stop - 1].next_offset
 
     def slot_of(self, offset: int) -> int:
         """The slot of the last segment whose base is at or below the offset, 0 where there is none."""
-        return max(bisect_right(self.base_offsets, offset) - 1, 0)
+        return self.segments.slot_of(offset)
 
     def segments_from(self, offset: int) -> Iterator[Segment]:
         """The segment that holds the offset, and those behind it."""
-        return islice(self.segments, self.slot_of(offset), None)
+        segments = self.segments
+        slot = max(bisect_right(segments.bases, offset, 0, segments.stop) - 1, 0)      # slot_of without a call
+        return islice(segments.cells, slot, segments.stop)
 
     def slot_at(self, timestamp: int) -> int:
         """The slot of the first segment with a timestamp as large, or with damage that hides it; else of the last one.
@@ -71,9 +147,10 @@ class Extent:
         """
         largest = self._largest
         slot = bisect_left(largest, timestamp)
-        if slot == len(largest) < len(self.segments) - 1:
+        segments = self.segments
+        if slot == len(largest) < len(segments) - 1:
             largest = largest.copy()        # threads share the list
-            for segment in self.segments[len(largest):-1]:
+            for segment in islice(segments.cells, len(largest), segments.stop - 1):
                 passed = segment.largest_passed
                 largest.append(max(largest[-1] if largest else -1, OFFSET_LIMIT if passed is None else passed))
                 if largest[-1] >= timestamp:
@@ -84,7 +161,15 @@ class Extent:
 
     def end_now(self, stop: int | None) -> int | None:
         """`stop`, or the end as of now where somebody appends."""
-        if self.segments[-1].published is None:
+        segments = self.segments
+        last = segments.cells[segments.stop - 1]
+        if last.published is None:
             return stop
-        end = self.log_end_offset
+        end = last.next_offset
         return end if stop is None else min(stop, end)
+
+
+def _bind(segments: Iterable[Segment]) -> None:
+    """Tell each segment but the last where the next one begins: no batch of it ends behind."""
+    for segment, following in pairwise(segments):
+        segment.end_offset = following.base_offset

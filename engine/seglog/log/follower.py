@@ -187,7 +187,7 @@ class Follower(Partition, Followable):
         end = End(*(ends.durable if ends.shows_durable or self.durable else ends.written))
         if (
             before is not None and before.is_told and before.epoch == ends.epoch
-            and before.base_offsets[-1] == ends.base_offset and before.log_start_offset == ends.log_start_offset
+            and before.segments[-1].base_offset == ends.base_offset and before.log_start_offset == ends.log_start_offset
         ):
             if before.active.at != end:
                 before.active.at = end

@@ -4,7 +4,8 @@ Kafka's LogLoader. First everything is looked at (`plan_load`), then everything 
 log that cannot be opened is left as it was, and a dry run tells what a real one would do.
 
     leftovers of compaction, deletion   as Kafka's first passes (seglog.state.leftovers)
-    closed cleanly                      index files are looked at, the log is not read (seglog.log.index_trust)
+    closed cleanly                      index files of the last segments are looked at, the log is not read
+                                        (seglog.log.index_trust)
     not closed cleanly                  every batch from the recovery point on is checked, segments in parallel, and
                                         the indexes of what was checked are written anew where they differ
     left unclosed by a writer of ours   what lies behind the recovery point is also written to the disk again: a sync of
@@ -22,9 +23,11 @@ Crash-safe: what lies behind a cut goes before the cut, and what is quarantined 
 that whoever opens next finds the same damage or none.
 """
 import os
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import overload
 
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError
@@ -46,17 +49,10 @@ from seglog.state.quarantine import put_into_quarantine
 
 _V2 = b"\x02"
 _ZEROS_BYTES = 1 << 20      # are looked at together
+# So many segments at the end of a log that was closed cleanly have their indexes looked at.
+LOOKED_AT = 64
 BEHIND_THE_CUT = "it lies behind the cut"
 ENDS_BELOW_START = "the log ends below its log start offset: it begins anew there"
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedSegment:
-    """One segment of a log that was opened. `size_bytes`: of its .log."""
-
-    path: Path
-    base_offset: int
-    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +71,7 @@ class Loaded:
     quarantined, torn tails included.
     """
 
-    segments: tuple[LoadedSegment, ...]
+    segments: "tuple[PlannedSegment, ...]"
     next_offset: int
     log_start_offset: int
     recovery_point: int
@@ -109,7 +105,7 @@ def load(
 
 @dataclass(slots=True)
 class PlannedSegment:
-    """A segment that stays. `path` is that of its .log when leftovers are swapped in.
+    """A segment that stays.
 
     `check`: what the log was found to hold; None where it is taken as it is. `is_recovered`: checked as part of a log
     that was not closed cleanly, not for its indexes alone. `runs`: the bytes that stay, None where all do.
@@ -117,7 +113,6 @@ class PlannedSegment:
     """
 
     files: FoundSegment
-    path: Path
     check: SegmentCheck | None = None
     is_recovered: bool = False
     runs: tuple[Run, ...] | None = None
@@ -127,6 +122,11 @@ class PlannedSegment:
     @property
     def base_offset(self) -> int:
         return self.files.base_offset
+
+    @property
+    def path(self) -> Path:
+        """Of its .log when leftovers are swapped in."""
+        return self.files.path
 
     @property
     def is_changed(self) -> bool:
@@ -158,14 +158,10 @@ class LoadPlan:
     lost: list[LostRange] = field(default_factory=list)
     repairs: list[Repair] = field(default_factory=list)
 
-    def path_of(self, files: FoundSegment) -> Path:
-        """The .log as it will be called when leftovers are swapped in."""
-        return self.directory / names.file_name(files.base_offset, names.LOG_SUFFIX)
-
     @property
     def changes_logs(self) -> bool:
         """Whether a .log will hold other bytes, or go."""
-        return bool(self.removed) or any(segment.is_changed for segment in self.segments)
+        return bool(self.removed) or any(s.is_changed for s in self.segments if s.check is not None)
 
     # --- doing it ----------------------------------------------------------------------------
 
@@ -174,34 +170,34 @@ class LoadPlan:
         self._keep_damaged_bytes(fs)
         if self.leftovers:
             self.leftovers.apply(fs)
+            for segment in self.segments:
+                segment.files.take_names()
         self._remove_segments(fs)
-        for segment in self.segments:
+        checked = [segment for segment in self.segments if segment.check is not None]
+        for segment in checked:
             if segment.is_changed:
                 _rewrite(fs, segment)
         begins_anew = not self.segments
         if begins_anew:
             self._begin_anew(fs)
-        for segment in self.segments:
-            if segment.check is not None:
-                _put_indexes(fs, segment, self.config, rewrites=self.unsynced_from is not None)
-                self._sync_log(fs, segment)
-        if not self.clean or any(segment.check is not None for segment in self.segments):
+        for segment in checked:
+            _put_indexes(fs, segment, self.config, rewrites=self.unsynced_from is not None)
+            self._sync_log(fs, segment)
+        if not self.clean or checked:
             fs.sync_directory(self.directory)       # also names that a killed process made
-        segments = [
-            replay.ReplaySegment(s.path, s.base_offset, s.check if s.is_recovered else None) for s in self.segments
-        ]
+        segments = _Replayed(self.segments)
         epochs = replay.put_leader_epochs(
             fs, self.directory, segments, log_start_offset=self.log_start_offset, next_offset=self.next_offset,
             begins_anew=begins_anew,
         )
-        snapshots = ProducerSnapshots(fs, self.directory)
+        snapshots = ProducerSnapshots(fs, self.directory, self.leftovers.snapshots)
         producer_state = replay.put_producers(
-            fs, snapshots, segments, clean=self.clean and not any(s.is_recovered for s in self.segments),
+            fs, snapshots, segments, clean=self.clean and not any(s.is_recovered for s in checked),
             log_start_offset=self.log_start_offset, next_offset=self.next_offset, now_ms=now_ms,
             expiration_ms=self.config.producer_id_expiration_ms, rewrites=self.unsynced_from is not None,
         )
         return Loaded(
-            tuple(LoadedSegment(s.path, s.base_offset, s.size_bytes) for s in self.segments),
+            tuple(self.segments),
             self.next_offset, self.log_start_offset, self.next_offset, epochs, producer_state,
             snapshots, tuple(self.lost), tuple(self.repairs),
         )
@@ -219,12 +215,12 @@ class LoadPlan:
         for files, damage in self.quarantined:
             with Mapping(files.log.path) as whole:
                 raw = memoryview(whole)[damage.start : damage.stop]
-                put_into_quarantine(fs, self.directory, [(damage.of(self.path_of(files)), raw)])
+                put_into_quarantine(fs, self.directory, [(damage.of(files.path), raw)])
 
     def _remove_segments(self, fs: FileSystem) -> None:
         """The last one first: what a crash leaves of them has no hole."""
         for files in reversed(self.removed):
-            fs.unlink(self.path_of(files))
+            fs.unlink(files.path)
             for suffix in files.indexes:
                 fs.unlink(self.directory / names.file_name(files.base_offset, suffix))
         if self.removed:
@@ -237,7 +233,34 @@ class LoadPlan:
                 file.sync()
         fs.sync_directory(self.directory)
         empty = survey(self.directory).segments[0]
-        self.segments.append(PlannedSegment(empty, self.path_of(empty), next_offset=self.log_start_offset))
+        self.segments.append(PlannedSegment(empty, next_offset=self.log_start_offset))
+
+
+class _Replayed(Sequence[replay.ReplaySegment]):
+    """The same segments for a replay: made where it comes to them."""
+
+    def __init__(self, segments: list[PlannedSegment]) -> None:
+        self._segments = segments
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    @overload
+    def __getitem__(self, slot: int) -> replay.ReplaySegment: ...
+    @overload
+    def __getitem__(self, slot: slice) -> list[replay.ReplaySegment]: ...
+    def __getitem__(self, slot: int | slice) -> replay.ReplaySegment | list[replay.ReplaySegment]:
+        if isinstance(slot, slice):
+            return [_replayed(segment) for segment in self._segments[slot]]
+        return _replayed(self._segments[slot])
+
+    def __iter__(self) -> Iterator[replay.ReplaySegment]:
+        return map(_replayed, self._segments)
+
+
+def _replayed(segment: PlannedSegment) -> replay.ReplaySegment:
+    files = segment.files
+    return replay.ReplaySegment(files.directory, files.base_offset, segment.check if segment.is_recovered else None)
 
 
 # --- looking -----------------------------------------------------------------------------------
@@ -256,7 +279,7 @@ def plan_load(
         plan.repairs.append(Repair(str(directory / name), "left by an interrupted change: put in place"))
     for name in leftovers.orphans:
         plan.repairs.append(Repair(str(directory / name), "an index without its log: removed"))
-    plan.segments = [PlannedSegment(files, plan.path_of(files)) for files in leftovers.segments]
+    plan.segments = [PlannedSegment(files) for files in leftovers.segments]
     first = _first_to_check(plan, recovery_point)
     _check(plan, first)
     _judge(plan, plan.segments[first:], recovery_point if unordered else None)
@@ -284,13 +307,28 @@ def _first_to_check(plan: LoadPlan, recovery_point: int) -> int:
 def _check(plan: LoadPlan, first: int) -> None:
     """Read the logs from the slot `first` on, and those before it whose indexes are not to be used."""
     segments = plan.segments
-    to_check = [
-        slot for slot, segment in enumerate(segments)
-        if slot >= first or (segment.next_offset is None and not indexes_are_sound(segment.files, plan.config))
+    # Of a log that was closed cleanly, the indexes of the last segments are looked at. Of those before, that they are
+    # there: what is wrong in one, whoever comes to read there finds out, and does without it.
+    looked_at = max(len(segments) - LOOKED_AT, 0) if plan.clean else 0
+    needed = [names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX]
+    if plan.config.time_index_minute_enabled:
+        needed.append(names.MINUTE_INDEX_SUFFIX)
+    lacking = set().union(*(plan.leftovers.lacking[suffix] for suffix in needed))
+    before = {bisect_left(segments, base_offset, key=_base_offset) for base_offset in lacking}
+    to_check = sorted(slot for slot in before if slot < looked_at)
+    to_check += [
+        slot for slot in range(looked_at, len(segments))
+        if slot >= first or (
+            segments[slot].next_offset is None and not indexes_are_sound(segments[slot].files, plan.config)
+        )
     ]
-    ends = [segment.base_offset for segment in segments[1:]] + [names.MAX_OFFSET]
+    ends = [segments[slot + 1].base_offset if slot + 1 < len(segments) else names.MAX_OFFSET for slot in to_check]
     checks = check_segments(
-        [(segments[slot].files.log.path, segments[slot].base_offset, ends[slot]) for slot in to_check], plan.config
+        [
+            (segments[slot].files.log.path, segments[slot].base_offset, end)
+            for slot, end in zip(to_check, ends, strict=True)
+        ],
+        plan.config,
     )
     for slot, check in zip(to_check, checks, strict=True):
         segments[slot].check = check
@@ -300,6 +338,10 @@ def _check(plan: LoadPlan, first: int) -> None:
                 str(segments[slot].path),
                 f"damaged from byte {check.sound_bytes} on, and left as it is: it lies below the recovery point",
             ))
+
+
+def _base_offset(segment: PlannedSegment) -> int:
+    return segment.files.base_offset
 
 
 def _judge(plan: LoadPlan, checked: list[PlannedSegment], unordered_from: int | None) -> None:

@@ -91,7 +91,7 @@ class LogLookup(PathHandle, abc.ABC):
     def log_end_offset(self) -> int:
         """One past the last offset."""
         extent = self._current()
-        with self._gone_is_out_of_range(extent.base_offsets[-1]):
+        with self._gone_is_out_of_range(extent.segments[-1].base_offset):
             return extent.log_end_offset
 
     # --- segments that are gone --------------------------------------------------------------
@@ -171,7 +171,7 @@ class LogLookup(PathHandle, abc.ABC):
         start = extent.log_start_offset
         try:        # (not by _gone_is_out_of_range: it takes longer than the search)
             slot = extent.slot_at(timestamp)
-            if extent.base_offsets[slot] < start:
+            if extent.segments[slot].base_offset < start:
                 slot = max(slot, extent.slot_of(start))
             found = extent.segments[slot].seek(timestamp, start)
             while found[1] < 0 and slot < len(extent.segments) - 1:

@@ -127,7 +127,9 @@ class LogReader(LogLookup):
         extent = self._shown.extent
         if extent is not None and type(offset) is int and extent.log_start_offset <= offset < OFFSET_LIMIT:
             try:
-                record = extent.segments[bisect_right(extent.base_offsets, offset) - 1].get(offset)
+                segments = extent.segments      # written out: a call more takes a part of a read
+                slot = bisect_right(segments.bases, offset, 0, segments.stop) - 1
+                record = segments.cells[slot].get(offset)
             except (OffsetOutOfRangeError, StorageError) as error:
                 raise self._if_gone(offset, error) from error
             if record is not None:
@@ -312,7 +314,8 @@ def _holds(extent: Extent, offset: int, on_corrupt: OnCorrupt) -> bool:
     """May a read begin at the offset? The log end offset is the last that it may."""
     if offset < extent.log_start_offset:
         return False
-    if offset <= extent.segments[-1].base_offset:
+    segments = extent.segments
+    if offset <= segments.bases[segments.stop - 1]:
         return True
     try:
         return offset <= extent.log_end_offset

@@ -4,6 +4,7 @@ A segment goes in three steps: its files get the suffix .deleted, the directory 
 What a crash leaves in between are `.deleted` files and indexes without a log, and both loaders remove those. The
 caller has told the readers before (Segment.retire).
 """
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -11,27 +12,30 @@ from pathlib import Path
 from seglog.errors import StorageError
 from seglog.format import names
 from seglog.fs.aside import shorten
-from seglog.fs.files import FileSystem
+from seglog.fs.files import AnyPath, FileSystem
 from seglog.fs.mapping import read_file
 from seglog.segment.time_ranges import time_ranges_path
 from seglog.segment.transaction_index import TransactionIndex
 
 
-def remove_segments(fs: FileSystem, directory: Path, logs: Iterable[Path]) -> None:
+def remove_segments(fs: FileSystem, directory: Path, logs: Iterable[AnyPath]) -> None:
     """Remove segments by their .log files; when it returns they are gone for good. Raises StorageError."""
     for path in mark_deleted(fs, directory, logs):
         fs.unlink(path)
 
 
-def mark_deleted(fs: FileSystem, directory: Path, logs: Iterable[Path]) -> list[Path]:
+def mark_deleted(fs: FileSystem, directory: Path, logs: Iterable[AnyPath]) -> list[str]:
     """Take segments out of the log by their .log files, durably; the .deleted files, which the caller removes."""
     deleted = []
     for log in logs:
+        stem = os.fspath(log).removesuffix(names.LOG_SUFFIX)
         # The .log first: without it the others are strays.
-        for path in names.segment_files(log):
-            target = path.with_name(path.name + names.DELETED_SUFFIX)
-            fs.replace(path, target)
-            deleted.append(target)
+        for suffix in (names.LOG_SUFFIX, *names.INDEX_SUFFIXES):
+            path = stem + suffix
+            if os.path.lexists(path):
+                target = path + names.DELETED_SUFFIX
+                fs.replace(path, target)
+                deleted.append(target)
     if deleted:
         fs.sync_directory(directory)
     return deleted

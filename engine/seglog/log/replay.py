@@ -3,8 +3,10 @@ transactions.
 
 Kafka's LogSegment.recover, LeaderEpochFileCache and UnifiedLog.rebuildProducerState. The .log files are final here.
 """
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from seglog._kernels.batch_survey import first_of_later_epoch
@@ -25,13 +27,17 @@ from seglog.state.producer_snapshots import ProducerSnapshots, rebuild
 from seglog.state.producer_state import ProducerState
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReplaySegment:
     """A segment of the log. `check`: what recovery found in it; None where it was not recovered."""
 
-    path: Path
+    directory: Path
     base_offset: int
     check: SegmentCheck | None
+
+    @property
+    def path(self) -> Path:
+        return self.directory / names.file_name(self.base_offset, names.LOG_SUFFIX)
 
     def tables(self, offset: int = 0, max_batches: int = SCAN_BATCHES) -> Iterator[BatchTable]:
         """Its batch headers from the batch that holds `offset` on; damage is passed over."""
@@ -179,10 +185,9 @@ def put_producers(
 
 def _tables_from(segments: Sequence[ReplaySegment], offset: int) -> Iterator[BatchTable]:
     """The batches from the one that holds `offset` on, of all segments."""
-    ends = [s.base_offset for s in segments[1:]]
-    for slot, segment in enumerate(segments):
-        if slot == len(ends) or ends[slot] > offset:
-            yield from segment.tables(offset)
+    first = max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
+    for segment in islice(segments, first, None):
+        yield from segment.tables(offset)
 
 
 def _put_transaction_index(

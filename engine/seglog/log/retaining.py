@@ -65,7 +65,7 @@ class _Deleted:
 
     due_ms: int
     segments: tuple[Segment, ...]
-    files: tuple[Path, ...]
+    files: tuple[str, ...]
 
 
 class AgedSegment:
@@ -255,14 +255,15 @@ class LogRetainer:
         linked = _linked_bytes(extent.segments[: len(expired)])
         tail.live.begin()
         for _ in expired:
-            gone, *kept = extent.segments
+            gone = extent.segments[0]
             gone.retire()
             # The .log first: without it the others are strays.
             for path in names.segment_files(gone.path):
                 tail.fs.unlink(path)
             tail.fs.sync_directory(tail.path)
             gone.let_go()
-            extent = tail.shown.extent = Extent(kept, max(extent.log_start_offset, kept[0].base_offset))
+            start = max(extent.log_start_offset, extent.segments[1].base_offset)
+            extent = tail.shown.extent = extent.behind(1, start)
         start = extent.log_start_offset
         tail.live.end(tail.shown, tail.last_stable_offset)
         if expired:
@@ -271,9 +272,9 @@ class LogRetainer:
                 start, f"; hot backups still hold {linked} bytes of them" if linked else "",
             )
             with contextlib.suppress(StorageError):     # the next opening does it
-                tail.partition.put(log_start_offset=start, first_base_offset=extent.base_offsets[0])
+                tail.partition.put(log_start_offset=start, first_base_offset=extent.segments[0].base_offset)
                 tail.epoch_cache.truncate_from_start(start)
-                tail.snapshots.delete_before(extent.base_offsets[0])
+                tail.snapshots.delete_before(extent.segments[0].base_offset)
         return Retained(expired, start, linked)
 
     # --- .deleted files ------------------------------------------------------------------------
@@ -295,7 +296,7 @@ class LogRetainer:
     def _remove(self, deleted: Sequence[_Deleted]) -> None:
         for entry in deleted:
             for path in entry.files:
-                if path.exists():       # somebody may have removed it by hand
+                if os.path.exists(path):       # somebody may have removed it by hand
                     self._tail.fs.unlink(path)
             for segment in entry.segments:
                 segment.let_go()        # else its map keeps the space; who reads in it has a hold of his own

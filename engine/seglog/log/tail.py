@@ -10,7 +10,6 @@ from the disk again at once, as by an opening (`mend`).
 import contextlib
 import random
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from seglog._kernels.batch_encode import EncodedBatch
 from seglog._kernels.batch_survey import first_of_later_epoch
@@ -36,6 +35,7 @@ from seglog.log.notices import NOTICES, Listeners
 from seglog.log.ranges_writer import RangesWriter
 from seglog.log.recovery_point import RecoveryPoint
 from seglog.log.times import to_timestamp_ms
+from seglog.segment.access import SegmentAccess
 from seglog.segment.appender import SegmentAppender
 from seglog.segment.published import PublishedEnd
 from seglog.segment.roll import RELATIVE_OFFSET_MAX, new_base_offset, segment_jitter_ms
@@ -71,6 +71,7 @@ class LogTail(WriteGate, QuietTail):
         # Readers see what is durable, or what is written.
         self.publishes_synced = fsync == "batch"
         self._fsync = fsync
+        self._last_opened = last_opened
         self.use_config(config)
         # Held by whoever cuts or removes segments, and by whoever copies them meanwhile.
         self.files_lock = CallLock()
@@ -88,7 +89,6 @@ class LogTail(WriteGate, QuietTail):
         self.on_full: Callable[[], None] | None = None      # the log became read-only, for no space is left
         self._end: PublishedEnd                 # of the active segment: written, aborted transactions too
         self._published: PublishedEnd           # the same one, or, with fsync="batch", what of it is durable
-        self._last_opened = last_opened
         self.listeners = Listeners(shown)
         self.live = LiveWriter(hold.path, self.publishes_synced)
         self._asked_to = 0                      # up to where the sync thread is asked to flush, by flush.messages
@@ -151,7 +151,7 @@ class LogTail(WriteGate, QuietTail):
         self.next_offset = self.durable_offset = loaded.next_offset
         self.recovery_point.offset = loaded.recovery_point
         self.take_up(
-            [self.sealed(segment.path) for segment in sealed], last.base_offset, last.size_bytes,
+            [self.sealed(segment.base_offset) for segment in sealed], last.base_offset, last.size_bytes,
             loaded.log_start_offset,
         )
         return loaded
@@ -160,6 +160,9 @@ class LogTail(WriteGate, QuietTail):
         """What is appended from here on is made, checked and flushed by it. With the lock, or before any append."""
         self.config = config
         self.decompress = decompressor(config.max_decompressed_message_bytes)
+        self._access = SegmentAccess(
+            self.decompress, self._last_opened, owned=True, by_minute=bool(config.time_index_minute_enabled)
+        )
         self.encoder = encoder_of(config, self.leader_epoch, to_timestamp_ms)
         self.is_old_format = isinstance(self.encoder, OldFormatEncoder)
         # (Records of v0 and v1 are made with their offsets: nothing lingers there.)
@@ -426,12 +429,9 @@ class LogTail(WriteGate, QuietTail):
             last_opened=self._last_opened,
         )
 
-    def sealed(self, path: Path) -> Segment:
+    def sealed(self, base_offset: int) -> Segment:
         """A segment that does not grow any more, as readers see it."""
-        return Segment(
-            path, is_last=False, decompress=self.decompress, owned=True,
-            by_minute=bool(self.config.time_index_minute_enabled), last_opened=self._last_opened,
-        )
+        return Segment.sealed(self.path, base_offset, self._access)
 
     # --- syncing ---------------------------------------------------------------------------------
 

@@ -13,13 +13,13 @@ from weakref import ref
 
 from seglog._kernels.checked_batches import CheckedBatches
 from seglog._kernels.header_walk import HeaderWalk
-from seglog._kernels.point_read import LastOpened, PointReader
+from seglog._kernels.point_read import PointReader
 from seglog._kernels.time_ranges import TimeRangesSearch
 from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError, OffsetOutOfRangeError, StorageError
 from seglog.format import names
-from seglog.format.compression import Decompress
 from seglog.fs.mapping import Mapping
+from seglog.segment.access import SegmentAccess
 from seglog.segment.index_file import MinuteIndex, OffsetIndex, TimeIndex
 from seglog.segment.published import End
 from seglog.segment.time_ranges import time_ranges_of
@@ -100,7 +100,7 @@ class SegmentFiles:
         other.walk = walk
         return other
 
-    def open_reader(self, last_opened: LastOpened, decompress: Decompress, end_offset: int) -> PointReader:
+    def open_reader(self, access: SegmentAccess, end_offset: int) -> PointReader:
         """`reader`, and `offset_entries` for it: None where the index is missing or no good.
 
         `end_offset`: every batch of the segment ends below.
@@ -109,8 +109,8 @@ class SegmentFiles:
             if self.end is None or self.end.offset_entries:
                 self.offset_entries = _entries(lambda: self.offset_index)
             self.reader = PointReader(
-                self.window, self._base_offset, self.offset_entries, self.checked, last_opened, decompress,
-                end_offset if self.end is None else self.end.next_offset,
+                self.window, self._base_offset, self.offset_entries, self.checked, access.last_opened,
+                access.decompress, end_offset if self.end is None else self.end.next_offset,
             )
         return self.reader
 

@@ -11,6 +11,7 @@ hold the map themselves. Of a segment that grows, readers see what its Published
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Self
 
 from seglog._kernels.header_walk import HeaderWalk
 from seglog._kernels.point_read import LastOpened, PointReader
@@ -26,6 +27,7 @@ from seglog.errors import (
 )
 from seglog.format import names
 from seglog.format.compression import Decompress, decompressor
+from seglog.segment.access import SegmentAccess
 from seglog.segment.answers import BatchPosition, LostRange, TimestampOffset
 from seglog.segment.batches import (
     SCAN_BATCHES,
@@ -36,8 +38,10 @@ from seglog.segment.batches import (
     within_int64,
 )
 from seglog.segment.index_file import OffsetIndex, TimeIndex
+from seglog.segment.made_once import made_once
 from seglog.segment.open_files import OPEN_SEGMENTS, SegmentFiles, replaced
 from seglog.segment.published import PublishedEnd
+from seglog.segment.small_log import largest_in_headers
 from seglog.segment.time_ranges import TimeRanges, read_time_ranges
 from seglog.segment.time_search import TimeSearch
 from seglog.segment.transaction_index import HeldTransactionIndex, TransactionIndex
@@ -63,6 +67,31 @@ class Segment:
     Threads may share it.
     """
 
+    # What a segment begins with: a long log has many that nobody ever opens.
+    is_last = False
+    published: PublishedEnd | None = None
+    recently_used = False
+    # Every batch ends below: where the next segment of the log begins (Extent).
+    end_offset = NO_END
+    _directory: Path        # of one whose path is made when it is asked for
+    _inode: int | None = None
+    _files: SegmentFiles | None = None
+    _closed = False
+    _retired = False
+    _kept = False
+    _kept_transactions: TransactionIndex | None = None
+    _next_offset: int | None = None
+    _end_position: int | None = None
+    _transactions: HeldTransactionIndex | None = None
+    _walked_whole = False
+    _largest_read: int | None = None        # what a look at a small file that is not open told (largest_passed)
+
+    path = made_once[Path](lambda self: Path(self._text_path()))
+    # What was learned of the headers: for the long way to a time, and for the short way, beside the indexes.
+    # Both outlive the open files.
+    _time_search = made_once[TimeSearch](lambda self: TimeSearch())
+    _walk = made_once[HeaderWalk](lambda self: HeaderWalk(self.base_offset, self._access.by_minute))
+
     def __init__(
         self,
         path: Path,
@@ -79,28 +108,27 @@ class Segment:
         self.path = path
         self.base_offset = names.parse_base_offset(path.name)
         self.is_last = is_last and published is None
-        self.decompress = decompress or decompressor()
         self.published = published
-        self.recently_used = False
-        self._owned = owned
-        self._reserve_bytes = reserve_bytes
         self._inode = inode
-        self._last_opened = last_opened or LastOpened()
-        self._files: SegmentFiles | None = None
-        self._closed = False
-        self._retired = False
-        self._kept = False
-        self._kept_transactions: TransactionIndex | None = None
-        self._next_offset: int | None = None
-        self._end_position: int | None = None
-        self._transactions: HeldTransactionIndex | None = None      # made where it is asked for
-        # Every batch ends below: where the next segment of the log begins (Extent).
-        self.end_offset = NO_END
-        # What was learned of the headers: for the long way to a time, and for the short way, beside the indexes.
-        # Both outlive the open files.
-        self._time_search = TimeSearch()
-        self._walk = HeaderWalk(self.base_offset, by_minute)
-        self._walked_whole = False
+        self._access = SegmentAccess(
+            decompress or decompressor(), last_opened or LastOpened(), owned, by_minute, reserve_bytes
+        )
+
+    @classmethod
+    def sealed(cls, directory: Path, base_offset: int, access: SegmentAccess, inode: int | None = None) -> Self:
+        """One of many, which is not the last one. Costs next to nothing before somebody comes to it."""
+        self = cls.__new__(cls)
+        self._directory, self.base_offset, self._access = directory, base_offset, access
+        if inode is not None:
+            self._inode = inode
+        return self
+
+    def _text_path(self) -> str:
+        return f"{self._directory}{os.sep}{names.file_name(self.base_offset, names.LOG_SUFFIX)}"
+
+    @property
+    def decompress(self) -> Decompress:
+        return self._access.decompress
 
     # --- files -------------------------------------------------------------------------------
 
@@ -122,8 +150,8 @@ class Segment:
             self._refuse_if_gone()
             try:
                 later = SegmentFiles(
-                    self.path, self.base_offset, end=end, owned=self._owned, reserve_bytes=self._reserve_bytes,
-                    walk=self._walk,
+                    self.path, self.base_offset, end=end, owned=self._access.owned,
+                    reserve_bytes=self._access.reserve_bytes, walk=self._walk,
                 )
             finally:
                 self._refuse_if_gone()      # what was opened, or not found, may be the file that took its name
@@ -218,7 +246,7 @@ class Segment:
             self._kept_transactions = self.transaction_index
             self._kept = True           # from here on nobody lets go of what is opened
             files = self.files()
-            files.open_reader(self._last_opened, self.decompress, self.end_offset)
+            files.open_reader(self._access, self.end_offset)
             files.open_times()
         except SeglogError:             # what cannot be read now is as if it were retired
             self._kept = False
@@ -252,7 +280,7 @@ class Segment:
             table = scan(
                 window, position, check_crc=check_crc, max_batches=max_batches,
                 max_bytes=SCAN_BYTES if check_crc else -1, min_offset=next_offset, end_offset=end_offset,
-                decompress=self.decompress,
+                decompress=self._access.decompress,
             )
             if len(table):
                 if lost is not None and on_lost is not None:
@@ -264,9 +292,9 @@ class Segment:
             if table.stop in (Status.OK, Status.LIMIT):
                 continue
             if table.stop == Status.OFFSET_AHEAD and _begins_at(
-                window, position, next_offset, self.decompress
+                window, position, next_offset, self._access.decompress
             ):
-                table = scan(window, position, check_crc=check_crc, max_batches=1, decompress=self.decompress)
+                table = scan(window, position, check_crc=check_crc, max_batches=1, decompress=self._access.decompress)
                 yield table     # a wrapper that is right: the one behind it is not
                 next_offset, position = table[0].last_offset + 1, table.end
                 continue
@@ -296,7 +324,7 @@ class Segment:
             yield from table
 
     def _lost(self, window: Window, position: int, end: int, first_offset: int, reason: str) -> LostRange:
-        following = next(iter(scan(window, end, max_batches=1, decompress=self.decompress)), None)
+        following = next(iter(scan(window, end, max_batches=1, decompress=self._access.decompress)), None)
         return LostRange(
             file=str(self.path),
             position=position,
@@ -332,12 +360,12 @@ class Segment:
         if files is None or (self.published is not None and files.end is not self.published.at):
             files = self._open(files)
         self.recently_used = True
-        return (files.reader or files.open_reader(self._last_opened, self.decompress, self.end_offset)).get(offset)
+        return (files.reader or files.open_reader(self._access, self.end_offset)).get(offset)
 
     def get_all(self, offsets: Iterable[int]) -> list[Record | None]:
         """What `get` gives for each of the offsets, in one call."""
         files = self.files()
-        reader = files.reader or files.open_reader(self._last_opened, self.decompress, self.end_offset)
+        reader = files.reader or files.open_reader(self._access, self.end_offset)
         return list(map(reader.get, offsets))
 
     # --- search by offset --------------------------------------------------------------------
@@ -358,7 +386,7 @@ class Segment:
     def locate(self, target: int) -> tuple[SegmentFiles, BatchPosition | None]:
         """What `find_offset` answers, and the files that it lies in. The short way: no record is looked at."""
         files = self.files()
-        reader = files.reader or files.open_reader(self._last_opened, self.decompress, self.end_offset)
+        reader = files.reader or files.open_reader(self._access, self.end_offset)
         found = reader.find_batch(target)
         if found is not None:
             return files, BatchPosition(*found)
@@ -404,7 +432,7 @@ class Segment:
             return False
         table = scan(
             self.window, position, max_batches=1, check_crc=True, min_offset=self.base_offset,
-            decompress=self.decompress,
+            decompress=self._access.decompress,
         )
         try:
             if len(table) != 1 or not self.base_offset <= table[0].base_offset <= offset:
@@ -475,6 +503,8 @@ class Segment:
         whole = self._walked_whole if self.published is None else walk.position == self.published.at.position
         # (Another thread may have walked all of it and be opening wrappers still.)
         if not whole or (self.published is not None and walk.has_wrappers):
+            if self._files is None and self.published is None and (read := self._largest_of_small()) is not None:
+                return read
             files = self.files()
             ranges = self._walk_on(files).ranges
             if ranges is not None:
@@ -482,9 +512,21 @@ class Segment:
             walk = files.walk
         return None if walk.damaged or walk.misled else walk.largest_timestamp
 
+    def _largest_of_small(self) -> int | None:
+        """`largest_passed` of a small file, without opening it for good. None: ask its files."""
+        if self._largest_read is None:
+            # (A Path would cost as much as the read.)
+            path = os.fspath(self.__dict__.get("path") or self._text_path())
+            self._refuse_if_gone()
+            try:
+                self._largest_read = largest_in_headers(path, self.base_offset, self.end_offset)
+            finally:
+                self._refuse_if_gone()
+        return self._largest_read
+
     def _walk_on(self, files: SegmentFiles) -> PointReader:
         """Learn what a search by time begins with: time ranges, else all headers of these files. Their reader."""
-        reader = files.open_reader(self._last_opened, self.decompress, self.end_offset)
+        reader = files.open_reader(self._access, self.end_offset)
         walk = files.walk
         if files.open_ranges(self.end_offset) is not None:
             files.walked_reader = reader

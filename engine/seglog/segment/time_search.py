@@ -32,7 +32,8 @@ NEVER = 2**63       # later than any timestamp
 class Searched(Protocol):
     """What the search asks of the segment that it is part of (segment.segment)."""
 
-    decompress: Decompress
+    @property
+    def decompress(self) -> Decompress: ...
 
     @property
     def window(self) -> Window: ...

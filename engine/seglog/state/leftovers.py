@@ -14,8 +14,8 @@ Kafka's LogLoader (3.x), its first three passes, and the orphans of the fourth:
 be. `Leftovers.apply` does it: whatever moment a crash picks, surveying again gives the same end.
 """
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
 from pathlib import Path
 
 from seglog.errors import NotALogError
@@ -28,17 +28,20 @@ from seglog.state.clean_marks import CLEAN_MARK
 
 # KafkaMetadataLog sees to its snapshots itself (LogLoader.SNAPSHOT_DELETE_SUFFIX); state.log_dir_state to the mark.
 _KEPT = (".checkpoint.deleted", CLEAN_MARK)
+_LAST_DIGITS = str(names.MAX_OFFSET).zfill(20)
 # What write_atomically may have left, besides segment files.
 _SCRATCH_NAMES = (names.LEADER_EPOCH_CHECKPOINT + SCRATCH_SUFFIX, names.PARTITION_METADATA + SCRATCH_SUFFIX)
 
 
-@dataclass(frozen=True, slots=True)
 class File:
     """A file of a segment, under the name that it has now, which is another one while it is to be swapped in."""
 
-    directory: Path
-    name: str
-    size_bytes: int
+    __slots__ = ("_size_bytes", "directory", "name")
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self.directory = directory
+        self.name = name
+        self._size_bytes: int | None = None
 
     @property
     def path(self) -> Path:
@@ -49,14 +52,59 @@ class File:
         """The path as text: to put a Path together takes longer than to read an index entry."""
         return f"{self.directory}{os.sep}{self.name}"
 
+    @property
+    def size_bytes(self) -> int:
+        """As it was when that was first asked for. Raises StorageError."""
+        if self._size_bytes is None:
+            with refusals("look at", self.location):
+                self._size_bytes = os.stat(self.location).st_size
+        return self._size_bytes
 
-@dataclass(slots=True)
+
 class FoundSegment:
-    """The files that share a base offset; None, or not among `indexes`, where there is none."""
+    """The files that share a base offset; there is a .log among them. None of them was looked at.
 
-    base_offset: int
-    log: File
-    indexes: dict[str, File] = field(default_factory=dict)      # by suffix
+    `suffixes`: those of the files that there are. `renamed`: the names of those that have another one yet, by suffix.
+    """
+
+    __slots__ = ("_files", "_renamed", "base_offset", "directory", "suffixes")
+
+    def __init__(
+        self, directory: Path, base_offset: int, suffixes: tuple[str, ...], renamed: Mapping[str, str] | None = None
+    ) -> None:
+        self.base_offset = base_offset
+        self.suffixes = suffixes
+        self.directory = directory
+        self._renamed = renamed
+        self._files: dict[str, File] | None = None
+
+    @property
+    def path(self) -> Path:
+        """The .log as it will be called when leftovers are swapped in."""
+        return self.directory / names.file_name(self.base_offset, names.LOG_SUFFIX)
+
+    def take_names(self) -> None:
+        """Leftovers were swapped in."""
+        if self._renamed:
+            self._renamed = self._files = None
+
+    def _all(self) -> dict[str, File]:
+        if self._files is None:
+            renamed = self._renamed or {}
+            self._files = {
+                suffix: File(self.directory, renamed.get(suffix) or names.file_name(self.base_offset, suffix))
+                for suffix in self.suffixes
+            }
+        return self._files
+
+    @property
+    def log(self) -> File:
+        return self._all()[names.LOG_SUFFIX]
+
+    @property
+    def indexes(self) -> dict[str, File]:
+        """The other files, by suffix."""
+        return {suffix: file for suffix, file in self._all().items() if suffix != names.LOG_SUFFIX}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +113,8 @@ class Leftovers:
 
     directory: Path
     segments: tuple[FoundSegment, ...]
+    lacking: Mapping[str, Set[int]]                 # by the suffix of an index: the segments without it
+    snapshots: tuple[int, ...] = ()                 # the offsets of producer snapshots
     removed: tuple[str, ...] = ()                   # deleted, half of a split, scratch files
     cleaned: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()                  # in the place of which something is swapped in
@@ -92,19 +142,16 @@ class Leftovers:
 
 def survey(directory: Path) -> Leftovers:
     """Look at a partition directory. Raises NotALogError where it is none, StorageError where it cannot be listed."""
-    found = _list(directory)
-    removed = [name for name in found if name.endswith(names.DELETED_SUFFIX) and not name.endswith(_KEPT)]
-    removed += [name for name in found if name in _SCRATCH_NAMES]
-    plain: dict[str, names.SegmentFile] = {}
+    plain, others = _list(directory)
+    removed = [name for name in others if name.endswith(names.DELETED_SUFFIX) and not name.endswith(_KEPT)]
+    removed += [name for name in others if name in _SCRATCH_NAMES]
     cleaned: list[tuple[str, names.SegmentFile]] = []
     swaps: list[tuple[str, names.SegmentFile]] = []
-    for name in found:
+    for name in others:
         parsed = names.parse_file_name(name)
         if parsed is None:
             continue
         match parsed.state:
-            case "":
-                plain[name] = parsed
             case names.CLEANED_SUFFIX:
                 cleaned.append((name, parsed))
             case names.SWAP_SUFFIX:
@@ -117,40 +164,62 @@ def survey(directory: Path) -> Leftovers:
         smallest = min(parsed.offset for _, parsed in cleaned)
         removed += [name for name, parsed in swaps if parsed.offset >= smallest]
         swaps = [(name, parsed) for name, parsed in swaps if parsed.offset < smallest]
-    replaced = sorted(_replaced(directory, swaps, plain)) if swaps else []
-    for name in replaced:
-        del plain[name]
+    replaced = sorted(_replaced(directory, swaps, plain), key=str) if swaps else []
+    for gone in replaced:
+        plain[gone.suffix].discard(gone.offset)
     swaps = [(name, names.SegmentFile(parsed.offset, parsed.suffix)) for name, parsed in sorted(swaps)]
-    # Parts of the name that a file will have -> name that it has. What is swapped in takes the place of what is there.
-    where = {parsed: name for name, parsed in plain.items()} | {parsed: name for name, parsed in swaps}
-    segments, orphans = _arrange(directory, where, found)
+    snapshots = plain[names.SNAPSHOT_SUFFIX].union(p.offset for _, p in swaps if p.suffix == names.SNAPSHOT_SUFFIX)
+    segments, lacking, orphans = _arrange(directory, plain, swaps)
     return Leftovers(
-        directory, segments, tuple(removed), tuple(name for name, _ in cleaned), tuple(replaced),
+        directory, segments, lacking, tuple(sorted(snapshots)), tuple(removed),
+        tuple(name for name, _ in cleaned), tuple(map(str, replaced)),
         tuple((name, str(parsed)) for name, parsed in swaps), orphans,
     )
 
 
-def _list(directory: Path) -> dict[str, int]:
-    """The regular files of a directory and their sizes, by name."""
+def _list(directory: Path) -> tuple[dict[str, set[int]], list[str]]:
+    """The regular files of a directory: the offsets of those of segments by suffix, and the names of all others.
+
+    None is looked at: a long log has some hundred thousands.
+    """
     if directory.is_file():
         raise NotALogError("a file, not a partition directory", file=directory)
+    found: dict[str, list[str]] = {suffix: [] for suffix in names.SUFFIXES}
+    others = []
     with refusals("list", directory), os.scandir(directory) as entries:
-        found = {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
-    return dict(sorted(found.items()))
+        for entry in entries:
+            if entry.is_file():
+                name = entry.name
+                digits = found.get(name[20:])
+                if digits is None:
+                    others.append(name)
+                else:
+                    digits.append(name[:20])
+    plain = {}
+    for suffix, all_digits in found.items():
+        together = "".join(all_digits)
+        if together.isdigit() and together.isascii() and max(all_digits) <= _LAST_DIGITS:
+            plain[suffix] = set(map(int, all_digits))
+        else:       # one by one, some are not what they look like
+            good = [(digits, names.parse_file_name(digits + suffix)) for digits in all_digits]
+            plain[suffix] = {parsed.offset for _, parsed in good if parsed is not None}
+            others += [digits + suffix for digits, parsed in good if parsed is None]
+    return plain, sorted(others)
 
 
 def _replaced(
-    directory: Path, swaps: list[tuple[str, names.SegmentFile]], plain: dict[str, names.SegmentFile]
-) -> Iterator[str]:
+    directory: Path, swaps: list[tuple[str, names.SegmentFile]], plain: Mapping[str, set[int]]
+) -> Iterator[names.SegmentFile]:
     """The files whose segments the .swap ones were made from: of segments that begin where those have offsets."""
     logs = [(name, parsed.offset) for name, parsed in swaps if parsed.suffix == names.LOG_SUFFIX]
     if not logs:
         return      # all .log are in place, and what is left are indexes
     begin = min(offset for _, offset in logs)
     end = max(_next_offset(directory / name, offset) for name, offset in logs)
-    for name, parsed in plain.items():
-        if begin <= parsed.offset < end:
-            yield name
+    for suffix, offsets in plain.items():
+        for offset in offsets:
+            if begin <= offset < end:
+                yield names.SegmentFile(offset, suffix)
 
 
 def _next_offset(path: Path, base_offset: int) -> int:
@@ -164,19 +233,32 @@ def _next_offset(path: Path, base_offset: int) -> int:
 
 
 def _arrange(
-    directory: Path, where: dict[names.SegmentFile, str], sizes: dict[str, int]
-) -> tuple[tuple[FoundSegment, ...], tuple[str, ...]]:
-    """Segments, and the names of orphans."""
-    segments = {
-        parsed.offset: FoundSegment(parsed.offset, File(directory, name, sizes[name]))
-        for parsed, name in where.items() if parsed.suffix == names.LOG_SUFFIX
-    }
-    orphans = []
-    for parsed, name in where.items():
-        if parsed.suffix in names.INDEX_SUFFIXES:
-            segment = segments.get(parsed.offset)
-            if segment is None:
-                orphans.append(str(parsed))
-            else:
-                segment.indexes[parsed.suffix] = File(directory, name, sizes[name])
-    return tuple(segments[base_offset] for base_offset in sorted(segments)), tuple(orphans)
+    directory: Path, plain: Mapping[str, set[int]], swaps: list[tuple[str, names.SegmentFile]]
+) -> tuple[tuple[FoundSegment, ...], dict[str, set[int]], tuple[str, ...]]:
+    """Segments, which of them lack which index, and the names of orphans. What is swapped in takes the place of what is
+    there.
+    """
+    renamed: dict[int, dict[str, str]] = {}
+    there = dict(plain)
+    for name, parsed in swaps:
+        renamed.setdefault(parsed.offset, {})[parsed.suffix] = name
+        there[parsed.suffix] = there[parsed.suffix] | {parsed.offset}
+    logs = there[names.LOG_SUFFIX]
+    kinds = [suffix for suffix in names.INDEX_SUFFIXES if there[suffix]]
+    lacking = {suffix: logs - there[suffix] for suffix in names.INDEX_SUFFIXES}
+    # Nearly all have the same files, and share their list: what most have is taken out of where it is not.
+    common = [suffix for suffix in kinds if 2 * len(lacking[suffix]) < len(logs)]
+    unlike: dict[int, set[str]] = {}
+    for suffix in kinds:
+        for offset in lacking[suffix] if suffix in common else there[suffix] & logs:
+            unlike.setdefault(offset, set()).add(suffix)
+    usual = (names.LOG_SUFFIX, *common)
+    segments = []
+    for offset in sorted(logs):
+        suffixes = usual
+        if offset in unlike:
+            own = unlike[offset].symmetric_difference(common)
+            suffixes = (names.LOG_SUFFIX, *(suffix for suffix in kinds if suffix in own))
+        segments.append(FoundSegment(directory, offset, suffixes, renamed.get(offset)))
+    orphans = (names.file_name(offset, suffix) for suffix in kinds for offset in there[suffix] - logs)
+    return tuple(segments), lacking, tuple(sorted(orphans))

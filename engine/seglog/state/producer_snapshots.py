@@ -4,7 +4,7 @@ The disk half of Kafka's ProducerStateManager. What a snapshot holds: `seglog.st
 state grows from it: `seglog.state.producer_state`. Each is written aside and durable when it is there.
 """
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from seglog._kernels.segment_scan import BatchTable
@@ -27,12 +27,12 @@ class ProducerSnapshots:
     those first.
     """
 
-    def __init__(self, fs: FileSystem, directory: Path) -> None:
+    def __init__(self, fs: FileSystem, directory: Path, offsets: Iterable[int] | None = None) -> None:
+        """`offsets`: of the files that are there, if the directory was just listed."""
         self._fs = fs
         self._directory = directory
         self._writer = SnapshotWriter(fs)
-        found = [name for name in os.listdir(directory) if name.endswith(names.SNAPSHOT_SUFFIX)]
-        self._offsets = sorted(f.offset for f in map(names.parse_file_name, found) if f is not None)
+        self._offsets = sorted(_listed(directory) if offsets is None else offsets)
         self._last = self._offsets[-1] if self._offsets else 0
 
     @property
@@ -140,6 +140,12 @@ class ProducerSnapshots:
 
     def _path(self, offset: int) -> Path:
         return self._directory / names.file_name(offset, names.SNAPSHOT_SUFFIX)
+
+
+def _listed(directory: Path) -> Iterator[int]:
+    for name in os.listdir(directory):
+        if name.endswith(names.SNAPSHOT_SUFFIX) and (found := names.parse_file_name(name)) is not None:
+            yield found.offset
 
 
 def rebuild(

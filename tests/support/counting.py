@@ -1,0 +1,45 @@
+"""What a piece of work costs by count, on any machine: Python functions called, and what the system was asked for."""
+import _thread
+import gc
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from unittest.mock import patch
+
+
+@dataclass
+class Counts:
+    """`calls` of Python functions, `system`: calls of functions of the os module by name."""
+
+    calls: int = 0
+    system: Counter = field(default_factory=Counter)
+
+
+def counts_of(action):
+    """What `action()` costs, in the threads that it starts as well, without the call itself."""
+    start, found = _thread.start_new_thread, Counts()
+
+    def hook(frame, event, arg):
+        if event == "call":
+            found.calls += 1
+        elif event == "c_call" and arg.__module__ == "posix" and arg.__name__ != "fspath":
+            found.system[arg.__name__] += 1
+
+    def start_counted(function, args, *more):
+        def run(*given):
+            sys.setprofile(hook)
+            function(*given)
+            sys.setprofile(None)
+
+        return start(run, args, *more)
+
+    with patch.object(_thread, "start_new_thread", start_counted):
+        gc.disable()        # Hypothesis is called at each collection
+        sys.setprofile(hook)
+        try:
+            action()
+        finally:
+            sys.setprofile(None)
+            gc.enable()
+    found.calls -= 1
+    return found
