@@ -147,6 +147,21 @@ def test_what_was_acknowledged_while_it_was_delayed_does_not_count_after_a_resta
 
 
 @of_kind(*KINDS)
+def test_a_subscription_that_was_deleted_and_made_again_gets_everything(topic):
+    """Its index was that of the deleted one, whose cursor is closed."""
+    topic.publish(None, *[1000] * 20)
+    assert topic.consume("one") == [0]
+    topic.log.delete_cursor("one")
+    del topic.dispatchers["one"]
+    cursor = topic.log.open_cursor("one", "earliest")
+    assert topic.consume("one") == [0]
+    assert topic.delayed.tracker(cursor).count(0, 2**63) == 20
+    topic.clock.set(NOW + 1000)
+    assert topic.consume("one") == list(range(1, 21))
+    assert topic.consume("other") == list(range(21))
+
+
+@of_kind(*KINDS)
 def test_what_was_given_and_not_acknowledged_survives_a_crash(topic, tmp_path):
     topic.publish(*[1000] * 10, None)
     topic["one"], topic["other"]

@@ -224,9 +224,13 @@ class DelayedDelivery(OpenHandle):
             if self._is_closed:
                 raise LogClosedError("the delayed delivery was closed", file=self._managed_ledger.path)
             name = BUILDING_CURSOR if self.config.shared_index else cursor.name
-            if name not in self._indexes:
-                self._indexes[name] = self._open(cursor)
-            return self._indexes[name]
+            found = self._indexes.get(name)
+            if found is not None and not found.is_of(cursor):
+                self._close(name)       # the subscription was deleted, and this is another one of its name
+                found = None
+            if found is None:
+                found = self._indexes[name] = self._open(cursor)
+            return found
 
     def tracker(self, cursor: Cursor) -> DelayedDeliveryTracker:
         """The tracker that has the delayed messages of a subscription."""
@@ -333,13 +337,17 @@ class DelayedDelivery(OpenHandle):
         """Close the trackers; dispatchers give out nothing any more. Twice is fine."""
         with self._lock:
             self._is_closed = True
-            for name, index in list(self._indexes.items()):
-                for reader in list(index.readers):
-                    reader.close()
-                index.close()
-                index.tracker.close()
-                del self._indexes[name]
+            for name in list(self._indexes):
+                self._close(name)
             self._workers.close()
+
+    def _close(self, name: str) -> None:
+        index = self._indexes[name]
+        for reader in list(index.readers):
+            reader.close()
+        index.close()
+        index.tracker.close()
+        del self._indexes[name]
 
     def __enter__(self) -> Self:
         return self

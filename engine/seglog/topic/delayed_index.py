@@ -208,6 +208,10 @@ class DelayedIndex:
             if reader in self.readers:
                 self.readers.remove(reader)
 
+    def is_of(self, cursor: Cursor) -> bool:
+        """Whether the tracker has the messages of this subscription, not of one of its name that was deleted."""
+        return cursor is self._cursor
+
     def subscriptions(self) -> list[Cursor]:
         """The cursors whose messages the tracker has: what all of them have passed, it forgets. The same list until
         they are others."""
@@ -451,6 +455,9 @@ class SharedDelayedIndex(DelayedIndex):
         self._subscribed: tuple[int, list[Cursor]] = -1, []
         super().__init__(tracker, managed_ledger, managed_ledger.open_cursor(BUILDING_CURSOR, "earliest"))
         self._skip = self._is_over
+
+    def is_of(self, cursor: Cursor) -> bool:
+        return True
 
     def subscriptions(self) -> list[Cursor]:
         changes = self._managed_ledger.cursor_changes
