@@ -16,6 +16,7 @@ from benches import (
     delayed,
     delayed_scale,
     encoding,
+    following,
     format_versions,
     growth,
     index_memory,
@@ -46,6 +47,7 @@ def main() -> int:
         encoding.run(bench, options.records)
         validating.run(bench, options.records)
         appending.run(bench, Path(directory), options.records)
+        following.run(bench, Path(directory), options.records)
         format_versions.run(bench, Path(directory), options.records, with_java=options.java)
         looking_up.run(bench, Path(directory), options.records)
         opening.run(bench, Path(directory), options.records)

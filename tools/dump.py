@@ -3,6 +3,7 @@
 Reads batch by batch and keeps none: memory does not grow with the log.
 """
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -12,7 +13,10 @@ from typing import Literal
 import click
 
 from seglog._kernels.record_batch import Record, RecordBatch
+from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import CorruptRecordError
+from seglog.format import names
+from seglog.log.follower import Follower
 from seglog.log.partition import Partition
 from seglog.segment.answers import LostRange
 from seglog.segment.batches import UNREADABLE, checked_records
@@ -52,6 +56,8 @@ class Selection:
     until: int | None
     max_bytes: int | None
     limit: int | None
+    tail: int | None = None         # of those the last so many
+    follows: bool = False           # and then what is appended
 
     @property
     def is_by_time(self) -> bool:
@@ -68,6 +74,11 @@ class Selection:
 @click.option("--until", type=TimeType(), help="Timestamps before.")
 @click.option("--max-bytes", type=SizeType(), help="Stop when batches of so many bytes were read, of each partition.")
 @limit_option("Stop after so many records (with --batches: batches), of each partition.")
+@click.option("--tail", type=click.IntRange(0), metavar="N", help="The last N of them (with --batches: batches) only.")
+@click.option(
+    "--follow", "follows", is_flag=True,
+    help="Then wait for what is appended, until ^C; without --tail or where to begin, only for that. One partition.",
+)
 @click.option("--max-value-bytes", type=SizeType(), help="Longer values: only their size and SHA-256.")
 @on_corrupt_option
 @config_option
@@ -81,6 +92,8 @@ def command(
     until: int | None,
     max_bytes: int | None,
     limit: int | None,
+    tail: int | None,
+    follows: bool,
     max_value_bytes: int | None,
     on_corrupt: str,
     settings: Sequence[tuple[str, str]],
@@ -91,9 +104,13 @@ def command(
     PATH is a partition directory, a .log file, or a log dir; or one of the small files: .index, .timeindex,
     .txnindex, .snapshot, leader-epoch-checkpoint, partition.metadata, a checkpoint of the log dir.
     Records begin at the log start offset unless --from-offset asks for less. Several conditions must all hold.
+    --tail N shows the last N, --limit N the first N of what is left; --follow shows what is appended, also by another
+    process, until ^C.
     Of a log dir, a partition that cannot be read is reported, and the others are dumped; the status is 7 then.
     """
-    selection = Selection(start, stop, since, until, max_bytes, limit)
+    selection = Selection(start, stop, since, until, max_bytes, limit, tail, follows)
+    if follows:
+        _refuse_to_follow(paths, on_corrupt)
     lost: list[LostRange] = []
     on_lost = None if on_corrupt == "raise" else _lost_sink(lost, as_json)
     small = {path for path in paths if small_files.is_one(path)}
@@ -103,15 +120,28 @@ def command(
             small_files.dump(path, as_json=as_json)
             continue
         for place in places.under(path):
-            with places.reading(place), place.open(dict(settings)) as partition:
+            with places.reading(place), _opened(place, follows, dict(settings)) as partition:
                 if as_json and place.in_log_dir:
                     report.print_json("partition", partition=place.name, path=place.path)
                 renderer = (JsonLines if as_json else TextTable)(place, partition, what, max_value_bytes)
                 for item in select(partition, selection, what, on_lost):
                     renderer.show(item)
+                    if follows:
+                        sys.stdout.flush()
     if lost:
         report.note(f"{report.count_of(len(lost), 'range')} of bytes skipped: `seglog verify` says what they were")
     return report.PARTIAL if lost else places.status(found=False)
+
+
+def _refuse_to_follow(paths: Sequence[Path], on_corrupt: str) -> None:
+    if len(paths) != 1 or not paths[0].is_dir() or not names.log_files(paths[0]):
+        raise click.UsageError("--follow takes one partition directory")
+    if on_corrupt != "raise":
+        raise click.UsageError("--follow does not go with --on-corrupt skip")
+
+
+def _opened(place: Place, follows: bool, settings: dict[str, object]) -> Partition:
+    return Follower(place.directory, config=settings) if follows else place.open(settings)
 
 
 def _lost_sink(lost: list[LostRange], as_json: bool) -> Callable[[LostRange], None]:
@@ -139,8 +169,8 @@ def _lost_sink(lost: list[LostRange], as_json: bool) -> Callable[[LostRange], No
 
 def select_batches(
     partition: Partition, selection: Selection, on_lost: OnLost
-) -> Iterator[tuple[Segment, RecordBatch]]:
-    """The batches that may hold what is selected, in log order."""
+) -> Iterator[tuple[Segment, RecordBatch, int]]:
+    """The batches that may hold what is selected, in log order, and the first offset that is."""
     start, stop, since, until = selection.start, selection.stop, selection.since, selection.until
     if since is not None and since > 0 and on_lost is None:
         found = partition.offsets_for_time(since)
@@ -151,7 +181,12 @@ def select_batches(
     bytes_left = _FOREVER if selection.max_bytes is None else selection.max_bytes
     if bytes_left <= 0:
         return
-    for segment, table in partition.tables(start, stop, on_lost=on_lost):
+    tables: Iterator[tuple[Segment, BatchTable, int]]
+    if selection.follows and isinstance(partition, Follower):
+        tables = partition.follow_tables(first)
+    else:
+        tables = ((segment, table, first) for segment, table in partition.tables(start, stop, on_lost=on_lost))
+    for segment, table, first in tables:        # which is a lower one after a cut
         for batch in table:
             if batch.last_offset < first or (since is not None and batch.max_timestamp < since and (
                 batch.bounds_time or batch.largest_timestamp < since
@@ -162,7 +197,7 @@ def select_batches(
                 return
             if until is not None and batch.magic == 2 and batch.timestamp_type == 1 and batch.max_timestamp >= until:
                 continue
-            yield segment, batch
+            yield segment, batch, first
             bytes_left -= batch.size_bytes
             if bytes_left <= 0:
                 return
@@ -180,23 +215,52 @@ class Item:
 
 def select(partition: Partition, selection: Selection, what: What, on_lost: OnLost) -> Iterator[Item]:
     """What is to be shown, in log order, up to the limit. Take an item's records before the next item."""
-    items = _batches(partition, selection, on_lost) if what == "batches" else _records(partition, selection, on_lost)
-    if what == "control":
-        items = (item for item in items if item.batch.is_control)
+    if selection.tail is not None or (selection.follows and selection.start is None and selection.since is None):
+        start, selection = _tail(partition, selection, what, on_lost)
+        items = _items(partition, replace(selection, start=start), what, on_lost)
+    else:
+        items = _items(partition, selection, what, on_lost)
     return items if selection.limit is None else _up_to(items, selection.limit)
 
 
+def _items(partition: Partition, selection: Selection, what: What, on_lost: OnLost) -> Iterator[Item]:
+    items = _batches(partition, selection, on_lost) if what == "batches" else _records(partition, selection, on_lost)
+    return (item for item in items if item.batch.is_control) if what == "control" else items
+
+
+def _tail(
+    partition: Partition, selection: Selection, what: What, on_lost: OnLost
+) -> tuple[int, Selection]:
+    """Where the last `tail` of what is selected begin: looked for from the end on, ever further back."""
+    tail = selection.tail or 0
+    end = partition.log_end_offset if selection.stop is None else min(selection.stop, partition.log_end_offset)
+    first = partition.log_start_offset if selection.start is None else selection.start
+    closed = replace(selection, follows=False, stop=end)
+    reach = tail
+    while True:
+        start = max(end - reach, first)
+        last: deque[int] = deque(maxlen=tail)
+        if tail:
+            for item in _items(partition, replace(closed, start=start), what, on_lost):
+                if item.records is None:
+                    last.append(item.base_offset)
+                else:
+                    last.extend(record.offset for _, record in item.records)
+        if len(last) == tail or start <= first:
+            return last[0] if last else end, replace(selection, tail=None)
+        reach *= 8
+
+
 def _batches(partition: Partition, selection: Selection, on_lost: OnLost) -> Iterator[Item]:
-    for segment, batch in select_batches(partition, selection, on_lost):
+    for segment, batch, _ in select_batches(partition, selection, on_lost):
         yield Item(segment, batch, batch.last_offset, None)
 
 
 def _records(partition: Partition, selection: Selection, on_lost: OnLost) -> Iterator[Item]:
-    first = partition.log_start_offset if selection.start is None else selection.start
     last = _FOREVER if selection.stop is None else selection.stop
     since = -_FOREVER if selection.since is None else selection.since
     until = _FOREVER if selection.until is None else selection.until
-    for segment, batch in select_batches(partition, selection, on_lost):
+    for segment, batch, first in select_batches(partition, selection, on_lost):
         try:
             records = checked_records(batch)
         except UNREADABLE as e:

@@ -3,7 +3,9 @@ import base64
 import gzip
 import json
 import os
+import select
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -278,6 +280,58 @@ def test_text_skips_damage_in_the_last_segment_too(golden_kafka):
     path = golden_kafka / "corrupt/v2-lz4-ct-k391--size-tiny/v2-lz4-ct-k391--size-tiny-0"
     result = seglog("dump", "--on-corrupt", "skip", path, status=7)
     assert "skipped " in result.stderr
+
+
+# --- the end, and what comes behind it ---------------------------------------------------
+
+
+@pytest.mark.parametrize(("what", "name"), [((), "expected"), (("--batches",), "batches")])
+def test_the_tail_is_the_last_of_what_is_selected(golden_kafka, what, name):
+    for case in ("v2-lz4-ct-k391", "v0-none-ct-k391", "v2-none-ct-k411"):
+        found = golden_kafka / "cases" / case
+        path, everything = partition_of(found), golden_lines(found, name)
+        for tail in (0, 1, 3, 10**6):
+            assert seglog_json("dump", path, *what, "--tail", tail) == everything[max(len(everything) - tail, 0) :]
+        assert seglog_json("dump", path, *what, "--tail", 5, "--limit", 2) == everything[-5:][:2]
+    last = everything[-1]
+    offset = last["base_offset" if what else "offset"]
+    assert seglog_json("dump", path, *what, "--tail", 2, "--from-offset", offset) == [last]
+
+
+@pytest.mark.parametrize("begin", [(), ("--tail", 2), ("--from-offset", 0)])
+def test_a_dump_follows_what_is_appended_and_ends_with_control_c(tmp_path, begin):
+    path = tmp_path / "orders-0"
+    with engine.open(path) as log:
+        for n in range(3):
+            log.append(b"%d" % n)
+        command = [sys.executable, "-c", "from seglog.tools.start import main; raise SystemExit(main())"]
+        process = subprocess.Popen(
+            [*command, "dump", path, "--follow", "--json", *map(str, begin)], stdout=subprocess.PIPE, text=True
+        )
+        lines = []
+        while not select.select([process.stdout], [], [], 0.05)[0]:     # it takes a while to start
+            assert log.append(b"more") < 1000
+        while len(lines) < 5:
+            lines.append(json.loads(process.stdout.readline())["offset"])
+            log.append(b"more")
+        assert lines == list(range(lines[0], lines[0] + 5))
+        assert lines[0] == 0 if "--from-offset" in begin else lines[0] >= 1
+        end = log.append(b"last")
+        while lines[-1] < end:
+            lines.append(json.loads(process.stdout.readline())["offset"])
+        log.truncate_to(1)
+        log.append(b"again")
+        assert json.loads(process.stdout.readline())["offset"] == 1
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        process.stdout.close()
+
+
+def test_what_cannot_be_followed_is_refused(tmp_path):
+    path = tmp_path / "orders-0"
+    engine.open(path).close()
+    for wrong in ((tmp_path,), (path, path), (path, "--on-corrupt", "skip"), (path / f"{0:020}.log",)):
+        seglog("dump", "--follow", *wrong, status=2)
 
 
 # --- what it costs -----------------------------------------------------------------------

@@ -308,11 +308,7 @@ class Follower(Partition, Followable):
 
     def _is_still(self, picture: Extent) -> bool:
         """Whether what was just read in it is what the log holds: no segment was cut, exchanged or removed since."""
-        with self._turn:
-            ends = self._live()
-            if not isinstance(picture, _Picture) or picture.is_told != (ends is not None):
-                return False
-            return ends is None or ends.epoch == picture.epoch
+        return isinstance(picture, _Picture) and self.is_still(picture, picture.epoch)
 
     def _settled(self, before: Extent) -> _Picture:
         """The picture when nobody changes segments."""
@@ -320,7 +316,7 @@ class Follower(Partition, Followable):
         while True:
             with self._turn:
                 ends = self._live()
-            if ends is None or not ends.epoch & 1 or time.monotonic() > deadline:
+            if not self._is_open or ends is None or not ends.epoch & 1 or time.monotonic() > deadline:
                 return self._look()
             time.sleep(_CHANGE_LOOK_S)
 
@@ -365,6 +361,17 @@ class Follower(Partition, Followable):
     def cut_since(self, epoch: int) -> int | None:
         ends = self._ends
         return None if ends is None else ends.cut_since(epoch)
+
+    def is_still(self, extent: Extent, epoch: int) -> bool:
+        with self._turn:
+            ends = self._live()
+            if not self._is_open or not isinstance(extent, _Picture) or extent.is_told != (ends is not None):
+                return False
+            # One more: a change has begun, of which the maps of before know nothing.
+            return ends is None or ends.epoch in (epoch, epoch + 1)
+
+    def has_moved(self, extent: Extent) -> bool:
+        return self._settled(extent) is not extent
 
     def waiter(self, bell: Bell) -> "_Watching":
         return _Watching(self, bell)

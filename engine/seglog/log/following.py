@@ -8,9 +8,11 @@ once, in order. A record that was given and then cut away is the caller's to tak
 import abc
 import time
 from collections.abc import Iterator
+from itertools import chain
 from typing import Protocol
 
 from seglog._kernels.record_batch import Record
+from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.write_gate import Bell
 from seglog.errors import IdleTimeoutError, InvalidArgumentError, LogClosedError, OffsetOutOfRangeError
 from seglog.log.arguments import Isolation, OnOutOfRange
@@ -21,6 +23,7 @@ from seglog.log.reader import LogReader
 from seglog.log.tail import LogTail
 from seglog.log.times import Time
 from seglog.segment.aborted_transactions import IndexedAborts
+from seglog.segment.segment import Segment
 
 # While segments are cut or exchanged, how often to look whether that is over.
 _CHANGE_LOOK_S = 0.001
@@ -51,6 +54,12 @@ class FollowedLog(Protocol):
     def cut_since(self, epoch: int) -> int | None:
         """The lowest log end offset that a cut left since that epoch; None: there was none."""
 
+    def is_still(self, extent: Extent, epoch: int) -> bool:
+        """Whether what was read in the extent, of that epoch, stood when it was read. False: also if it was closed."""
+
+    def has_moved(self, extent: Extent) -> bool:
+        """Whether the extent is another one when nobody changes segments. Raises LogClosedError."""
+
     def waiter(self, bell: Bell) -> Waiter:
         """Raises LogClosedError."""
 
@@ -76,6 +85,13 @@ class OwnSource:
 
     def cut_since(self, epoch: int) -> int | None:
         return self._tail.live.cut_since(epoch)
+
+    def is_still(self, extent: Extent, epoch: int) -> bool:
+        # One more: a change has begun, of which the maps of before know nothing.
+        return self._log._shown.extent is not None and self._tail.live.epoch in (epoch, epoch + 1)
+
+    def has_moved(self, extent: Extent) -> bool:
+        return self.moment()[0] is not extent
 
     def waiter(self, bell: Bell) -> "OwnSource":
         self._log._current()
@@ -111,33 +127,29 @@ class Followable(LogReader, abc.ABC):
 
         `start`: an offset, "end" (as of this call), "start", or a time as `read(since=)` takes it. `timeout`: seconds
         without a record after which IdleTimeoutError, a TimeoutError, is raised; None: wait for ever. Ends when the log
-        is closed; ^C ends the wait. Rolls, compaction and cuts are followed: after a cut, the next record has a lower
-        offset. Records that retention removed before they were read: OffsetOutOfRangeError with the valid range, or, by
-        `on_out_of_range`, on from the "earliest" or the "latest" offset. `isolation`, `control`: see `read`.
+        is closed, behind the batches that were just read; ^C ends the wait. Rolls, compaction and cuts are followed:
+        after a cut, the next record has a lower offset. Records that retention removed before they were read:
+        OffsetOutOfRangeError with the valid range, or, by `on_out_of_range`, on from the "earliest" or the "latest"
+        offset. `isolation`, `control`: see `read`.
         """
-        if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
-            raise InvalidArgumentError(f"a timeout is a number of seconds, or None, not {timeout!r}")
-        if on_out_of_range not in (None, "earliest", "latest"):
-            raise InvalidArgumentError(f'on_out_of_range is "earliest" or "latest", not {on_out_of_range!r}')
         if isolation not in ("read_uncommitted", "read_committed"):
             raise InvalidArgumentError(f'isolation is "read_uncommitted" or "read_committed", not {isolation!r}')
-        source = self._source
-        extent, epoch = source.moment()
-        if start == "end":
-            position = extent.log_end_offset
-        elif start == "start":
-            position = extent.log_start_offset
-        elif type(start) is int:
-            position = start
-            if position > extent.log_end_offset or (position < extent.log_start_offset and on_out_of_range is None):
-                raise out_of_range(extent, position, self.path)
-        else:
-            found = self.offset_at(start)
-            position = extent.log_end_offset if found is None else found
-        following = _Following(
-            self, source, position, epoch, timeout, isolation == "read_committed", control, on_out_of_range
-        )
-        return following.run()
+        is_committed = isolation == "read_committed"
+        following = _begun(self, start, timeout, is_committed, on_out_of_range)
+        # No Python between two records.
+        return chain.from_iterable(table.records(first, end, control) for _, table, first, end in following.tables())
+
+    def follow_tables(
+        self, start: "int | Time" = "end", *, timeout: float | None = None,
+        on_out_of_range: OnOutOfRange | None = None,
+    ) -> Iterator[tuple[Segment, BatchTable, int]]:
+        """As `follow`, the headers of the batches, with the first offset of them that counts."""
+        following = _begun(self, start, timeout, False, on_out_of_range)
+        return ((segment, table, first) for segment, table, first, _ in following.tables())
+
+
+# Of a segment, and the offsets that count: [first, end).
+_Table = tuple[Segment, BatchTable, int, int]
 
 
 class _Following:
@@ -145,7 +157,7 @@ class _Following:
 
     def __init__(
         self, log: Followable, source: FollowedLog, position: int, epoch: int, timeout: float | None,
-        is_committed: bool, control: bool, on_out_of_range: OnOutOfRange | None,
+        is_committed: bool, on_out_of_range: OnOutOfRange | None,
     ) -> None:
         self._log = log
         self._source = source
@@ -153,10 +165,9 @@ class _Following:
         self._epoch = epoch
         self._timeout = timeout
         self._is_committed = is_committed
-        self._control = control
         self._on_out_of_range = on_out_of_range
 
-    def run(self) -> Iterator[Record]:
+    def tables(self) -> Iterator["_Table"]:
         bell = Bell()
         try:
             waiter = self._source.waiter(bell)
@@ -206,19 +217,16 @@ class _Following:
                 case "latest":
                     self._position = extent.log_end_offset
 
-    def _read(self, extent: Extent, end: int) -> Iterator[Record]:
+    def _read(self, extent: Extent, end: int) -> Iterator["_Table"]:
         """What the extent holds from the position up to `end`, as long as it stands."""
-        log, shown, first = self._log, self._log._shown, self._position
+        log, first = self._log, self._position
         try:
             aborted = IndexedAborts(extent.segments_from(first), end) if self._is_committed else None
             # (Of LogReader: one that looks for another extent by itself would pass over a cut.)
-            for _, table in LogReader._walk(log, extent, first, end, True, None):
-                if self._source.moment()[1] != self._epoch:
+            for segment, table in LogReader._walk(log, extent, first, end, True, None):
+                if not self._source.is_still(extent, self._epoch):
                     return
-                for record in (aborted.left_out_of(table) if aborted else table).records(first, end, self._control):
-                    if shown.extent is None:
-                        return
-                    yield record
+                yield segment, aborted.left_out_of(table) if aborted else table, first, end
                 if len(table):
                     self._position = min(table[-1].last_offset + 1, end)
             self._position = end
@@ -226,5 +234,29 @@ class _Following:
             return
         except OffsetOutOfRangeError:
             # A segment was cut, exchanged or removed before it was read. If records are gone, the next look says so.
-            if self._source.moment()[0] is extent:
+            if not self._source.has_moved(extent):
                 raise
+
+
+def _begun(
+    log: Followable, start: "int | Time", timeout: float | None, is_committed: bool,
+    on_out_of_range: OnOutOfRange | None,
+) -> _Following:
+    if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
+        raise InvalidArgumentError(f"a timeout is a number of seconds, or None, not {timeout!r}")
+    if on_out_of_range not in (None, "earliest", "latest"):
+        raise InvalidArgumentError(f'on_out_of_range is "earliest" or "latest", not {on_out_of_range!r}')
+    source = log._source
+    extent, epoch = source.moment()
+    if start == "end":
+        position = extent.log_end_offset
+    elif start == "start":
+        position = extent.log_start_offset
+    elif type(start) is int:
+        position = start
+        if position > extent.log_end_offset or (position < extent.log_start_offset and on_out_of_range is None):
+            raise out_of_range(extent, position, log.path)
+    else:
+        found = log.offset_at(start)
+        position = extent.log_end_offset if found is None else found
+    return _Following(log, source, position, epoch, timeout, is_committed, on_out_of_range)
