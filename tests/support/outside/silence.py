@@ -11,6 +11,7 @@ from pathlib import Path
 BUSY_S = 60         # of processor time without a word
 STILL_S = 30        # of wall time in which nobody ran
 LOOK_EVERY_S = 0.1
+PROC = Path("/proc/self")
 _TICKS_A_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -30,7 +31,9 @@ def next_line(lines, pid, busy_s=BUSY_S, still_s=STILL_S):
 
 
 def _used_s(pid):
-    """Processor time of the process; 0 for one that has ended (its output ends, too)."""
+    """Processor time of the process; 0 for one that has ended (its output ends, too). The clock's where no /proc is."""
+    if not PROC.is_dir():
+        return time.monotonic()
     fields = _stat(Path(f"/proc/{pid}/stat"))
     return (int(fields[11]) + int(fields[12])) / _TICKS_A_S if fields else 0
 
