@@ -11,6 +11,8 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import seglog
 from benches import data
 from benches.peer_logs import AiokafkaLog, LmdbLog, Records, SqliteLog
@@ -55,6 +57,11 @@ def append_batches(log: seglog.Log, batches: Batches) -> None:
     append_many = log.append_many
     for records in batches:
         append_many(records)
+
+
+def append_lists(log: seglog.Log, columns: list[tuple[list[bytes], list[int]]]) -> None:
+    for values, timestamps in columns:
+        log.append_columns(values=values, timestamps=timestamps)
 
 
 def append_to_peer(log: Peer, batches: Batches) -> None:
@@ -120,9 +127,41 @@ def run(bench: Bench, directory: Path, count: int) -> None:
                 ("seglog", "aiokafka"): beside_aiokafka,
             },
         )
+    _columns(bench, place, int(count * CASES[10_000][0]))
     _with_linger(bench, place, int(count * CASES[1][0]))
     _durable(bench, place)
     _many_threads(bench, place)
+
+
+def _columns(bench: Bench, place: Place, records: int) -> None:
+    """10 000 records a call, as lists of values and times; and values of 100 bytes each as rows of a numpy array."""
+    settings = partial(our_log, fsync="never", config={"max.message.bytes": 1 << 30})
+    batches = batches_of(records, 10_000)
+    lists = [([value for _, value, _, _ in batch], [time for *_, time in batch]) for batch in batches]
+    bench.compare(
+        "append 10 000 a call, lists", records / 1e6, "M rec/s",
+        {
+            "seglog": place.fresh(settings, partial(append_lists, columns=lists)),
+            "lmdb": place.fresh(LmdbLog, partial(append_to_peer, batches=batches)),
+        },
+        {("seglog", "lmdb"): Goal(5)},
+    )
+    now = lists[-1][1][-1]
+    matrices = [np.full((10_000, 100), n % 251, "u1") for n in range(len(batches))]
+    rows = [[(None, row.tobytes(), (), now) for row in matrix] for matrix in matrices]
+
+    def ours(log: object) -> None:
+        for matrix in matrices:
+            log.append_columns(values=matrix)     # type: ignore[attr-defined]
+
+    bench.compare(
+        "append 10 000 a call, matrix", len(matrices) / 100, "M rec/s",
+        {
+            "seglog": place.fresh(settings, ours),
+            "aiokafka": place.fresh(AiokafkaLog, partial(append_to_peer, batches=rows)),
+        },
+        {("seglog", "aiokafka"): Goal(3)},
+    )
 
 
 def _with_linger(bench: Bench, place: Place, records: int) -> None:

@@ -2,6 +2,7 @@
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 
 from benches import data, peers
@@ -29,10 +30,25 @@ def one(log: BatchEncoder, records: list, now: int) -> None:
         log.one(0, now, key, value, headers)
 
 
+def _matrix(bench: Bench, count: int, log: BatchEncoder, now: int) -> None:
+    """Values of 100 bytes each as rows of a numpy array."""
+    matrices = [np.full((10_000, 100), n % 251, "u1") for n in range(max(count // 10_000, 1))]
+    records = [[(None, row.tobytes(), (), now) for row in matrix] for matrix in matrices]
+    bench.compare(
+        "encode 10 000 a batch, matrix", len(matrices) / 100, "M rec/s",
+        {
+            "seglog": partial(each, log.columns, [{"value": matrix} for matrix in matrices], now),
+            "aiokafka": partial(peers.aiokafka_build, records),
+        },
+        {("seglog", "aiokafka"): Goal(8)},
+    )
+
+
 def run(bench: Bench, count: int) -> None:
     count = int(count * SHARE)
     names = [f"encode {name}, {what}" for name in CASES for what in ("lists", "columns")]
-    if not any(map(bench.wanted, [*names, "encode 1 a batch", "encode 100 a batch, build_batch"])):
+    names += ["encode 10 000 a batch, matrix", "encode 1 a batch", "encode 100 a batch, build_batch"]
+    if not any(map(bench.wanted, names)):
         return
     keys, values, timestamps = data.messages(count)
     now = timestamps[-1]
@@ -63,6 +79,7 @@ def run(bench: Bench, count: int) -> None:
             {"seglog": partial(each, log.columns, columns, now), "aiokafka": theirs},
             {("seglog", "aiokafka"): column_goal},
         )
+    _matrix(bench, count, log, now)
     rows = [(key, value, (), now) for key, value in zip(keys, values, strict=True)]
     bench.compare(
         "encode 1 a batch", amount, "M rec/s",

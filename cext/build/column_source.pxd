@@ -12,6 +12,12 @@ cdef struct BinarySource:
     int64_t data_bytes
     const uint8_t* validity     # one bit a row, set where not null; NULL: no row is null
     int64_t validity_from       # the bit of row 0
+    # Instead of offsets: rows of `width` bytes each, one after the other in `data` (-1: they are not). Or objects, of
+    # each of which `pointers` say where its bytes lie, and `sizes` how many they are, -1 for null; `data` is NULL then.
+    int64_t width
+    const uint8_t** pointers
+    int32_t* sizes
+    int64_t content_bytes       # of those
 
 # Headers of all rows: row i has those from start i to start i + 1.
 cdef struct HeaderSource:
@@ -49,6 +55,13 @@ cdef inline int take_field(
     elif column.wide != NULL:
         start = column.wide[row]
         end = column.wide[row + 1]
+    elif column.pointers != NULL:
+        bytes[0] = column.pointers[row]
+        size[0] = column.sizes[row]
+        return 0
+    elif column.width >= 0:
+        start = row * column.width      # data_bytes is rows * width: checked when it was taken
+        end = start + column.width
     else:
         return 0
     if start < 0 or end < start or end > column.data_bytes:
@@ -87,6 +100,7 @@ cdef class ColumnSource:
     cdef object _timestamp                  # one for all rows, or None
     cdef list _owners                       # keep the memory
     cdef bint _has_rows
+    cdef list _tables                       # memory that was made here for pointers and sizes
 
     cdef int64_t content_bytes(self) noexcept
     cdef int _take_mapping(self, object columns) except -1
@@ -96,5 +110,8 @@ cdef class ColumnSource:
                          int64_t rows) except -1
     cdef int _take_buffers(self, str name, BinarySource* out, tuple column) except -1
     cdef int _take_timestamps(self, object column) except -1
+    cdef int _take_matrix(self, str name, BinarySource* out, object view) except -1
+    cdef int _take_objects(self, str name, BinarySource* out, object column) except -1
+    cdef int _take_lists(self, object column) except -1
     cdef int _agree(self, str name, int64_t rows) except -1
     cdef const Py_buffer* _borrow(self, str what, object data) except NULL

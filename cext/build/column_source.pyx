@@ -2,9 +2,10 @@
 
     a struct array (a RecordBatch, our own Columns)     its fields key, value, timestamp, headers
     a mapping with these names; each column:
-        key, value    None, (offsets, data) or (offsets, data, validity), or an Arrow array
+        key, value    None, (offsets, data) or (offsets, data, validity), or an Arrow array; a list of bytes-like or
+                      None; a 2-D buffer of bytes, a row a record
         timestamp     an int, a buffer of int64, or an Arrow array of timestamp[ms] or int64
-        headers       an Arrow array: list or map of struct<key, value>
+        headers       an Arrow array: list or map of struct<key, value>; a list of what encode_one takes
 
 Offsets of buffers are int32 or int64, one more than rows; a validity bitmap is Arrow's, in bytes. Arrow arrays of byte
 strings are binary, large_binary, string or large_string. Of Arrow's type null, any column has a null in each row. The
@@ -13,16 +14,20 @@ field `offset` is passed by: a log numbers records itself.
 The interface tells no sizes of buffers: an Arrow producer is trusted with them, as by every consumer. Offsets are
 not: neither its nor anybody's.
 """
-from collections.abc import Mapping
+import array as arrays
+from collections.abc import Iterable, Mapping
 
 cimport cython
+from cpython.bytes cimport PyBytes_CheckExact, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
 from seglog.errors import InvalidArgumentError
 
 from .arrow_c cimport ArrowArray, ArrowSchema
+from .field cimport Field, hold_field, release_field
 
 _NAMES = ("key", "value", "timestamp", "headers")
 
@@ -134,6 +139,8 @@ cdef class ColumnSource:
 
     def __cinit__(self, columns):
         self._owners = [columns]
+        self._tables = []
+        self.key.width = self.value.width = self.headers.key.width = self.headers.value.width = -1
         if isinstance(columns, Mapping):
             self._take_mapping(columns)
         elif hasattr(columns, "__arrow_c_array__"):
@@ -154,12 +161,15 @@ cdef class ColumnSource:
 
     cdef int64_t content_bytes(self) noexcept:
         """About how many bytes all keys and values have, and no more than a batch can."""
-        return min(max(self.key.data_bytes, 0), INT32_MAX) + min(max(self.value.data_bytes, 0), INT32_MAX)
+        return (min(max(self.key.data_bytes, self.key.content_bytes), INT32_MAX)
+                + min(max(self.value.data_bytes, self.value.content_bytes), INT32_MAX))
 
     cdef int _take_mapping(self, object columns) except -1:
         for name, column in columns.items():
+            if name == "offset":
+                continue
             if name not in _NAMES:
-                raise InvalidArgumentError(f"a column {name!r}: there are {', '.join(_NAMES)}")
+                raise InvalidArgumentError(f"a column {name!r}: there are {', '.join(_NAMES)}, and offset is passed by")
             if column is not None:
                 self._take_column(name, column)
         return 0
@@ -197,11 +207,18 @@ cdef class ColumnSource:
         if name == "timestamp":
             return self._take_timestamps(column)
         if name == "headers":
-            raise TypeError(f"the column headers is an Arrow array of lists, not {type(column).__name__}")
-        if not isinstance(column, tuple) or len(column) not in (2, 3):
+            return self._take_lists(column)
+        if isinstance(column, list):
+            return self._take_objects(name, &self.key if name == "key" else &self.value, column)
+        if isinstance(column, tuple) and len(column) in (2, 3):
+            return self._take_buffers(name, &self.key if name == "key" else &self.value, column)
+        try:
+            view = memoryview(column)
+        except (TypeError, ValueError, BufferError):
             raise TypeError(
-                f"the column {name} is (offsets, data[, validity]) or an Arrow array, not {type(column).__name__}")
-        return self._take_buffers(name, &self.key if name == "key" else &self.value, column)
+                f"the column {name} is a list, a 2-D array of bytes, (offsets, data[, validity]) or an Arrow array, "
+                f"not {type(column).__name__}") from None
+        return self._take_matrix(name, &self.key if name == "key" else &self.value, view)
 
     cdef int _take_child(self, str name, const ArrowSchema* schema, const ArrowArray* array, int64_t first,
                          int64_t rows) except -1:
@@ -247,6 +264,85 @@ cdef class ColumnSource:
                 raise refused(name, f"a validity bitmap of {validity.len} bytes for {rows} rows")
             out.validity = <const uint8_t*>validity.buf
         return self._agree(name, rows)
+
+    cdef int _take_matrix(self, str name, BinarySource* out, object view) except -1:
+        """Rows of equally many bytes, in one run."""
+        if view.ndim != 2 or view.itemsize != 1 or view.format not in ("B", "b", "c"):
+            raise TypeError(
+                f"the column {name} as an array is of bytes in two dimensions, a row a record, not of "
+                f"{view.format!r} in {view.ndim}")
+        if not view.c_contiguous:
+            raise InvalidArgumentError(
+                f"the column {name}: an array that is not one contiguous run", hint="numpy.ascontiguousarray(array)")
+        rows, width = view.shape
+        if width > INT32_MAX:
+            raise refused(name, f"rows of {width} bytes: formats allow {INT32_MAX}")
+        self._owners.append(view)
+        out.data = <const uint8_t*>PyMemoryView_GET_BUFFER(view).buf
+        out.data_bytes = view.nbytes
+        out.width = width
+        return self._agree(name, rows)
+
+    cdef int _take_objects(self, str name, BinarySource* out, object column) except -1:
+        """Bytes-like objects, or None: pointers to their bytes, which are not copied."""
+        cdef tuple objects = tuple(column)      # nobody takes one out meanwhile
+        cdef Py_ssize_t rows = PyTuple_GET_SIZE(objects)
+        cdef Py_ssize_t row
+        cdef Field field
+        cdef bytes table
+        table = PyBytes_FromStringAndSize(NULL, rows * (sizeof(void*) + sizeof(int32_t)))
+        self._tables.append(table)
+        self._owners.append(objects)
+        out.pointers = <const uint8_t**><char*>table
+        out.sizes = <int32_t*>(out.pointers + rows)
+        out.content_bytes = 0
+        for row in range(rows):
+            item = <object>PyTuple_GET_ITEM(objects, row)
+            if item is not None and not PyBytes_CheckExact(item):
+                item = self._lent(name, row, item)
+            hold_field(&field, item, b"", row)
+            out.pointers[row] = field.bytes
+            out.sizes[row] = field.size
+            out.content_bytes += max(field.size, 0)
+            release_field(&field)       # `item` is bytes, or None, and stays in `objects` or `_owners`
+        return self._agree(name, rows) if name in _NAMES else 0
+
+    def _lent(self, str name, Py_ssize_t row, item):
+        """The bytes of another kind of buffer: a copy, for nobody can say how long it stays as it is."""
+        try:
+            made = bytes(memoryview(item).cast("B"))
+        except TypeError:
+            raise TypeError(f"the {name} of row {row} is bytes-like or None, not {type(item).__name__}") from None
+        self._owners.append(made)
+        return made
+
+    cdef int _take_lists(self, object column) except -1:
+        """Headers of each row: pairs of str and bytes-like or None, or None."""
+        starts = arrays.array("q", [0])
+        keys = []
+        values = []
+        if not isinstance(column, list):
+            raise TypeError(f"the column headers is a list, or an Arrow array of lists, not {type(column).__name__}")
+        for row, headers in enumerate(column):
+            if headers is not None and (isinstance(headers, (str, bytes, dict)) or not isinstance(headers, Iterable)):
+                raise TypeError(
+                    f"the headers of row {row} are a sequence of (str, bytes-like or None), not "
+                    f"{type(headers).__name__}")
+            for pair in headers or ():
+                if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[0], str):
+                    raise TypeError(f"a header of row {row} is a pair of str and bytes-like or None, not {pair!r:.60}")
+                try:
+                    keys.append(pair[0].encode("utf-8", "surrogateescape"))
+                except UnicodeEncodeError as error:
+                    raise InvalidArgumentError(
+                        f"a header key of row {row} cannot be written as UTF-8: {error}") from None
+                values.append(pair[1])
+            starts.append(len(keys))
+        self._take_objects("header key", &self.headers.key, keys)
+        self._take_objects("header value", &self.headers.value, values)
+        self.headers.wide = <const int64_t*>self._borrow("headers", starts).buf
+        self.headers.rows = len(keys)
+        return self._agree("headers", len(column))
 
     cdef int _take_timestamps(self, object column) except -1:
         cdef const Py_buffer* values

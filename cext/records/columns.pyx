@@ -227,6 +227,16 @@ cdef class Columns:
             raise ImportError("Arrow columns need pyarrow: pip install seglog[arrow]") from e
         return pyarrow.record_batch(self)
 
+    def numpy(self):
+        """{name: arrays} of offset, timestamp (ms, -1: none), key and value (BinaryColumn.numpy), on the same memory.
+
+        append_columns takes it. The arrays are read-only, and keep the memory for as long as one of them lives."""
+        import numpy
+        return {
+            "offset": numpy.asarray(self.offset), "timestamp": numpy.asarray(self.timestamp),
+            "key": self.key.numpy(), "value": self.value.numpy(),
+        }
+
     def __repr__(self):
         return f"<Columns of {self.c.rows} records, {self.nbytes} bytes>"
 
@@ -445,6 +455,23 @@ cdef class BinaryColumn:
     def data(self):
         """memoryview of bytes."""
         return lend(self._owner, self._column.data, self._column.bytes, 1, b"B")
+
+    def numpy(self):
+        """(offsets, data, validity) as arrays of int32, uint8 and uint8, on the same memory."""
+        import numpy
+        return numpy.asarray(self.offsets), numpy.asarray(self.data), numpy.asarray(self.validity)
+
+    def matrix(self):
+        """All rows as one array of uint8, a row a record, on the same memory.
+
+        InvalidArgumentError unless all have equally many bytes and none is null."""
+        import numpy
+        cdef int64_t width = self._column.bytes // max(self._rows, 1)
+        lengths = numpy.diff(numpy.asarray(self.offsets))
+        if self.null_count or (lengths != width).any():
+            raise InvalidArgumentError("rows that are null or of different lengths make no matrix",
+                                       hint="numpy() gives offsets, data and validity")
+        return numpy.asarray(self.data).reshape(self._rows, width)
 
     @property
     def validity(self):

@@ -1,6 +1,9 @@
 from collections.abc import Iterator
 from typing import Any, Never, final
 
+import numpy as np
+import numpy.typing as npt
+
 from seglog._kernels.arena import ArenaPool as ArenaPool
 from seglog._kernels.segment_scan import BatchTable
 
@@ -17,6 +20,8 @@ class BinaryColumn:
     def data(self) -> memoryview[int]: ...
     @property
     def validity(self) -> memoryview[int]: ...
+    def numpy(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], npt.NDArray[np.uint8]]: ...
+    def matrix(self) -> npt.NDArray[np.uint8]: ...
 
 @final
 class Columns:
@@ -43,6 +48,7 @@ class Columns:
     def header_value(self) -> BinaryColumn: ...
     def __arrow_c_schema__(self) -> object: ...
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
+    def numpy(self) -> dict[str, Any]: ...
     def to_arrow(self) -> Any: ...  # pyarrow.RecordBatch; pyarrow has no type stubs
 
 @final

@@ -1,22 +1,27 @@
-"""Arrow data as the kernels take it: record batches of plain byte strings.
+"""Columns as the kernels take them: record batches of plain byte strings, lists and arrays of bytes, times in ms.
 
 What column_source takes goes to it as it is, without any library. The rest is for pyarrow: streams (a Table, a
 RecordBatchReader, a DataFrame), views, dictionaries, times in other units than ms.
 """
-from collections.abc import Iterator, Mapping
+import datetime as dt
+from array import array
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
 from seglog.errors import InvalidArgumentError
 
+_NAT = -(2**63)     # numpy's "not a time"
 
-def plain_columns(columns: object) -> Iterator[object]:
+
+def plain_columns(columns: object, time_of: Callable[[object], int] | None = None) -> Iterator[object]:
     """`columns` in one piece or in several, which encode_columns takes. Raises InvalidArgumentError without pyarrow.
 
-    Whatever is no Arrow data is given back as it is.
+    time_of: what makes ms of a time that is no int; None: only ints are times. What is neither Arrow data, nor times,
+    nor an array of objects is given back as it is.
     """
     if isinstance(columns, Mapping):
-        yield {name: _plain_array(name, column) if _is_arrow(column) else column for name, column in columns.items()}
+        yield {name: _plain_column(name, column, time_of) for name, column in columns.items()}
     elif hasattr(columns, "__arrow_c_array__"):
         yield _plain_batch(columns)
     elif hasattr(columns, "__arrow_c_stream__"):
@@ -25,6 +30,49 @@ def plain_columns(columns: object) -> Iterator[object]:
                 yield _plain_batch(batch)
     else:
         yield columns
+
+
+def _plain_column(name: str, column: Any, time_of: Callable[[object], int] | None) -> object:
+    if _is_arrow(column):
+        return _plain_array(name, column)
+    if getattr(getattr(column, "dtype", None), "kind", "") == "O":
+        column = column.tolist()        # numpy's
+    return _plain_times(column, time_of) if name == "timestamp" and column is not None else column
+
+
+def _plain_times(times: Any, time_of: Callable[[object], int] | None) -> object:
+    """One time for all rows, or a buffer of int64; numpy's NaT, as None, is -1: none."""
+    kind = getattr(getattr(times, "dtype", None), "kind", "")
+    if kind == "M" and times.ndim == 1:
+        in_ms = times.astype("datetime64[ms]").view("int64")
+        in_ms[in_ms == _NAT] = -1       # a copy, whatever the unit was
+        return in_ms
+    if kind in ("i", "u") and getattr(times, "ndim", 0) == 1 and (times.dtype.itemsize != 8 or kind == "u"):
+        return times.astype("int64")
+    if isinstance(times, list):
+        try:
+            return array("q", times)
+        except TypeError:
+            return array("q", [_time(row, when, time_of) for row, when in enumerate(times)])
+        except OverflowError:
+            raise InvalidArgumentError("the column timestamp: a time has 64 bits: milliseconds since 1970") from None
+    if isinstance(times, str | dt.datetime):
+        return _time(None, times, time_of)
+    return times
+
+
+def _time(row: int | None, when: object, time_of: Callable[[object], int] | None) -> int:
+    if when is None:
+        return -1
+    if type(when) is int:
+        return when
+    where = "" if row is None else f" of row {row}"
+    if time_of is None:
+        raise TypeError(f"the timestamp{where} is an int, ms since 1970, or None, not {type(when).__name__}")
+    try:
+        return time_of(when)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"the timestamp{where}: {error.what}", hint=error.hint) from None
 
 
 def _is_arrow(column: object) -> bool:

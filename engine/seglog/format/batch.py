@@ -292,13 +292,14 @@ class BatchEncoder:
     ) -> list[EncodedBatch]:
         """Batches, one after the other, of records as columns; each up to `batch_bytes`, by default max.message.bytes.
 
-        columns: Arrow data or seglog.Columns, or a mapping of key, value, timestamp and headers to Arrow arrays or
-        buffers: see cext/build/column_source.pyx and format.arrow_columns. A timestamp that is null is none.
+        columns: Arrow data or seglog.Columns, or a mapping of key, value, timestamp and headers to lists, Arrow arrays
+        or buffers: see cext/build/column_source.pyx and format.arrow_columns. A timestamp that is null is none.
         """
         most = self._batch_bytes_max if batch_bytes is None else min(batch_bytes, self._batch_bytes_max)
         most = self.uncompressed_bytes_max(most)
         made: list[EncodedBatch] = []
-        for piece in plain_columns(columns):
+        time_of = None if self._time_of is None else partial(self._time_of, now_ms=now_ms)
+        for piece in plain_columns(columns, time_of):
             made += encode_columns(
                 piece, now_ms, max_batch_bytes=most, base_offset=made[-1].last_offset + 1 if made else base_offset,
                 codec=self.codec, compress=self._compress, leader_epoch=self.leader_epoch,

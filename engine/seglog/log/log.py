@@ -272,8 +272,9 @@ class Log(Followable, Unclosed):
     ) -> int | Written[int]:
         """Append records as columns: `columns` with key, value, timestamp and headers, or each of them by name.
 
-        columns: an Arrow record batch, table or stream, or seglog.Columns. A column: an Arrow array; of keys or values
-        also (offsets, data[, validity]) as buffers; of timestamps also a buffer of int64, or one int.
+        columns: an Arrow record batch, table or stream, seglog.Columns, or a mapping of names to columns. A column: an
+        Arrow array or a list; of keys or values also a 2-D array of uint8, a row a record, or (offsets, data[,
+        validity]) as buffers; of timestamps also an array of int64 or datetime64, or one time for all.
 
         As many batches as max.message.bytes asks for, all of which were checked before the first one is written.
         Returns the last record's offset. Raises what `append` raises.
