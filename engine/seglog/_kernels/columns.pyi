@@ -1,9 +1,6 @@
 from collections.abc import Iterator
 from typing import Any, Never, final
 
-import numpy as np
-import numpy.typing as npt
-
 from seglog._kernels.arena import ArenaPool as ArenaPool
 from seglog._kernels.segment_scan import BatchTable
 
@@ -20,8 +17,8 @@ class BinaryColumn:
     def data(self) -> memoryview[int]: ...
     @property
     def validity(self) -> memoryview[int]: ...
-    def numpy(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], npt.NDArray[np.uint8]]: ...
-    def matrix(self) -> npt.NDArray[np.uint8]: ...
+    def numpy(self) -> tuple[Any, Any, Any]: ...  # numpy is imported where it is used
+    def matrix(self) -> Any: ...
 
 @final
 class Columns:
