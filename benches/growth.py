@@ -28,8 +28,10 @@ from seglog.ledger.extent import LedgerExtent
 from seglog.ledger.ledger_metadata import LedgerEnd
 from seglog.ledger.manifest import LedgerInfo, Manifest, ManifestFile
 from seglog.ledger.position import Position
+from seglog.log.log import Log
 from seglog.state.checkpoints import format_offset_checkpoint
 from seglog.state.producer_snapshot import ProducerEntry, ProducerSnapshot
+from seglog.upkeep.retention import expired
 
 ROUNDS = 5
 DAY_MS = 86_400_000
@@ -49,6 +51,7 @@ def run(bench: Bench, directory: Path, records: int) -> None:
     conversions(bench, directory / "conversions", scale)
     producers(bench, directory, scale)
     segments(bench, directory / "segments", scale)
+    deletions(bench, directory / "deletions", scale)
     times_in_disorder(bench, directory / "disorder", scale)
 
 
@@ -405,6 +408,44 @@ def _segment_costs_us(directory: Path, size: int) -> dict[str, float]:
         costs["delete_records, a segment"] = (time.process_time() - began) / size * 1e6
     shutil.rmtree(directory)
     return costs
+
+
+def deletions(bench: Bench, directory: Path, scale: float) -> None:
+    """What retention takes from the start of a log, beside the bytes that stay: a segment of 64 KiB, or a half of one
+    by batches, which writes the other half again.
+    """
+    heads, a_round = 80, 8
+
+    def unit_us(size: int, granularity: str) -> float:
+        clock = ManualClock(FIRST_MS)
+        config = {
+            "retention.ms": 1000, "retention.granularity": granularity, "file.delete.delay.ms": 0,
+            "segment.bytes": "1GiB", "message.timestamp.after.max.ms": 10**12, "max.message.bytes": "2MiB",
+        }
+        path = directory / granularity / str(size) / "orders-0"
+        with Log(path, config=config, clock=clock, fsync="never", retention=expired) as log:
+            for head in range(heads):
+                for n in range(8):
+                    log.append(bytes(8 << 10), timestamp=FIRST_MS + 1000 * head + 100 * n)
+                log.roll()
+            for n in range(size):
+                log.append(bytes(1 << 20), timestamp=FIRST_MS + 10**9)
+                if n == size // 2:
+                    log.roll()
+            clock.advance(1000)
+
+            def work() -> None:
+                for _ in range(a_round):
+                    start = log.log_start_offset
+                    clock.advance(1000 if granularity == "segment" else 500)
+                    log.delete_old_segments()
+                    assert log.log_start_offset > start
+
+            return best_us(work, a_round)
+
+    sizes = tuple(max(int(n * scale), 2) for n in (4, 64, 512))
+    growth(bench, "delete a segment", sizes, "MiB that stay", lambda size: unit_us(size, "segment"), 10_000)
+    growth(bench, "delete half a segment", sizes, "MiB that stay", lambda size: unit_us(size, "batch"), 20_000)
 
 
 def _log_of_segments(directory: Path, size: int) -> Path:
