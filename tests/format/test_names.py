@@ -80,6 +80,8 @@ def test_every_golden_directory_is_a_partition_directory(golden_kafka):
         ("00000000000003252903.index", (3252903, ".index", "")),
         ("00000000000003252903.timeindex", (3252903, ".timeindex", "")),
         ("00000000000003252903.time.index", (3252903, ".time.index", "")),
+        ("00000000000003252903.ranges.index", (3252903, ".ranges.index", "")),
+        ("00000000000003252903.ranges.index.tmp", (3252903, ".ranges.index", ".tmp")),
         ("00000000000003252903.txnindex", (3252903, ".txnindex", "")),
         ("00000000000003252903.snapshot.deleted", (3252903, ".snapshot", ".deleted")),
         ("00000000000000000000.log.cleaned", (0, ".log", ".cleaned")),
