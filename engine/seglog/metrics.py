@@ -7,6 +7,8 @@
     exposition.text()                                   # needs no library
     prometheus_client.REGISTRY.register(exposition)     # pip install seglog[prometheus]
 
+`seglog.metrics.PROCESS` shows every log that the process has open, without a call of `add`.
+
 Names, types and labels stand in one table of each room (`seglog.delayed.metrics.METRICS`); docs/delayed.md shows them.
 """
 from collections.abc import Iterable, Iterator, Sequence
@@ -96,3 +98,7 @@ def _plain(name: str, labels: Labels, value: float | Histogram) -> Iterator[tupl
 
 def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+PROCESS = Exposition()
+"""What is open in this process. Rooms add their sources as they are imported: every open log is shown."""

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from seglog.delayed import metrics as delayed
+from seglog.log import log_metrics
 from seglog.upkeep import metrics as cleaner
 from support.pages import check_part
 
@@ -20,7 +21,8 @@ def table(metrics):
 
 
 @pytest.mark.parametrize(
-    ("page", "module"), [("delayed.md", delayed), ("embedded_log.md", cleaner)], ids=["delayed", "cleaner"]
+    ("page", "module"), [("delayed.md", delayed), ("embedded_log.md", cleaner), ("embedded_log.md", log_metrics)],
+    ids=["delayed", "cleaner", "logs"],
 )
 def test_the_page_holds_the_table_of_the_code(page, module):
     begin = f"<!-- made from {Path(module.__file__).relative_to(TOP)} by tests/docs/test_metrics_doc.py -->\n"

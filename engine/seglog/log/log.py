@@ -18,7 +18,7 @@ import contextlib
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Never, overload
 
@@ -37,14 +37,16 @@ from seglog.log.cutting import LogCutter
 from seglog.log.following import Followable, FollowedLog, OwnSource
 from seglog.log.hot_backup import back_up
 from seglog.log.keeper import KeeperOf
+from seglog.log.log_metrics import OPENINGS, OpenLogs
 from seglog.log.notices import Listening, checked_callback, checked_token
 from seglog.log.partition import Partition, reopened
 from seglog.log.producer import Producer
 from seglog.log.retaining import LogRetainer, Retained, make_room_to_open
-from seglog.log.stats import LogStats, sizes_in
+from seglog.log.stats import DirectorySizes, LogStats
 from seglog.log.tail import LogTail
 from seglog.log.times import Time
 from seglog.log.transactions import LogTransactions
+from seglog.metrics import PROCESS
 from seglog.segment.segment import Segment
 from seglog.segment.sync_thread import Callback
 from seglog.state.leader_epochs import LeaderEpochs
@@ -106,12 +108,15 @@ class Log(Followable, Unclosed):
                 hold, self._shown, self.last_opened, self.config, self.fs, self.clock, fsync, leader_epoch
             )
             self.decompress = tail.decompress
+            was_clean = hold.clean
             self.recovery = tail.open(lambda plan: make_room_to_open(plan, self.fs, retention, self._now_ms()))
+            OPENINGS.opened(self.path, self.recovery, was_clean=was_clean)
             self.settings.keep_given(self.fs)
             self._appender = LogAppender(tail, self.format_counters)
             self._transactions = LogTransactions(tail, self._appender)
             self._cutter = LogCutter(tail)
             self._retainer = LogRetainer(tail, self._cutter, retention)
+            self._sizes = DirectorySizes(self.path)
             _LOGS[id(self)] = weakref.ref(self)
             shielded(self._care.begin, self, self._retainer, self._appender)
         except BaseException:
@@ -467,7 +472,8 @@ class Log(Followable, Unclosed):
     # --- looking and keeping -----------------------------------------------------------------------
 
     def stats(self) -> LogStats:
-        """What the log is and has done since it was opened. Looks at the directory once. Raises LogClosedError."""
+        """What the log is and has done since it was opened: a few system calls, however large it is. Raises
+        LogClosedError."""
         tail = self._tail
         return LogStats(
             topic=self.topic,
@@ -485,7 +491,7 @@ class Log(Followable, Unclosed):
             sync_seconds=tail.sync_seconds,
             failure=None if tail.failure is None else str(tail.failure),
             uncleanable=self._care.reason(self),
-            **sizes_in(self.path),
+            **self._sizes.look(tail.active.path),
         )
 
     def snapshot(self, dst: str | os.PathLike[str]) -> int:
@@ -549,6 +555,17 @@ class Log(Followable, Unclosed):
 
 # Those that a fork takes along, by id. No WeakSet: it runs Python code when one is collected, in which ^C is lost.
 _LOGS: "dict[int, weakref.ref[Log]]" = {}
+
+
+def open_logs() -> "Iterator[Log]":
+    """Those that this process has open."""
+    for found in list(_LOGS.values()):
+        log = found()
+        if log is not None and not log.closed:
+            yield log
+
+
+PROCESS.add(OpenLogs(open_logs))
 
 
 def _forked() -> None:

@@ -1,10 +1,13 @@
 """What a log says of itself: plain numbers, taken at one moment."""
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from seglog.format import names
 from seglog.fs.refusals import refusals
+
+_TICK_NS = 50_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,20 +43,57 @@ class LogStats:
     uncleanable: str | None
 
 
-def sizes_in(directory: Path) -> dict[str, int]:
-    """`log_bytes` and `index_bytes` of a partition directory, by one look at it. Raises StorageError."""
-    log_bytes = index_bytes = 0
-    with refusals("list", directory), os.scandir(directory) as entries:
-        for entry in entries:
-            parsed = names.parse_file_name(entry.name)
-            if parsed is None or parsed.state:
-                continue
-            try:
-                size = entry.stat().st_size
-            except FileNotFoundError:
-                continue        # deleted meanwhile
-            if parsed.suffix == names.LOG_SUFFIX:
+class DirectorySizes:
+    """`log_bytes` and `index_bytes` of a partition directory that this process writes to.
+
+    Files that do not grow are looked at again only when a name in the directory came, went or changed: a file that is
+    replaced gets its name by a rename, which the directory's time tells. So a look costs a few system calls, however
+    many segments there are.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._known: tuple[int, str, int, int, tuple[str, ...]] | None = None
+
+    def look(self, active: Path) -> dict[str, int]:
+        """`active`: the .log that grows. Raises StorageError."""
+        stem = active.name.removesuffix(names.LOG_SUFFIX)
+        with refusals("look at", self._directory):
+            changed_ns = os.stat(self._directory).st_mtime_ns
+        known = self._known
+        if known is None or known[:2] != (changed_ns, stem):
+            known = changed_ns, stem, *self._walk(stem)
+            # A change in the same tick of the file system's clock would not show.
+            self._known = known if time.time_ns() - changed_ns > _TICK_NS else None
+        _, _, log_bytes, index_bytes, growing = known
+        for name in growing:
+            size = _size_of(self._directory / name)
+            if name.endswith(names.LOG_SUFFIX):
                 log_bytes += size
-            elif parsed.suffix in names.INDEX_SUFFIXES:
+            else:
                 index_bytes += size
-    return {"log_bytes": log_bytes, "index_bytes": index_bytes}
+        return {"log_bytes": log_bytes, "index_bytes": index_bytes}
+
+    def _walk(self, stem: str) -> tuple[int, int, tuple[str, ...]]:
+        """Bytes of the logs and of the indexes of other segments than `stem`, and the names of its files."""
+        log_bytes = index_bytes = 0
+        growing = []
+        with refusals("list", self._directory), os.scandir(self._directory) as entries:
+            for entry in entries:
+                parsed = names.parse_file_name(entry.name)
+                if parsed is None or parsed.state or parsed.suffix not in (names.LOG_SUFFIX, *names.INDEX_SUFFIXES):
+                    continue
+                if entry.name == stem + parsed.suffix:
+                    growing.append(entry.name)
+                elif parsed.suffix == names.LOG_SUFFIX:
+                    log_bytes += _size_of(entry)
+                else:
+                    index_bytes += _size_of(entry)
+        return log_bytes, index_bytes, tuple(growing)
+
+
+def _size_of(file: "Path | os.DirEntry[str]") -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0        # deleted meanwhile

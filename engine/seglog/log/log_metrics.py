@@ -1,0 +1,111 @@
+"""What the open logs of a process tell Prometheus (docs/embedded_log.md), and what opening them had to mend."""
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from seglog.counters import Counter, Metric, Sample
+from seglog.errors import SeglogError
+from seglog.log.loader import Loaded
+from seglog.log.stats import LogStats
+
+_LOG = logging.getLogger(__name__)
+
+_LABELS = ("path", "topic", "partition")
+METRICS = (
+    Metric("seglog_logs_open", "gauge", (), "logs that the process has open for writing"),
+    Metric("seglog_logs_opened_total", "counter", (), "openings of logs"),
+    Metric("seglog_logs_recovered_total", "counter", (), "openings of logs that were not closed cleanly"),
+    Metric("seglog_logs_lost_ranges_total", "counter", (), "torn tails and damaged ranges that recoveries cut"),
+    Metric("seglog_logs_repairs_total", "counter", (), "what else openings put right: indexes, checkpoints, snapshots"),
+    Metric("seglog_log_start_offset", "gauge", _LABELS, "the first offset of the log"),
+    Metric("seglog_log_end_offset", "gauge", _LABELS, "one past the last offset that readers see; its rate is appends"),
+    Metric("seglog_log_last_stable_offset", "gauge", _LABELS, "where the oldest open transaction begins, else the end"),
+    Metric("seglog_log_durable_offset", "gauge", _LABELS, "one past the last offset that is surely on the disk"),
+    Metric("seglog_log_bytes", "gauge", _LABELS, "bytes of the .log files"),
+    Metric("seglog_log_index_bytes", "gauge", _LABELS, "bytes of their indexes"),
+    Metric("seglog_log_segments", "gauge", _LABELS, "segments, the active one too"),
+    Metric("seglog_log_producers", "gauge", _LABELS, "idempotent producers that the log remembers"),
+    Metric("seglog_log_lingering_records", "gauge", _LABELS, "records that wait in memory (linger.ms)"),
+    Metric("seglog_log_syncs_total", "counter", _LABELS, "shared syncs since opening"),
+    Metric("seglog_log_sync_seconds_total", "counter", _LABELS, "how long these took together"),
+    Metric("seglog_log_failed", "gauge", _LABELS, "1: read-only since a write or a sync failed"),
+    Metric("seglog_log_uncleanable", "gauge", _LABELS, "1: retention or compaction failed when it was last tried"),
+)
+
+
+class Openings:
+    """What openings of logs found, since the process began. One thread at a time counts."""
+
+    def __init__(self) -> None:
+        self.all, self.recovered, self.lost_ranges, self.repairs = Counter(), Counter(), Counter(), Counter()
+
+    def opened(self, path: Path, loaded: Loaded, *, was_clean: bool) -> None:
+        """Count an opening, and log what a recovery did, also where nothing was lost. (A new log is none.)"""
+        self.all.add()
+        self.lost_ranges.add(len(loaded.lost))
+        self.repairs.add(len(loaded.repairs))
+        for lost in loaded.lost:
+            _LOG.warning("%s: lost %s", path, lost)
+        for repair in loaded.repairs:
+            _LOG.info("%s: %s", repair.file, repair.what)
+        if not was_clean and loaded.next_offset > loaded.segments[0].base_offset:
+            self.recovered.add()
+            _LOG.info(
+                "%s was not closed cleanly: recovered offsets %d to %d in %d segments, %s",
+                path, loaded.log_start_offset, loaded.next_offset, len(loaded.segments),
+                f"lost {len(loaded.lost)} ranges" if loaded.lost else "nothing was lost",
+            )
+
+
+OPENINGS = Openings()
+
+
+class Statistical(Protocol):
+    """A log, as it is seen here."""
+
+    path: Path
+
+    def stats(self) -> LogStats: ...
+
+
+class OpenLogs:
+    """A source of seglog.metrics: every log that is open, under its path, topic and partition."""
+
+    metrics: Sequence[Metric] = METRICS
+
+    def __init__(self, open_logs: Callable[[], Iterable[Statistical]]) -> None:
+        self._open_logs = open_logs
+
+    def samples(self) -> Iterator[Sample]:
+        count = 0
+        for log in self._open_logs():
+            try:
+                stats = log.stats()
+            except SeglogError:
+                continue        # closed meanwhile
+            count += 1
+            labels = (("path", str(log.path)), ("topic", stats.topic), ("partition", str(stats.partition)))
+            for name, value in _values(stats):
+                yield Sample(f"seglog_log_{name}", labels, value)
+        yield Sample("seglog_logs_open", (), count)
+        yield Sample("seglog_logs_opened_total", (), OPENINGS.all.value)
+        yield Sample("seglog_logs_recovered_total", (), OPENINGS.recovered.value)
+        yield Sample("seglog_logs_lost_ranges_total", (), OPENINGS.lost_ranges.value)
+        yield Sample("seglog_logs_repairs_total", (), OPENINGS.repairs.value)
+
+
+def _values(stats: LogStats) -> Iterator[tuple[str, float]]:
+    yield "start_offset", stats.log_start_offset
+    yield "end_offset", stats.log_end_offset
+    yield "last_stable_offset", stats.last_stable_offset
+    yield "durable_offset", stats.durable_offset
+    yield "bytes", stats.log_bytes
+    yield "index_bytes", stats.index_bytes
+    yield "segments", stats.segments
+    yield "producers", stats.producers
+    yield "lingering_records", stats.lingering_records
+    yield "syncs_total", stats.syncs
+    yield "sync_seconds_total", stats.sync_seconds
+    yield "failed", int(stats.failure is not None)
+    yield "uncleanable", int(stats.uncleanable is not None)

@@ -1,0 +1,104 @@
+"""`log.stats()` without a walk, and `seglog.metrics.PROCESS`: every open log."""
+import logging
+import os
+import shutil
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import seglog
+from seglog.log.log_metrics import METRICS
+from seglog.metrics import PROCESS
+
+
+def sizes(path):
+    logs = [file.stat().st_size for file in path.iterdir() if file.suffix == ".log"]
+    indexes = [file.stat().st_size for file in path.iterdir() if file.name.endswith(("index", ".timeranges"))]
+    return sum(logs), sum(indexes)
+
+
+def shown(log=None):
+    """{name: value} of one log, or of the process."""
+    found = {}
+    for family in text_string_to_metric_families(PROCESS.text()):
+        for sample in family.samples:
+            if sample.labels == ({} if log is None else {
+                "path": str(log.path), "topic": log.topic, "partition": str(log.partition)
+            }):
+                found[sample.name] = sample.value
+    return found
+
+
+def test_stats_do_not_walk_a_directory_that_did_not_change(in_memory, monkeypatch):
+    path = in_memory / "orders-0"
+    with seglog.open(path, config={"segment.bytes": 200}, fsync="never") as log:
+        for _ in range(30):
+            log.append(b"v" * 100)
+        log.configure({"segment.bytes": 20_000})
+        log.roll()
+        os.utime(path, ns=(0, 0))       # long ago
+        first = log.stats()
+        assert first.segments > 10
+        walks = []
+        scandir = os.scandir
+        monkeypatch.setattr(os, "scandir", lambda *a: walks.append(a) or scandir(*a))
+        log.append(b"v")
+        log.flush()
+        stats = log.stats()
+        assert walks == []
+        assert stats.log_bytes == sizes(path)[0] > first.log_bytes
+        log.roll()
+        log.append(b"v")
+        log.flush()
+        walks.clear()
+        assert log.stats().log_bytes == sizes(path)[0]
+        assert len(walks) == 1
+        log.delete_records(10)
+        assert log.stats().segments == len(list(path.glob("*.log")))
+        assert log.stats().log_bytes == sizes(path)[0]
+
+
+def test_every_open_log_is_shown_with_its_labels_and_read_back(in_memory):
+    before = shown()
+    with seglog.open(in_memory / "orders-0") as log, seglog.open(in_memory / "bills-1") as other:
+        for _ in range(3):
+            log.append(b"v")
+        found = shown(log)
+        assert {"seglog_log_start_offset", "seglog_log_index_bytes", "seglog_log_failed"} <= set(found)
+        assert (found["seglog_log_end_offset"], found["seglog_log_durable_offset"]) == (3, 3)
+        assert found["seglog_log_syncs_total"] == log.stats().syncs > 0
+        assert found["seglog_log_bytes"] == log.stats().log_bytes
+        assert shown(other)["seglog_log_end_offset"] == 0
+        now = shown()
+        assert now["seglog_logs_open"] == before.get("seglog_logs_open", 0) + 2
+        assert now["seglog_logs_opened_total"] == before["seglog_logs_opened_total"] + 2
+        names = {metric.name for metric in METRICS}
+        assert {*found, *now} <= names
+        kinds = {family.name: family.type for family in text_string_to_metric_families(PROCESS.text())}
+        for metric in METRICS:
+            assert kinds[metric.name.removesuffix("_total")] == metric.kind or kinds[metric.name] == metric.kind
+    assert shown(log) == {}
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_recovery_says_what_it_did_also_where_nothing_was_lost(in_memory, caplog, torn):
+    caplog.set_level(logging.INFO, "seglog")
+    with seglog.open(in_memory / "orders-0") as log:
+        log.append_many([(b"k", b"v")] * 3)
+        assert caplog.text == ""        # a new log is no recovery
+        killed = shutil.copytree(in_memory / "orders-0", in_memory / "killed" / "orders-0")
+    if torn:
+        with (killed / f"{0:020d}.log").open("ab") as file:
+            file.write(b"torn")
+    before = shown()
+    with seglog.open(killed) as log:
+        assert len(log.recovery.lost) == torn
+    assert f"{killed} was not closed cleanly: recovered offsets 0 to 3 in 1 segments" in caplog.text
+    assert ("lost 1 ranges" if torn else "nothing was lost") in caplog.text
+    after = shown()
+    assert after["seglog_logs_recovered_total"] == before["seglog_logs_recovered_total"] + 1
+    assert after["seglog_logs_lost_ranges_total"] == before["seglog_logs_lost_ranges_total"] + torn
+    caplog.clear()
+    with seglog.open(killed):
+        pass
+    assert "not closed cleanly" not in caplog.text
