@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Self
 
 from seglog._kernels.batch_survey import first_transactional, first_with_producer, tally
-from seglog._kernels.columns import ArenaPool, chunks
+from seglog._kernels.columns import chunks
 from seglog._kernels.segment_scan import BatchTable
+from seglog.conversion.arenas import POOL
 from seglog.errors import InvalidArgumentError, UnsupportedForMessageFormatError
 from seglog.format import names
 from seglog.format.conversion_profile import Profile
@@ -93,7 +94,6 @@ class LossSurvey:
 
     def __init__(self, segments: Iterable[Segment], producers: Iterable[ProducerEntry], profile: Profile) -> None:
         self._profile = profile
-        self._pool = ArenaPool()
         self._headers = self._timestamps = self._control = self._with_producer = 0
         self._aborted_records = self._open_records = 0
         self._end_offset = 0
@@ -119,7 +119,7 @@ class LossSurvey:
             return
         if 2 in magics:
             self._add_of_v2(table)
-        for columns in chunks(self.kept(table), self._pool, check_crc=False, include_control=False):
+        for columns in chunks(self.kept(table), POOL, check_crc=False, include_control=False):
             self._headers += len(columns.header_key)
             if len(columns):
                 self._end_offset = int(columns.offset[-1]) + 1

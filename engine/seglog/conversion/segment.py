@@ -9,9 +9,9 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from seglog._kernels.batch_survey import first_disorder
-from seglog._kernels.columns import ArenaPool
 from seglog._kernels.segment_scan import BatchTable
 from seglog.config import LogConfig
+from seglog.conversion.arenas import POOL
 from seglog.conversion.converted_segment import ConvertedSegment
 from seglog.conversion.proof import EVERYTHING, SegmentProof, View, digest
 from seglog.conversion.segment_parts import SegmentParts
@@ -115,7 +115,6 @@ class _SegmentConversion:
 
     def _prove(self, is_last: bool, files: list[Path]) -> SegmentProof:
         """Read both sides again. Raises ProofMismatchError."""
-        pool = ArenaPool()
         with ExitStack() as closer:
 
             def opened(path: Path, *, is_last: bool) -> Segment:
@@ -128,8 +127,8 @@ class _SegmentConversion:
                 check_indexes(target, self._config, _file_beside(target))
             weight = source.size_bytes / max(1, sum(target.size_bytes for target in targets))
             proof = SegmentProof(
-                digest([source], pool, lambda size_bytes: self._worked(size_bytes / 2), self._view()),
-                digest(targets, pool, lambda size_bytes: self._worked(weight * size_bytes / 2)),
+                digest([source], POOL, lambda size_bytes: self._worked(size_bytes / 2), self._view()),
+                digest(targets, POOL, lambda size_bytes: self._worked(weight * size_bytes / 2)),
             )
         proof.check(self._source)
         return proof
