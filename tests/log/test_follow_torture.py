@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import seglog
+from support.followed_writer import value_of
 
 # `make torture` sets SEGLOG_TORTURE: ten minutes and eight readers; otherwise a few seconds and four.
 TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
@@ -47,7 +48,8 @@ def test_readers_beside_a_writer_that_is_killed(in_memory, fsync):
             writer.send_signal(signal.SIGKILL)
             writer.communicate()
             life += 1
-        seglog.open(path).close()
+        with seglog.open(path) as log:      # else nothing tells the readers of a cut just before the last kill
+            log.append(value_of(life, 0, 0))
         stop.touch()
         said = [reader.communicate(timeout=120) for reader in readers]
     finally:
