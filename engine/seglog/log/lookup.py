@@ -127,9 +127,9 @@ class LogLookup(PathHandle, abc.ABC):
         extent = self._shown.extent
         if type(when) is int and 0 <= when < OFFSET_LIMIT:
             # Fast path: the only segment. Each call around the search takes a part of its time.
-            if extent is not None and len(extent.segments) == 1:
+            if extent is not None and extent.segments.stop == 1:
                 try:
-                    offset = extent.segments[0].seek_offset(when, extent.log_start_offset)
+                    offset = extent.segments.cells[0].seek_offset(when, extent.log_start_offset)
                 except (OffsetOutOfRangeError, StorageError) as error:
                     raise self._if_gone(extent.log_start_offset, error) from error
             else:

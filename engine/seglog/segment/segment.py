@@ -67,15 +67,17 @@ class Segment:
     Threads may share it.
     """
 
+    # Each hot read looks at these: of the segment itself, for a default of the class keeps Python from caching where
+    # they are.
+    published: PublishedEnd | None
+    recently_used: bool
+    _files: SegmentFiles | None
     # What a segment begins with: a long log has many that nobody ever opens.
     is_last = False
-    published: PublishedEnd | None = None
-    recently_used = False
     # Every batch ends below: where the next segment of the log begins (Extent).
     end_offset = NO_END
     _directory: Path        # of one whose path is made when it is asked for
     _inode: int | None = None
-    _files: SegmentFiles | None = None
     _closed = False
     _retired = False
     _kept = False
@@ -108,7 +110,7 @@ class Segment:
         self.path = path
         self.base_offset = names.parse_base_offset(path.name)
         self.is_last = is_last and published is None
-        self.published = published
+        self.published, self._files, self.recently_used = published, None, False
         self._inode = inode
         self._access = SegmentAccess(
             decompress or decompressor(), last_opened or LastOpened(), owned, by_minute, reserve_bytes
@@ -118,6 +120,7 @@ class Segment:
     def sealed(cls, directory: Path, base_offset: int, access: SegmentAccess, inode: int | None = None) -> Self:
         """One of many, which is not the last one. Costs next to nothing before somebody comes to it."""
         self = cls.__new__(cls)
+        self.published, self._files, self.recently_used = None, None, False
         self._directory, self.base_offset, self._access = directory, base_offset, access
         if inode is not None:
             self._inode = inode
