@@ -69,7 +69,7 @@ class Run:
             self.one(b"%d" % n * 60)
         self.append([b"many", b"more"], lambda: log.append_many([(None, b"many"), (None, b"more")]))
         self.change(log.flush)
-        raw = columns_of(seglog.build_batch([(b"k", b"column" * 12)] * 2, timestamp=1))
+        raw = columns_of(seglog.build_batch([(b"k", b"column" * 12)] * 2, timestamp=NOW))
         self.append([b"column" * 12] * 2, lambda: log.append_columns(raw))
         raw = seglog.build_batch(
             [(None, b"ready")], producer_id=7, producer_epoch=0, base_sequence=0, timestamp=NOW)

@@ -237,7 +237,7 @@ ARGUMENTS = {
     ("ls",): ["{}"], ("dump",): ["{}"], ("verify",): ["{}"], ("seek",): ["{}", "--offset", "3"], ("convert",): ["{}"],
     ("index", "check"): ["{}"], ("index", "rebuild"): ["{}"], ("stats",): ["{}"],
     ("recover",): ["{}", "--mode", "quarantine"], ("plan-upgrade",): ["{}/.."], ("retain",): ["{}", "--dry-run"],
-    ("compact",): ["{}", "--dry-run"],
+    ("compact",): ["{}", "--dry-run"], ("cursors", "ls"): ["{}"],
     ("mirror",): ["{}", "{}/../mirrored/orders-0"],
 }
 # What they say depends on what is installed: tests/spark, tests/tools/test_doctor.py.
@@ -248,13 +248,15 @@ OF_LEDGERS = {("ledger", name) for name in ("ls", "dump", "verify", "seek", "rec
 OF_TOPICS = {("delayed", name) for name in (
     "ls", "dump", "verify", "count", "list", "cancel", "policies", "clear-delayed-bucket-snapshots"
 )}
+# What takes a log that has a named reader: tests/tools/test_cursors.py.
+OF_CURSORS = {("cursors", "reset")}
 # These do not take a partition directory, a log dir and a .log alike.
 OF_ONE = {("convert",), ("recover",), ("plan-upgrade",), ("retain",), ("compact",), ("mirror",)}
 
 
 def test_json_of_every_command_is_lines_with_type_and_schema(golden_kafka, tmp_path):
     sample = golden_kafka / "cases/mixed-formats-k391/mixed-formats-k391-0"
-    assert {*leaves()} == {*ARGUMENTS, *OF_THE_MACHINE, *OF_LEDGERS, *OF_TOPICS}
+    assert {*leaves()} == {*ARGUMENTS, *OF_THE_MACHINE, *OF_LEDGERS, *OF_TOPICS, *OF_CURSORS}
     for words, arguments in ARGUMENTS.items():
         copy = shutil.copytree(sample, tmp_path / "-".join(words) / "orders-0")
         result = CliRunner().invoke(cli.cli, [*words, *(a.format(copy) for a in arguments), "--json"])
