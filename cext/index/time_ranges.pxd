@@ -1,4 +1,6 @@
-"""The time ranges of a segment: smallest and largest timestamp of each run of its bytes. See docs/formats/time_ranges.md.
+"""The time ranges of a segment: smallest and largest timestamp of each run of its bytes.
+
+See docs/formats/time_ranges.md.
 """
 from libc.stdint cimport int64_t, uint8_t
 
