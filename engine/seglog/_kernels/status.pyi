@@ -25,5 +25,6 @@ class Status(IntEnum):
     BAD_FIELD = -21
     OFFSET_AHEAD = -22
     NO_MESSAGES = -23
+    BAD_TAG = -24
 
 def words(status: int) -> str: ...
