@@ -222,9 +222,12 @@ static inline int seg_key_put(seg_key_table *t, seg_key_hash hash, int64_t offse
         if (t->key_count >= t->max_keys)
             return SEG_KEY_FULL;
         if (t->key_count >= t->key_limit) {
-            /* By eight: while both tables are there, they take an eighth more than the larger one. */
-            int64_t wanted = t->slot_count ? t->slot_count * 8 : 1024;
-            if (seg_key_resize(t, wanted < t->max_slots ? wanted : t->max_slots) != 0)
+            /* By eight or more, to an eighth of the bound, and then to that: while both tables are there, they take an
+             * eighth more than the larger one. */
+            int64_t wanted = t->max_slots;
+            while (wanted / 8 >= 1024 && wanted / 8 >= t->slot_count * 8)
+                wanted /= 8;
+            if (seg_key_resize(t, wanted) != 0)
                 return SEG_KEY_NO_MEMORY;
             slot = seg_key_find(t, hash);
         }

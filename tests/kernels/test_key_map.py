@@ -2,6 +2,7 @@
 import os
 import random
 import struct
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -131,6 +132,18 @@ def test_a_large_map_takes_memory_as_it_is_used_and_gives_it_back():
         assert pages()[1] - before[1] < 100 << 20
         del found
     assert all(after - was < 100 << 20 for was, after in zip(before, pages(), strict=True))
+
+
+def test_a_map_that_grows_to_its_bound_takes_an_eighth_more_on_the_way():
+    """Two tables are there while it grows: the last step must not be one from nearly the whole."""
+    found, steps, count = KeyMap(5_000_000), [0], 0
+    while found.put(b"%d" % count, count):
+        count += 1
+        if found.nbytes != steps[-1]:
+            steps.append(found.nbytes)
+    assert len(steps) > 3
+    assert all(before + after <= 5_000_000 * 9 / 8 for before, after in pairwise(steps))
+    assert all(found.get(b"%d" % n) == n for n in range(0, count, 97))
 
 
 def records_of(rng, count, spread):

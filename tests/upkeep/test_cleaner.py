@@ -304,6 +304,25 @@ def test_the_throttle_hears_of_all_that_is_read_and_written(merge_bytes, in_memo
         assert sum(paid) == 2 * done.bytes_before + done.bytes_after
 
 
+def test_a_round_that_fills_its_map_has_it_whole_from_the_beginning(in_memory, monkeypatch):
+    """A map that grew shortly before it is full would take twice its bound, the old one and the new one."""
+    made = []
+
+    def new(size_bytes, **how):
+        keys = KeyMap(size_bytes, **how)
+        made.append((keys, keys.nbytes, size_bytes))
+        return keys
+
+    monkeypatch.setattr(cleaning_round, "KeyMap", new)
+    with opened(in_memory / "many-0", **{"segment.bytes": 100_000}) as log:
+        for n in range(5000):
+            log.append(b"v", key=b"%d" % n)
+        log.roll()
+        assert clean(log, limits=CleaningLimits(dedupe_buffer_bytes=40_000)).rounds > 2
+    assert all(keys.nbytes == at_first <= bound for keys, at_first, bound in made)
+    assert sum(keys.is_full for keys, _, _ in made) > 1
+
+
 def test_it_stops_when_asked_and_leaves_nothing(in_memory):
     with filled(opened(in_memory / "stopped-0")) as log:
         before = content(log)

@@ -103,7 +103,7 @@ class CleaningRound:
         """The last offset of every key in the dirty part, or in as much of it as fits. Sets `end_offset`."""
         size = self._limits.dedupe_buffer_bytes
         while True:
-            keys = KeyMap(size, load_factor=self._limits.load_factor, expected_keys=self._expected_keys(size))
+            keys = KeyMap(size, load_factor=self._limits.load_factor, expected_keys=self._expected_keys())
             self.end_offset = self._fill(keys)
             if self.end_offset > self._plan.first_dirty_offset:
                 break
@@ -117,10 +117,10 @@ class CleaningRound:
         self.keys = len(keys)
         return keys
 
-    def _expected_keys(self, size_bytes: int) -> int:
-        """At most so many: so large logs get their map at once, and small ones a small one."""
+    def _expected_keys(self) -> int:
+        """At most so many: so large logs get their whole map at once, and small ones a small one."""
         offsets = self._plan.first_uncleanable_offset - self._plan.first_dirty_offset
-        return min(offsets, size_bytes // MAP_BYTES_A_KEY, self._plan.cleanable_bytes // 8 + 1)
+        return min(offsets, self._plan.cleanable_bytes // 8 + 1)
 
     def _fill(self, keys: KeyMap) -> int:
         start, stop = self._plan.first_dirty_offset, self._plan.first_uncleanable_offset
