@@ -5,6 +5,8 @@ import time
 import pytest
 
 import seglog
+from seglog._kernels.write_gate import Bell
+from seglog.upkeep import cleaner_thread
 from seglog.upkeep.cleaner_config import CleanerConfig
 from seglog.upkeep.cleaner_thread import LogCleaner
 from support.waiting import wait_for
@@ -129,3 +131,26 @@ def test_the_thread_ends_with_its_last_log_and_begins_with_the_next(tmp_path):
             assert cleaner.is_running
             log.close()
             assert not cleaner.is_running
+
+
+def test_the_last_log_that_closes_wakes_a_thread_that_has_been_told_to_end(in_memory, monkeypatch):
+    """Whoever rings and tells it then finds that the thread has looked already, and sleeps for ever."""
+
+    class SlowBell:
+        """After it rang, whoever waited for it runs first."""
+
+        def __init__(self):
+            self._bell = Bell()
+            self.wait = self._bell.wait
+
+        def ring(self, _=None):
+            self._bell.ring()
+            time.sleep(0.05)
+
+    monkeypatch.setattr(cleaner_thread, "Bell", SlowBell)
+    with seglog.open_dir(in_memory / "logs", fsync="never") as log_dir:
+        log = log_dir.log("orders", 0)
+        closing = threading.Thread(target=log.close, daemon=True)
+        closing.start()
+        closing.join(20)
+        assert not closing.is_alive()

@@ -133,10 +133,10 @@ class LogCleaner:
     def _drop(self, key: int) -> threading.Thread | None:
         """The thread, if that was its last log: it ends then."""
         self._tasks = {k: task for k, task in self._tasks.items() if k != key}
-        self._bell.ring()
-        if self._tasks:
-            return None
-        thread, self._thread = self._thread, None
+        thread = None
+        if not self._tasks:
+            thread, self._thread = self._thread, None
+        self._bell.ring()       # behind it: else the thread may look before it is told to end, and sleeps for ever
         return thread
 
     def _drop_dead(self) -> None:

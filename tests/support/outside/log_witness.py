@@ -37,7 +37,7 @@ class LogWitness:
                 self._has(*rest)
             case "durable":
                 self.durable |= {offset for offset in self.taken if offset < rest[0]}
-                if rest[0] > max(self.taken, default=-1) + 1 and not self._untold():
+                if rest[0] > max(self.taken, default=self.start - 1) + 1 and not self._untold():
                     self.violations.append(f"durable_offset is {rest[0]}, behind all that was appended")
             case "give":
                 self.given |= set(rest[0])
