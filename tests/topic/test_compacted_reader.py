@@ -255,6 +255,11 @@ def test_what_is_no_topic_no_service_and_no_position_is_refused(tmp_path):
                 read_compacted(topic, service, wrong)
             with pytest.raises(InvalidArgumentError):
                 read_compacted(topic, service).seek(wrong)
+            with pytest.raises(InvalidArgumentError):
+                service.read_compacted_entries(wrong, 1)
+        for count in (None, "1", 1.0, 0, -1):
+            with pytest.raises(InvalidArgumentError):
+                service.read_compacted_entries(Position(0, 0), count)
         with pytest.raises(InvalidArgumentError):
             read_compacted(service, topic)
         with pytest.raises(InvalidArgumentError):
@@ -263,6 +268,8 @@ def test_what_is_no_topic_no_service_and_no_position_is_refused(tmp_path):
             PulsarTopicCompactionService(topic.path)
         with pytest.raises(InvalidArgumentError, match="old, new, retained-only"):
             service.convert("newest")
+        with pytest.raises(InvalidArgumentError):
+            service.convert(["new"])
         assert service.convert("retained-only") is not None
         reader = read_compacted(topic, service, MessagePosition(0, 1, -1, 0))
         assert reader.read_next().key == b"k1"

@@ -146,9 +146,11 @@ class CompactedLedger:
 
     def read(self, start: Position, count: int) -> list[CompactedEntry]:
         """At most `count` entries, from the first one that stood at or behind `start`. Raises InvalidArgumentError
-        for a count below 1, CorruptRecordError."""
-        if count < 1:
-            raise InvalidArgumentError(f"a number of entries is 1 or more, not {count}")
+        for a start that is no position and a count below 1, CorruptRecordError."""
+        if not isinstance(start, Position):
+            raise InvalidArgumentError(f"a start is a Position, not {start!r}")
+        if not isinstance(count, int) or count < 1:
+            raise InvalidArgumentError(f"a number of entries is 1 or more, not {count!r}")
         first = self._slot(start)
         return [self._at(entry_id) for entry_id in range(first, min(first + count, len(self)))]
 

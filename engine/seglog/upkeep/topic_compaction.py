@@ -241,7 +241,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
         the configuration says. Raises ProofMismatchError; then all is as before.
         """
         if not isinstance(form, BatchForm):
-            if form not in FORMS:
+            if not isinstance(form, str) or form not in FORMS:
                 raise InvalidArgumentError(f"a form is {', '.join(FORMS)}, not {form!r}")
             form = FORMS[form]
         with self._shared.compacting:
