@@ -28,8 +28,7 @@ KEYS = (array("i", [0, 1, 1, 2, 2, 3]), b"ace", bytes([0b11101]))
 VALUES = (array("i", [0, 1, 3, 3, 3, 4]), b"1225", bytes([0b11011]))
 # Small enough that a hundred records fill several segments, with several index entries in each.
 # A log that compacts by itself leaves what is compared as it was written.
-SMALL = {"segment.bytes": 3000, "index.interval.bytes": 300, "min.compaction.lag.ms": 10**15,
-         "transaction.max.timeout.ms": 2**31 - 1}
+SMALL = {"segment.bytes": 3000, "index.interval.bytes": 300, "min.compaction.lag.ms": 10**15}
 
 
 class Writer:
@@ -45,7 +44,8 @@ class Writer:
         # Nobody pulls a plug here.
         options.setdefault("fsync", "never")
         options.setdefault("fs", UnsyncedFs())
-        config = self.config | options.pop("config", {})
+        # No topic setting of Kafka's: a broker that serves the log does not get it.
+        config = {"transaction.max.timeout.ms": 2**31 - 1} | self.config | options.pop("config", {})
         return seglog.open(self.directory, config=config, clock=self.clock, **options)
 
     def record(self):
