@@ -13,7 +13,7 @@ KEYS = (
 )
 
 
-LATER = {"min.compaction.lag.ms": 10**15, "transaction.max.timeout.ms": 2**31 - 1}
+LATER = {"min.compaction.lag.ms": 10**15}
 
 
 def config_of(case):
