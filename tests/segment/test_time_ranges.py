@@ -2,6 +2,7 @@
 import random
 import shutil
 import struct
+import threading
 from contextlib import closing
 from itertools import pairwise
 
@@ -11,11 +12,13 @@ from hypothesis import strategies as st
 
 import seglog
 from seglog._kernels.crc import crc32c
+from seglog._kernels.point_read import PointReader
 from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError, SeglogError, UnsupportedVersionError
 from seglog.format import names
 from seglog.fs.aside import shorten
 from seglog.fs.files import OsFileSystem
+from seglog.segment import open_files
 from seglog.segment.indexes import time_ranges_bytes
 from seglog.segment.segment import Segment
 from seglog.segment.time_ranges import TimeRanges, read_time_ranges, time_ranges_path
@@ -251,6 +254,42 @@ def test_a_file_of_another_log_is_not_believed(one):
     shutil.copy(other / log.name, log)
     assert log.stat().st_size == len(whole)
     assert not believes(log)
+
+
+def test_two_threads_that_open_the_files_at_once_both_go_by_the_ranges(one, monkeypatch):
+    """The second one has seen no reader either, and puts its own in place when the first one has got its reader."""
+    log, times = one
+    is_making, may_finish, has_finished = threading.Event(), threading.Event(), threading.Event()
+    open_reader = open_files.SegmentFiles.open_reader
+    answers = {}
+
+    def make(*args):
+        reader = PointReader(*args)
+        if threading.current_thread() is second:
+            is_making.set()
+            may_finish.wait(10)
+        return reader
+
+    def opened(files, *args):
+        reader = open_reader(files, *args)
+        if threading.current_thread() is second:
+            has_finished.set()
+        elif not has_finished.is_set():
+            may_finish.set()
+            has_finished.wait(10)
+        return reader
+
+    monkeypatch.setattr(open_files, "PointReader", make)
+    monkeypatch.setattr(open_files.SegmentFiles, "open_reader", opened)
+    with closing(Segment(log)) as segment:
+        second = threading.Thread(target=lambda: answers.update(second=segment.largest_passed))
+        segment.files()
+        second.start()
+        assert is_making.wait(10)
+        answers["first"] = segment.largest_passed
+        second.join()
+    assert has_finished.is_set()
+    assert answers == {"first": max(times), "second": max(times)}
 
 
 def test_the_active_segment_is_never_looked_up_by_ranges(one):

@@ -114,14 +114,12 @@ class SegmentFiles:
             )
         return self.reader
 
-    def open_ranges(self, end_offset: int) -> TimeRangesSearch | None:
-        """The time ranges, by which the reader goes from now on; None where there are none of this log.
+    def open_ranges(self, reader: PointReader, end_offset: int) -> TimeRangesSearch | None:
+        """The time ranges, by which `reader` goes from now on; None if there are none of this log.
 
+        `reader`: what `open_reader` gave. If two threads called that at once, `self.reader` may be another one.
         `end_offset`: names.MAX_OFFSET: the segment is the last one, and may grow.
         """
-        reader = self.reader
-        if reader is None:
-            return None
         if reader.ranges is None and (self.end is None or end_offset < names.MAX_OFFSET):
             reader.ranges = time_ranges_of(self._path, self.window)
         return reader.ranges

@@ -531,7 +531,7 @@ class Segment:
         """Learn what a search by time begins with: time ranges, else all headers of these files. Their reader."""
         reader = files.open_reader(self._access, self.end_offset)
         walk = files.walk
-        if files.open_ranges(self.end_offset) is not None:
+        if files.open_ranges(reader, self.end_offset) is not None:
             files.walked_reader = reader
             return reader
         files.open_times()
