@@ -22,9 +22,11 @@ from operator import itemgetter
 
 from seglog import DelayedDelivery, ManagedLedger, Position
 from seglog.clock import ManualClock
+from seglog.delayed.amendments import Amendments
 from seglog.ledger.entry import build_entry
-from seglog.ledger.relocated_entries import RelocatedHome
+from seglog.ledger.relocated_entries import RelocatedHome, positions_aside
 from seglog.pulsar_pb.entry_pb2 import MessageMetadata
+from seglog.topic.delayed_index import BUILDING_CURSOR
 from support.outside.worker import Worker
 
 CONFIG = {
@@ -82,13 +84,24 @@ def _aside(topic):
     """Entries that were relocated, by their positions."""
     home = topic.shared(RelocatedHome)
     relocated = home.join(topic)
-    positions = {
-        Position(ledger_id, entry_id)
-        for cursor in topic.cursors.values() for ledger_id, ids in cursor.aside.items() for entry_id in ids
+    found = {
+        position: relocated.read(position) for cursor in topic.cursors.values() for position in positions_aside(cursor)
     }
-    found = {position: relocated.read(position) for position in positions}
     home.leave()
     return found
+
+
+def cancelled_copies(topic, cursor):
+    """Entries in no ledger that `cursor` has set aside, and whose cancel is stored and not yet acknowledged: the
+    process stopped in between. The next delayed delivery acknowledges them when it opens, and then nobody has them."""
+    keepers = [cursor, topic.cursors.get(BUILDING_CURSOR, cursor)]
+    decisions = [Amendments() for _ in keepers]
+    for amendments, keeper in zip(decisions, keepers, strict=True):
+        amendments.read(keeper.properties)
+    return {
+        position for position in positions_aside(cursor)
+        if not topic.is_valid(position) and any(amendments.is_cancelled(*position) for amendments in decisions)
+    }
 
 
 def contents(topic):
