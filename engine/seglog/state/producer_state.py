@@ -391,19 +391,8 @@ class ProducerState:
 
     def entry(self, producer_id: int) -> ProducerEntry | None:
         """The line of one producer; None if it is not known."""
-        p = self._known(producer_id)
-        if p is None:
-            return None
-        return ProducerEntry(
-            producer_id=producer_id,
-            producer_epoch=p.producer_epoch,
-            last_sequence=p.last_batch.last_sequence,
-            last_offset=p.last_batch.last_offset,
-            offset_delta=p.last_batch.offset_delta,
-            timestamp=p.timestamp,
-            coordinator_epoch=p.coordinator_epoch,
-            current_txn_first_offset=p.current_txn_first_offset,
-        )
+        fields = self._table.get(producer_id)
+        return None if fields is None else ProducerEntry(*fields)
 
     def open_transactions(self) -> list[ProducerEntry]:
         """The producers that have a transaction open, in the order in which these began."""
