@@ -4,13 +4,15 @@ Searches believe ranges whose checksum fits and that were made of this very log.
 costs time and never an answer; one that says something else than the records can hide some, and only a look at all
 records tells (level "deep").
 """
+from itertools import zip_longest
+
 from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.time_ranges import TimeRangesBuilder
 from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError, InvalidArgumentError, StorageError, UnsupportedVersionError
 from seglog.segment.batches import UNREADABLE
 from seglog.segment.segment import Segment
-from seglog.segment.time_ranges import TimeRanges, read_time_ranges, time_ranges_path
+from seglog.segment.time_ranges import TimeRange, TimeRanges, read_time_ranges, time_ranges_path
 from seglog.verification.findings import Finding
 
 
@@ -60,12 +62,14 @@ class TimeRangesCheck:
             )
         elif self._builder is not None and not is_damaged:
             right = TimeRanges(Window(self._builder.finish()))
-            slot = next((n for n, (ours, theirs) in enumerate(zip(right, ranges, strict=False)) if ours != theirs), -1)
-            if slot >= 0 or len(right) != len(ranges):
-                slot = min(len(right), len(ranges)) if slot < 0 else slot
-                found = str(tuple(ranges[slot])) if slot < len(ranges) else "no run"
-                expected = str(tuple(right[slot])) if slot < len(right) else "no run"
-                self._find("timeranges_mislead", 64 + 32 * slot, f"run {slot} {found}", expected)
+            for slot, (expected, found) in enumerate(zip_longest(right, ranges)):
+                if found != expected:
+                    self._find("timeranges_mislead", 64 + 32 * slot, f"run {slot} {_shown(found)}", _shown(expected))
+                    break
 
     def _find(self, code: str, position: int | None, found: str, expected: str = "") -> None:
         self._findings.append(Finding(code, self._path, position, found=found, expected=expected))
+
+
+def _shown(run: TimeRange | None) -> str:
+    return "no run" if run is None else str(tuple(run))
