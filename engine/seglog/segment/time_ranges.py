@@ -113,7 +113,7 @@ def time_ranges_path(log: Path) -> Path:
 
 
 def read_time_ranges(log: Path) -> TimeRanges:
-    """Those beside the .log at `log`, of whatever log they are.
+    """The file beside the .log at `log`. Whether it was made from this log is not checked.
 
     Raises FileNotFoundError, StorageError, CorruptIndexError and UnsupportedVersionError.
     """
@@ -127,7 +127,7 @@ def read_time_ranges(log: Path) -> TimeRanges:
 
 
 def time_ranges_of(log: Path, window: Window) -> TimeRanges | None:
-    """Those of the log whose bytes are `window`, all of them; None where there are no such."""
+    """The time ranges that were made from this log; None if there are none. `window`: all bytes of the log."""
     if not time_ranges_path(log).exists():      # as a rule
         return None
     try:

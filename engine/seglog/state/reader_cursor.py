@@ -56,9 +56,11 @@ class ReaderCursor:
     def _of(cls, body: dict[str, Any]) -> Self:
         name, offset, committed_at_ms = body["name"], body["offset"], body["committed_at_ms"]
         if not isinstance(name, str):
-            raise ValueError("a name that is no text")
-        if any(type(number) is not int for number in (offset, committed_at_ms)) or not 0 <= offset <= MAX_OFFSET:
-            raise ValueError("an offset that none is")
+            raise ValueError(f"the name {name!r:.60} is not text")
+        if type(offset) is not int or not 0 <= offset <= MAX_OFFSET:
+            raise ValueError(f"the offset {offset!r:.60} is not an integer from 0 to {MAX_OFFSET}")
+        if type(committed_at_ms) is not int:
+            raise ValueError(f"the time {committed_at_ms!r:.60} is not an integer")
         return cls(name, offset, committed_at_ms)
 
     def to_bytes(self) -> bytes:
@@ -67,14 +69,13 @@ class ReaderCursor:
         )
 
     def put(self, fs: FileSystem, directory: Path) -> None:
-        """Durably. Whoever calls it holds the lock of the name. Raises StorageError; the file is what it was then."""
+        """Durably. The caller holds the lock of the name. Raises StorageError, and leaves the file as it was."""
         write_atomically(fs, cursor_path(directory, self.name), self.to_bytes())
 
 
 def committed_cursors(directory: Path) -> list[ReaderCursor]:
     """Of all readers of a partition that have committed anything. Raises as ReaderCursor.read."""
-    paths = list(cursor_files(directory))
-    found = (ReaderCursor.read(directory, path.name.removeprefix(PREFIX)) for path in paths)
+    found = (ReaderCursor.read(directory, path.name.removeprefix(PREFIX)) for path in cursor_files(directory))
     return [cursor for cursor in found if cursor is not None]
 
 
@@ -97,7 +98,7 @@ def cursor_path(directory: Path, name: str) -> Path:
 
 
 def lock_path(directory: Path, name: str) -> Path:
-    """Of the file that whoever reads by the name has locked."""
+    """Of the file that every reader by this name has locked."""
     return directory / f"{PREFIX}{name}{LOCK_SUFFIX}"
 
 

@@ -31,7 +31,7 @@ def check_relocated(topic: Path) -> Iterator[Finding]:
         whole |= copies
     lost = aside.keys() - whole
     if lost:
-        # Who writes the topic may have deleted a copy meanwhile, after its entry was acknowledged.
+        # The writer of the topic may have deleted a copy meanwhile, after its entry was acknowledged.
         lost &= _set_aside(topic).keys()
     for position in sorted(lost):
         yield Finding("relocated_lost", os.fspath(aside[position]), found=str(position))
