@@ -8,10 +8,11 @@ batch checks it. The time of a wrapper of v0 or v1 is not proved by this: the wa
 cimport cython
 from libc.stdint cimport INT64_MAX, int64_t
 
-from .batch_header cimport TAGGED_MAGIC, BatchHeader, bounds_time
+from .batch_attributes cimport has_open_end
+from .batch_header cimport BatchHeader, bounds_time
 from .index_search cimport OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, Entries, absolute_offset, key_at, value_at
 from .status cimport OK
-from .tagged_message cimport OPEN_END_BIT, header_in
+from .tagged_message cimport header_in
 from .window cimport Window
 
 
@@ -102,7 +103,7 @@ cdef void walk(
     while w.position < size:
         if (
             header_in(window, size, w.position, &row) != OK
-            or (row.magic == TAGGED_MAGIC and row.attributes & OPEN_END_BIT)
+            or has_open_end(&row)
             or not w.last_offset < row.base_offset <= row.last_offset or row.last_offset >= end_offset
         ):
             w.damaged = True

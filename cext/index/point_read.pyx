@@ -9,9 +9,9 @@ A batch's checksum is checked before anything in it is believed, once as long as
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
-from .batch_attributes cimport has_bit
+from .batch_attributes cimport has_bit, has_open_end, hides_last_offset
 from .batch_header cimport (
-    CODEC_MASK, CODEC_NONE, CONTROL_BIT, TAGGED_MAGIC, TIMESTAMP_TYPE_BIT, V2_HEADER_SIZE, BatchHeader, bounds_time,
+    CODEC_MASK, CODEC_NONE, CONTROL_BIT, TIMESTAMP_TYPE_BIT, V2_HEADER_SIZE, BatchHeader, bounds_time,
 )
 from .checked_batches cimport CheckedBatches
 from .header_walk cimport HeaderWalk
@@ -24,7 +24,7 @@ from .record_batch cimport check_record_headers, parse_record_v2, record_of
 from .record_view cimport RecordView
 from .span cimport Span, span_varint, span_varlong
 from .status cimport LIMIT, OK
-from .tagged_message cimport OPEN_END_BIT, header_in
+from .tagged_message cimport header_in
 from .time_ranges cimport TimeRangesSearch
 from .window cimport Window
 
@@ -286,7 +286,7 @@ cdef class PointReader:
             return LIMIT
         if position < 0 or header_in(self.window, self.window.size, position, row) != OK:
             return UNSURE
-        if row.magic == TAGGED_MAGIC and row.attributes & OPEN_END_BIT:
+        if has_open_end(row):
             return UNSURE
         if not self.checked.holds(position):
             if not may_check:
@@ -415,10 +415,7 @@ cdef bint offsets_increase(Span records, const BatchHeader* row) noexcept nogil:
 
 
 cdef bint messages_increase(OpenedBatch batch, const BatchHeader* wrapper) noexcept:
-    """The same for a wrapper, whose offset is its last message's.
-
-    (v1, 0: that is not known; see legacy_records.pxd.)
-    """
+    """The same for a wrapper, whose offset is its last message's."""
     cdef Span s = batch.records
     cdef RecordView message
     cdef int64_t base = batch.inner_base
@@ -428,7 +425,7 @@ cdef bint messages_increase(OpenedBatch batch, const BatchHeader* wrapper) noexc
         if parse_inner_message(&s, wrapper, &base, &message) != OK or message.offset <= last:
             return False
         last = message.offset
-    return last == wrapper.last_offset or (wrapper.magic == 1 and wrapper.last_offset == 0)
+    return last == wrapper.last_offset or hides_last_offset(wrapper)
 
 
 cdef int find_record(

@@ -1,7 +1,8 @@
 """What a batch's header says of all its records: bits of its attributes, and the sequence numbers of its producer."""
 from libc.stdint cimport int8_t, int32_t, int64_t, uint32_t
 
-from .batch_header cimport TIMESTAMP_TYPE_BIT, BatchHeader
+from .batch_header cimport TAGGED_MAGIC, TIMESTAMP_TYPE_BIT, BatchHeader
+from .tagged_message cimport OPEN_END_BIT
 
 cdef enum:
     NO_TIMESTAMP_TYPE = -1      # v0 has none
@@ -10,6 +11,16 @@ cdef enum:
 
 cdef inline bint has_bit(const BatchHeader* batch, int bit) noexcept nogil:
     return batch.magic & ~1 != 0 and batch.attributes & bit != 0      # v2, or tagged
+
+
+cdef inline bint has_open_end(const BatchHeader* batch) noexcept nogil:
+    """A tagged wrapper that does not say its last offset: `last_offset` is too low."""
+    return batch.magic == TAGGED_MAGIC and batch.attributes & OPEN_END_BIT != 0
+
+
+cdef inline bint hides_last_offset(const BatchHeader* batch) noexcept nogil:
+    """A wrapper that must be opened for its last offset: one with an open end, or of v1 with 0 (legacy_records.pxd)."""
+    return (batch.magic == 1 and batch.last_offset == 0) or has_open_end(batch)
 
 
 cdef inline int8_t timestamp_type_of(const BatchHeader* batch) noexcept nogil:

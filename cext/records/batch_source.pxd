@@ -1,14 +1,14 @@
 """The records of one batch of any format, opened, inspected and then read one by one. Borrows its bytes."""
 from libc.stdint cimport int64_t, uint8_t
 
-from .batch_header cimport CODEC_MASK, CODEC_NONE, TAGGED_MAGIC, V2_HEADER_SIZE, BatchHeader, codec_of
+from .batch_attributes cimport hides_last_offset
+from .batch_header cimport CODEC_MASK, CODEC_NONE, V2_HEADER_SIZE, BatchHeader, codec_of
 from .legacy_records cimport find_inner_base, parse_bare_message, parse_inner_message
 from .batch_payload cimport check_count
 from .record_batch cimport check_record_headers, parse_record_v2
 from .record_view cimport RecordView
 from .span cimport Span
 from .status cimport OFFSET_BACK, OFFSET_RANGE, OK
-from .tagged_message cimport OPEN_END_BIT
 
 
 cdef struct Source:
@@ -67,13 +67,10 @@ cdef inline int check_order(const BatchHeader* row, const RecordView* record, in
 
 
 # Whether a batch may end with this record. A wrapper has the offset of its last message, and no checksum covers it.
-# (v1, 0: that is not known. See legacy_records.pyx.)
 cdef inline int check_last(const BatchHeader* row, int64_t last) noexcept nogil:
     if row.magic == 2 or row.attributes & CODEC_MASK == 0 or last == row.last_offset:
         return OK
-    if row.magic == TAGGED_MAGIC and row.attributes & OPEN_END_BIT:
-        return OK
-    return OK if row.magic == 1 and row.last_offset == 0 else <int>OFFSET_RANGE
+    return OK if hides_last_offset(row) else <int>OFFSET_RANGE
 
 
 # Parse all of them, so that a batch is converted whole or not at all: OK, or what is wrong with it.

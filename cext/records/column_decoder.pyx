@@ -5,7 +5,7 @@ batch's rows and bytes before it is taken; headers alone may ask for more on the
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from .batch_attributes cimport has_bit
+from .batch_attributes cimport has_bit, has_open_end, hides_last_offset
 from .batch_header cimport (
     CODEC_MASK, CONTROL_BIT, TAGGED_MAGIC, TIMESTAMP_TYPE_BIT, V0_HEADER_SIZE, V1_HEADER_SIZE, V2_HEADER_SIZE,
     BatchHeader, crc_matches,
@@ -15,7 +15,6 @@ from .record_batch cimport parse_record_header, parse_record_v2
 from .record_view cimport RecordView
 from .span cimport Span
 from .status cimport BAD_CRC, BAD_HEADER, LIMIT, NO_SPACE, OFFSET_BACK, OFFSET_RANGE, OK, TRAILING_BYTES
-from .tagged_message cimport OPEN_END_BIT
 
 cdef extern from "seg_columns.h" nogil:
     ctypedef struct seg_batch_base:
@@ -83,11 +82,11 @@ cdef int check_offsets(
     if row.magic == 2:
         return OK if row.base_offset <= offset[0] and offset[n - 1] <= row.last_offset else <int>OFFSET_RANGE
     if row.magic == TAGGED_MAGIC:
-        if row.attributes & OPEN_END_BIT == 0 and offset[n - 1] > row.last_offset:
+        if not has_open_end(row) and offset[n - 1] > row.last_offset:
             return OFFSET_RANGE
         return OK if row.base_offset <= offset[0] else <int>OFFSET_RANGE
-    # A wrapper has the offset of its last message. (v1, 0: that is not known. See legacy_records.pxd.)
-    if offset[n - 1] != row.last_offset and not (row.magic == 1 and row.last_offset == 0):
+    # A wrapper has the offset of its last message.
+    if offset[n - 1] != row.last_offset and not hides_last_offset(row):
         return OFFSET_RANGE
     if row.attributes & CODEC_MASK and offset[0] <= ((row - 1).last_offset if row > begin else -1):
         return OFFSET_BACK

@@ -10,7 +10,7 @@ from cpython.ref cimport Py_REFCNT
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 
-from .batch_attributes cimport has_bit, sequence_at, timestamp_type_of
+from .batch_attributes cimport has_bit, hides_last_offset, sequence_at, timestamp_type_of
 from .batch_header cimport (
     CODEC_MASK, CODEC_NONE, CONTROL_BIT, DELETE_HORIZON_BIT, MAGIC_POS, TAGGED_MAGIC, TRANSACTIONAL_BIT, bounds_time,
     crc_matches, hides_first_offset,
@@ -18,7 +18,6 @@ from .batch_header cimport (
 from .batch_payload cimport check_count, find_payload, open_records, raise_batch
 from .legacy_records cimport find_inner_base, message_crc_matches, parse_bare_message, parse_inner_message
 from .status cimport BAD_COUNT, OFFSET_BACK, OFFSET_RANGE, TRAILING_BYTES, raise_status
-from .tagged_message cimport OPEN_END_BIT
 
 
 # Python can always call __new__: objects made so are empty, and nothing they do may crash.
@@ -508,9 +507,7 @@ cdef class RecordIterator:
             return False
         if not self.with_control and has_bit(batch, CONTROL_BIT):
             return True
-        # (A wrapper of offset 0 says nothing of its last record: see legacy_records.pxd; nor may a tagged one.)
-        if (batch.last_offset < self.first_offset and not (batch.magic == 1 and batch.last_offset == 0)
-                and not (batch.magic == TAGGED_MAGIC and batch.attributes & OPEN_END_BIT)):
+        if batch.last_offset < self.first_offset and not hides_last_offset(batch):
             return True
         try:
             self.opened = open_records(self.window, batch, self.decompress, &self.records)
@@ -523,9 +520,7 @@ cdef class RecordIterator:
                 status = find_inner_base(&self.records, batch, &self.inner_base, &self.left)
                 if batch.magic != TAGGED_MAGIC:
                     self.min_offset = 0 if batch == self.first_row else (batch - 1).last_offset + 1
-                if batch.magic == 1 and batch.last_offset == 0:
-                    self.max_offset = INT64_MAX     # nothing is known: see legacy_records.pxd
-                elif batch.magic == TAGGED_MAGIC and batch.attributes & OPEN_END_BIT:
+                if hides_last_offset(batch):
                     self.max_offset = INT64_MAX
             else:
                 self.left = 1
