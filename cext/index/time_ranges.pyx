@@ -50,6 +50,11 @@ cdef inline void widen(Range* total, int64_t smallest, int64_t largest) noexcept
     total.largest = max(total.largest, largest)
 
 
+cdef inline bint meets(const Range* times, int64_t smallest, int64_t largest) noexcept nogil:
+    """May one of these times be in [smallest, largest]?"""
+    return times.largest >= smallest and times.smallest <= largest
+
+
 cdef inline int64_t groups_of(int64_t count) noexcept nogil:
     """How many groups the next level has; 0: there is none."""
     return (count + GROUP - 1) // GROUP if count > GROUP else 0
@@ -391,7 +396,7 @@ cdef class TimeRangesSearch:
             stop = min((slot // GROUP + 1) * GROUP, count) if level < self.levels - 1 else count
             while slot < stop:
                 found = range_at(entries, step, slot)
-                if found.largest >= smallest and found.smallest <= largest:
+                if meets(&found, smallest, largest):
                     break
                 slot += 1
             if slot < stop:
@@ -419,16 +424,12 @@ cdef class TimeRangesSearch:
     @property
     def bounds(self):
         """(smallest, largest) timestamp of all; (2^63 - 1, -2^63) where there is no record."""
-        cdef Range total, part
-        cdef int64_t slot
-        total.smallest = INT64_MAX
-        total.largest = INT64_MIN
-        for slot in range(self.counts[self.levels - 1] if self.levels else self.n):
-            if self.levels:
-                part = range_at(self.groups[self.levels - 1], RANGE_BYTES, slot)
-            else:
-                part = range_at(self.runs, RUN_BYTES, slot)
-            widen(&total, part.smallest, part.largest)
+        cdef Range total
+        cdef int top = self.levels - 1
+        if top < 0:
+            total = range_over(self.runs, self.n, RUN_BYTES, 0)
+        else:       # it has no more than one group could hold
+            total = range_over(self.groups[top], self.counts[top], RANGE_BYTES, 0)
         return total.smallest, total.largest
 
     def run(self, int64_t slot):
@@ -460,7 +461,7 @@ cdef class TimeRangesSearch:
             raise IndexError(f"run {slot} of {self.n}")
         while slot < self.n:
             found = range_at(self.runs, RUN_BYTES, slot)
-            if not (found.largest >= smallest and found.smallest <= largest):
+            if not meets(&found, smallest, largest):
                 break
             slot += 1
         return slot
