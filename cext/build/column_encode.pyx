@@ -99,8 +99,7 @@ cdef int fill(
     """Append rows until the batch is full or there are no more. The first one always goes in."""
     cdef const BinarySource* keys = &source.key
     cdef const BinarySource* values = &source.value
-    # Up to where a copy may read: of objects of their own, to their end.
-    # Up to where a copy may read; of objects of their own none reads behind its end, for `data` is NULL.
+    # How far a copy may read ahead. For a list of objects this is NULL, so that it stays within the object.
     cdef const uint8_t* keys_end = keys.data + keys.data_bytes
     cdef const uint8_t* values_end = values.data + values.data_bytes
     cdef bint has_headers = source.headers.rows > 0

@@ -100,7 +100,6 @@ cdef class ColumnSource:
     cdef object _timestamp                  # one for all rows, or None
     cdef list _owners                       # keep the memory
     cdef bint _has_rows
-    cdef list _tables                       # memory that was made here for pointers and sizes
 
     cdef int64_t content_bytes(self) noexcept
     cdef int _take_mapping(self, object columns) except -1

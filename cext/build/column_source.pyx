@@ -139,7 +139,6 @@ cdef class ColumnSource:
 
     def __cinit__(self, columns):
         self._owners = [columns]
-        self._tables = []
         self.key.width = self.value.width = self.headers.key.width = self.headers.value.width = -1
         if isinstance(columns, Mapping):
             self._take_mapping(columns)
@@ -291,8 +290,7 @@ cdef class ColumnSource:
         cdef Field field
         cdef bytes table
         table = PyBytes_FromStringAndSize(NULL, rows * (sizeof(void*) + sizeof(int32_t)))
-        self._tables.append(table)
-        self._owners.append(objects)
+        self._owners += (table, objects)
         out.pointers = <const uint8_t**><char*>table
         out.sizes = <int32_t*>(out.pointers + rows)
         out.content_bytes = 0
