@@ -72,6 +72,9 @@ class Log(Followable, Unclosed):
     batch in the middle of the log, and recovery.mode does not say what to do with it.
     """
 
+    # Each read looks at it, and the other attributes lie in a dict: a compiled base makes no room for them.
+    __slots__ = ("_shown",)
+
     def __init__(
         self,
         path: str | os.PathLike[str],
