@@ -250,14 +250,14 @@ def test_what_is_no_topic_no_service_and_no_position_is_refused(tmp_path):
         topic.add_entries([keyed(n, f"k{n}", b"1") for n in range(3)])
         service = PulsarTopicCompactionService(topic)
         service.compact()
-        for wrong in (None, (0, 0), "earliest", 0):
+        for wrong in (None, (0, 0), "earliest", 0, Position("0", 1), Position(0, 1.5)):
             with pytest.raises(InvalidArgumentError):
                 read_compacted(topic, service, wrong)
             with pytest.raises(InvalidArgumentError):
                 read_compacted(topic, service).seek(wrong)
             with pytest.raises(InvalidArgumentError):
                 service.read_compacted_entries(wrong, 1)
-        for count in (None, "1", 1.0, 0, -1):
+        for count in (None, "1", 1.0, True, 0, -1):
             with pytest.raises(InvalidArgumentError):
                 service.read_compacted_entries(Position(0, 0), count)
         with pytest.raises(InvalidArgumentError):

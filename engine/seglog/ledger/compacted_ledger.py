@@ -16,7 +16,7 @@ from seglog.ledger.compacted_batch import BatchForm, Payload
 from seglog.ledger.ledger import Ledger
 from seglog.ledger.ledger_metadata import MAX_ID
 from seglog.ledger.message_position import MessagePosition, last_message
-from seglog.ledger.position import Position
+from seglog.ledger.position import Position, checked_int, checked_position
 from seglog.ledger.raw_message import CompactedEntry, message_id_bytes, read_raw_message
 
 if TYPE_CHECKING:
@@ -149,8 +149,9 @@ class CompactedLedger:
         for a start that is no position and a count below 1, CorruptRecordError."""
         if not isinstance(start, Position):
             raise InvalidArgumentError(f"a start is a Position, not {start!r}")
-        if not isinstance(count, int) or count < 1:
-            raise InvalidArgumentError(f"a number of entries is 1 or more, not {count!r}")
+        start = checked_position(start)
+        if checked_int("a number of entries", count) < 1:
+            raise InvalidArgumentError(f"a number of entries is 1 or more, not {count}")
         first = self._slot(start)
         return [self._at(entry_id) for entry_id in range(first, min(first + count, len(self)))]
 

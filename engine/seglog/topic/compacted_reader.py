@@ -16,7 +16,7 @@ from seglog.ledger.compacted_batch import PLACEHOLDERS, is_readable_batch, open_
 from seglog.ledger.entry import parse_message, pulsar_pb
 from seglog.ledger.managed_reader import ManagedReader
 from seglog.ledger.message_position import MessagePosition, last_message
-from seglog.ledger.position import EARLIEST, Position
+from seglog.ledger.position import EARLIEST, Position, checked_position
 from seglog.ledger.raw_message import CompactedEntry
 from seglog.ledger.stored_entry import StoredEntry, as_consumers_get_them
 from seglog.topic.compaction_service import TopicCompactionService
@@ -82,7 +82,8 @@ def pulsar_messages(stored: StoredEntry) -> Iterable[PayloadMessage]:
 def _before(start: Position | MessagePosition) -> tuple[Position, int]:
     if not isinstance(start, Position | MessagePosition):
         raise InvalidArgumentError(f"a reader begins at a Position, not {start!r}")
-    return Position(start.ledger_id, start.entry_id - 1), _NO_INDEX
+    ledger_id, entry_id = checked_position(Position(start.ledger_id, start.entry_id))
+    return Position(ledger_id, entry_id - 1), _NO_INDEX
 
 
 class CompactedReader:
