@@ -39,7 +39,13 @@ from seglog.ledger.message_batch import build_message_entry
 from seglog.ledger.position import Position
 from seglog.ledger.relocated_entries import RelocatedHome
 from seglog.ledger.snapshot_storage import LedgerSnapshotStorage, remove_snapshots, snapshot_directory
-from seglog.topic.delayed_index import BUILDING_CURSOR, INNER_CURSORS, DelayedIndex, SharedDelayedIndex
+from seglog.topic.delayed_index import (
+    BUILDING_CURSOR,
+    INNER_CURSORS,
+    DelayedIndex,
+    SharedDelayedIndex,
+    published_due_ms,
+)
 from seglog.topic.delayed_policies import policy_properties, stored_policies, under_policies
 from seglog.topic.dispatcher import Dispatcher
 
@@ -305,7 +311,7 @@ class DelayedDelivery(OpenHandle):
             if waiting:
                 published = relocated.get(position)
                 if published is None:
-                    published = self._managed_ledger.read(position).entry.fields().deliver_at_time or 0
+                    published = published_due_ms(self._managed_ledger.read(position))
                 times = [decided[cursor.name].get(position, published) for cursor in waiting]
                 shared[position] = max(*times, shared.get(position, 0))
         building.update_properties(_properties(shared))

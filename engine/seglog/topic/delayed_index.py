@@ -54,6 +54,11 @@ def weakly(method: Callable[[Sequence[Position], Position], None]) -> Callable[[
     return call
 
 
+def published_due_ms(entry: StoredEntry) -> int:
+    """When it is due, ms since 1970, by its producer; 0: at once."""
+    return entry.entry.fields().deliver_at_time or 0
+
+
 class Fate(enum.Enum):
     """What becomes of an entry that was read."""
 
@@ -354,11 +359,10 @@ class DelayedIndex:
             found = [entry for entries in self._pinning_ledgers() for entry in entries]
             if not found:
                 return 0
-            times = [(entry.entry.fields().deliver_at_time or 0) for entry in found]
-            copies = zip(found, times, strict=True)
-            self._relocated.add(self._cursor.name, [(entry.position, at, entry.data) for entry, at in copies])
+            copies = [(entry.position, published_due_ms(entry), entry.data) for entry in found]
+            self._relocated.add(self._cursor.name, copies)
             # Known to the tracker before the cursors pass them, which trims what it knows.
-            self.tracker.relocate((at, *entry.position) for entry, at in zip(found, times, strict=True))
+            self.tracker.relocate((at, *position) for position, at, _ in copies)
             sizes = [(entry.position, entry.message_count) for entry in found]
             for cursor in self.subscriptions():
                 try:
@@ -401,9 +405,8 @@ class DelayedIndex:
 
     def _is_for_long(self, entry: StoredEntry) -> bool:
         """Whether a message is not due soon."""
-        published = entry.entry.fields().deliver_at_time or 0
         soon = self._managed_ledger.clock.now_ms() + RELOCATE_AHEAD_MS
-        return self.tracker.deliver_at(*entry.position, published) > soon
+        return self.tracker.deliver_at(*entry.position, published_due_ms(entry)) > soon
 
     # --- decisions ---------------------------------------------------------------------------
 
