@@ -135,14 +135,18 @@ def test_it_is_known_after_a_restart_by_either_kind(topic):
     assert topic.cursor.backlog() == 0
 
 
-def test_a_damaged_copy_is_told_and_stays_aside_and_others_are_delivered(topic, caplog):
-    assert len(topic.consume()) == 39
-    assert topic.pass_a_second() == []
-    topic.close()
+def damage_copy(topic):
     (copy,) = topic.path.glob("relocated/*/ledger-*/*.log")
     raw = bytearray(copy.read_bytes())
     raw[-1] ^= 1
     copy.write_bytes(raw)
+
+
+def test_a_damaged_copy_is_told_and_stays_aside_and_others_are_delivered(topic, caplog):
+    assert len(topic.consume()) == 39
+    assert topic.pass_a_second() == []
+    topic.close()
+    damage_copy(topic)
     again = Topic(topic.path, topic.kind, topic.clock)
     again.log.add_entry(message(40))
     assert again.consume() == [40]
@@ -372,6 +376,23 @@ def test_another_kind_of_tracker_keeps_the_time_of_what_was_relocated_and_resche
         topic.__dict__.update(topic.reopened(kind=kind).__dict__)
         assert topic.tracker.next_delivery_time() == NOW + 3 * DAY, kind
         topic.pass_a_second()
+
+
+def test_a_damaged_copy_of_what_was_rescheduled_stops_no_other_kind_of_tracker(topic):
+    """Its time was asked of the ledger that it was moved out of. When it can be read again, it has the time still."""
+    topic.consume()
+    topic.pass_a_second()
+    assert topic.tracker.reschedule(*PINNED, NOW + 3 * DAY)
+    topic.close()
+    damage_copy(topic)
+    again = Topic(topic.path, "shared", topic.clock)
+    again.log.add_entry(message(40))
+    assert again.consume() == [40]
+    assert again.cursor.is_aside(PINNED)
+    again.close()
+    damage_copy(topic)      # back
+    topic.__dict__.update(Topic(topic.path, "shared", topic.clock).__dict__)
+    assert topic.tracker.next_delivery_time() == NOW + 3 * DAY
 
 
 def test_what_was_brought_forward_and_given_comes_again_after_a_restart(topic):

@@ -311,7 +311,9 @@ class DelayedDelivery(OpenHandle):
             if waiting:
                 published = relocated.get(position)
                 if published is None:
-                    published = published_due_ms(self._managed_ledger.read(position))
+                    # A copy that cannot be read has no time: what was decided about it counts alone.
+                    is_there = self._managed_ledger.is_valid(position)
+                    published = published_due_ms(self._managed_ledger.read(position)) if is_there else 0
                 times = [decided[cursor.name].get(position, published) for cursor in waiting]
                 shared[position] = max(*times, shared.get(position, 0))
         building.update_properties(_properties(shared))
