@@ -7,9 +7,13 @@ A finding is data. `error`: records are damaged or would be read wrongly. `warni
 but a broker would repair the file at its next unclean start, or trust it wrongly at a clean one. `note`:
 unusual and as some Kafka version writes it; a directory with notes alone is clean.
 """
+import os
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
+
+from seglog.segment.recovery import Damage
 
 SCHEMA = 1
 
@@ -217,6 +221,13 @@ class Finding:
     found: str = ""
     expected: str = ""
     last_offset: int | None = None
+
+    @classmethod
+    def of_damage(cls, code: str, log: Path, damage: Damage) -> Self:
+        """Bytes of a ledger's .log that are no whole batches."""
+        return cls(
+            code, os.fspath(log), damage.start, damage.first_offset, damage.stop - damage.start, found=damage.reason
+        )
 
     @property
     def severity(self) -> Severity:
