@@ -290,7 +290,7 @@ class ManagedLedger(ManagedReader, Unclosed):
             tail.tell()
 
     def heard(self) -> None:
-        """The caller gets to know of a failure that was met in `shield.unheard`: closing need not tell of it."""
+        """The caller raises what failed in `shield.unheard`, if anything: closing need not raise it again."""
         self._tail.heard()
 
     def _let_go(self) -> None:

@@ -333,7 +333,8 @@ class ManagedTail(WriteGate):
         if self.shown.extent is not None:
             self.is_changing = True
             self.seal_active()
-        # With the lock: whoever waits for it, in the background too, finds a closed one, and not one that failed.
+        # With the lock: a thread that waits for it, in the background too, then finds that this was closed, not that it
+        # failed.
         self.refusal = self.closed_error
 
     def let_go(self) -> None:

@@ -31,7 +31,7 @@ DIRECTORY = "relocated"
 FORMAT_PROPERTY, VERSION = "seglog.relocated.version", "1"
 # Ledger id, entry id, deliver_at: before the entry's bytes.
 HEADER = struct.Struct(">QQQ")
-# Copies that nobody wants are looked for so often at most.
+# `tidy` looks for copies that no cursor needs once in this time, at most.
 TIDY_EVERY_NS = 1_000_000_000
 
 
@@ -86,7 +86,8 @@ class RelocatedHome:
 class RelocatedEntries:
     """Those of one managed ledger. Threads may share it. Raises StorageError.
 
-    A ledger that cannot be read is logged and left alone while a cursor has set an entry aside that nobody finds.
+    A ledger that cannot be read is logged. It is kept as long as some entry that a cursor has set aside has no copy in
+    another ledger: it may be here.
     """
 
     def __init__(self, managed_ledger: ManagedLedger) -> None:

@@ -350,7 +350,7 @@ class DelayedIndex:
             logger.warning("%s: messages of %s are not relocated: %s", self._managed_ledger.path, self._cursor, error)
 
     def relocate(self) -> int:
-        """Copy what is still delayed out of the ledgers that the cursors could pass else; how many messages that were.
+        """Copy what is still delayed out of the ledgers that the cursors could otherwise pass; how many that were.
 
         Each cursor sets aside what it has not acknowledged. A crash leaves them where they were, or relocated, for each
         subscription by itself: what counts is what its cursor says.
@@ -373,8 +373,8 @@ class DelayedIndex:
             return len(found)
 
     def _pinning_ledgers(self) -> Iterator[list[StoredEntry]]:
-        """What is left of each sealed ledger behind the mark-delete positions that is acknowledged but for a few
-        delayed messages."""
+        """Of each sealed ledger behind the mark-delete positions the entries that are not acknowledged: a few delayed
+        messages. It ends at the first ledger in which more is left, or a message that is due soon."""
         extent, passed = self._managed_ledger.extent, self._least_passed()
         first = None if passed is None else extent.position(extent.up_to(passed))
         for slot in range(extent.slot_of(first.ledger_id), len(extent.infos)) if first is not None else ():

@@ -38,7 +38,7 @@ class CleanedSegments:
 
     def _begin(self, base_offset: int) -> None:
         assert self._fs is not None
-        # What an earlier round left that could not remove it either, while the disk refused everything.
+        # An earlier round may have left one, if the disk refused to remove it too.
         log = names.file_name(base_offset, names.LOG_SUFFIX + names.CLEANED_SUFFIX)
         remove_cleaned(self._fs, self._directory / log)
         self._writer = SegmentWriter(

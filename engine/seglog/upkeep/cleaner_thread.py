@@ -136,7 +136,7 @@ class LogCleaner:
         thread = None
         if not self._tasks:
             thread, self._thread = self._thread, None
-        self._bell.ring()       # behind it: else the thread may look before it is told to end, and sleeps for ever
+        self._bell.ring()       # last: a thread that looked before it was told to end would sleep for ever
         return thread
 
     def _drop_dead(self) -> None:
@@ -159,7 +159,7 @@ class LogCleaner:
     def pause(self) -> None:
         """Clean nothing until `resume()`; syncs and rolls by the clock go on. Returns when the step of now is over."""
         self._paused = True
-        self._bell.ring()       # a long step may be waiting for its rate
+        self._bell.ring()       # a step may be waiting for its rate limit
         current = self._current
         if current is not None:
             current.busy.run(int)

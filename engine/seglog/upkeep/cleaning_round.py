@@ -192,7 +192,7 @@ class CleaningRound:
                     self._filter(table, filtered, transactions)
                     batches = filtered.take()
                     self._write(batches, target)
-                    batches.release()       # not after an error, whose frames look at it
+                    batches.release()       # not after an error: its frames still hold it
             if self._merged is not None:
                 self._append(memoryview(self._merged.finish()), target)
             for transaction in transactions.kept:

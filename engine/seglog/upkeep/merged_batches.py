@@ -1,7 +1,7 @@
-"""Small neighbours of what compaction leaves as one batch: `compaction.merge.bytes`.
+"""Gathers small neighbouring batches that compaction leaves into one: `compaction.merge.bytes`.
 
-Which batches may share one is said in open_batch.pxd for v2 and in message_packer.pyx for the wrappers of v0 and v1.
-Messages without a codec are batches of their own: there is nothing to gather them in.
+open_batch.pxd says which batches of v2 may share one, message_packer.pyx which wrappers of v0 and v1 may. Messages of
+v0 and v1 without a codec stay as they are: only a wrapper can hold several.
 """
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ from seglog.format.compression import Decompress, compress
 
 
 class MergedBatches:
-    """`add` batches in the order of the log and write what `take` gives; `finish` where a segment ends.
+    """`add` batches in the order of the log and write what `take` gives; `finish` at the end of a segment.
 
     `stays_alone`: asked of each batch that has a producer.
     """

@@ -116,7 +116,8 @@ class LaggingReader:
 def lagging_readers(
     partition: Partition, held: Sequence[HeldSegment], given: Mapping[str, object]
 ) -> list[LaggingReader]:
-    """Who would lose what. `held`: what `holds` says. Raises what ReaderCursor.read raises."""
+    """The named readers that lag, each with what it would lose. `held`: what `holds` returned. Raises what
+    ReaderCursor.read raises."""
     keeps = settings_of(partition, given).retention_respect_cursors
     ends = [*(one.base_offset for one in held[1:]), partition.log_end_offset]
     found = []

@@ -68,7 +68,7 @@ class ForkServer:
 class Forked:
     """A process that calls `main` of a module. With `pipes` they are `stdin` and `stdout`; else stdin is empty.
 
-    Whoever reads stdout closes it.
+    The reader of stdout closes it.
     """
 
     def __init__(self, server, module, arguments, environment, directory, *, pipes=False):

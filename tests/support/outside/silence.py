@@ -9,14 +9,14 @@ import time
 from pathlib import Path
 
 BUSY_S = 60         # of processor time without a word
-STILL_S = 30        # of wall time in which nobody ran
+STILL_S = 30        # of wall time in which no thread ran
 LOOK_EVERY_S = 0.1
 PROC = Path("/proc/self")
 _TICKS_A_S = os.sysconf("SC_CLK_TCK")
 
 
 def next_line(lines, pid, busy_s=BUSY_S, still_s=STILL_S):
-    """The next of `lines`, a queue that somebody fills with what the process says; queue.Empty if it hangs."""
+    """The next of `lines`, a queue that a thread fills with the output of the process; queue.Empty if it hangs."""
     begun_s = seen_s = _used_s(pid)
     still_since = time.monotonic()
     while True:

@@ -39,8 +39,8 @@ DELAYED = {
     "delayedDeliveryMaxIndexesPerBucketSnapshotSegment": 4, "delayedDeliveryTimeStepPerBucketSnapshotSeconds": 20,
     "delayedDeliveryMaxNumBuckets": 3,
 }
-# Kinds whose messages are delayed. Those of the second one are moved out of ledgers that are done with but for one, by
-# each kind of tracker.
+# Kinds whose messages are delayed. In the second one a message that alone is left in its ledger is relocated; the seed
+# picks the kind of tracker.
 DELAYED_KINDS = ("delayed", "relocated")
 TRACKERS = ({}, {"enableShareDelayedMessageIndex": True}, {"enableBucketDelayedDeliveryTracker": False})
 CURSORS = ("one", "two")
