@@ -6,17 +6,16 @@ An append of a log that is announced already pays for a look at one field. The t
 few milliseconds: several appends are then one call, and the first append after a quiet moment is told at once.
 """
 import logging
-import os
 import queue
 import threading
 import time
-from _thread import start_new_thread
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 from seglog.errors import InvalidArgumentError
 from seglog.log.extent import Shown
+from seglog.segment.process_queue import ProcessQueue
 
 _LOG = logging.getLogger(__name__)
 
@@ -66,7 +65,7 @@ class Listeners:
 
     def add(self, callback: Listener, log: Announced) -> Listening:
         """Have `callback` called, while `log` is open; if it is closed already, it hears that."""
-        log.announcements = NOTICES.announcements()
+        log.announcements = NOTICES.started()
         listening = Listening(self, callback)
         with self._lock:
             self._all = (*self._all, listening)
@@ -108,24 +107,6 @@ def checked_token(token: object, latest: int, path: Path) -> int:
     return number
 
 
-class NoticeThread:
-    """Begins with the first log that somebody listens to, and again in a forked child."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()       # guards the start
-        self._queue: queue.SimpleQueue[Announced] = queue.SimpleQueue()
-        self._process_id = 0
-
-    def announcements(self) -> "queue.SimpleQueue[Announced]":
-        """Where a log goes to have itself told of."""
-        if self._process_id != os.getpid():
-            with self._lock:
-                if self._process_id != os.getpid():
-                    start_new_thread(_run, (self._queue,))
-                    self._process_id = os.getpid()
-        return self._queue
-
-
 def _run(announced: "queue.SimpleQueue[Announced]") -> None:
     while True:
         log = announced.get()
@@ -142,5 +123,5 @@ def _run(announced: "queue.SimpleQueue[Announced]") -> None:
         time.sleep(_PAUSE_S)
 
 
-NOTICES = NoticeThread()
-os.register_at_fork(after_in_child=NOTICES.__init__)  # type: ignore[misc]
+# A log puts itself there to have itself told of.
+NOTICES = ProcessQueue[Announced](_run)

@@ -106,7 +106,7 @@ class LogTail(WriteGate, QuietTail):
         while True:
             try:
                 loaded = self._open(unsynced_from)
-                self.announcements = NOTICES.announcements()
+                self.announcements = NOTICES.started()
                 self.live.end(self.shown, self.last_stable_offset, cut_to=self.next_offset)
                 return loaded
             except StorageError as error:

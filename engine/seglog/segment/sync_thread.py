@@ -7,13 +7,12 @@ its append will never be on the disk. While a disk syncs, callers of every log q
 covers all of its own. Threads that wait (`WriteGate.wait`) lead their own syncs and need none of this.
 """
 import logging
-import os
 import queue
-import threading
-from _thread import start_new_thread
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
+
+from seglog.segment.process_queue import ProcessQueue
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,29 +31,10 @@ class Synced(Protocol):
         """Return when the appends up to `number` are on the disk; raise if they never will be."""
 
 
-class SyncThread:
-    """Begins with the first caller, and again in a forked child. It keeps a gate alive only until it has answered."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()       # guards the start
-        self._queue: queue.SimpleQueue[tuple[Synced, int, Callback]] = queue.SimpleQueue()
-        self._process_id = 0
-
-    def add(self, gate: Synced, number: int, callback: Callback) -> None:
-        """Call `callback` when the appends of `gate` up to `number` are on the disk, or never will be."""
-        if self._process_id != os.getpid():
-            self._start()
-        self._queue.put((gate, number, callback))
-
-    def _start(self) -> None:
-        with self._lock:
-            if self._process_id != os.getpid():
-                # Not by threading.Thread, whose start can wait for ever if it is interrupted (bpo-45274).
-                start_new_thread(_run, (self._queue,))
-                self._process_id = os.getpid()
+Call = tuple[Synced, int, Callback]
 
 
-def _run(calls: "queue.SimpleQueue[tuple[Synced, int, Callback]]") -> None:
+def _run(calls: "queue.SimpleQueue[Call]") -> None:
     while True:
         gate, number, callback = calls.get()
         waiting = {id(gate): (gate, [(number, callback)])}
@@ -81,6 +61,6 @@ def _answer(gate: Synced, callers: list[tuple[int, Callback]]) -> None:
             _LOG.exception("a callback of %s raised", gate.path)
 
 
-SYNC_THREAD = SyncThread()
-# The parent's callers are answered in the parent.
-os.register_at_fork(after_in_child=SYNC_THREAD.__init__)  # type: ignore[misc]
+# (gate, number, callback): call back when the appends of the gate up to that number are on the disk, or never will be.
+# A gate is kept alive only until it has answered.
+SYNC_CALLS = ProcessQueue[Call](_run)

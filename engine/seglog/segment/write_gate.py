@@ -15,7 +15,7 @@ from pathlib import Path
 
 from seglog._kernels.write_gate import ChangeGate
 from seglog.errors import LogFailedError
-from seglog.segment.sync_thread import SYNC_THREAD, Callback
+from seglog.segment.sync_thread import SYNC_CALLS, Callback
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,4 +61,4 @@ class WriteGate(ChangeGate):
 
         In the sync thread of the process, in the order of the calls: it must be quick. Without the lock.
         """
-        SYNC_THREAD.add(self, number, callback)
+        SYNC_CALLS.started().put((self, number, callback))

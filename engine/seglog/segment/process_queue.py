@@ -1,0 +1,39 @@
+"""A queue that all logs of a process share, and the one thread that works on what is put there."""
+import os
+import queue
+import threading
+from _thread import start_new_thread
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class ProcessQueue(Generic[Item]):
+    """`work(queue)` runs for ever in a thread that begins with the first use, and again in a forked child.
+
+    The child begins with an empty queue: what the parent's held is worked on in the parent.
+    """
+
+    def __init__(self, work: "Callable[[queue.SimpleQueue[Item]], None]") -> None:
+        self._work = work
+        self._forked()
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self._lock = threading.Lock()       # guards the start
+        self._queue: queue.SimpleQueue[Item] = queue.SimpleQueue()
+        self._process_id = 0
+
+    def started(self) -> "queue.SimpleQueue[Item]":
+        """The queue, after its thread was started if need be."""
+        if self._process_id != os.getpid():
+            self._start()
+        return self._queue
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._process_id != os.getpid():
+                # Not by threading.Thread, whose start can wait for ever if it is interrupted (bpo-45274).
+                start_new_thread(self._work, (self._queue,))
+                self._process_id = os.getpid()
