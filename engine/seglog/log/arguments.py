@@ -120,3 +120,15 @@ def checked_offset(offset: SupportsIndex) -> int:
     if isinstance(offset, bool) or not isinstance(offset, SupportsIndex):
         raise InvalidArgumentError(f"an offset is an int, not {type(offset).__name__}")
     return operator.index(offset)
+
+
+def is_read_committed(isolation: str) -> bool:
+    """Whether a reader sees committed transactions only."""
+    if isolation not in ("read_uncommitted", "read_committed"):
+        raise InvalidArgumentError(f'isolation is "read_uncommitted" or "read_committed", not {isolation!r}')
+    return isolation == "read_committed"
+
+
+def check_on_out_of_range(on_out_of_range: str | None) -> None:
+    if on_out_of_range not in (None, "earliest", "latest"):
+        raise InvalidArgumentError(f'on_out_of_range is "earliest" or "latest", not {on_out_of_range!r}')

@@ -15,7 +15,7 @@ from seglog._kernels.record_batch import Record
 from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.write_gate import Bell
 from seglog.errors import IdleTimeoutError, InvalidArgumentError, LogClosedError, OffsetOutOfRangeError
-from seglog.log.arguments import Isolation, OnOutOfRange
+from seglog.log.arguments import Isolation, OnOutOfRange, check_on_out_of_range, is_read_committed
 from seglog.log.extent import Extent
 from seglog.log.lookup import out_of_range
 from seglog.log.notices import Listening
@@ -132,10 +132,7 @@ class Followable(LogReader, abc.ABC):
         OffsetOutOfRangeError with the valid range, or, by `on_out_of_range`, on from the "earliest" or the "latest"
         offset. `isolation`, `control`: see `read`.
         """
-        if isolation not in ("read_uncommitted", "read_committed"):
-            raise InvalidArgumentError(f'isolation is "read_uncommitted" or "read_committed", not {isolation!r}')
-        is_committed = isolation == "read_committed"
-        following = _begun(self, start, timeout, is_committed, on_out_of_range)
+        following = _begun(self, start, timeout, is_read_committed(isolation), on_out_of_range)
         # No Python between two records.
         return chain.from_iterable(table.records(first, end, control) for _, table, first, end in following.tables())
 
@@ -244,8 +241,7 @@ def _begun(
 ) -> _Following:
     if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
         raise InvalidArgumentError(f"a timeout is a number of seconds, or None, not {timeout!r}")
-    if on_out_of_range not in (None, "earliest", "latest"):
-        raise InvalidArgumentError(f'on_out_of_range is "earliest" or "latest", not {on_out_of_range!r}')
+    check_on_out_of_range(on_out_of_range)
     source = log._source
     extent, epoch = source.moment()
     if start == "end":

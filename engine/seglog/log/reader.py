@@ -26,7 +26,14 @@ from seglog.errors import (
 )
 from seglog.format.compression import Decompress
 from seglog.fs.files import FileSystem, OsFileSystem
-from seglog.log.arguments import Isolation, OnOutOfRange, checked_epoch, checked_offset
+from seglog.log.arguments import (
+    Isolation,
+    OnOutOfRange,
+    check_on_out_of_range,
+    checked_epoch,
+    checked_offset,
+    is_read_committed,
+)
 from seglog.log.damage import OnCorrupt, OnLost, columns_of, lost_sink, surviving_records
 from seglog.log.extent import OFFSET_LIMIT, Extent
 from seglog.log.fetch import LATEST_FORMAT, LogFetch, aborted_transactions
@@ -208,7 +215,7 @@ class LogReader(LogLookup):
             raise InvalidArgumentError(f"a client knows record formats up to v0, v1 or v2, not {magic!r}")
         if not isinstance(max_bytes, int) or max_bytes < 0:
             raise InvalidArgumentError(f"max_bytes is a number of bytes, not {max_bytes!r}")
-        is_committed = _is_committed(isolation)
+        is_committed = is_read_committed(isolation)
         extent = self._current()
         with self._gone_is_out_of_range(offset):
             if not extent.log_start_offset <= offset <= extent.log_end_offset:
@@ -291,8 +298,7 @@ def _start_in_range(
     on_corrupt: OnCorrupt,
 ) -> int | None:
     """Where a read begins that was asked to begin at `start`; None: at the log start offset."""
-    if on_out_of_range not in (None, "earliest", "latest"):
-        raise InvalidArgumentError(f'on_out_of_range is "earliest" or "latest", not {on_out_of_range!r}')
+    check_on_out_of_range(on_out_of_range)
     start = _index(start)
     if start is None:
         return None
@@ -331,7 +337,7 @@ def _bounds(
     """Where a read begins and ends, and what it leaves out in between."""
     first = extent.log_start_offset if start is None else start
     aborted = None
-    if _is_committed(isolation):
+    if is_read_committed(isolation):
         stable = log.last_stable_offset
         stop = stable if stop is None else min(stop, stable)
         with log._gone_is_out_of_range(first):
@@ -384,12 +390,6 @@ def _records(
     return chain.from_iterable(
         (aborted.left_out_of(table) if aborted else table).records(first, end, control) for _, table in tables
     )
-
-
-def _is_committed(isolation: str) -> bool:
-    if isolation not in ("read_uncommitted", "read_committed"):
-        raise InvalidArgumentError(f'isolation is "read_uncommitted" or "read_committed", not {isolation!r}')
-    return isolation == "read_committed"
 
 
 def _index(offset: SupportsIndex | None) -> int | None:
