@@ -216,10 +216,8 @@ class Item:
 def select(partition: Partition, selection: Selection, what: What, on_lost: OnLost) -> Iterator[Item]:
     """What is to be shown, in log order, up to the limit. Take an item's records before the next item."""
     if selection.tail is not None or (selection.follows and selection.start is None and selection.since is None):
-        start, selection = _tail(partition, selection, what, on_lost)
-        items = _items(partition, replace(selection, start=start), what, on_lost)
-    else:
-        items = _items(partition, selection, what, on_lost)
+        selection = _tail(partition, selection, what, on_lost)
+    items = _items(partition, selection, what, on_lost)
     return items if selection.limit is None else _up_to(items, selection.limit)
 
 
@@ -228,10 +226,8 @@ def _items(partition: Partition, selection: Selection, what: What, on_lost: OnLo
     return (item for item in items if item.batch.is_control) if what == "control" else items
 
 
-def _tail(
-    partition: Partition, selection: Selection, what: What, on_lost: OnLost
-) -> tuple[int, Selection]:
-    """Where the last `tail` of what is selected begin: looked for from the end on, ever further back."""
+def _tail(partition: Partition, selection: Selection, what: What, on_lost: OnLost) -> Selection:
+    """The same from where the last `tail` of it begin. Looks for that place from the end, each time further back."""
     tail = selection.tail or 0
     end = partition.log_end_offset if selection.stop is None else min(selection.stop, partition.log_end_offset)
     first = partition.log_start_offset if selection.start is None else selection.start
@@ -247,7 +243,7 @@ def _tail(
                 else:
                     last.extend(record.offset for _, record in item.records)
         if len(last) == tail or start <= first:
-            return last[0] if last else end, replace(selection, tail=None)
+            return replace(selection, start=last[0] if last else end)
         reach *= 8
 
 
