@@ -1,0 +1,78 @@
+"""Work that a thread does while there is some, such as files that nobody waits for."""
+import logging
+from _thread import allocate_lock, start_new_thread
+from abc import ABC, abstractmethod
+from typing import ClassVar, Generic, TypeVar
+
+from seglog._kernels.shield import work_in_background
+from seglog._kernels.write_gate import Bell
+
+_LOG = logging.getLogger(__name__)
+
+# How long one who waits sleeps on where another one, who was interrupted, did not pass the bell on.
+_LOOK_S = 1.0
+
+Job = TypeVar("Job")
+
+
+class BackgroundWork(ABC, Generic[Job]):
+    """Does each job that was put, in their order, in a thread that lasts as long as there is one.
+
+    `_put` is called by one thread at a time; `wait` by anybody.
+    """
+
+    # Where no thread can begin, at the end of the interpreter or at a limit of the system: whether whoever puts a job
+    # does it; else it is dropped.
+    _DOES_WITHOUT_THREAD: ClassVar[bool]
+
+    def __init__(self) -> None:
+        self._lock = allocate_lock()        # of the two fields that follow
+        self._due: list[Job] = []
+        self.is_busy = False
+        self._idle = Bell()
+
+    @abstractmethod
+    def _do(self, job: Job) -> None:
+        """One of them, without any lock."""
+
+    def wait(self) -> None:
+        """Return when all that was put is done, whatever came of it."""
+        while self.is_busy:
+            bell = self._idle
+            bell.wait(_LOOK_S)
+            bell.ring()     # for who else waits
+
+    def _put(self, job: Job, *, is_latest: bool = False) -> Job | None:
+        """Do it as soon as may be. `is_latest`: instead of the one that still waited, which is given back."""
+        with self._lock:
+            replaced = self._due.pop() if is_latest and self._due else None
+            self._due.append(job)
+            begins, self.is_busy = not self.is_busy, True
+        if begins:
+            self._idle = Bell()
+            try:
+                start_new_thread(self._run, ())
+            except RuntimeError:
+                self._do_all(drops=not self._DOES_WITHOUT_THREAD)
+        return replaced
+
+    def _run(self) -> None:
+        work_in_background()
+        self._do_all()
+
+    def _do_all(self, *, drops: bool = False) -> None:
+        bell = self._idle
+        while (job := self._take()) is not None:
+            try:
+                if not drops:
+                    self._do(job)
+            except BaseException:       # else who waits would wait for ever
+                _LOG.exception("work in the background failed")
+            del job
+        bell.ring()
+
+    def _take(self) -> Job | None:
+        with self._lock:
+            job = self._due.pop(0) if self._due else None
+            self.is_busy = job is not None
+        return job
