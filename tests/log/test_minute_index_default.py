@@ -4,6 +4,8 @@ import shutil
 import pytest
 
 import seglog
+from seglog.config import LogConfig
+from seglog.log.loader import plan_load
 from support.golden import unpack
 
 NOW = 1_700_000_000_000
@@ -107,3 +109,15 @@ def test_a_backup_carries_them(tmp_path):
     assert len(copied) == 2
     assert copied == minutes(tmp_path / "new-0")
     assert seglog.verify(tmp_path / "copy-0", config={"index.interval.bytes": 100}).ok
+
+
+def test_a_log_whose_time_stood_still_is_taken_as_it_was_closed(tmp_path):
+    """An entry of the .index came without one of the .timeindex, which has as many by the one at its end: that one has
+    no part in the minute index. The log was recovered each time, and forgot producers of before its start."""
+    path, config = tmp_path / "orders-0", {"index.interval.bytes": 100}
+    with seglog.open(path, config=config, fsync="never") as log:
+        for size, minute in ((300, 0), (300, 1), (0, 1), (0, 5)):
+            log.append(b"x" * size, timestamp=NOW + minute * 60_000)
+    assert [(path / f"{0:020d}{suffix}").stat().st_size for suffix in (".index", ".timeindex")] == [2 * 8, 2 * 12]
+    plan = plan_load(path, LogConfig.of(config | {"time.index.minute.enabled": True}), clean=True)
+    assert [segment.check for segment in plan.segments] == [None]

@@ -81,7 +81,7 @@ def _minutes_are_sound(files: FoundSegment) -> bool:
     last_times = _last_times(times, 2)
     if entries > offset_entries:
         del last_times[-1:]         # the closing entry: each other one came with one of the offset index
-    elif entries < offset_entries:
+    else:       # an offset entry may have come with none: then there may be a closing entry all the same
         last_offset = last_entry(offset_index)[0]
         last_times = [entry for entry in last_times if entry[1] <= last_offset]
     last_minutes = _last_times(minutes, 1)
