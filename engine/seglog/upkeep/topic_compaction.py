@@ -344,13 +344,14 @@ class PulsarTopicCompactionService(TopicCompactionService):
         """Read in the ledger that the cursor points to: another one than before where a compaction failed between the
         swap and its end. Raises CorruptManifestError where the pointer was lost, or the cursor passed entries that were
         not compacted."""
-        topic = self._topic
+        pointer = pointed_to(self._topic.path, cursor)
+        if pointer is not None:
+            self._follow_to(pointer, cursor)
+        self._shared.is_in_doubt = False
+
+    def _follow_to(self, pointer: int, cursor: Cursor | None) -> None:
+        topic, ledger = self._topic, self._ledger
         mark_delete = EARLIEST if cursor is None else cursor.mark_delete_position
-        pointer = pointed_to(topic.path, cursor)
-        if pointer is None:
-            self._shared.is_in_doubt = False
-            return
-        ledger = self._ledger
         if ledger is None or ledger.ledger_id != pointer or not ledger.path.exists():
             if cursor is not None:
                 cursor.flush()      # an interrupt may have come before its pointer was written
@@ -368,7 +369,6 @@ class PulsarTopicCompactionService(TopicCompactionService):
                 file=topic.path,
                 hint="nobody but compaction may move that cursor: seek it back to where compaction came",
             )
-        self._shared.is_in_doubt = False
 
     # --- the compacted ledger ----------------------------------------------------------------
 
