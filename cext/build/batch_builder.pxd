@@ -133,3 +133,12 @@ cdef inline int append_message(
 
 # Compute and store the CRCs of all messages from `position` on.
 cdef void store_message_crcs(Output* out, int64_t position) noexcept nogil
+
+
+# A message was appended: store those that lack theirs, from `stored_to` on, once they are many.
+cdef inline void defer_crc(Output* out, int64_t* stored_to, int* lacking) noexcept nogil:
+    lacking[0] += 1
+    if lacking[0] >= DEFERRED_CRCS:
+        store_message_crcs(out, stored_to[0])
+        stored_to[0] = out.size
+        lacking[0] = 0

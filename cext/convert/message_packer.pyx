@@ -26,18 +26,18 @@ from libc.stdlib cimport free
 from seglog.errors import InvalidArgumentError, UnsupportedCompressionTypeError
 
 from .batch_attributes cimport has_bit
-from .batch_builder cimport DEFERRED_CRCS, append_message, store_message_crcs
+from .batch_builder cimport append_message, defer_crc, store_message_crcs
 from .batch_header cimport (
     CODEC_LZ4, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, LOG_OVERHEAD, MAGIC_POS, TIMESTAMP_TYPE_BIT, BatchHeader, codec_of,
     crc_matches,
 )
-from .batch_source cimport Source, check_last, check_placed, count_records, inspect, open_plain, parse_next
+from .batch_source cimport Source, check_last, count_records, inspect, next_in_order, open_plain
 from .output cimport Output
 from .packer cimport NEEDS_GIL, Packer
 from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
 from .span cimport Span, load_i32, load_i64
-from .status cimport BAD_CRC, BAD_SIZE, OFFSET_BACK, OFFSET_RANGE, OK, TRAILING_BYTES, raise_status
+from .status cimport BAD_CRC, BAD_SIZE, OFFSET_RANGE, OK, TRAILING_BYTES, raise_status
 from .window cimport Window
 
 # The records of one batch as messages: where they go, and what was written.
@@ -56,7 +56,6 @@ cdef struct Run:
 
 cdef int append_messages(Run* run, Source* source) noexcept nogil:
     """Write each record of an opened batch. On another status than OK `out` is as it was."""
-    cdef const BatchHeader* row = source.row
     cdef int64_t size = run.out.size
     cdef int64_t previous = -1
     cdef int64_t i
@@ -64,11 +63,7 @@ cdef int append_messages(Run* run, Source* source) noexcept nogil:
     cdef RecordView record
     cdef int status = OK
     for i in range(source.left):
-        status = parse_next(source, &record)
-        if status == OK and row.magic == 2:
-            status = check_placed(row, &record)
-        if status == OK and i > 0 and record.offset <= previous:
-            status = OFFSET_BACK
+        status = next_in_order(source, i, previous, &record)
         if status != OK:
             break
         previous = record.offset
@@ -84,11 +79,7 @@ cdef int append_messages(Run* run, Source* source) noexcept nogil:
             break
         run.last_offset = previous
         run.count += 1
-        lacking += 1
-        if lacking >= DEFERRED_CRCS:
-            store_message_crcs(run.out, run.crcs_stored_to)
-            run.crcs_stored_to = run.out.size
-            lacking = 0
+        defer_crc(run.out, &run.crcs_stored_to, &lacking)
     if status == OK and source.records.p != source.records.end:
         status = TRAILING_BYTES
     if status != OK:

@@ -20,17 +20,17 @@ from libc.stdlib cimport free
 from seglog.errors import InvalidArgumentError
 
 from .batch_attributes cimport has_bit
-from .batch_builder cimport DEFERRED_CRCS, store_message_crcs
+from .batch_builder cimport defer_crc, store_message_crcs
 from .batch_header cimport (
     CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, TAGGED_MAGIC, TIMESTAMP_TYPE_BIT, BatchHeader, codec_of, crc_matches,
 )
-from .batch_source cimport Source, check_placed, count_records, open_plain, parse_next
+from .batch_source cimport Source, count_records, next_in_order, open_plain, parse_next
 from .output cimport Output
 from .packer cimport NEEDS_GIL, Packer
 from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
 from .span cimport load_u16
-from .status cimport BAD_CRC, BAD_SIZE, OFFSET_BACK, OFFSET_RANGE, OK, TRAILING_BYTES
+from .status cimport BAD_CRC, BAD_SIZE, OFFSET_RANGE, OK, TRAILING_BYTES
 from .tag_headers cimport tags_of_headers
 from .tagged_builder cimport append_tagged
 from .tagged_message cimport (
@@ -61,7 +61,6 @@ cdef struct Run:
 
 cdef int append_messages(Run* run, Source* source) noexcept nogil:
     """Write each record of an opened batch. On another status than OK `out` is as it was."""
-    cdef const BatchHeader* row = source.row
     cdef int64_t size = run.out.size
     cdef int64_t previous = -1
     cdef int64_t i
@@ -74,11 +73,7 @@ cdef int append_messages(Run* run, Source* source) noexcept nogil:
         tags.known |= KNOWS_TIMESTAMP_TYPE
     tags.timestamp_type = run.is_log_append_time
     for i in range(source.left):
-        status = parse_next(source, &record)
-        if status == OK and row.magic == 2:
-            status = check_placed(row, &record)
-        if status == OK and i > 0 and record.offset <= previous:
-            status = OFFSET_BACK
+        status = next_in_order(source, i, previous, &record)
         if status == OK:
             run.others.size = 0
             if record.header_count > 0:
@@ -102,11 +97,7 @@ cdef int append_messages(Run* run, Source* source) noexcept nogil:
             break
         run.last_offset = previous
         run.count += 1
-        lacking += 1
-        if lacking >= DEFERRED_CRCS:
-            store_message_crcs(run.out, run.crcs_stored_to)
-            run.crcs_stored_to = run.out.size
-            lacking = 0
+        defer_crc(run.out, &run.crcs_stored_to, &lacking)
     if status == OK and source.records.p != source.records.end:
         status = TRAILING_BYTES
     if status != OK:

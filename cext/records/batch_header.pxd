@@ -6,6 +6,9 @@ See docs/formats/record_batch.md and docs/formats/message.md.
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
+from .span cimport load_i32
+from .status cimport BAD_SIZE, OK, SHORT, ZEROS
+
 cdef enum:
     LOG_OVERHEAD = 12           # offset and size, before what `size` counts
     MAGIC_POS = 16
@@ -75,6 +78,44 @@ cdef inline bint hides_first_offset(const BatchHeader* header) noexcept nogil:
 
 # No batch begins with 61 zero bytes; a preallocated file does after its last batch.
 cdef bint starts_with_zeros(const uint8_t* p, int64_t size) noexcept nogil
+
+# How many bytes the batch at `position` of bytes[0..size) has by its size field, `least` at least. OK, or: SHORT where
+# the bytes end before it does, ZEROS, BAD_SIZE.
+cdef inline int parse_size(
+    const uint8_t* bytes, int64_t size, int64_t position, int64_t least, int64_t* size_bytes
+) noexcept nogil:
+    cdef int64_t rest = size - position
+    cdef int64_t length
+    if position < 0 or rest <= 0:
+        return SHORT
+    # As Kafka's FileLogInputStream, in its order: a rest that does not reach past the magic byte is no batch.
+    # (Nor enough to tell a preallocated tail: the offset of a real batch begins with zero bytes.)
+    if rest <= MAGIC_POS:
+        return SHORT
+    length = load_i32(bytes + position + 8)
+    if length < least - LOG_OVERHEAD:
+        return ZEROS if length == 0 and starts_with_zeros(bytes + position, rest) else <int>BAD_SIZE
+    if length > rest - LOG_OVERHEAD:
+        return SHORT
+    size_bytes[0] = length + LOG_OVERHEAD
+    return OK
+
+
+# Where the message ends that begins at `p`, by its size field, `least` bytes at least. OK, SHORT or BAD_SIZE.
+cdef inline int find_message_end(
+    const uint8_t* p, const uint8_t* end, int64_t least, const uint8_t** message_end
+) noexcept nogil:
+    cdef int32_t size
+    if end - p <= MAGIC_POS:
+        return SHORT
+    size = load_i32(p + 8)
+    if size < least - LOG_OVERHEAD:
+        return BAD_SIZE
+    if size > end - p - LOG_OVERHEAD:
+        return SHORT
+    message_end[0] = p + LOG_OVERHEAD + size
+    return OK
+
 
 # Parse the header at `position` of bytes[0..size). OK, or: SHORT where the bytes end before the
 # batch does, ZEROS, BAD_SIZE, BAD_MAGIC, BAD_COUNT. Checks structure, not the CRC.

@@ -8,7 +8,7 @@ from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 
 from .crc cimport update_crc32, update_crc32c
 from .span cimport load_i16, load_i32, load_i64, load_u32
-from .status cimport BAD_COUNT, BAD_MAGIC, BAD_SIZE, OFFSET_RANGE, OK, SHORT, ZEROS
+from .status cimport BAD_COUNT, BAD_MAGIC, BAD_SIZE, OFFSET_RANGE, OK
 
 cdef enum:
     V2_CRC_FROM = 21            # attributes to the end
@@ -24,22 +24,11 @@ cdef bint starts_with_zeros(const uint8_t* p, int64_t size) noexcept nogil:
 
 cdef int parse_header(const uint8_t* bytes, int64_t size, int64_t position, BatchHeader* out) noexcept nogil:
     cdef const uint8_t* p
-    cdef int64_t rest = size - position
-    cdef int64_t length
-    if position < 0 or rest <= 0:
-        return SHORT
+    cdef int status = parse_size(bytes, size, position, MIN_V0_SIZE, &out.size_bytes)
+    if status != OK:
+        return status
     p = bytes + position
-    # As Kafka's FileLogInputStream, in its order: a rest that does not reach past the magic byte is no batch.
-    # (Nor enough to tell a preallocated tail: the offset of a real batch begins with zero bytes.)
-    if rest <= MAGIC_POS:
-        return SHORT
-    length = load_i32(p + 8)
-    if length < MIN_V0_SIZE - LOG_OVERHEAD:
-        return ZEROS if length == 0 and starts_with_zeros(p, rest) else BAD_SIZE
-    if length > rest - LOG_OVERHEAD:
-        return SHORT
     out.position = position
-    out.size_bytes = length + LOG_OVERHEAD
     out.magic = <int8_t>p[MAGIC_POS]
     out.base_offset = load_i64(p)
     if out.magic == 2:

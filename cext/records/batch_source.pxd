@@ -59,6 +59,16 @@ cdef inline int check_placed(const BatchHeader* row, const RecordView* record) n
     return check_record_headers(record) if record.header_count else OK
 
 
+# The next record, the i-th: within its batch, with whole headers, and behind `previous`, the offset before it.
+cdef inline int next_in_order(Source* source, int64_t i, int64_t previous, RecordView* record) noexcept nogil:
+    cdef int status = parse_next(source, record)
+    if status == OK and source.row.magic == 2:
+        status = check_placed(source.row, record)
+    if status == OK and i > 0 and record.offset <= previous:
+        status = OFFSET_BACK
+    return status
+
+
 # Whether a record follows the one before it in its batch, lies within the batch, and its headers are whole.
 cdef inline int check_order(const BatchHeader* row, const RecordView* record, int64_t previous) noexcept nogil:
     if record.offset <= previous:

@@ -1,11 +1,10 @@
 """See batch_source.pxd."""
 from libc.stdint cimport int64_t
 
-from .status cimport OFFSET_BACK, OK, TRAILING_BYTES
+from .status cimport OK, TRAILING_BYTES
 
 
 cdef int inspect(Source* source) noexcept nogil:
-    cdef const BatchHeader* row = source.row
     cdef Source ahead
     cdef RecordView record
     cdef int64_t previous = 0
@@ -16,13 +15,9 @@ cdef int inspect(Source* source) noexcept nogil:
     source.has_null_value = False
     ahead = source[0]
     for i in range(source.left):
-        status = parse_next(&ahead, &record)
-        if status == OK and row.magic == 2:
-            status = check_placed(row, &record)
+        status = next_in_order(&ahead, i, previous, &record)
         if status != OK:
             return status
-        if i > 0 and record.offset <= previous:
-            return OFFSET_BACK
         previous = record.offset
         source.has_null_value |= record.value_size < 0
     return OK if ahead.records.p == ahead.records.end else TRAILING_BYTES

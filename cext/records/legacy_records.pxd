@@ -20,12 +20,12 @@ Nothing here owns or keeps bytes.
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from .batch_header cimport (
-    CODEC_MASK, LOG_OVERHEAD, MAGIC_POS, MIN_V0_SIZE, MIN_V1_SIZE, TAGGED_MAGIC, TIMESTAMP_TYPE_BIT, V0_HEADER_SIZE,
-    V1_HEADER_SIZE, BatchHeader,
+    CODEC_MASK, MAGIC_POS, MIN_V0_SIZE, MIN_V1_SIZE, TAGGED_MAGIC, TIMESTAMP_TYPE_BIT, V0_HEADER_SIZE, V1_HEADER_SIZE,
+    BatchHeader, find_message_end,
 )
-from .record_view cimport RecordView
-from .span cimport Span, load_i32, load_i64
-from .status cimport BAD_KEY_SIZE, BAD_MAGIC, BAD_NESTING, BAD_SIZE, BAD_VALUE_SIZE, OK, SHORT
+from .record_view cimport RecordView, parse_key_and_value
+from .span cimport Span, load_i64
+from .status cimport BAD_MAGIC, BAD_NESTING, BAD_SIZE, OK
 from .tagged_message cimport Tags, parse_inner_tagged, parse_tagged
 
 
@@ -33,21 +33,16 @@ from .tagged_message cimport Tags, parse_inner_tagged, parse_tagged
 # it on OK. Takes offset and timestamp as they stand; the CRC is not looked at.
 cdef inline int parse_message(Span* s, RecordView* out, int8_t* magic, uint8_t* attributes) noexcept nogil:
     cdef const uint8_t* p = s.p
-    cdef const uint8_t* end
-    cdef int32_t size
-    if s.end - p <= MAGIC_POS:
-        return SHORT
-    size = load_i32(p + 8)
-    if size < MIN_V0_SIZE - LOG_OVERHEAD:
-        return BAD_SIZE
-    if size > s.end - p - LOG_OVERHEAD:
-        return SHORT
-    end = p + LOG_OVERHEAD + size
+    cdef const uint8_t* end = NULL
+    cdef int status = find_message_end(p, s.end, MIN_V0_SIZE, &end)
+    if status != OK:
+        return status
     out.offset = load_i64(p)
     magic[0] = <int8_t>p[MAGIC_POS]
     attributes[0] = p[MAGIC_POS + 1]
+    out.size_bytes = <int32_t>(end - p)
     if magic[0] == 1:
-        if size < MIN_V1_SIZE - LOG_OVERHEAD:
+        if end - p < MIN_V1_SIZE:
             return BAD_SIZE
         out.timestamp = load_i64(p + V0_HEADER_SIZE)
         p += V1_HEADER_SIZE
@@ -56,31 +51,11 @@ cdef inline int parse_message(Span* s, RecordView* out, int8_t* magic, uint8_t* 
         p += V0_HEADER_SIZE
     else:
         return BAD_MAGIC
-    # The minimum sizes leave room for both size fields: 4 for the key's, 4 for the value's behind it.
-    out.key_size = load_i32(p)
-    p += 4
-    out.key = p
-    if out.key_size > 0:
-        if out.key_size > end - p - 4:
-            return BAD_KEY_SIZE
-        p += out.key_size
-    elif out.key_size < 0:
-        out.key_size = -1
-    out.value_size = load_i32(p)
-    p += 4
-    out.value = p
-    if out.value_size < 0:
-        out.value_size = -1
-        if p != end:
-            return BAD_VALUE_SIZE
-    elif out.value_size != end - p:
-        return BAD_VALUE_SIZE
-    out.headers = NULL
-    out.headers_size = 0
-    out.header_count = 0
-    out.size_bytes = size + LOG_OVERHEAD
-    s.p = end
-    return OK
+    # The minimum sizes leave room for both size fields.
+    status = parse_key_and_value(p, end, out)
+    if status == OK:
+        s.p = end
+    return status
 
 
 # The one record of a bare message, whatever its row says that it is.

@@ -67,7 +67,6 @@ cdef struct Tags:
     uint8_t has_no_keys
     uint8_t timestamp_type
     uint8_t known               # bit i: the i-th of the seven above, in their order in `Tag`
-    int32_t unknown             # how many others there are
 
 cdef enum:
     KNOWS_BROKER_MS = 1

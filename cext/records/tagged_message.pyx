@@ -5,14 +5,12 @@ Borrows the bytes, keeps nothing, trusts no field.
 from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from .batch_header cimport (
-    CODEC_MASK, CODEC_ZSTD, CONTROL_BIT, LOG_OVERHEAD, MAGIC_POS, TAGGED_MAGIC, TIMESTAMP_TYPE_BIT, TIME_BOUND_BIT,
-    BatchHeader, starts_with_zeros,
+    CODEC_MASK, CODEC_ZSTD, CONTROL_BIT, MAGIC_POS, TAGGED_MAGIC, TIMESTAMP_TYPE_BIT, TIME_BOUND_BIT, BatchHeader,
+    find_message_end, parse_size,
 )
-from .record_view cimport RecordView
+from .record_view cimport RecordView, parse_key_and_value
 from .span cimport Span, load_i32, load_i64, load_u32
-from .status cimport (
-    BAD_KEY_SIZE, BAD_MAGIC, BAD_NESTING, BAD_SIZE, BAD_TAG, BAD_VALUE_SIZE, OFFSET_RANGE, OK, SHORT, ZEROS,
-)
+from .status cimport BAD_KEY_SIZE, BAD_MAGIC, BAD_NESTING, BAD_TAG, BAD_VALUE_SIZE, OFFSET_RANGE, OK
 
 cdef enum:
     UNKNOWN_CODEC = CODEC_MASK      # what bits that name neither a codec nor a control type become
@@ -33,7 +31,6 @@ cdef int parse_tags(const Span* list_, Tags* out) noexcept nogil:
     out.has_no_keys = 0
     out.timestamp_type = 0
     out.known = 0
-    out.unknown = 0
     while s.p != s.end:
         if parse_tag(&s, &tag, &value, &size) != OK:
             return BAD_TAG
@@ -66,9 +63,6 @@ cdef int parse_tags(const Span* list_, Tags* out) noexcept nogil:
         elif tag == TAG_TIMESTAMP_TYPE:
             out.timestamp_type = value[0]
             out.known |= KNOWS_TIMESTAMP_TYPE
-        else:
-            out.unknown += 1
-            continue
     if out.honours_offsets > 1 or out.has_no_keys > 1 or out.timestamp_type > 1:
         return BAD_TAG
     return OK
@@ -92,48 +86,28 @@ cdef inline int64_t timestamp_of(const uint8_t* p, const Tags* tags) noexcept no
 
 cdef int parse_tagged(Span* s, RecordView* out, uint8_t* attributes, Tags* tags) noexcept nogil:
     cdef const uint8_t* p = s.p
-    cdef const uint8_t* end
+    cdef const uint8_t* end = NULL
     cdef Span list_
-    cdef int32_t size
-    if s.end - p <= MAGIC_POS:
-        return SHORT
-    size = load_i32(p + 8)
-    if size < MIN_TAGGED_SIZE - LOG_OVERHEAD:
-        return BAD_SIZE
-    if size > s.end - p - LOG_OVERHEAD:
-        return SHORT
+    cdef int status = find_message_end(p, s.end, MIN_TAGGED_SIZE, &end)
+    if status != OK:
+        return status
     if p[MAGIC_POS] != 1:
         return BAD_MAGIC
-    end = p + LOG_OVERHEAD + size
     if find_tags(p, end, &list_) != OK or parse_tags(&list_, tags) != OK:
         return BAD_TAG
     attributes[0] = p[MAGIC_POS + 1]
     out.offset = load_i64(p)
     out.timestamp = timestamp_of(p, tags)
-    out.size_bytes = size + LOG_OVERHEAD
-    out.headers = NULL
-    out.headers_size = 0
-    out.header_count = 0
-    p = list_.end
-    out.key_size = load_i32(p)
-    p += 4
-    out.key = p
-    if out.key_size > 0:
-        if out.key_size > end - p - 4:
-            return BAD_KEY_SIZE
-        p += out.key_size
-    elif out.key_size < -1:
-        return BAD_KEY_SIZE
-    out.value_size = load_i32(p)
-    p += 4
-    out.value = p
-    if out.value_size == -1:
-        if p != end:
-            return BAD_VALUE_SIZE
-    elif out.value_size != end - p:
-        return BAD_VALUE_SIZE
-    s.p = end
-    return OK
+    out.size_bytes = <int32_t>(end - p)
+    status = parse_key_and_value(list_.end, end, out)
+    # One way to say null.
+    if status == OK and load_i32(list_.end) < -1:
+        status = BAD_KEY_SIZE
+    if status == OK and load_i32(out.value - 4) < -1:
+        status = BAD_VALUE_SIZE
+    if status == OK:
+        s.p = end
+    return status
 
 
 cdef int parse_inner_tagged(Span* s, const BatchHeader* wrapper, int64_t* base, RecordView* out) noexcept nogil:
@@ -161,24 +135,15 @@ cdef int parse_inner_tagged(Span* s, const BatchHeader* wrapper, int64_t* base, 
 
 cdef int parse_tagged_header(const uint8_t* bytes, int64_t size, int64_t position, BatchHeader* out) noexcept nogil:
     cdef const uint8_t* p
-    cdef int64_t rest = size - position
-    cdef int64_t length
     cdef Span list_
     cdef Tags tags
-    if position < 0 or rest <= 0:
-        return SHORT
+    cdef int status = parse_size(bytes, size, position, MIN_TAGGED_SIZE, &out.size_bytes)
+    if status != OK:
+        return status
     p = bytes + position
-    if rest <= MAGIC_POS:
-        return SHORT
-    length = load_i32(p + 8)
-    if length < MIN_TAGGED_SIZE - LOG_OVERHEAD:
-        return ZEROS if length == 0 and starts_with_zeros(p, rest) else BAD_SIZE
-    if length > rest - LOG_OVERHEAD:
-        return SHORT
     if p[MAGIC_POS] != 1:
         return BAD_MAGIC
     out.position = position
-    out.size_bytes = length + LOG_OVERHEAD
     if find_tags(p, p + out.size_bytes, &list_) != OK or parse_tags(&list_, &tags) != OK:
         return BAD_TAG
     out.magic = TAGGED_MAGIC
