@@ -16,7 +16,7 @@ FLOORS = [
     {"state", "ledger"},
     {"log", "topic"},
     {"conversion", "verification", "upkeep"},
-    {"spark"},
+    {"spark", "endpoint"},
     {"opening"},
     {"__init__"},
     {"tools"},

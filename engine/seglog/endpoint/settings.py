@@ -1,0 +1,64 @@
+"""Configuration of a server: Kafka's broker-wide keys, for `seglog serve` and `seglog.serve`."""
+from dataclasses import dataclass
+
+from seglog.config import MAX_INT, MAX_LONG, Settings, setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig(Settings):
+    """How a server behaves to its clients. Make one by `ServerConfig.of({"num.partitions": 3})`."""
+
+    node_id: int = setting(
+        1, "node.id", "number", "the number of the only node, which clients see", "KRaftConfigs.NODE_ID_CONFIG",
+    )
+    auto_create_topics_enable: bool = setting(
+        True, "auto.create.topics.enable", "boolean",
+        "whether a topic is made when a client asks for its metadata, if the client allows it",
+        "ServerLogConfigs.AUTO_CREATE_TOPICS_ENABLE_DEFAULT",
+    )
+    num_partitions: int = setting(
+        1, "num.partitions", "partitions", "how many partitions a topic gets that is made without a number",
+        "ServerLogConfigs.NUM_PARTITIONS_DEFAULT",
+        low=1,
+    )
+    delete_topic_enable: bool = setting(
+        True, "delete.topic.enable", "boolean", "whether clients may delete topics",
+        "ServerConfigs.DELETE_TOPIC_ENABLE_DEFAULT",
+    )
+    socket_request_max_bytes: int = setting(
+        100 << 20, "socket.request.max.bytes", "bytes",
+        "largest request; a connection that announces a larger one is closed",
+        "SocketServerConfigs.SOCKET_REQUEST_MAX_BYTES_DEFAULT",
+        low=1,
+    )
+    sasl_server_max_receive_size: int = setting(
+        512 << 10, "sasl.server.max.receive.size", "bytes", "largest request of a client that is not authenticated yet",
+        "BrokerSecurityConfigs.DEFAULT_SASL_SERVER_MAX_RECEIVE_SIZE",
+        low=1,
+    )
+    queued_max_request_bytes: int = setting(
+        -1, "queued.max.request.bytes", "bytes",
+        "how much memory requests of all connections may take together; no further one is read while they take it. "
+        "-1: any",
+        "ServerConfigs.QUEUED_MAX_REQUEST_BYTES_DEFAULT",
+        low=1, high=MAX_LONG, besides=(-1,),
+    )
+    connections_max_idle_ms: int = setting(
+        600_000, "connections.max.idle.ms", "ms",
+        "a connection is closed if no request arrived whole, and no part of an answer was taken, for so long",
+        "SocketServerConfigs.CONNECTIONS_MAX_IDLE_MS_DEFAULT; there a part of a request counts, too",
+        low=1, high=MAX_LONG,
+    )
+    max_connections: int = setting(
+        MAX_INT, "max.connections", "connections", "how many connections there may be; further ones are closed at once",
+        "SocketServerConfigs.MAX_CONNECTIONS_DEFAULT; there they wait",
+        low=1,
+    )
+    fetch_max_bytes: int = setting(
+        55 << 20, "fetch.max.bytes", "bytes", "largest answer to a fetch, whatever the client allows",
+        "ServerConfigs.DEFAULT_FETCH_MAX_BYTES",
+        low=1024,
+    )
+    @classmethod
+    def _name_of(cls, spelling: str) -> str:
+        return spelling.replace("_", ".")
