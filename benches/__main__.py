@@ -1,6 +1,6 @@
 """`python -m benches`: every ratio of docs/benchmarks.md in one run.
 
-    python -m benches [--records N] [--repetitions N] [--only TEXT] [--java] [--json FILE]
+    python -m benches [--records N] [--keys N] [--repetitions N] [--only TEXT] [--java] [--json FILE]
 
 CI runs it once with `--records 2000 --repetitions 1`, so that it cannot rot; figures want the defaults.
 """
@@ -34,6 +34,7 @@ from benches.runner import Bench
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benches", description=__doc__.split("\n")[0])
     parser.add_argument("--records", type=int, default=1_000_000, help="in the uncompressed segments")
+    parser.add_argument("--keys", type=int, help="of the log whose compaction's memory is measured; as many as records")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--only", default="", help="cases whose name holds this")
     parser.add_argument("--java", action="store_true", help="also beside Kafka's own classes: needs Java 17 and Maven")
@@ -60,7 +61,7 @@ def main() -> int:
             index_memory.run(bench, Path(directory), options.records)
             delayed_scale.run(bench, Path(directory) / "delayed", options.records)
             memory.run(bench, Path(directory), options.records * 1000)
-            memory.run_keys(bench, Path(directory), options.records)
+            memory.run_keys(bench, Path(directory), options.keys or options.records)
     if options.json:
         bench.write_json(options.json)
     if options.markdown:

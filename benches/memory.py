@@ -83,7 +83,7 @@ def run(bench: Bench, directory: Path, size_bytes: int) -> None:
 
 
 def run_keys(bench: Bench, directory: Path, count: int) -> None:
-    """`--records 100000000 --only "distinct keys"` is the case that the bound was set for; it takes 7 GB of disk."""
+    """`--keys 100000000 --only "distinct keys"` is the case that the bound was set for; it takes 7 GB of disk."""
     name = f"compaction of {count} distinct keys, anonymous memory"
     if not bench.wanted(name):
         return
