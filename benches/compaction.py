@@ -50,7 +50,7 @@ def _last_message(bench: Bench) -> None:
     metadata = old.metadata
     metadata.compacted_batch_indexes.append(998)
     new = Entry(build_entry(metadata, old.payload()))
-    turns = 50
+    turns = 500
     bench.compare(
         case, turns / 1e6, "M/s",
         {

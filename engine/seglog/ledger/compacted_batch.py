@@ -6,6 +6,7 @@
 num_messages_in_batch is the count before compaction in both. docs/formats/compacted_ledger.md
 """
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -43,13 +44,13 @@ class BatchForm:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OpenedEntry:
     """`places[n]`: the number in the batch of the n-th message of the payload; `count`: of the batch before any was
     removed."""
 
     messages: BatchedMessages
-    places: list[int]
+    places: Sequence[int]
     count: int
 
     def live(self) -> list[int]:
@@ -71,7 +72,7 @@ def open_batch(entry: Entry, payload: Payload = PLACEHOLDERS, fields: MessageFie
     count = fields.num_messages
     opened = entry.opened_payload(fields=fields)
     if payload != RETAINED_ONLY:
-        return OpenedEntry(BatchedMessages(opened, count, entry.name), list(range(count)), count)
+        return OpenedEntry(BatchedMessages(opened, count, entry.name), range(count), count)
     places = list(fields.compacted_indexes)
     if not places or places[0] < 0 or places[-1] >= count or any(a >= b for a, b in itertools.pairwise(places)):
         raise CorruptRecordError(

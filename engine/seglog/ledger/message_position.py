@@ -56,17 +56,21 @@ def last_message(
     index: int | None
     if count <= 1:
         index = -1
-    elif fields.compacted_indexes:
-        index = max(fields.compacted_indexes)
-        if min(fields.compacted_indexes) < 0 or index >= count:
+    elif indexes := fields.compacted_indexes:
+        index = max(indexes)
+        if min(indexes) < 0 or index >= count:
             raise CorruptRecordError(
-                f"compacted_batch_indexes {fields.compacted_indexes} of a batch of {count} messages", file=entry.name
+                f"compacted_batch_indexes {indexes} of a batch of {count} messages", file=entry.name
             )
     elif fields.is_encrypted:
         index = count - 1
     else:
         index = _last_live(entry, count, limit_bytes)
-    return None if index is None else MessagePosition(*position, index, fields.publish_time)
+    if index is None:
+        return None
+    ledger_id, entry_id = position
+    # A step in C: the class's own __new__ is one in Python.
+    return tuple.__new__(MessagePosition, (ledger_id, entry_id, index, fields.publish_time))
 
 
 def _last_live(entry: Entry, count: int, limit_bytes: int) -> int | None:
