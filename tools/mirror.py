@@ -1,10 +1,12 @@
-"""`seglog mirror`: batches of one partition into another, without opening them."""
+"""`seglog mirror`: batches of one partition into another, or into several, without opening what need not be opened."""
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
+from seglog.errors import SeglogError
 from seglog.log.log import Log
 from seglog.log.mirror import Mirrored, check_begin, mirror
 from seglog.log.partition import Partition
@@ -14,49 +16,82 @@ from .cli import Command
 from .options import PATH, config_option, json_option
 
 _LOOK_S = 0.2
+# Counts of what had to be looked at, and how they are told.
+_COUNTS = {
+    "opened_batches": "opened", "rebuilt_batches": "built again", "left_out_batches": "empty and left out",
+    "keyless_batches": "routed whole", "keyed_batches": "split by keys",
+}
 
 
 @click.command(cls=Command)
 @click.argument("source", metavar="SRC", type=PATH)
-@click.argument("target", metavar="DST", type=PATH)
+@click.argument("targets", metavar="DST...", type=PATH, nargs=-1, required=True)
 @click.option("--from-offset", metavar="OFFSET", type=int, help="Begin with the batch that holds it.")
 @click.option("--new-offsets", is_flag=True, help="Put the batches behind the end of DST, whatever offsets they had.")
+@click.option("--close-holes", is_flag=True, help="New offsets that follow each other; what has holes is built again.")
 @click.option("--follow", is_flag=True, help="Go on as SRC grows, until ^C.")
 @config_option
 @json_option
 def command(
-    source: Path, target: Path, from_offset: int | None, new_offsets: bool, follow: bool,
+    source: Path, targets: Sequence[Path], from_offset: int | None, new_offsets: bool, close_holes: bool, follow: bool,
     settings: Sequence[tuple[str, str]], as_json: bool,
 ) -> int:
     """Append the batches of the partition SRC to the partition DST, which is made where it is not there.
 
     Checksums are checked, nothing is decompressed; only v0 wrappers that get other offsets have to be opened. Without
     --new-offsets all offsets stay, and a run goes on where DST ends. SRC may be written to meanwhile, also by a broker.
+
+    Several DST are the partitions of a topic: batches with keys are split as Kafka's producers would have, others go
+    whole to one after the other. Offsets are new ones then.
     """
-    with Partition(source) as src:      # before the target is made
+    are_new = {path: not path.exists() for path in targets}
+    with Partition(source) as src:      # before a target is made
         if from_offset is not None:
             check_begin(src, from_offset)
-    with Log(target, config=dict(settings), fsync="interval") as dst:
-        while True:
-            with Partition(source) as src:
-                done = mirror(src, dst, from_offset=from_offset, preserve_offsets=not new_offsets)
-            if done.batches or not follow:
-                _print(done, dst, as_json)
-            if not follow:
-                return 0
-            from_offset = done.next_offset if new_offsets else None
-            time.sleep(_LOOK_S)
+        if any(are_new.values()):
+            for _ in src.tables(from_offset, src.log_end_offset):
+                break       # the first batch is not damaged
+    keeps_offsets = not new_offsets and not close_holes and len(targets) == 1
+    logs: list[Log] = []
+    with ExitStack() as opened:
+        try:
+            for target in targets:
+                logs.append(opened.enter_context(Log(target, config=dict(settings), fsync="interval")))
+            while True:
+                with Partition(source) as src:
+                    done = mirror(
+                        src, logs if len(logs) > 1 else logs[0], from_offset=from_offset,
+                        preserve_offsets=keeps_offsets, close_holes=close_holes,
+                    )
+                if done.batches or not follow:
+                    _print(done, logs, as_json)
+                if not follow:
+                    return 0
+                from_offset = None if keeps_offsets else done.next_offset
+                time.sleep(_LOOK_S)
+        except SeglogError as error:
+            _name_empty(error, [log for log, target in zip(logs, targets, strict=False) if are_new[target]])
+            raise
 
 
-def _print(done: Mirrored, dst: Log, as_json: bool) -> None:
+def _name_empty(error: SeglogError, made: Sequence[Log]) -> None:
+    """Say which logs this run has made in vain."""
+    empty = [str(log.path) for log in made if log.log_end_offset == log.log_start_offset]
+    if empty:
+        error.hint = f"{error.hint}; made and still empty: {', '.join(empty)}"
+
+
+def _print(done: Mirrored, logs: Sequence[Log], as_json: bool) -> None:
+    ends = [log.log_end_offset for log in logs]
     if as_json:
         report.print_json(
-            "mirrored", batches=done.batches, size_bytes=done.size_bytes, opened_batches=done.opened_batches,
-            next_offset=done.next_offset, log_end_offset=dst.log_end_offset,
+            "mirrored", batches=done.batches, size_bytes=done.size_bytes, next_offset=done.next_offset,
+            **{name: getattr(done, name) for name in _COUNTS},
+            **({"log_end_offset": ends[0]} if len(ends) == 1 else {"log_end_offsets": ends}),
         )
         return
-    opened = f", {done.opened_batches} of them opened" if done.opened_batches else ""
+    counts = "".join(f", {getattr(done, name)} {words}" for name, words in _COUNTS.items() if getattr(done, name))
     click.echo(
-        f"{done.batches} batches{opened}, {done.size_bytes} bytes; next offset of the source {done.next_offset}, "
-        f"of the target {dst.log_end_offset}"
+        f"{done.batches} batches{counts}, {done.size_bytes} bytes; next offset of the source {done.next_offset}, "
+        f"of the target{'s' if len(ends) > 1 else ''} {', '.join(map(str, ends))}"
     )

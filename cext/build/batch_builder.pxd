@@ -131,6 +131,19 @@ cdef inline int append_message(
     return OK
 
 
+# Append what a wrapper is to hold: these records as messages with whole CRCs, at offsets that count from `inner_base`.
+# `max_timestamp` becomes the largest of theirs.
+cdef int append_inner_messages(
+    Output* out, int8_t magic, uint8_t attributes, const RecordView* records, int64_t count, int64_t inner_base,
+    const uint8_t* readable_end, int64_t* max_timestamp,
+) noexcept nogil
+
+# Append a wrapper with its CRC around what a codec made of such messages. BAD_SIZE: 2 GiB.
+cdef int append_wrapper(
+    Output* out, int8_t magic, uint8_t attributes, int64_t last_offset, int64_t timestamp, const uint8_t* payload,
+    int64_t payload_size,
+) noexcept nogil
+
 # Compute and store the CRCs of all messages from `position` on.
 cdef void store_message_crcs(Output* out, int64_t position) noexcept nogil
 

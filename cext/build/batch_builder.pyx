@@ -65,6 +65,47 @@ cdef void store_message_crcs(Output* out, int64_t position) noexcept nogil:
         p += size
 
 
+cdef int append_inner_messages(
+    Output* out, int8_t magic, uint8_t attributes, const RecordView* records, int64_t count, int64_t inner_base,
+    const uint8_t* readable_end, int64_t* max_timestamp,
+) noexcept nogil:
+    cdef int64_t begin = out.size
+    cdef RecordView record
+    cdef int64_t i
+    cdef int status
+    max_timestamp[0] = -1
+    for i in range(count):
+        record = records[i]
+        record.offset -= inner_base
+        max_timestamp[0] = max(max_timestamp[0], record.timestamp)
+        status = append_message(out, magic, attributes, &record, readable_end)
+        if status != OK:
+            return status
+    store_message_crcs(out, begin)
+    return OK
+
+
+cdef int append_wrapper(
+    Output* out, int8_t magic, uint8_t attributes, int64_t last_offset, int64_t timestamp, const uint8_t* payload,
+    int64_t payload_size,
+) noexcept nogil:
+    cdef int64_t begin = out.size
+    cdef RecordView record
+    cdef int status
+    if payload_size > INT32_MAX:
+        return BAD_SIZE
+    record.offset = last_offset
+    record.timestamp = timestamp
+    record.key = NULL
+    record.key_size = -1
+    record.value = payload
+    record.value_size = <int32_t>payload_size
+    status = append_message(out, magic, attributes, &record, payload + payload_size)
+    if status == OK:
+        store_message_crcs(out, begin)
+    return status
+
+
 # --- for Python --------------------------------------------------------------------------------
 
 cdef int raise_refusal(int status, int64_t offset, const char* what) except -1:
@@ -313,7 +354,6 @@ cdef class MessageSetBuilder:
         largest timestamp: AbstractLegacyRecordBatch and MemoryRecordsBuilder.writeLegacyCompressedWrapperHeader.
         """
         cdef Output wrapper
-        cdef RecordView record
         cdef Field field
         cdef int status
         check_codec(compressed, codec, highest=CODEC_ZSTD - 1)
@@ -322,21 +362,15 @@ cdef class MessageSetBuilder:
         if timestamp_type not in (0, 1) or self.magic < timestamp_type:
             raise InvalidArgumentError(f"a timestamp type of {timestamp_type} in format v{self.magic}")
         hold_field(&field, compressed, b"compressed payload", -1)
-        record.value, record.value_size = field.bytes, field.size
-        record.key = NULL
-        record.key_size = -1
-        record.offset = self.last_offset
-        record.timestamp = self.max_timestamp if timestamp is None else timestamp
         memset(&wrapper, 0, sizeof(Output))
-        status = append_message(
-            &wrapper, <int8_t>self.magic,
-            <uint8_t>(codec | (TIMESTAMP_TYPE_BIT if timestamp_type else 0)), &record, NULL,
+        status = append_wrapper(
+            &wrapper, <int8_t>self.magic, <uint8_t>(codec | (TIMESTAMP_TYPE_BIT if timestamp_type else 0)),
+            self.last_offset, self.max_timestamp if timestamp is None else timestamp, field.bytes, field.size,
         )
         release_field(&field)
         if status != OK:
             raise_refusal(status, self.last_offset, "wrapper")
         try:
-            store_message_crcs(&wrapper, 0)
             return PyBytes_FromStringAndSize(<const char*>wrapper.first, wrapper.size)
         finally:
             free(wrapper.first)

@@ -16,14 +16,14 @@ A record stays if its offset is above `latest_offset`, up to where the map was m
 the offset that the map has for the key, and is no tombstone whose time has come.
 """
 cimport cython
-from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int8_t, int16_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memset
 
 from seglog.errors import InvalidArgumentError
 
 from .batch_builder cimport (
-    append_bytes, append_message, append_record, begin_batch, end_batch, store_batch_crcs, store_message_crcs,
+    append_bytes, append_inner_messages, append_record, append_wrapper, begin_batch, end_batch, store_batch_crcs,
 )
 from .batch_header cimport (
     CODEC_NONE, CONTROL_BIT, DELETE_HORIZON_BIT, MAGIC_POS, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, V2_HEADER_SIZE,
@@ -40,7 +40,7 @@ from .record_batch cimport parse_record_v2
 from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
 from .span cimport Span
-from .status cimport BAD_SIZE, NO_MEMORY, OK, TRAILING_BYTES
+from .status cimport NO_MEMORY, OK, TRAILING_BYTES
 from .window cimport Window
 
 cdef extern from *:
@@ -521,40 +521,22 @@ cdef class BatchFilter(Packer):
         """The messages that stay of a wrapper as one wrapper of the same version."""
         cdef const BatchHeader* row = source.row
         cdef Output* out = &self.chunk.out
-        cdef RecordView record
         cdef int8_t magic = row.magic
         cdef uint8_t attributes = <uint8_t>(row.attributes & TIMESTAMP_TYPE_BIT) if magic == 1 else 0
         cdef int64_t inner_base = self.views[0].offset if magic == 1 else 0
         cdef int64_t max_timestamp = -1
-        cdef int64_t size = out.size
-        cdef int64_t i
-        cdef int status = OK
+        cdef int status
         cdef Window compressed
         with nogil:
             self.inner.size = 0
-            for i in range(self.kept):
-                record = self.views[i]
-                record.offset -= inner_base
-                max_timestamp = max(max_timestamp, record.timestamp)
-                status = append_message(&self.inner, magic, attributes, &record, source.readable_end)
-                if status != OK:
-                    break
-            if status == OK:
-                store_message_crcs(&self.inner, 0)
+            status = append_inner_messages(
+                &self.inner, magic, attributes, self.views, self.kept, inner_base, source.readable_end, &max_timestamp)
         self.raise_status_of(status, table, row)
         compressed = Window(self.packed(codec_of(row), magic, self.inner.first, self.inner.size))
-        if compressed.size > INT32_MAX:
-            self.raise_status_of(BAD_SIZE, table, row)
-        record.offset = self.views[self.kept - 1].offset
-        record.timestamp = row.max_timestamp if attributes else max_timestamp
-        record.key = NULL
-        record.key_size = -1
-        record.value = compressed.base
-        record.value_size = <int32_t>compressed.size
-        status = append_message(
-            out, magic, <uint8_t>(attributes | codec_of(row)), &record, compressed.base + compressed.size)
+        status = append_wrapper(
+            out, magic, <uint8_t>(attributes | codec_of(row)), self.views[self.kept - 1].offset,
+            row.max_timestamp if attributes else max_timestamp, compressed.base, compressed.size)
         self.raise_status_of(status, table, row)
-        store_message_crcs(out, size)
         return 0
 
     cdef object packed(self, int codec, int magic, const uint8_t* first, int64_t size):

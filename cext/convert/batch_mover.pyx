@@ -15,23 +15,34 @@ from .segment_scan cimport BatchTable
 from .span cimport store_u32, store_u64
 
 
-def first_to_open(BatchTable table not None, Py_ssize_t first=0):
-    """The first slot from `first` on that holds a v0 wrapper; the number of batches where none does."""
+def first_to_open(BatchTable table not None, Py_ssize_t first=0, *, bint close_holes=False):
+    """The first slot from `first` on that cannot get other offsets by its header; the number of batches if all can.
+
+    That is a v0 wrapper. close_holes: offsets are to follow each other; so it is also a v1 wrapper, which does not say
+    how many records it holds, and a v2 batch with fewer records than offsets.
+    """
     cdef Py_ssize_t i = max(first, 0)
-    while i < table.n and not (table.rows[i].magic == 0 and codec_of(&table.rows[i]) != CODEC_NONE):
+    while i < table.n and not must_be_opened(&table.rows[i], close_holes):
         i += 1
     return i
 
 
+cdef bint must_be_opened(const BatchHeader* row, bint close_holes) noexcept nogil:
+    if row.magic == 2:
+        return close_holes and row.last_offset - row.base_offset + 1 != row.count
+    return codec_of(row) != CODEC_NONE and (row.magic == 0 or close_holes)
+
+
 def moved(
     BatchTable table not None, Py_ssize_t first, Py_ssize_t stop, *, int64_t next_offset=-1, int64_t previous=-1,
-    int32_t leader_epoch=-1, log_append_time=None,
+    int32_t leader_epoch=-1, log_append_time=None, bint close_holes=False,
 ):
     """(bytes of the batches [first, stop), which follow each other in the window, one past their last offset).
 
     next_offset: where the first one goes; -1: all keep their offsets and leader epochs. A v2 batch takes as many
         offsets as it has now, holes inside too. A message takes as many as lie between it and the batch before it,
         whose last offset is `previous` for the first one: so holes stay.
+    close_holes: a message takes one offset, whatever lay before it; for batches that need not be opened for that.
     leader_epoch: of v2 batches that get other offsets.
     log_append_time: ms; replaces the timestamp, and makes the type LogAppendTime. None: times stay.
     """
@@ -60,7 +71,7 @@ def moved(
         row.position -= begin
         if is_placed:
             # Unsigned: offsets may be anything. (A table's v2 batches end at or behind their beginning.)
-            before = row.base_offset if row.magic == 2 else previous + 1
+            before = row.base_offset if row.magic == 2 else row.last_offset if close_holes else previous + 1
             span = <int64_t>(<uint64_t>row.last_offset - <uint64_t>before)
             if (row.magic < 2 and row.last_offset <= previous) or not 0 <= span < INT64_MAX - next_offset:
                 raise InvalidArgumentError(

@@ -42,6 +42,60 @@ def test_a_refused_mirror_makes_no_target(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_a_source_that_is_damaged_at_once_makes_no_target(tmp_path):
+    """An empty target used to stay, which a run that goes on took for a mirror."""
+    source = tmp_path / "orders-0"
+    with seglog.open(source, fsync="never") as log:
+        for _ in range(3):
+            log.append(b"v" * 50)
+        file = log.segments[0].path
+    raw = bytearray(file.read_bytes())
+    raw[70] ^= 1
+    file.write_bytes(raw)
+    for targets in ([tmp_path / "a" / "orders-0"], [tmp_path / "a" / f"orders-{i}" for i in range(3)]):
+        assert "checksum" in run("mirror", source, *targets, status=1).stderr
+        assert not (tmp_path / "a").exists()
+
+
+def test_a_target_that_was_made_in_vain_is_named(tmp_path):
+    target = tmp_path / "a" / "orders-0"
+    with seglog.open(tmp_path / "orders-0", fsync="never") as log:
+        log.append(b"v" * 500)
+    done = run("mirror", tmp_path / "orders-0", target, "--config", "segment.bytes=400", status=1)
+    assert f"made and still empty: {target}" in done.stderr
+    done = run("mirror", tmp_path / "orders-0", target, tmp_path / "a" / "no name", status=2)
+    assert "made and still empty" not in done.stderr      # it was there before
+
+
+def test_one_partition_is_routed_into_several(tmp_path):
+    with seglog.open(tmp_path / "orders-0", fsync="never") as log:
+        for n in range(6):
+            log.append_many([(b"k%d" % i if n % 2 else None, b"%d-%d" % (n, i)) for i in range(20)])
+        expected = {(r.key, r.value) for r in log}
+    targets = [tmp_path / "to" / f"orders-{i}" for i in range(3)]
+    done = run("mirror", tmp_path / "orders-0", *targets)
+    assert done.stdout.startswith("6 batches, 6 opened, 3 built again, 3 routed whole, 3 split by keys, ")
+    got = []
+    for target in targets:
+        with seglog.open_partition(target) as log:
+            got.append({(r.key, r.value) for r in log})
+            assert f"{log.log_end_offset}" in done.stdout.rpartition("of the targets")[2]
+    assert set().union(*got) == expected
+    assert sum(map(len, got)) == len(expected)
+    line = json.loads(run("mirror", tmp_path / "orders-0", *targets, "--json", "--from-offset", "100").stdout)
+    assert (line["batches"], line["keyed_batches"], len(line["log_end_offsets"])) == (1, 1, 3)
+
+
+def test_holes_are_closed_where_it_is_asked_for(tmp_path):
+    name = "compact-v2-mixed-pass2-k411"
+    source = unpack("kafka") / "cases" / name / f"{name}-0"
+    done = run("mirror", source, tmp_path / "orders-0", "--close-holes")
+    assert "built again" in done.stdout
+    with seglog.open_partition(source) as src, seglog.open_partition(tmp_path / "orders-0") as log:
+        assert [r.value for r in log] == [r.value for r in src]
+        assert [r.offset for b in log.batches() for r in b] == list(range(log.log_end_offset))      # with markers
+
+
 def test_a_log_is_not_mirrored_into_itself(tmp_path):
     path = tmp_path / "orders-0"
     run("mirror", SOURCE, path)

@@ -1,6 +1,6 @@
 from seglog._kernels.segment_scan import BatchTable
 
-def first_to_open(table: BatchTable, first: int = 0) -> int: ...
+def first_to_open(table: BatchTable, first: int = 0, *, close_holes: bool = False) -> int: ...
 def moved(
     table: BatchTable,
     first: int,
@@ -10,4 +10,5 @@ def moved(
     previous: int = -1,
     leader_epoch: int = -1,
     log_append_time: int | None = None,
+    close_holes: bool = False,
 ) -> tuple[bytes, int]: ...

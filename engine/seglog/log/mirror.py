@@ -3,71 +3,99 @@
     for a run of batches: check the CRCs ── copy ── other offsets, epoch, time in the headers ── a follower's append
 
 Nothing is decompressed and no record is looked at; only v0 wrappers, whose offsets lie in compressed bytes, are opened
-and built again where they get other offsets. Format and codec stay as they are, whatever the target's
+and built again where they get other offsets. Two things that may be asked for cost more (log.mirror_routes): batches
+without their holes, and several targets. Format and codec stay as they are, whatever the target's
 message.format.version says, as for any follower; so do producer ids and transactions.
 """
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from typing import SupportsIndex
 
-from seglog._kernels.batch_mover import first_to_open, moved
-from seglog._kernels.batch_survey import cut
-from seglog._kernels.segment_scan import BatchTable
-from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError, RecordTooLargeError
-from seglog.format.names import MAX_OFFSET
-from seglog.format.validate import AppendRules, assign
+from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError, SeglogError
 from seglog.log.arguments import checked_offset
 from seglog.log.log import Log
+from seglog.log.mirror_routes import BatchRouter
+from seglog.log.mirror_run import Mirrored, MirrorRun
 from seglog.log.reader import LogReader
-from seglog.segment.batches import first_offset_of
 
-# So much is appended at a time: one lock, one write and, with fsync="batch", one sync.
-_RUN_BYTES = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mirrored:
-    """What `mirror` did. `next_offset`: where it goes on in the source. `opened_batches`: v0 wrappers, of necessity."""
-
-    next_offset: int
-    batches: int = 0
-    size_bytes: int = 0
-    opened_batches: int = 0
+__all__ = ["Mirrored", "check_begin", "mirror"]
 
 
 def mirror(
-    src: LogReader, dst: Log, *, from_offset: SupportsIndex | None = None, preserve_offsets: bool = True
+    src: LogReader, dst: Log | Sequence[Log], *, from_offset: SupportsIndex | None = None,
+    preserve_offsets: bool | None = None, close_holes: bool = False,
 ) -> Mirrored:
     """Append the batches of `src` to `dst` without opening them, up to the end of `src` as of this call.
 
     preserve_offsets: they keep offsets and leader epochs, and `dst` must end at or before the first one. False: they go
-        behind the end of `dst`, holes inside of batches stay, and leader epochs are the target's.
+        behind the end of `dst`, holes inside of batches stay, and leader epochs are the target's. By default they stay,
+        unless another argument rules that out.
+    close_holes: records get offsets that follow each other. A batch that has holes is built again, one that may have
+        some is opened, one without records is left out.
+    dst, several logs: the partitions of a topic. A batch without keys goes whole to one of them, round robin from the
+        shortest one on; one with keys is opened and split as Kafka's producers would have (murmur2 of the key), its
+        records without a key staying together; the marker of a transaction goes to all of them.
     from_offset: where to begin, with the batch that holds it; by default where `dst` ends, or, with other offsets, at
         the start of `src`. `Mirrored.next_offset` is where the next call goes on.
 
     Times stay as they are; where `dst` has message.timestamp.type=LogAppendTime, it is the clock's, in headers alone.
 
     Raises CorruptRecordError where a checksum of the source does not fit, with all before it mirrored;
-    InvalidArgumentError where both are one directory, or `from_offset` lies before the end of a `dst` whose offsets
-    stay; OffsetOutOfRangeError where it lies behind the end of `src`, as where `dst` has records that `src` has not;
-    and what Log.append_batch raises.
+    InvalidArgumentError where two of the logs are one directory, or `from_offset` lies before the end of a `dst` whose
+    offsets stay; OffsetOutOfRangeError where it lies behind the end of `src`, as where `dst` has records that `src` has
+    not; RecordTooLargeError where a batch that had to be built again is larger than max.message.bytes; and what
+    Log.append_batch raises. Where offsets do not stay, the hint of an error says where to go on.
     """
-    _check_logs(src, dst)
-    start, end = _start(src, dst, from_offset, preserve_offsets), src.log_end_offset
-    run = _Mirror(dst, start, preserve_offsets)
-    for _, table in src.tables(start, end):
-        run.add(table)
+    targets = _checked_targets(dst)
+    _check_logs(src, targets)
+    is_plain = not isinstance(dst, Sequence) and not close_holes
+    if preserve_offsets and not is_plain:
+        raise InvalidArgumentError(
+            "offsets cannot stay " + ("if holes are closed" if close_holes else "in several targets"),
+            hint="leave preserve_offsets out",
+        )
+    preserves = is_plain if preserve_offsets is None else preserve_offsets
+    start = _start(src, targets[0], from_offset, preserves)
+    run: MirrorRun | BatchRouter
+    if isinstance(dst, Sequence):
+        run = BatchRouter(targets, start, close_holes)
+    else:
+        run = MirrorRun(targets[0], start, preserves, close_holes)
+    try:
+        for _, table in src.tables(start, src.log_end_offset):
+            run.add(table)
+    except SeglogError as error:
+        if not preserves:
+            error.hint = f"{error.hint}; what lies before offset {run.done.next_offset} of the source is mirrored"
+        raise
     return run.done
 
 
-def _check_logs(src: LogReader, dst: Log) -> None:
-    for name, log, kind, maker in (("src", src, LogReader, "open_partition"), ("dst", dst, Log, "open")):
+def _checked_targets(dst: Log | Sequence[Log]) -> list[Log]:
+    if not isinstance(dst, Sequence):
+        return [dst]
+    if not dst:
+        raise InvalidArgumentError("no target to mirror to", hint="give one open log, or several")
+    return list(dst)
+
+
+def _check_logs(src: LogReader, targets: Sequence[Log]) -> None:
+    for name, log, kind, maker in (
+        ("src", src, LogReader, "open_partition"), *(("dst", log, Log, "open") for log in targets)
+    ):
         if not isinstance(log, kind):
             raise InvalidArgumentError(
                 f"{name} is an open log, not {type(log).__name__}", hint=f"open it: seglog.{maker}(path)")
-    if os.path.realpath(src.path) == os.path.realpath(dst.path):
-        raise InvalidArgumentError(
-            "source and target are one directory", file=dst.path, hint="give the target a directory of its own")
+    seen = {os.path.realpath(src.path)}
+    for log in targets:
+        real = os.path.realpath(log.path)
+        if real in seen:
+            raise InvalidArgumentError(
+                "source and target are one directory" if real == os.path.realpath(src.path)
+                else "two targets are one directory",
+                file=log.path, hint="give each target a directory of its own",
+            )
+        seen.add(real)
 
 
 def _start(src: LogReader, dst: Log, from_offset: SupportsIndex | None, preserve_offsets: bool) -> int:
@@ -100,53 +128,3 @@ def check_begin(src: LogReader, from_offset: SupportsIndex) -> int:
             file=src.path, offset=start, hint="begin within that range",
         )
     return start
-
-
-class _Mirror:
-    def __init__(self, dst: Log, from_offset: int, preserve_offsets: bool) -> None:
-        self.done = Mirrored(next_offset=from_offset)
-        self._previous = from_offset - 1        # the last offset that was mirrored, or is passed over
-        self._dst = dst
-        self._preserves = preserve_offsets
-        self._rules = AppendRules.of(replace(dst.config, message_format_version=None, compression_type="producer"))
-        self._run_bytes = min(_RUN_BYTES, dst.config.segment_bytes)
-
-    def add(self, table: BatchTable) -> None:
-        first = max(table.find_offset(self.done.next_offset), 0)
-        if self.done.batches == 0 and not self._preserves:
-            self._previous = first_offset_of(table[first]) - 1      # opens it, where it is a wrapper
-        while first < len(table):
-            stop = len(table) if self._preserves else first_to_open(table, first)
-            if stop == first:
-                self._open(table, first)
-                stop = first + 1
-            else:
-                stop = min(stop, max(cut(table, first, self._run_bytes, MAX_OFFSET), first + 1))
-                self._move(table, first, stop)
-            size_bytes = table[stop - 1].position + table[stop - 1].size_bytes - table[first].position
-            self._previous = table[stop - 1].last_offset
-            self.done = replace(
-                self.done, next_offset=self._previous + 1, batches=self.done.batches + stop - first,
-                size_bytes=self.done.size_bytes + size_bytes,
-            )
-            first = stop
-
-    def _move(self, table: BatchTable, first: int, stop: int) -> None:
-        dst = self._dst
-        raw, _ = moved(
-            table, first, stop, next_offset=-1 if self._preserves else dst.log_end_offset,
-            previous=self._previous, leader_epoch=dst.leader_epoch,
-            log_append_time=dst.clock.now_ms() if self._rules.is_log_append_time else None,
-        )
-        dst.append_batch(raw, assign_offsets=False)
-
-    def _open(self, table: BatchTable, slot: int) -> None:
-        """A v0 wrapper: its records one after the other in a new one."""
-        dst = self._dst
-        try:
-            made = assign(table[slot].raw(), dst.log_end_offset, self._rules, now_ms=dst.clock.now_ms())
-        except RecordTooLargeError as error:
-            error.what = f"a v0 wrapper that had to be opened for its offsets: {error.what}"
-            raise
-        dst.append_batch(made.raw, assign_offsets=False)
-        self.done = replace(self.done, opened_batches=self.done.opened_batches + 1)

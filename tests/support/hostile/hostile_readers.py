@@ -15,6 +15,7 @@ from pathlib import Path
 
 from seglog._kernels.arena import ArenaPool
 from seglog._kernels.batch_packer import BatchPacker
+from seglog._kernels.batch_pieces import BatchPieces
 from seglog._kernels.canonical import canonical_bytes, update_digest
 from seglog._kernels.columns import chunks
 from seglog._kernels.index_build import IndexBuilder
@@ -106,8 +107,9 @@ class Readers:
         self.read(_producers, table)
         self.read(_appended, data, RULES[self.sample % len(RULES)])
         self.read(_followed, data)
-        for batch in list(table)[:APPENDED]:
+        for slot, batch in enumerate(list(table)[:APPENDED]):
             self.read(_appended, batch.raw(), RULES[self.sample % len(RULES)])
+            self.read(_pieced, table, slot)
 
     def _columns(self, table, check_crc: bool) -> None:
         it = chunks(table, POOL, 3000, check_crc=check_crc)
@@ -245,6 +247,15 @@ def _packed(table, options: dict) -> None:
     packer.finish()
     made = scan(Window(packer.take()))
     assert made.stop == 0, made.stop_details()
+
+
+def _pieced(table, slot: int) -> None:
+    pieces = BatchPieces(table, slot)
+    magic = table[slot].magic
+    for targets in (1, 3):
+        for target, count in enumerate(pieces.route(targets, 0)):
+            if count:
+                pieces.piece(target, 100, lambda codec, payload: compress(codec, magic, payload))
 
 
 def _gathered(table, magic: int) -> None:

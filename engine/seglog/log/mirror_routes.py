@@ -1,0 +1,81 @@
+"""A mirror into several logs, the partitions of a topic: which of them each batch goes to.
+
+    without keys        whole, round robin
+    with keys           split, each record where Kafka's producers send its key
+    a control batch     to all of them: its transaction may have records in any
+    without records     left out
+
+Kafka's formats do not say in a header whether there are keys, so every batch is opened; nothing is compressed again
+but what is split, and v0 wrappers, which hold their offsets in compressed bytes.
+"""
+from collections.abc import Sequence
+from dataclasses import replace
+
+from seglog._kernels.batch_pieces import BatchPieces
+from seglog._kernels.record_batch import RecordBatch
+from seglog._kernels.segment_scan import BatchTable
+from seglog.errors import SeglogError
+from seglog.log.log import Log
+from seglog.log.mirror_run import Mirrored, MirrorTarget, put_whole
+
+
+class BatchRouter:
+    """Batches into several logs, table by table. What `done` counts is appended."""
+
+    def __init__(self, targets: Sequence[Log], from_offset: int, close_holes: bool) -> None:
+        self.done = self._reached = Mirrored(next_offset=from_offset)
+        self._targets = [MirrorTarget(log) for log in targets]
+        self._closes = close_holes
+        # Not always the first one: --follow brings batches one by one, each in a run of its own.
+        self._turn = min(range(len(targets)), key=lambda i: self._targets[i].next_offset)
+
+    def add(self, table: BatchTable) -> None:
+        """Raises what `mirror` raises; all before the batch that it is about is appended."""
+        try:
+            for slot in range(max(table.find_offset(self._reached.next_offset), 0), len(table)):
+                counts = self._route(table, slot)
+                batch = table[slot]
+                self._reached = replace(
+                    self._reached.counting(batches=1, size_bytes=batch.size_bytes, **counts),
+                    next_offset=batch.last_offset + 1,
+                )
+        except SeglogError:
+            self._flush()
+            raise
+        self._flush()
+
+    def _flush(self) -> None:
+        for target in self._targets:
+            target.flush()
+        self.done = self._reached
+
+    def _route(self, table: BatchTable, slot: int) -> dict[str, int]:
+        batch = table[slot]
+        if batch.magic == 2 and batch.count == 0:
+            return {"left_out_batches": 1}
+        if batch.is_control:
+            for target in self._targets:
+                target.move(table, slot, slot + 1, batch.base_offset - 1)
+            return {}
+        pieces = BatchPieces(table, slot)
+        if not pieces.has_keys:
+            rebuilt = put_whole(self._targets[self._turn], table, slot, pieces, self._closes)
+            self._turn = (self._turn + 1) % len(self._targets)
+            return {"opened_batches": 1, "rebuilt_batches": rebuilt, "keyless_batches": 1}
+        records = [
+            (i, count) for i, count in enumerate(pieces.route(len(self._targets), self._turn)) if count
+        ]
+        if len(records) == 1:
+            pieces.route(1, 0)
+            rebuilt = put_whole(self._targets[records[0][0]], table, slot, pieces, self._closes)
+        else:
+            rebuilt = 1
+            self._split(batch, pieces, records)
+        return {"opened_batches": 1, "rebuilt_batches": rebuilt, "keyed_batches": 1}
+
+    def _split(self, batch: RecordBatch, pieces: BatchPieces, records: list[tuple[int, int]]) -> None:
+        """All pieces are made before the first one counts: one may be too large."""
+        why = "a piece of a batch that was split by keys"
+        made = [self._targets[i].made(batch, pieces, i, count, why) for i, count in records]
+        for (i, count), raw in zip(records, made, strict=True):
+            self._targets[i].put_made(batch, raw, count)

@@ -1,0 +1,173 @@
+"""A mirror into one log: which batches go by their headers, which have to be opened, and how they are written."""
+from dataclasses import dataclass, replace
+
+from seglog._kernels.batch_mover import first_to_open, moved
+from seglog._kernels.batch_pieces import BatchPieces
+from seglog._kernels.batch_survey import cut
+from seglog._kernels.record_batch import RecordBatch
+from seglog._kernels.segment_scan import BatchTable
+from seglog.errors import RecordTooLargeError
+from seglog.format.conversion_profile import compressor
+from seglog.format.names import MAX_OFFSET
+from seglog.format.validate import AppendRules
+from seglog.log.log import Log
+from seglog.segment.batches import first_offset_of
+
+# So much is appended at a time: one lock, one write and, with fsync="batch", one sync.
+_RUN_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mirrored:
+    """What `mirror` did. `next_offset`: where it goes on in the source.
+
+    batches, size_bytes     of the source
+    opened_batches          of them, those whose records had to be looked at: v0 wrappers that get other offsets, what
+                            may have holes that are to be closed, and all that is routed to several targets
+    rebuilt_batches         of those, the ones that were built again, and so compressed again
+    left_out_batches        without records, as compaction leaves them; with close_holes or several targets
+    keyless_batches         routed whole, round robin
+    keyed_batches           routed by the keys of their records
+    """
+
+    next_offset: int
+    batches: int = 0
+    size_bytes: int = 0
+    opened_batches: int = 0
+    rebuilt_batches: int = 0
+    left_out_batches: int = 0
+    keyless_batches: int = 0
+    keyed_batches: int = 0
+
+    def counting(self, **more: int) -> "Mirrored":
+        """The same with some counts higher by so much."""
+        return replace(self, **{name: getattr(self, name) + n for name, n in more.items()})
+
+
+class MirrorTarget:
+    """A log that batches of another one go to. What `put` takes is appended by `flush`, in one run."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.rules = AppendRules.of(replace(log.config, message_format_version=None, compression_type="producer"))
+        self.run_bytes = min(_RUN_BYTES, log.config.segment_bytes)
+        self.next_offset = log.log_end_offset
+        self._compressors = [compressor(log.config, magic) for magic in (0, 1, 2)]
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._recompressed = [0, 0, 0]
+
+    @property
+    def log_append_time(self) -> int | None:
+        return self.log.clock.now_ms() if self.rules.is_log_append_time else None
+
+    def move(self, table: BatchTable, first: int, stop: int, previous: int, *, close_holes: bool = False) -> None:
+        """Give batches the next offsets by their headers."""
+        raw, next_offset = moved(
+            table, first, stop, next_offset=self.next_offset, previous=previous, leader_epoch=self.log.leader_epoch,
+            log_append_time=self.log_append_time, close_holes=close_holes,
+        )
+        self._put(raw, next_offset)
+
+    def keep(self, table: BatchTable, first: int, stop: int) -> None:
+        """Let batches have the offsets that they have."""
+        self._put(*moved(table, first, stop, log_append_time=self.log_append_time))
+
+    def made(self, batch: RecordBatch, pieces: BatchPieces, piece: int, count: int, why: str) -> bytes:
+        """Records of an opened batch as a batch for the next offsets, which `put_made` takes.
+
+        Raises RecordTooLargeError, with `why` the batch is built again.
+        """
+        raw = pieces.piece(
+            piece, self.next_offset, self._compressors[batch.magic], leader_epoch=self.log.leader_epoch,
+            log_append_time=self.log_append_time,
+        )
+        try:
+            self.rules.check.accept(raw, self.next_offset, count)
+        except RecordTooLargeError as error:
+            error.what = f"{why}: {error.what}"
+            error.file = str(self.log.path)
+            raise
+        return raw
+
+    def put_made(self, batch: RecordBatch, raw: bytes, count: int) -> None:
+        self._put(raw, self.next_offset + count)
+        if batch.codec:
+            self._recompressed[batch.magic] += 1
+
+    def _put(self, raw: bytes, next_offset: int) -> None:
+        if self._waiting_bytes and self._waiting_bytes + len(raw) > self.run_bytes:
+            self.flush()
+        self._waiting.append(raw)
+        self._waiting_bytes += len(raw)
+        self.next_offset = next_offset
+
+    def flush(self) -> None:
+        """Append what waits. What is refused goes on waiting, so that nobody takes it for appended."""
+        if not self._waiting:
+            return
+        self.log.append_batch(b"".join(self._waiting), assign_offsets=False)
+        self._waiting, self._waiting_bytes = [], 0
+        for magic, count in enumerate(self._recompressed):
+            if count:
+                self.log.format_counters.append_recompressed_batches[magic].add(count)
+        self._recompressed = [0, 0, 0]
+
+
+class MirrorRun:
+    """Batches into one log, table by table."""
+
+    def __init__(self, dst: Log, from_offset: int, preserve_offsets: bool, close_holes: bool) -> None:
+        self.done = Mirrored(next_offset=from_offset)
+        self._previous = from_offset - 1        # the last offset that was mirrored, or is passed over
+        self._target = MirrorTarget(dst)
+        self._preserves = preserve_offsets
+        self._closes = close_holes
+
+    def add(self, table: BatchTable) -> None:
+        """Raises what `mirror` raises; all before the batch that it is about is appended."""
+        first = max(table.find_offset(self.done.next_offset), 0)
+        if self.done.batches == 0 and not self._preserves:
+            self._previous = first_offset_of(table[first]) - 1      # opens it, where it is a wrapper
+        while first < len(table):
+            stop = len(table) if self._preserves else first_to_open(table, first, close_holes=self._closes)
+            counts = {}
+            if stop == first:
+                counts = self._open(table, first)
+                stop = first + 1
+            else:
+                stop = min(stop, max(cut(table, first, self._target.run_bytes, MAX_OFFSET), first + 1))
+                if self._preserves:
+                    self._target.keep(table, first, stop)
+                else:
+                    self._target.move(table, first, stop, self._previous, close_holes=self._closes)
+            self._target.flush()
+            size_bytes = table[stop - 1].position + table[stop - 1].size_bytes - table[first].position
+            self._previous = table[stop - 1].last_offset
+            self.done = replace(
+                self.done.counting(batches=stop - first, size_bytes=size_bytes, **counts),
+                next_offset=self._previous + 1,
+            )
+            first = stop
+
+    def _open(self, table: BatchTable, slot: int) -> dict[str, int]:
+        """A batch whose header is not enough. What it counts as."""
+        batch = table[slot]
+        if batch.magic == 2 and batch.count == 0:
+            return {"left_out_batches": 1}
+        return {"opened_batches": 1, "rebuilt_batches": put_whole(
+            self._target, table, slot, BatchPieces(table, slot), self._closes)}
+
+
+def put_whole(target: MirrorTarget, table: BatchTable, slot: int, pieces: BatchPieces, close_holes: bool) -> int:
+    """All records of an opened batch, by its header if that is enough. How many batches were built again."""
+    batch = table[slot]
+    is_wrapper = batch.magic < 2 and batch.codec != 0
+    if not (is_wrapper and batch.magic == 0) and (pieces.is_dense or not close_holes):
+        target.move(table, slot, slot + 1, pieces.first_offset - 1)
+        return 0
+    why = (
+        "a v0 wrapper that had to be opened for its offsets" if is_wrapper and batch.magic == 0
+        else "a batch that was built again without its holes")
+    target.put_made(batch, target.made(batch, pieces, 0, pieces.count, why), pieces.count)
+    return 1
