@@ -5,7 +5,7 @@ anchor in docs/errors.md) and the exit status that a command ends with; each ins
 which file, at which byte (`position`), after or at which record (`offset`), and what to do.
 """
 import os
-from typing import Self
+from typing import Any, Self
 
 
 class SeglogError(Exception):
@@ -125,6 +125,28 @@ class UnfinishedChangeError(SeglogError):
 
     code = "unfinished_change"
     hint = "let a broker start over it (or over a copy) and stop cleanly, then run again"
+
+
+class ProtocolError(SeglogError):
+    """A client sent bytes that are no request of Kafka's protocol, or a record of a broker's own topics is none. The
+    connection is closed, as a broker closes it; `position` is the byte in the request."""
+
+    code = "protocol"
+    hint = "look at what connects: a client of Kafka's protocol does not send this"
+
+
+class UnsupportedApiVersionError(ProtocolError):
+    """A request of an API or a version that `seglog serve` does not have. `header` says which, and who asks."""
+
+    code = "unsupported_api_version"
+    hint = "a client that asks for ApiVersions first takes a version that there is"
+
+    def __init__(self, header: Any) -> None:
+        super().__init__(f"unsupported version {header.request_api_version} of API {header.request_api_key}")
+        self.header = header
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.header,), dict(vars(self)))
 
 
 class ProofMismatchError(SeglogError):

@@ -1,0 +1,115 @@
+"""What a message of Kafka's protocol consists of: the notation of proto/kafka/messages.txt, parsed.
+
+One line is one field: name, type, the versions that have it, then what is special about it:
+
+    Topics []FetchTopic 0+ null 3+ tag 2 rigid = null
+
+    null, null 3+    the field may be null, in all its versions or in those
+    tag 2            a tagged field with this number
+    rigid            written in the old way in flexible versions too (Kafka: flexibleVersions "none")
+    = VALUE          the default, where it is not 0, false, "", an empty list or a struct of defaults
+
+Versions are `3`, `0-12` or `4+`. A type is a primitive, the name of a struct, or a list (`[]`) of either.
+"""
+import re
+from typing import NamedTuple
+
+PRIMITIVES = frozenset(
+    ("bool", "int8", "int16", "uint16", "int32", "uint32", "int64", "float64", "string", "bytes", "records", "uuid")
+)
+INTEGERS = frozenset(("int8", "int16", "uint16", "int32", "uint32", "int64"))
+ZERO_UUID = bytes(16)
+
+# Kafka's versions are int16.
+LAST_VERSION = 0x7FFF
+
+
+class Versions(NamedTuple):
+    """A range of versions, both ends included. `4+` ends with LAST_VERSION."""
+
+    first: int
+    last: int
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.first <= version <= self.last
+
+
+NO_VERSIONS = Versions(1, 0)
+
+
+def parse_versions(text: str) -> Versions:
+    if text.endswith("+"):
+        return Versions(int(text[:-1]), LAST_VERSION)
+    first, _, last = text.partition("-")
+    return Versions(int(first), int(last or first))
+
+
+class Field(NamedTuple):
+    """A field of a message or struct."""
+
+    name: str               # as Kafka spells it
+    type: str               # of an element, for a list
+    is_list: bool
+    versions: Versions
+    nullable: Versions
+    tag: int | None
+    is_rigid: bool
+    default: str | None     # as the line says; None where it says nothing
+
+    @property
+    def attribute(self) -> str:
+        """Its name in our classes: `TimeoutMs` is `timeout_ms`."""
+        return snake_case(self.name)
+
+    @property
+    def is_struct(self) -> bool:
+        return self.type not in PRIMITIVES
+
+    def default_value(self) -> object:
+        """What our classes hold where nobody set the field. A list stands for a fresh one. None for a struct is Kafka's
+        struct of defaults, which need not be made for every object."""
+        if self.default == "null" or (self.is_struct and not self.is_list):
+            return None
+        if self.is_list:
+            return []
+        if self.type in INTEGERS:
+            return int(self.default or 0)
+        if self.type == "bool":
+            return self.default == "true"
+        if self.type == "float64":
+            return float(self.default or 0)
+        if self.type == "uuid":
+            return ZERO_UUID
+        return (self.default or "") if self.type == "string" else b""
+
+
+def snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def parse_field(line: str) -> Field:
+    words = iter(line.split())
+    name, type_name, versions = next(words), next(words), parse_versions(next(words))
+    nullable, tag, is_rigid, default = NO_VERSIONS, None, False, None
+    word = next(words, None)
+    while word is not None:
+        following = next(words, None)
+        if word == "null":
+            nullable = versions
+            if following is not None and following[0].isdigit():
+                nullable = parse_versions(following)
+                following = next(words, None)
+        elif word == "rigid":
+            is_rigid = True
+        elif word in ("tag", "=") and following is not None:
+            if word == "tag":
+                tag = int(following)
+            else:
+                default = following
+            following = next(words, None)
+        else:
+            raise ValueError(f"unknown word {word!r} in the field {line.strip()!r}")
+        word = following
+    return Field(
+        name, type_name.removeprefix("[]"), type_name.startswith("[]"), versions, nullable, tag, is_rigid, default
+    )

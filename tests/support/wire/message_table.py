@@ -1,0 +1,20 @@
+"""proto/kafka/messages.txt by the script that reads it."""
+import importlib.util
+import sys
+from functools import cache
+from pathlib import Path
+
+SCRIPT = Path(__file__).parents[3] / "proto/gen_kafka_messages.py"
+
+
+@cache
+def generator():
+    spec = importlib.util.spec_from_file_location("gen_kafka_messages", SCRIPT)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@cache
+def table():
+    return generator().parse_table(generator().TABLE.read_text())
