@@ -112,16 +112,14 @@ class ManagedReader(OpenHandle):
 
     def read(self, position: Position) -> StoredEntry:
         """One entry. Raises OffsetOutOfRangeError where there is none."""
-        if type(position) is Position:
-            # Fast path: the record is there. Where it is not, what follows says why.
+        # Fast path: the record is there, and every type is right. Else what follows says what is wrong.
+        try:
             ledger_id, entry_id = position
-            if type(ledger_id) is type(entry_id) is int and (ledger := self._opened.get(ledger_id)) is not None:
-                try:
-                    record = ledger.get(entry_id)
-                except OverflowError:       # no int64
-                    record = None
-                if record is not None:
-                    return StoredEntry(position, record)
+            record = self._opened[ledger_id].get(entry_id)
+            if record is not None and type(position) is Position and type(ledger_id) is type(entry_id) is int:
+                return StoredEntry(position, record)
+        except (KeyError, OverflowError, TypeError, ValueError):
+            pass
         ledger_id, entry_id = position = checked_position(position)
         ledger = self._opened.get(ledger_id)
         return StoredEntry(position, (ledger or self._open_ledger(ledger_id)).record(entry_id))
