@@ -39,6 +39,8 @@ COMMANDS = {
     "stats": "Batch sizes, codecs, timestamps, indexes, producers, who wrote it.",
     "delayed": "The index of delayed messages of a managed ledger.",
     "spark": "Convert whole topics with Apache Spark.",
+    "explain": "What an error, a finding or an exit status means, and what to do.",
+    "config": "The configuration keys: units, defaults, limits, meaning.",
     "doctor": "Which Python, Java, PySpark and pyarrow are here, and what to change.",
     "demo": "See it all on a small partition that a real broker wrote.",
 }

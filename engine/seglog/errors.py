@@ -141,12 +141,7 @@ class UnsupportedApiVersionError(ProtocolError):
     code = "unsupported_api_version"
     hint = "a client that asks for ApiVersions first takes a version that there is"
 
-    def __init__(self, header: Any) -> None:
-        super().__init__(f"unsupported version {header.request_api_version} of API {header.request_api_key}")
-        self.header = header
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.header,), dict(vars(self)))
+    header: Any = None
 
 
 class ProofMismatchError(SeglogError):
@@ -171,7 +166,7 @@ class InvalidConfigError(InvalidArgumentError):
     """An unknown configuration key, or a value outside its limits."""
 
     code = "invalid_config"
-    hint = "docs/config.md lists every key with its unit, default and limits"
+    hint = "`seglog config` lists every key; `seglog config KEY` tells its unit, default and limits"
 
 
 class InvalidTimestampError(SeglogError, ValueError):

@@ -277,7 +277,7 @@ def test_an_unknown_isolation_is_refused(log):
 def test_a_configuration_is_refused_by_the_name_of_its_key(path, config, words):
     with pytest.raises(InvalidConfigError, match=words) as refused:
         seglog.open(path, config=config)
-    assert "docs/config.md" in tell(refused.value)
+    assert "seglog config" in tell(refused.value)
     assert not path.parent.exists()
 
 

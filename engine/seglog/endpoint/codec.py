@@ -39,7 +39,11 @@ def decode_request(frame: Frame) -> tuple[RequestHeader, Any]:
     header = RequestHeader(api_key, version, correlation_id, None)
     first, last = API_VERSIONS.get(api_key, (0, -1))
     if not first <= version <= last:
-        raise UnsupportedApiVersionError(header)
+        refused = UnsupportedApiVersionError(
+            f"unsupported version {header.request_api_version} of API {header.request_api_key}"
+        )
+        refused.header = header
+        raise refused
     request_type = REQUESTS[api_key]
     read = reader(request_type, version)
     position = _HEADER.size

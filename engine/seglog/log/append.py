@@ -147,7 +147,9 @@ class LogAppender:
         try:
             made = encoder.columns(given if columns is None else columns, now_ms)
         except TypeError as error:
-            raise InvalidArgumentError(str(error), hint="see docs/embedded_log.md for what a column may be") from error
+            raise InvalidArgumentError(
+                str(error), hint="help(seglog.Log.append_columns) says what a column may be"
+            ) from error
         appended = self._append_made(encoder, made, now_ms, False, wait)
         return self.append_columns(columns, named, wait) if appended is None else appended
 

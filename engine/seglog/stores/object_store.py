@@ -180,7 +180,7 @@ class ObjectStore(RemoteStore):
                 return fs.S3FileSystem(**self._options)
             except ValueError as error:
                 raise InvalidArgumentError(
-                    f"these options do not go together: {error}", file=url, hint="docs/spark.md tells the options"
+                    f"these options do not go together: {error}", file=url, hint="leave out one of those that it names"
                 ) from error
 
     def _in(self, path: str) -> str:

@@ -31,10 +31,10 @@ def open_store(
     for key, value in options.items():
         if key not in _KNOWN:
             raise InvalidArgumentError(
-                f"no store has an option {key}", hint=f"there are {', '.join(sorted(_KNOWN))}: docs/spark.md"
+                f"no store has an option {key}", hint=f"there are {', '.join(sorted(_KNOWN))}"
             )
         if key in _NUMBERS and not value.isdecimal():
-            raise InvalidArgumentError(f"{key} is a number, not {value!r}", hint="docs/spark.md tells the options")
+            raise InvalidArgumentError(f"{key} is a number, not {value!r}", hint=f"as in {key}=30")
     scheme = scheme_of(path)
     if scheme in hdfs_store.SCHEMES:
         return HdfsStore.open(str(path), _of(options, hdfs_store.OPTIONS))

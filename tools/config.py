@@ -1,0 +1,110 @@
+"""`seglog config`: the configuration keys, their units, defaults and limits, without the docs."""
+import difflib
+import textwrap
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+import click
+
+from seglog.config import OTHER_TOPIC_SETTINGS, Key, LogConfig, keys
+from seglog.delayed.config import DelayedDeliveryConfig
+from seglog.endpoint.settings import ServerConfig
+from seglog.errors import InvalidConfigError
+from seglog.ledger.config import ManagedLedgerConfig
+from seglog.upkeep.cleaner_config import CleanerConfig
+
+from . import report
+from .cli import Command
+from .options import json_option
+
+_WIDTH = 79
+_SUBJECTS = {
+    "log": LogConfig,
+    "log dir": CleanerConfig,
+    "managed ledger": ManagedLedgerConfig,
+    "delayed delivery": DelayedDeliveryConfig,
+    "server": ServerConfig,
+}
+
+
+@click.command(cls=Command)
+@click.argument("names", metavar="[KEY]...", nargs=-1)
+@json_option
+def command(names: tuple[str, ...], as_json: bool) -> int:
+    """List the configuration keys, or tell all about some of them.
+
+    KEY may be part of a name: `seglog config retention` lists what has to do with it.
+    """
+    settings = [*_settings()]
+    exact = bool(names)
+    if names:
+        chosen = [found for name in names for found in _named(name, settings)]
+        exact = {key.name for _, key, _ in chosen} <= set(names)
+        settings = chosen
+    if as_json:
+        for subject, key, default in settings:
+            report.print_json(
+                "key", name=key.name, subject=subject, unit=key.unit, default=_plain(default), limits=key.limits,
+                meaning=key.meaning, source=key.source,
+            )
+    elif exact:
+        print("\n\n".join(_text(*setting) for setting in settings))
+    else:
+        rows = [[key.name, subject, _shown(default), key.unit] for subject, key, default in settings]
+        print(report.table(("key", "of a", "default", "unit"), rows, left=(0, 1, 3)))
+    return 0
+
+
+def _settings() -> Iterator[tuple[str, Key, Any]]:
+    """Subject, key and default of every setting."""
+    for subject, config in _SUBJECTS.items():
+        defaults = {field.name: field.default for field in fields(config)}
+        for attribute, key in keys(config):
+            yield subject, key, defaults[attribute]
+
+
+def _named(name: str, settings: list[tuple[str, Key, Any]]) -> list[tuple[str, Key, Any]]:
+    """That of the name, else all whose names hold it. Raises InvalidConfigError where none does."""
+    wanted = name.strip().lower()
+    found = [setting for setting in settings if setting[1].name.lower() == wanted]
+    found = found or [setting for setting in settings if wanted in setting[1].name.lower()]
+    if found:
+        return found
+    if wanted in OTHER_TOPIC_SETTINGS:
+        raise InvalidConfigError(
+            f"{wanted} is a topic setting of Kafka that seglog keeps with a log, and does not use",
+            hint="seglog config lists the keys that are used",
+        )
+    near = difflib.get_close_matches(wanted, [key.name for _, key, _ in settings], 3)
+    raise InvalidConfigError(
+        f"no such key: {name}" + (f"; did you mean {', '.join(near)}?" if near else ""),
+        hint="seglog config lists all keys",
+    )
+
+
+def _text(subject: str, key: Key, default: Any) -> str:
+    lines = [
+        report.paint(f"{key.name} (of a {subject})", "bold"),
+        *_wrapped(key.meaning),
+        f"  unit:    {key.unit}",
+        f"  default: {_shown(default)}",
+        *_wrapped(f"limits:  {key.limits}"),
+        *_wrapped(f"source:  {key.source}"),
+    ]
+    return "\n".join(lines)
+
+
+def _plain(default: object) -> object:
+    """As JSON can say it: a set of names as they are given, separated by commas."""
+    return ",".join(sorted(default)) if isinstance(default, frozenset) else default
+
+
+def _shown(default: object) -> str:
+    if default is None:
+        return "unset"
+    return str(default).lower() if isinstance(default, bool) else str(_plain(default)) or "none"
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
