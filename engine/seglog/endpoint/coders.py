@@ -21,8 +21,9 @@ Reader = Callable[[Any, int, int], tuple[Any, int]]
 Mark = tuple[int, Any]
 Writer = Callable[[Any, bytearray, list[Mark]], None]
 
-# Of lists in one message, nested ones included. A request about every partition that one broker holds has far fewer.
-MAX_ELEMENTS = 1 << 20
+# Of lists in one message, nested ones included: at 150 bytes an object, 40 MB. One request about every partition that a
+# broker holds has far fewer.
+MAX_ELEMENTS = 1 << 18
 # Records up to this size are copied: a segment of their own costs more.
 MAX_COPIED_BYTES = 4096
 

@@ -4,9 +4,11 @@ One call is one JVM, which costs about a second to start: ask about many directo
 the paths that were given. Directories are never changed; what opens a log opens a copy.
 """
 import json
+import os
 import re
 import shutil
 import subprocess
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -205,6 +207,23 @@ class KafkaOracle:
             summary=summary,
             messages=done.stderr,
         )
+
+    def error_codes(self) -> dict[str, int]:
+        """The protocol's error codes by their names."""
+        rows = (line.split() for line in self._java("ErrorCodes").stdout.splitlines())
+        return {name: int(code) for name, code in rows}
+
+    def definitions(self) -> dict[str, str]:
+        """The release's definitions of messages, JSON with comments, by the name of the message."""
+        subprocess.run([SCRIPTS / "prepare.sh", self.version], check=True)
+        cache = Path(os.environ.get("SEGLOG_ORACLE_CACHE", SCRIPTS.parents[2] / "build/oracle/kafka"))
+        found = {}
+        for jar in (cache / f"{self.version}.classpath").read_text().strip().split(":"):
+            with zipfile.ZipFile(jar) as files:
+                for name in files.namelist():
+                    if name.startswith("common/message/") and name.endswith(".json"):
+                        found[Path(name).stem] = files.read(name).decode()
+        return found
 
     @contextmanager
     def serving(self, work: Path) -> Iterator["Serving"]:
