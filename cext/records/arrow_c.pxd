@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t, uint8_t
 
-from .column_decoder cimport seg_columns
+from .column_decoder cimport seg_binary, seg_columns
 
 cdef extern from "seg_arrow.h" nogil:
     int ARROW_FLAG_NULLABLE
@@ -8,6 +8,7 @@ cdef extern from "seg_arrow.h" nogil:
     ctypedef struct ArrowSchema:
         const char* format
         const char* name
+        const char* metadata
         int64_t flags
         int64_t n_children
         ArrowSchema** children
@@ -23,7 +24,15 @@ cdef extern from "seg_arrow.h" nogil:
         int64_t n_children
         const void** buffers
         ArrowArray** children
+        ArrowArray* dictionary
         void (*release)(ArrowArray*) noexcept nogil
+        void* private_data
+
+    ctypedef struct ArrowArrayStream:
+        int (*get_schema)(ArrowArrayStream*, ArrowSchema*) noexcept nogil
+        int (*get_next)(ArrowArrayStream*, ArrowArray*) noexcept nogil
+        const char* (*get_last_error)(ArrowArrayStream*) noexcept nogil
+        void (*release)(ArrowArrayStream*) noexcept nogil
         void* private_data
 
 
@@ -32,3 +41,20 @@ cdef object export_schema()
 
 # and a struct array of them. `owner` keeps their memory, and each exported part keeps the owner.
 cdef object export_array(object owner, const seg_columns* c, const uint8_t* timestamp_validity, int64_t timestamp_nulls)
+
+# --- for other exports --------------------------------------------------------------------
+
+# Capsules of nothing yet, with what they will free in *out: to be filled by the next two.
+cdef object new_schema_capsule(ArrowSchema** out)
+cdef object new_array_capsule(ArrowArray** out)
+
+# One column of a schema, or of data, with so many children (at most MAX_CHILDREN) to be filled. `format` and `name`
+# are literals. Each part of the data keeps a reference to its owner; its buffers are for the caller to set.
+cdef int fill_schema(ArrowSchema* out, const char* format, const char* name, bint nullable, int n_children) except -1
+cdef int fill_array(ArrowArray* out, object owner, int64_t length, int64_t null_count,
+                    int n_buffers, int n_children) except -1
+cdef int fill_binary(ArrowArray* array, object owner, const seg_binary* column, int64_t rows) except -1
+
+# Where to fill the dictionary of a column that has one; it is released with the column.
+cdef ArrowSchema* dictionary_of_schema(ArrowSchema* out) noexcept
+cdef ArrowArray* dictionary_of_array(ArrowArray* out) noexcept

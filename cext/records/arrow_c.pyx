@@ -12,19 +12,21 @@ from libc.stdlib cimport calloc, free
 from .column_decoder cimport seg_binary, seg_columns
 
 cdef enum:
-    MAX_BUFFERS = 3
-    MAX_CHILDREN = 5
+    MAX_BUFFERS = 4
+    MAX_CHILDREN = 8
 
 # What a node's private_data points to: it lives until the node's release.
 cdef struct SchemaBlock:
     ArrowSchema nodes[MAX_CHILDREN]
     ArrowSchema* children[MAX_CHILDREN]
+    ArrowSchema dictionary
 
 cdef struct ArrayBlock:
     PyObject* owner
     const void* buffers[MAX_BUFFERS]
     ArrowArray nodes[MAX_CHILDREN]
     ArrowArray* children[MAX_CHILDREN]
+    ArrowArray dictionary
 
 
 cdef void release_schema(ArrowSchema* schema) noexcept nogil:
@@ -32,6 +34,8 @@ cdef void release_schema(ArrowSchema* schema) noexcept nogil:
     for i in range(schema.n_children):
         if schema.children[i].release != NULL:
             schema.children[i].release(schema.children[i])
+    if schema.dictionary != NULL and schema.dictionary.release != NULL:
+        schema.dictionary.release(schema.dictionary)
     free(schema.private_data)
     schema.release = NULL
 
@@ -42,6 +46,8 @@ cdef void release_array(ArrowArray* array) noexcept nogil:
     for i in range(array.n_children):
         if array.children[i].release != NULL:
             array.children[i].release(array.children[i])
+    if array.dictionary != NULL and array.dictionary.release != NULL:
+        array.dictionary.release(array.dictionary)
     with gil:
         Py_DECREF(<object>block.owner)
     free(block)
@@ -116,19 +122,31 @@ cdef void drop_array(object capsule) noexcept:
     free(array)
 
 
-cdef object schema_capsule(ArrowSchema* schema):
-    return PyCapsule_New(schema, "arrow_schema", drop_schema)
+cdef object new_schema_capsule(ArrowSchema** out):
+    out[0] = new_schema()
+    return PyCapsule_New(out[0], "arrow_schema", drop_schema)
 
 
-cdef object array_capsule(ArrowArray* array):
-    return PyCapsule_New(array, "arrow_array", drop_array)
+cdef object new_array_capsule(ArrowArray** out):
+    out[0] = new_array()
+    return PyCapsule_New(out[0], "arrow_array", drop_array)
+
+
+cdef ArrowSchema* dictionary_of_schema(ArrowSchema* out) noexcept:
+    out.dictionary = &(<SchemaBlock*>out.private_data).dictionary
+    return out.dictionary
+
+
+cdef ArrowArray* dictionary_of_array(ArrowArray* out) noexcept:
+    out.dictionary = &(<ArrayBlock*>out.private_data).dictionary
+    return out.dictionary
 
 
 # --- the columns --------------------------------------------------------------------------
 
 cdef object export_schema():
-    cdef ArrowSchema* schema = new_schema()
-    cdef object capsule = schema_capsule(schema)    # from here on it frees what is filled
+    cdef ArrowSchema* schema = NULL
+    cdef object capsule = new_schema_capsule(&schema)       # from here on it frees what is filled
     cdef ArrowSchema* item
     fill_schema(schema, b"+s", b"", False, 5)
     fill_schema(schema.children[0], b"l", b"offset", False, 0)
@@ -145,8 +163,8 @@ cdef object export_schema():
 
 cdef object export_array(object owner, const seg_columns* c,
                          const uint8_t* timestamp_validity, int64_t timestamp_nulls):
-    cdef ArrowArray* array = new_array()
-    cdef object capsule = array_capsule(array)
+    cdef ArrowArray* array = NULL
+    cdef object capsule = new_array_capsule(&array)
     cdef ArrowArray* child
     fill_array(array, owner, c.rows, 0, 1, 5)
 

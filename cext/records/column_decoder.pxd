@@ -5,6 +5,10 @@ from .batch_header cimport BatchHeader
 
 cdef extern from "seg_columns.h" nogil:
     int SEG_SLACK
+    # Columns that are not decoded, in seg_columns.without: their memory is not touched.
+    int SEG_KEY
+    int SEG_VALUE
+    int SEG_HEADERS
 
     ctypedef struct seg_binary:
         int32_t* offsets
@@ -15,6 +19,7 @@ cdef extern from "seg_columns.h" nogil:
         int64_t null_count
 
     ctypedef struct seg_columns:
+        int32_t without
         int64_t rows
         int64_t row_capacity
         int64_t* offset

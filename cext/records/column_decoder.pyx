@@ -173,15 +173,18 @@ cdef int take_inner_messages(seg_columns* c, const uint8_t* p, const uint8_t* en
 
 cdef int append(seg_columns* c, const RecordView* view) noexcept nogil:
     cdef int status = OK
-    if view.header_count > 0:
+    if view.header_count > 0 and not c.without & SEG_HEADERS:
         status = append_headers(c, view)
         if status != OK:
             return status
     c.offset[c.rows] = view.offset
     c.timestamp[c.rows] = view.timestamp
-    seg_binary_append(&c.key, c.rows, view.key, view.key_size)
-    seg_binary_append(&c.value, c.rows, view.value, view.value_size)
-    c.header_start[c.rows + 1] = <int32_t>c.header_rows
+    if not c.without & SEG_KEY:
+        seg_binary_append(&c.key, c.rows, view.key, view.key_size)
+    if not c.without & SEG_VALUE:
+        seg_binary_append(&c.value, c.rows, view.value, view.value_size)
+    if not c.without & SEG_HEADERS:
+        c.header_start[c.rows + 1] = <int32_t>c.header_rows
     c.rows += 1
     return OK
 

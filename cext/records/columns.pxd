@@ -1,4 +1,4 @@
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from .arena cimport Arena, ArenaPool
 from .batch_header cimport BatchHeader
@@ -24,3 +24,18 @@ cdef class Columns:
     cdef int _reserve(self, int64_t rows, int64_t content_bytes) except -1
     cdef int _reserve_headers(self) except -1
     cdef int _seal(self) noexcept
+
+
+cdef class ColumnChunks:
+    cdef BatchTable _table
+    cdef ArenaPool _pool
+    cdef int64_t _chunk_bytes
+    cdef int64_t _start
+    cdef int64_t _stop
+    cdef bint _check_crc
+    cdef bint _include_control
+    cdef public int64_t next_batch
+
+    # The next chunk, None at the end. Columns that were decoded `without` some (seg_columns.without) are for kernels
+    # that know so: nothing guards what is not there.
+    cdef Columns take(self, int32_t without)

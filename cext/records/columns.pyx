@@ -17,8 +17,9 @@ from .arena cimport Arena, ArenaPool, lend, seg_forbid
 from .arrow_c cimport export_array, export_schema
 from .batch_header cimport CODEC_MASK, BatchHeader
 from .column_decoder cimport (
-    MAX_CONTENT_BYTES, NEEDS_DECOMPRESSION, NEEDS_HEADER_SPACE, SEG_SLACK, Run, check_offsets, decode_run, seg_binary,
-    seg_columns, seg_columns_cut, seg_mark_none, take_inner_messages, take_records,
+    MAX_CONTENT_BYTES, NEEDS_DECOMPRESSION, NEEDS_HEADER_SPACE, SEG_HEADERS, SEG_KEY, SEG_SLACK, SEG_VALUE, Run,
+    check_offsets, decode_run, seg_binary, seg_columns, seg_columns_cut, seg_mark_none, take_inner_messages,
+    take_records,
 )
 from .legacy_records cimport find_inner_base
 from .batch_payload cimport check_count, open_records, raise_batch
@@ -65,29 +66,30 @@ cdef int64_t lay_out(uint8_t* base, int64_t rows, int64_t content_bytes, seg_col
     c.row_capacity = rows
     c.offset = <int64_t*>cut(&cutter, 8 * rows)
     c.timestamp = <int64_t*>cut(&cutter, 8 * rows)
-    c.header_start = <int32_t*>cut(&cutter, 4 * (rows + 1))
-    c.key.offsets = <int32_t*>cut(&cutter, 4 * (rows + 1))
-    c.value.offsets = <int32_t*>cut(&cutter, 4 * (rows + 1))
-    c.key.validity = cut(&cutter, (rows + 7) // 8)
-    c.value.validity = cut(&cutter, (rows + 7) // 8)
     timestamp_validity[0] = cut(&cutter, (rows + 7) // 8)
     # All content may be keys, or all values: room for either.
     c.key.capacity = c.value.capacity = content_bytes
-    c.key.data = cut(&cutter, content_bytes + SEG_SLACK)
-    c.value.data = cut(&cutter, content_bytes + SEG_SLACK)
+    if not c.without & SEG_HEADERS:
+        c.header_start = <int32_t*>cut(&cutter, 4 * (rows + 1))
+    if not c.without & SEG_KEY:
+        lay_out_binary(&cutter, &c.key, rows, content_bytes)
+    if not c.without & SEG_VALUE:
+        lay_out_binary(&cutter, &c.value, rows, content_bytes)
     return cutter.used
+
+
+cdef void lay_out_binary(Cutter* cutter, seg_binary* column, int64_t rows, int64_t content_bytes) noexcept nogil:
+    column.offsets = <int32_t*>cut(cutter, 4 * (rows + 1))
+    column.validity = cut(cutter, (rows + 7) // 8)
+    column.data = cut(cutter, content_bytes + SEG_SLACK)
 
 
 cdef int64_t lay_out_headers(uint8_t* base, int64_t rows, int64_t content_bytes, seg_columns* c) noexcept nogil:
     cdef Cutter cutter = Cutter(base, 0)
     c.header_capacity = rows
-    c.header_key.offsets = <int32_t*>cut(&cutter, 4 * (rows + 1))
-    c.header_value.offsets = <int32_t*>cut(&cutter, 4 * (rows + 1))
-    c.header_key.validity = cut(&cutter, (rows + 7) // 8)
-    c.header_value.validity = cut(&cutter, (rows + 7) // 8)
     c.header_key.capacity = c.header_value.capacity = content_bytes
-    c.header_key.data = cut(&cutter, content_bytes + SEG_SLACK)
-    c.header_value.data = cut(&cutter, content_bytes + SEG_SLACK)
+    lay_out_binary(&cutter, &c.header_key, rows, content_bytes)
+    lay_out_binary(&cutter, &c.header_value, rows, content_bytes)
     return cutter.used
 
 
@@ -373,9 +375,12 @@ cdef class Columns:
         with nogil:
             memcpy(c.offset, self.c.offset, 8 * c.rows)
             memcpy(c.timestamp, self.c.timestamp, 8 * c.rows)
-            memcpy(c.header_start, self.c.header_start, 4 * (c.rows + 1))
-            move_binary(&c.key, &self.c.key, c.rows, rows)
-            move_binary(&c.value, &self.c.value, c.rows, rows)
+            if not c.without & SEG_HEADERS:
+                memcpy(c.header_start, self.c.header_start, 4 * (c.rows + 1))
+            if not c.without & SEG_KEY:
+                move_binary(&c.key, &self.c.key, c.rows, rows)
+            if not c.without & SEG_VALUE:
+                move_binary(&c.value, &self.c.value, c.rows, rows)
         self.c = c
         self._timestamp_validity = timestamp_validity
         self._arena = arena         # and the one before goes back
@@ -558,14 +563,6 @@ cdef class ColumnChunks:
     An error comes after the chunk of what is whole before it, and leaves `next_batch` at the bad
     batch: go on behind it by adding one, or get the same error again. One thread at a time.
     """
-    cdef BatchTable _table
-    cdef ArenaPool _pool
-    cdef int64_t _chunk_bytes
-    cdef int64_t _start
-    cdef int64_t _stop
-    cdef bint _check_crc
-    cdef bint _include_control
-    cdef public int64_t next_batch
 
     def __init__(self):
         raise TypeError("ColumnChunks come from chunks()")
@@ -574,11 +571,18 @@ cdef class ColumnChunks:
         return self
 
     def __next__(self):
-        cdef Columns columns
         if self.next_batch < 0:
             raise InvalidArgumentError(f"next_batch is {self.next_batch}")
+        cdef Columns columns = self.take(0)
+        if columns is None:
+            raise StopIteration
+        return columns
+
+    cdef Columns take(self, int32_t without):
+        cdef Columns columns
         while self.next_batch < self._stop:
             columns = new_columns(self._pool)
+            columns.c.without = without
             try:
                 columns._fill(self._table, self._start, self.next_batch, self._stop, self._chunk_bytes,
                               self._check_crc, self._include_control)
@@ -592,4 +596,4 @@ cdef class ColumnChunks:
             self.next_batch = columns._next_batch
             if columns.c.rows > 0:
                 return columns
-        raise StopIteration
+        return None

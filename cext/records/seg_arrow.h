@@ -1,5 +1,6 @@
-/* The Arrow C data interface, as its specification prints it:
- * https://arrow.apache.org/docs/format/CDataInterface.html#structure-definitions */
+/* The Arrow C data interface, and the one for streams, as their specifications print them:
+ * https://arrow.apache.org/docs/format/CDataInterface.html#structure-definitions
+ * https://arrow.apache.org/docs/format/CStreamInterface.html#structure-definition */
 #ifndef SEG_ARROW_H
 #define SEG_ARROW_H
 
@@ -39,6 +40,20 @@ struct ArrowArray {
 
 #endif
 
+#ifndef ARROW_C_STREAM_INTERFACE
+#define ARROW_C_STREAM_INTERFACE
+
+struct ArrowArrayStream {
+    int (*get_schema)(struct ArrowArrayStream *, struct ArrowSchema *);
+    int (*get_next)(struct ArrowArrayStream *, struct ArrowArray *);
+    const char *(*get_last_error)(struct ArrowArrayStream *);
+    void (*release)(struct ArrowArrayStream *);
+    void *private_data;
+};
+
+#endif
+
+typedef struct ArrowArrayStream ArrowArrayStream;
 typedef struct ArrowSchema ArrowSchema;
 typedef struct ArrowArray ArrowArray;
 

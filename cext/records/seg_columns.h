@@ -30,7 +30,13 @@ typedef struct {
     int64_t null_count;
 } seg_binary;
 
+/* Columns that are not decoded, in seg_columns.without: their memory is not touched. */
+#define SEG_KEY 1
+#define SEG_VALUE 2
+#define SEG_HEADERS 4
+
 typedef struct {
+    int32_t without;        /* SEG_KEY, SEG_VALUE, SEG_HEADERS */
     int64_t rows;
     int64_t row_capacity;
     int64_t *offset;
@@ -83,9 +89,11 @@ static inline void seg_binary_cut(seg_binary *column, int64_t row, int64_t rows)
 
 static inline void seg_columns_cut(seg_columns *c, int64_t rows)
 {
-    seg_binary_cut(&c->key, rows, c->rows);
-    seg_binary_cut(&c->value, rows, c->rows);
-    if (c->header_rows > c->header_start[rows]) {
+    if (!(c->without & SEG_KEY))
+        seg_binary_cut(&c->key, rows, c->rows);
+    if (!(c->without & SEG_VALUE))
+        seg_binary_cut(&c->value, rows, c->rows);
+    if (!(c->without & SEG_HEADERS) && c->header_rows > c->header_start[rows]) {
         seg_binary_cut(&c->header_key, c->header_start[rows], c->header_rows);
         seg_binary_cut(&c->header_value, c->header_start[rows], c->header_rows);
         c->header_rows = c->header_start[rows];
@@ -196,16 +204,18 @@ undo:
 
 /* Take records of one uncompressed v2 body [p, end), at most `count`, as long as they are ordinary
  * and end SEG_SLACK bytes before `safe`, the end of readable memory. Returns where it stopped;
- * c->rows says how many it took. */
-static inline const uint8_t *seg_take_records(seg_columns *restrict c, const uint8_t *p, const uint8_t *end,
-                                              const uint8_t *safe, int32_t count, const seg_batch_base *base)
+ * c->rows says how many it took. `without` is c->without, as a constant. */
+static inline __attribute__((always_inline)) const uint8_t *seg_take_records_but(
+    const int without, seg_columns *restrict c, const uint8_t *p, const uint8_t *end, const uint8_t *safe,
+    int32_t count, const seg_batch_base *base)
 {
     /* In registers while the loop runs: stores through uint8_t* might change any field of *c. */
     const int64_t base_offset = base->base_offset;
     const uint64_t base_timestamp = base->base_timestamp, delta_mask = base->delta_mask;
     int64_t *offset = c->offset, *timestamp = c->timestamp;
-    int32_t *key_offsets = c->key.offsets + 1, *value_offsets = c->value.offsets + 1;
-    int32_t *header_start = c->header_start + 1;
+    int32_t *key_offsets = without & SEG_KEY ? NULL : c->key.offsets + 1;
+    int32_t *value_offsets = without & SEG_VALUE ? NULL : c->value.offsets + 1;
+    int32_t *header_start = without & SEG_HEADERS ? NULL : c->header_start + 1;
     uint8_t *key_data = c->key.data, *value_data = c->value.data;
     int64_t key_bytes = c->key.bytes, value_bytes = c->value.bytes;
     int64_t row = c->rows;
@@ -248,34 +258,61 @@ static inline const uint8_t *seg_take_records(seg_columns *restrict c, const uin
         if (!(q = seg_varint(q, &header_count)))
             break;
         if (seg_unlikely(q != record_end || header_count != 0)) {
-            if (q >= record_end || header_count <= 0 || !seg_take_headers(c, q, record_end, header_count))
+            if (q >= record_end || header_count <= 0)
+                break;
+            if (!(without & SEG_HEADERS) && !seg_take_headers(c, q, record_end, header_count))
                 break;
         }
         offset[row] = (int64_t)((uint64_t)base_offset + (uint64_t)(int64_t)offset_delta);
         timestamp[row] = (int64_t)(base_timestamp + (delta & delta_mask));
-        if (seg_likely(key_size >= 0)) {
-            seg_copy_wild(key_data + key_bytes, key, key_size);
-            key_bytes += key_size;
-        } else {
-            c->key.validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
-            c->key.null_count++;
+        if (!(without & SEG_KEY)) {
+            if (seg_likely(key_size >= 0)) {
+                seg_copy_wild(key_data + key_bytes, key, key_size);
+                key_bytes += key_size;
+            } else {
+                c->key.validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
+                c->key.null_count++;
+            }
+            key_offsets[row] = (int32_t)key_bytes;
         }
-        if (seg_likely(value_size >= 0)) {
-            seg_copy_wild(value_data + value_bytes, value, value_size);
-            value_bytes += value_size;
-        } else {
-            c->value.validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
-            c->value.null_count++;
+        if (!(without & SEG_VALUE)) {
+            if (seg_likely(value_size >= 0)) {
+                seg_copy_wild(value_data + value_bytes, value, value_size);
+                value_bytes += value_size;
+            } else {
+                c->value.validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
+                c->value.null_count++;
+            }
+            value_offsets[row] = (int32_t)value_bytes;
         }
-        key_offsets[row] = (int32_t)key_bytes;
-        value_offsets[row] = (int32_t)value_bytes;
-        header_start[row] = (int32_t)c->header_rows;
+        if (!(without & SEG_HEADERS))
+            header_start[row] = (int32_t)c->header_rows;
         p = record_end;
     }
     c->rows = row;
     c->key.bytes = key_bytes;
     c->value.bytes = value_bytes;
     return p;
+}
+
+/* The same for the columns that are wanted of `c`: one loop for each choice, without a branch more a record. */
+static inline const uint8_t *seg_take_records(seg_columns *restrict c, const uint8_t *p, const uint8_t *end,
+                                              const uint8_t *safe, int32_t count, const seg_batch_base *base)
+{
+    switch (c->without) {
+    case 0:
+        return seg_take_records_but(0, c, p, end, safe, count, base);
+    case SEG_HEADERS:
+        return seg_take_records_but(SEG_HEADERS, c, p, end, safe, count, base);
+    case SEG_HEADERS | SEG_KEY:
+        return seg_take_records_but(SEG_HEADERS | SEG_KEY, c, p, end, safe, count, base);
+    case SEG_HEADERS | SEG_VALUE:
+        return seg_take_records_but(SEG_HEADERS | SEG_VALUE, c, p, end, safe, count, base);
+    case SEG_HEADERS | SEG_KEY | SEG_VALUE:
+        return seg_take_records_but(SEG_HEADERS | SEG_KEY | SEG_VALUE, c, p, end, safe, count, base);
+    default:
+        return seg_take_records_but(c->without, c, p, end, safe, count, base);
+    }
 }
 
 static inline uint32_t seg_load_u32(const uint8_t *p)
@@ -303,24 +340,30 @@ static inline __attribute__((always_inline)) int seg_take_message(seg_columns *r
     if (seg_unlikely(value_size != value_bytes && !(value_size == -1 && value_bytes == 0)))
         return 0;
     int64_t row = c->rows;
-    int64_t key_end = c->key.bytes + key_bytes, value_end = c->value.bytes + value_bytes;
-    seg_copy_wild(c->key.data + c->key.bytes, key, key_bytes);
-    seg_copy_wild(c->value.data + c->value.bytes, value, value_bytes);
-    if (key_size < 0) {
-        c->key.validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
-        c->key.null_count++;
+    if (seg_likely(!(c->without & SEG_KEY))) {
+        int64_t key_end = c->key.bytes + key_bytes;
+        seg_copy_wild(c->key.data + c->key.bytes, key, key_bytes);
+        if (key_size < 0) {
+            c->key.validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
+            c->key.null_count++;
+        }
+        c->key.offsets[row + 1] = (int32_t)key_end;
+        c->key.bytes = key_end;
     }
-    if (seg_unlikely(value_size < 0)) {
-        c->value.validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
-        c->value.null_count++;
+    if (seg_likely(!(c->without & SEG_VALUE))) {
+        int64_t value_end = c->value.bytes + value_bytes;
+        seg_copy_wild(c->value.data + c->value.bytes, value, value_bytes);
+        if (seg_unlikely(value_size < 0)) {
+            c->value.validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
+            c->value.null_count++;
+        }
+        c->value.offsets[row + 1] = (int32_t)value_end;
+        c->value.bytes = value_end;
     }
+    if (seg_likely(!(c->without & SEG_HEADERS)))
+        c->header_start[row + 1] = (int32_t)c->header_rows;
     c->offset[row] = offset;
     c->timestamp[row] = timestamp;
-    c->key.offsets[row + 1] = (int32_t)key_end;
-    c->value.offsets[row + 1] = (int32_t)value_end;
-    c->header_start[row + 1] = (int32_t)c->header_rows;
-    c->key.bytes = key_end;
-    c->value.bytes = value_end;
     c->rows = row + 1;
     return 1;
 }

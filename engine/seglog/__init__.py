@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
     from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
     from seglog.format.batch import build_batch
+    from seglog.frames.scan import TopicScan, scan
     from seglog.ledger.cursor import Cursor
     from seglog.ledger.ledger import Ledger
     from seglog.ledger.managed_ledger import ManagedLedger
@@ -52,13 +53,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "build_batch", "convert", "follow_partition", "mirror", "open", "open_dir", "open_partition", "open_topic",
-    "read_compacted", "recover", "verify",
+    "read_compacted", "recover", "scan", "verify",
     "AppendResult", "Columns", "Follower", "Log", "LogCursor", "LogDir", "LogStats", "Mirrored", "Partition",
     "Producer", "Record", "RecordBatch", "Segment", "Written",
     "Finding", "LostRange", "Recovery", "Report", "TimestampOffset",
     "Cursor", "Ledger", "ManagedLedger", "MessagePosition", "Position",
     "PulsarTopicCompactionService", "TopicCompactionService",
     "BucketDelayedDeliveryTracker", "DelayedDelivery", "Dispatcher", "InMemoryDelayedDeliveryTracker",
+    "TopicScan",
     "SeglogError", "errors",
     "__version__",
 ]
@@ -104,6 +106,8 @@ _ROOM_OF = {
     "follow_partition": "log.follower",
     "mirror": "log.mirror",
     "recover": "upkeep.recover",
+    "scan": "frames.scan",
+    "TopicScan": "frames.scan",
     "verify": "verification.verify",
 }
 

@@ -375,6 +375,14 @@ class MissingCodecError(SeglogError):
     hint = "pip install the library that the message names"
 
 
+class MissingLibraryError(SeglogError, ImportError):
+    """A library that the call hands rows to is not installed: pyarrow, pandas, polars or numpy."""
+
+    code = "missing_library"
+    exit_status = 6
+    hint = "pip install 'seglog[arrow]', or what the message names"
+
+
 # --- sizes -------------------------------------------------------------------------------
 
 

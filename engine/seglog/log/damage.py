@@ -28,7 +28,7 @@ def surviving_records(
                 records = checked_records(batch)
                 _check_begin(batch, records, before)
             except UNREADABLE as e:
-                on_lost(_lost_batch(segment, batch, e))
+                on_lost(lost_batch(segment, batch, e))
                 continue
             before = batch.last_offset
             for record in records:
@@ -63,11 +63,11 @@ def columns_of(
             except UNREADABLE as e:
                 if on_lost is None:
                     raise
-                on_lost(_lost_batch(segment, table[walk.next_batch], e))
+                on_lost(lost_batch(segment, table[walk.next_batch], e))
                 walk.next_batch += 1
 
 
-def _lost_batch(segment: Segment, batch: RecordBatch, error: SeglogError) -> LostRange:
+def lost_batch(segment: Segment, batch: RecordBatch, error: SeglogError) -> LostRange:
     return LostRange(
         str(segment.path), batch.position, batch.size_bytes,
         batch.last_offset - max(batch.last_offset_delta, 0), batch.last_offset, error.what,

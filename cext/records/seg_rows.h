@@ -1,0 +1,182 @@
+/* Changes of decoded columns before somebody sees them: rows left out, times in other units, text checked.
+ * The columns are still the caller's alone. */
+#ifndef SEG_ROWS_H
+#define SEG_ROWS_H
+
+#include "seg_columns.h"
+
+/* Move the rows [from, to) of a column down to row `row`, behind `bytes` bytes; the rows before stand. Returns the
+ * bytes then in use. */
+static inline int64_t seg_binary_move(seg_binary *column, int64_t row, int64_t bytes, int64_t from, int64_t to)
+{
+    int64_t start = column->offsets[from], size = column->offsets[to] - start, shift = start - bytes;
+    if (shift > 0)
+        memmove(column->data + bytes, column->data + start, (size_t)size);
+    for (int64_t i = 0; i < to - from; i++)
+        column->offsets[row + i + 1] = (int32_t)(column->offsets[from + i + 1] - shift);
+    if (column->null_count > 0) {
+        for (int64_t i = 0; i < to - from; i++) {
+            int bit = column->validity[(from + i) >> 3] >> ((from + i) & 7) & 1;
+            uint8_t *byte = &column->validity[(row + i) >> 3];
+            *byte = (uint8_t)((*byte & ~(1u << ((row + i) & 7))) | (unsigned)bit << ((row + i) & 7));
+        }
+    }
+    return bytes + size;
+}
+
+/* How many of the first `rows` are null. */
+static inline int64_t seg_count_nulls(const seg_binary *column, int64_t rows)
+{
+    int64_t nulls = 0;
+    if (column->null_count > 0)
+        for (int64_t i = 0; i < rows; i++)
+            nulls += !(column->validity[i >> 3] >> (i & 7) & 1);
+    return nulls;
+}
+
+static inline int seg_is_kept(const seg_columns *c, int64_t row, int64_t start, int64_t stop, int64_t low,
+                              int64_t high)
+{
+    return c->offset[row] >= start && c->offset[row] < stop && c->timestamp[row] >= low
+           && (c->timestamp[row] < high || high == INT64_MAX);
+}
+
+/* Keep the rows with start <= offset < stop and low <= timestamp < high (INT64_MAX: no limit), in their order. */
+static inline void seg_keep_rows(seg_columns *c, int64_t start, int64_t stop, int64_t low, int64_t high)
+{
+    int64_t rows = c->rows, kept = 0, key_bytes = 0, value_bytes = 0;
+    int64_t header_rows = 0, header_key_bytes = 0, header_value_bytes = 0;
+    const int has_headers = !(c->without & SEG_HEADERS);
+    int64_t row = 0;
+    /* Offsets increase, and as a rule all rows are asked for. */
+    if (rows == 0 || (low == INT64_MIN && high == INT64_MAX && c->offset[0] >= start && c->offset[rows - 1] < stop))
+        return;
+    while (row < rows) {
+        int64_t from = row;
+        if (!seg_is_kept(c, row, start, stop, low, high)) {
+            row++;
+            continue;
+        }
+        while (row < rows && seg_is_kept(c, row, start, stop, low, high))
+            row++;
+        int64_t count = row - from;
+        if (!(c->without & SEG_KEY))
+            key_bytes = seg_binary_move(&c->key, kept, key_bytes, from, row);
+        if (!(c->without & SEG_VALUE))
+            value_bytes = seg_binary_move(&c->value, kept, value_bytes, from, row);
+        if (has_headers) {
+            int64_t first = c->header_start[from], last = c->header_start[row];
+            if (last > first) {
+                header_key_bytes = seg_binary_move(&c->header_key, header_rows, header_key_bytes, first, last);
+                header_value_bytes = seg_binary_move(&c->header_value, header_rows, header_value_bytes, first, last);
+            }
+            for (int64_t i = 0; i < count; i++)
+                c->header_start[kept + i + 1] = (int32_t)(c->header_start[from + i + 1] - first + header_rows);
+            header_rows += last - first;
+        }
+        memmove(c->offset + kept, c->offset + from, 8 * (size_t)count);
+        memmove(c->timestamp + kept, c->timestamp + from, 8 * (size_t)count);
+        kept += count;
+    }
+    c->rows = kept;
+    if (!(c->without & SEG_KEY)) {
+        c->key.bytes = key_bytes;
+        c->key.null_count = seg_count_nulls(&c->key, kept);
+    }
+    if (!(c->without & SEG_VALUE)) {
+        c->value.bytes = value_bytes;
+        c->value.null_count = seg_count_nulls(&c->value, kept);
+    }
+    if (has_headers) {
+        c->header_rows = header_rows;
+        c->header_key.bytes = header_key_bytes;
+        c->header_value.bytes = header_value_bytes;
+        c->header_value.null_count = seg_count_nulls(&c->header_value, header_rows);
+    }
+}
+
+/* Milliseconds to microseconds; what does not fit becomes the largest or smallest time, so that order stays. */
+static inline void seg_to_micros(int64_t *timestamp, int64_t rows)
+{
+    const int64_t most = INT64_MAX / 1000, least = INT64_MIN / 1000;
+    int over = 0;
+    for (int64_t i = 0; i < rows; i++)
+        over |= timestamp[i] > most || timestamp[i] < least;
+    if (seg_likely(!over)) {
+        for (int64_t i = 0; i < rows; i++)
+            timestamp[i] *= 1000;
+        return;
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t t = timestamp[i];
+        timestamp[i] = t > most ? INT64_MAX : t < least ? INT64_MIN : t * 1000;
+    }
+}
+
+/* Is it UTF-8 as Unicode has it: no overlong form, no surrogate, nothing above U+10FFFF? */
+static inline int seg_is_utf8(const uint8_t *p, int64_t size)
+{
+    const uint8_t *end = p + size;
+    while (p < end) {
+        uint64_t word;
+        if (end - p >= 8 && (memcpy(&word, p, 8), !(word & 0x8080808080808080u))) {
+            p += 8;
+            continue;
+        }
+        uint8_t a = *p;
+        if (a < 0x80) {
+            p++;
+            continue;
+        }
+        int more = a >= 0xC2 && a < 0xE0 ? 1 : a >= 0xE0 && a < 0xF0 ? 2 : a >= 0xF0 && a < 0xF5 ? 3 : 0;
+        if (more == 0 || end - p <= more)
+            return 0;
+        uint8_t b = p[1];
+        uint8_t least = a == 0xE0 ? 0xA0 : a == 0xF0 ? 0x90 : 0x80, most = a == 0xED ? 0x9F : a == 0xF4 ? 0x8F : 0xBF;
+        if (b < least || b > most)
+            return 0;
+        for (int i = 2; i <= more; i++)
+            if ((p[i] & 0xC0) != 0x80)
+                return 0;
+        p += more + 1;
+    }
+    return 1;
+}
+
+/* Is each row of the column UTF-8? All of it is, and no row begins inside of a character. */
+static inline int seg_rows_are_utf8(const seg_binary *column, int64_t rows)
+{
+    if (!seg_is_utf8(column->data, column->bytes))
+        return 0;
+    for (int64_t i = 0; i < rows; i++)
+        if (column->offsets[i] < column->bytes && (column->data[column->offsets[i]] & 0xC0) == 0x80)
+            return 0;
+    return 1;
+}
+
+/* A view of Arrow's binary_view and utf8_view types. */
+typedef struct {
+    int32_t size;
+    uint8_t prefix[4];
+    int32_t buffer;
+    int32_t offset;
+} seg_view;
+
+/* Views of the rows: of up to 12 bytes in themselves, of longer ones into the data, which is their only buffer. */
+static inline void seg_make_views(const seg_binary *column, int64_t rows, seg_view *views)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        int32_t start = column->offsets[i], size = column->offsets[i + 1] - start;
+        seg_view view = {size, {0}, 0, 0};
+        if (size <= 12) {
+            uint8_t *inside = (uint8_t *)&view + 4;
+            memcpy(inside, column->data + start, (size_t)size);
+        } else {
+            memcpy(view.prefix, column->data + start, 4);
+            view.offset = start;
+        }
+        memcpy(&views[i], &view, sizeof view);
+    }
+}
+
+#endif

@@ -1,0 +1,475 @@
+"""Records as rows of a table: the columns of Spark's Kafka source, those that were asked for, exported to Arrow.
+
+    key, value      binary; or utf8, or JSON as Arrow has it (utf8 with the extension arrow.json)
+    topic           utf8, in a dictionary of one
+    partition       int32
+    offset          int64
+    timestamp       timestamp[us, UTC], null where there is none
+    timestampType   int32: 0 CreateTime, 1 LogAppendTime, -1 none (v0)
+    headers         a list of (key utf8, value binary)
+
+Made of Columns, whose memory it takes over: rows outside of what was asked for are left out there. What is the same in
+each row (topic, partition, as a rule the timestampType) lies in buffers that all batches of a partition share.
+"""
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t
+
+from .arrow_c cimport (
+    ArrowArray, ArrowSchema, dictionary_of_array, dictionary_of_schema, fill_array, fill_binary, fill_schema,
+    new_array_capsule, new_schema_capsule,
+)
+from .batch_header cimport TIMESTAMP_TYPE_BIT, BatchHeader, bounds_time
+from .column_decoder cimport SEG_HEADERS, SEG_KEY, SEG_VALUE, seg_binary, seg_columns
+from .columns cimport ColumnChunks, Columns
+from .segment_scan cimport BatchTable
+
+from seglog._kernels.columns import chunks
+from seglog.errors import InvalidArgumentError
+
+cdef extern from "seg_rows.h" nogil:
+    ctypedef struct seg_view:
+        pass
+    void seg_keep_rows(seg_columns* c, int64_t start, int64_t stop, int64_t low, int64_t high)
+    void seg_to_micros(int64_t* timestamp, int64_t rows)
+    bint seg_rows_are_utf8(const seg_binary* column, int64_t rows)
+    void seg_make_views(const seg_binary* column, int64_t rows, seg_view* views)
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+
+cdef enum Column:
+    KEY, VALUE, TOPIC, PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE, HEADERS
+    COLUMN_COUNT
+
+cdef enum Text:
+    BYTES, UTF8, JSON
+
+_TEXTS = {None: BYTES, "utf8": UTF8, "json": JSON}
+
+# Arrow's key-value metadata in the order of bytes of the machine: one pair.
+cdef bytes pair_of(bytes key, bytes value):
+    import sys
+    return b"".join(part for n in ((1).to_bytes(4, sys.byteorder), len(key).to_bytes(4, sys.byteorder), key,
+                                   len(value).to_bytes(4, sys.byteorder), value) for part in (n,))
+
+cdef bytes json_metadata = (
+    (2).to_bytes(4, __import__("sys").byteorder)
+    + pair_of(b"ARROW:extension:name", b"arrow.json")[4:] + pair_of(b"ARROW:extension:metadata", b"")[4:]
+)
+
+
+# --- what the rows of a partition look like -------------------------------------------------------------------
+
+@cython.final
+cdef class RowLayout:
+    """Which columns, of which topic and partition. Threads may share it."""
+    cdef readonly tuple columns
+    cdef readonly str topic
+    cdef readonly int32_t partition
+    cdef int n
+    cdef int kinds[8]
+    cdef int key_text
+    cdef int value_text
+    cdef bint has_views
+    cdef int32_t without
+    cdef bytes topic_bytes
+    cdef int32_t topic_offsets[2]
+    # Buffers of what is the same in each row: replaced by longer ones, never changed.
+    cdef bytes zeros
+    cdef bytes partitions
+    cdef dict types
+
+    def __cinit__(self, columns, str topic not None, int32_t partition, *, key_text=None, value_text=None,
+                  bint has_views=False):
+        self.columns = tuple(columns)
+        if not 0 < len(self.columns) <= COLUMN_COUNT or len(set(self.columns)) != len(self.columns):
+            raise InvalidArgumentError(f"each column at most once, and one at least: {self.columns!r}")
+        if key_text not in _TEXTS or value_text not in _TEXTS:
+            raise InvalidArgumentError("text is None, utf8 or json")
+        self.n = len(self.columns)
+        self.without = SEG_KEY | SEG_VALUE | SEG_HEADERS
+        for i, name in enumerate(self.columns):
+            if name not in COLUMNS:
+                raise InvalidArgumentError(f"no column {name!r}", hint=f"there are {', '.join(COLUMNS)}")
+            self.kinds[i] = COLUMNS.index(name)
+            if self.kinds[i] == KEY:
+                self.without &= ~SEG_KEY
+            elif self.kinds[i] == VALUE:
+                self.without &= ~SEG_VALUE
+            elif self.kinds[i] == HEADERS:
+                self.without &= ~SEG_HEADERS
+        self.topic, self.partition = topic, partition
+        self.key_text, self.value_text, self.has_views = _TEXTS[key_text], _TEXTS[value_text], has_views
+        self.topic_bytes = topic.encode(errors="replace")
+        self.topic_offsets[0] = 0
+        self.topic_offsets[1] = <int32_t>len(self.topic_bytes)
+        self.zeros = self.partitions = b""
+        self.types = {}
+
+    def __arrow_c_schema__(self):
+        cdef ArrowSchema* schema = NULL
+        cdef object capsule = new_schema_capsule(&schema)
+        cdef int i
+        fill_schema(schema, b"+s", b"", False, self.n)
+        for i in range(self.n):
+            self.fill_column(schema.children[i], self.kinds[i])
+        return capsule
+
+    cdef int fill_column(self, ArrowSchema* column, int kind) except -1:
+        cdef ArrowSchema* item
+        if kind == KEY:
+            self.fill_bytes(column, b"key", self.key_text)
+        elif kind == VALUE:
+            self.fill_bytes(column, b"value", self.value_text)
+        elif kind == TOPIC:
+            fill_schema(column, b"c", b"topic", False, 0)
+            fill_schema(dictionary_of_schema(column), b"u", b"", False, 0)
+        elif kind == PARTITION:
+            fill_schema(column, b"i", b"partition", False, 0)
+        elif kind == OFFSET:
+            fill_schema(column, b"l", b"offset", False, 0)
+        elif kind == TIMESTAMP:
+            fill_schema(column, b"tsu:UTC", b"timestamp", True, 0)
+        elif kind == TIMESTAMP_TYPE:
+            fill_schema(column, b"i", b"timestampType", False, 0)
+        else:
+            fill_schema(column, b"+l", b"headers", False, 1)
+            item = column.children[0]
+            fill_schema(item, b"+s", b"item", False, 2)
+            fill_schema(item.children[0], b"u", b"key", False, 0)
+            fill_schema(item.children[1], b"z", b"value", True, 0)
+        return 0
+
+    cdef int fill_bytes(self, ArrowSchema* column, const char* name, int text) except -1:
+        if text == BYTES:
+            fill_schema(column, b"vz" if self.has_views else b"z", name, True, 0)
+        else:
+            fill_schema(column, b"vu" if self.has_views else b"u", name, True, 0)
+        if text == JSON:
+            column.metadata = PyBytes_AS_STRING(json_metadata)      # of the module: never freed
+        return 0
+
+    # Buffers of at least `rows` rows.
+
+    cdef bytes zeros_of(self, int64_t rows):
+        if len(self.zeros) < rows:
+            self.zeros = bytes(2 * rows)
+        return self.zeros
+
+    cdef bytes partitions_of(self, int64_t rows):
+        if len(self.partitions) < 4 * rows:
+            self.partitions = filled(self.partition, 2 * rows)
+        return self.partitions
+
+    cdef bytes types_of(self, int32_t timestamp_type, int64_t rows):
+        cdef bytes known = self.types.get(timestamp_type, b"")
+        if len(known) < 4 * rows:
+            known = self.types[timestamp_type] = filled(timestamp_type, 2 * rows)
+        return known
+
+    def __reduce__(self):
+        return layout, (self.columns, self.topic, self.partition, self.key_text, self.value_text, self.has_views)
+
+
+def layout(columns, topic, partition, key_text, value_text, has_views):
+    """What a pickled RowLayout becomes."""
+    texts = [None, "utf8", "json"]
+    return RowLayout(columns, topic, partition, key_text=texts[key_text], value_text=texts[value_text],
+                     has_views=has_views)
+
+
+cdef bytes filled(int32_t value, int64_t rows):
+    cdef bytes made = PyBytes_FromStringAndSize(NULL, 4 * rows)
+    cdef int32_t* items = <int32_t*>PyBytes_AS_STRING(made)
+    cdef int64_t i
+    for i in range(rows):
+        items[i] = value
+    return made
+
+
+# --- rows -------------------------------------------------------------------------------------------------------
+
+@cython.final
+cdef class TopicRows:
+    """Some rows: a record batch for whoever takes Arrow arrays. Its memory lives as long as somebody refers to it."""
+    cdef Columns _columns
+    cdef readonly RowLayout layout
+    cdef bytes _types               # int32: the timestampType of each row
+    cdef bytes _header_keys         # where a key of a header is no UTF-8: offsets and bytes of all keys, repaired
+    cdef bytes _header_key_offsets
+
+    def __init__(self):
+        raise TypeError("TopicRows come from topic_rows()")
+
+    def __len__(self):
+        return self._columns.c.rows
+
+    @property
+    def nbytes(self):
+        """Bytes of keys, values and headers, and of what has a fixed width in a row."""
+        cdef seg_columns* c = &self._columns.c
+        return (28 * c.rows + c.key.bytes + c.value.bytes
+                + c.header_key.bytes + c.header_value.bytes + 8 * c.header_rows)
+
+    @property
+    def first_offset(self):
+        return self._columns.c.offset[0]
+
+    @property
+    def last_offset(self):
+        return self._columns.c.offset[self._columns.c.rows - 1]
+
+    def __arrow_c_schema__(self):
+        return self.layout.__arrow_c_schema__()
+
+    def __arrow_c_array__(self, requested_schema=None):
+        """A struct array: one field a column. `requested_schema` is not heeded, as the interface allows."""
+        cdef ArrowArray* array = NULL
+        cdef object capsule = new_array_capsule(&array)
+        cdef int i
+        fill_array(array, self, self._columns.c.rows, 0, 1, self.layout.n)
+        for i in range(self.layout.n):
+            self.fill_column(array.children[i], self.layout.kinds[i])
+        return self.layout.__arrow_c_schema__(), capsule
+
+    cdef int fill_column(self, ArrowArray* out, int kind) except -1:
+        cdef seg_columns* c = &self._columns.c
+        cdef RowLayout layout = self.layout
+        cdef ArrowArray* words
+        cdef bytes buffer
+        if kind == KEY:
+            self.fill_bytes(out, &c.key)
+        elif kind == VALUE:
+            self.fill_bytes(out, &c.value)
+        elif kind == TOPIC:
+            buffer = layout.zeros_of(c.rows)
+            fill_array(out, buffer, c.rows, 0, 2, 0)
+            out.buffers[1] = PyBytes_AS_STRING(buffer)
+            words = dictionary_of_array(out)
+            fill_array(words, layout, 1, 0, 3, 0)
+            words.buffers[1] = layout.topic_offsets
+            words.buffers[2] = PyBytes_AS_STRING(layout.topic_bytes)
+        elif kind == PARTITION or kind == TIMESTAMP_TYPE:
+            buffer = layout.partitions_of(c.rows) if kind == PARTITION else self._types
+            fill_array(out, buffer, c.rows, 0, 2, 0)
+            out.buffers[1] = PyBytes_AS_STRING(buffer)
+        elif kind == OFFSET:
+            fill_array(out, self._columns, c.rows, 0, 2, 0)
+            out.buffers[1] = c.offset
+        elif kind == TIMESTAMP:
+            fill_array(out, self._columns, c.rows, self._columns._timestamp_nulls, 2, 0)
+            if self._columns._timestamp_nulls > 0:
+                out.buffers[0] = self._columns._timestamp_validity
+            out.buffers[1] = c.timestamp
+        else:
+            self.fill_headers(out)
+        return 0
+
+    cdef int fill_bytes(self, ArrowArray* out, const seg_binary* column) except -1:
+        cdef int64_t rows = self._columns.c.rows
+        cdef bytes views
+        if not self.layout.has_views:
+            return fill_binary(out, self._columns, column, rows)
+        # The sizes of the data buffers (one), and then the views.
+        views = PyBytes_FromStringAndSize(NULL, 16 * rows + 8)
+        (<int64_t*>PyBytes_AS_STRING(views))[0] = column.bytes
+        seg_make_views(column, rows, <seg_view*>(PyBytes_AS_STRING(views) + 8))
+        fill_array(out, (self._columns, views), rows, column.null_count, 4, 0)
+        if column.null_count > 0:
+            out.buffers[0] = column.validity
+        out.buffers[1] = PyBytes_AS_STRING(views) + 8
+        out.buffers[2] = column.data
+        out.buffers[3] = PyBytes_AS_STRING(views)
+        return 0
+
+    cdef int fill_headers(self, ArrowArray* out) except -1:
+        cdef seg_columns* c = &self._columns.c
+        cdef ArrowArray* item
+        fill_array(out, self._columns, c.rows, 0, 2, 1)
+        out.buffers[1] = c.header_start
+        item = out.children[0]
+        fill_array(item, self._columns, c.header_rows, 0, 1, 2)
+        if self._header_keys is None:
+            fill_binary(item.children[0], self._columns, &c.header_key, c.header_rows)
+        else:
+            fill_array(item.children[0], self, c.header_rows, 0, 3, 0)
+            item.children[0].buffers[1] = PyBytes_AS_STRING(self._header_key_offsets)
+            item.children[0].buffers[2] = PyBytes_AS_STRING(self._header_keys)
+        return fill_binary(item.children[1], self._columns, &c.header_value, c.header_rows)
+
+    def __repr__(self):
+        return f"<{len(self)} rows of {self.layout.topic}-{self.layout.partition}>"
+
+    # --- making ---
+
+    cdef int finish(self, int64_t first_batch, int64_t stop_batch, BatchTable table) except -1:
+        """Check text, and find out the timestampType: of the batches [first_batch, stop_batch)."""
+        cdef seg_columns* c = &self._columns.c
+        cdef RowLayout layout = self.layout
+        if not layout.without & SEG_KEY and layout.key_text != BYTES:
+            self.check_text("key", &c.key)
+        if not layout.without & SEG_VALUE and layout.value_text != BYTES:
+            self.check_text("value", &c.value)
+        if not layout.without & SEG_HEADERS and c.header_rows > 0 and not seg_rows_are_utf8(
+                &c.header_key, c.header_rows):
+            self.repair_header_keys()
+        if "timestampType" in layout.columns:
+            self.find_types(table, first_batch, stop_batch)
+        return 0
+
+    cdef int find_types(self, BatchTable table, int64_t batch, int64_t stop) except -1:
+        cdef seg_columns* c = &self._columns.c
+        cdef int32_t first = type_of(&table.rows[batch])
+        cdef int64_t row = 0
+        cdef int64_t other
+        cdef int32_t* types
+        other = batch
+        while other < stop and type_of(&table.rows[other]) == first:
+            other += 1
+        if other == stop:
+            self._types = self.layout.types_of(first, c.rows)
+            return 0
+        self._types = PyBytes_FromStringAndSize(NULL, 4 * c.rows)
+        types = <int32_t*>PyBytes_AS_STRING(self._types)
+        while row < c.rows:
+            while batch < stop - 1 and table.rows[batch].last_offset < c.offset[row]:
+                batch += 1
+            types[row] = type_of(&table.rows[batch])
+            row += 1
+        return 0
+
+    cdef int check_text(self, str name, const seg_binary* column) except -1:
+        cdef int64_t rows = self._columns.c.rows
+        cdef int64_t row
+        if seg_rows_are_utf8(column, rows):
+            return 0
+        for row in range(rows):
+            try:
+                bytes_of(column, row).decode()
+            except UnicodeDecodeError as error:
+                raise InvalidArgumentError(
+                    f"the {name} at offset {self._columns.c.offset[row]} of "
+                    f"{self.layout.topic}-{self.layout.partition} is not UTF-8: {error.reason} at byte {error.start}",
+                    hint="read it without decode=",
+                ) from error
+        return 0
+
+    cdef int repair_header_keys(self) except -1:
+        """As every Kafka client reads them: malformed bytes become U+FFFD."""
+        cdef seg_columns* c = &self._columns.c
+        cdef int64_t row
+        cdef int64_t size = 0
+        cdef list keys = []
+        self._header_key_offsets = PyBytes_FromStringAndSize(NULL, 4 * (c.header_rows + 1))
+        cdef int32_t* offsets = <int32_t*>PyBytes_AS_STRING(self._header_key_offsets)
+        offsets[0] = 0
+        for row in range(c.header_rows):
+            keys.append(bytes_of(&c.header_key, row).decode(errors="replace").encode())
+            size += len(<bytes>keys[row])
+            if size > 0x7FFFFFFF:
+                raise InvalidArgumentError("the keys of headers that are no UTF-8 pass 2 GiB in one batch")
+            offsets[row + 1] = <int32_t>size
+        self._header_keys = b"".join(keys)
+        return 0
+
+
+cdef bytes bytes_of(const seg_binary* column, int64_t row):
+    cdef int32_t start = column.offsets[row]
+    return PyBytes_FromStringAndSize(<const char*>column.data + start, column.offsets[row + 1] - start)
+
+
+cdef inline int32_t type_of(const BatchHeader* row) noexcept nogil:
+    return -1 if row.magic == 0 else 1 if row.attributes & TIMESTAMP_TYPE_BIT else 0
+
+
+# --- walking ----------------------------------------------------------------------------------------------------
+
+def topic_rows(BatchTable table not None, pool not None, RowLayout layout not None, *, int64_t start=0,
+               int64_t stop=-1, int64_t start_offset=INT64_MIN, int64_t stop_offset=INT64_MAX,
+               int64_t low_ms=INT64_MIN, int64_t high_ms=INT64_MAX, bint check_crc=True):
+    """Walk the batches [start, stop) of a table as TopicRows, in chunks of about pool.chunk_bytes: columns.chunks().
+
+    Given are the records with start_offset <= offset < stop_offset and low_ms <= timestamp < high_ms, none of control
+    batches. A batch whose header says that none of its records is in time is not looked into, nor its CRC checked.
+    """
+    cdef TopicRowChunks it = TopicRowChunks.__new__(TopicRowChunks)
+    it._chunks = chunks(table, pool, start=start, stop=stop, check_crc=check_crc, include_control=False)
+    it._table = table
+    it._layout = layout
+    it._stop = it._chunks._stop
+    it._start_offset, it._stop_offset, it._low, it._high = start_offset, stop_offset, low_ms, high_ms
+    return it
+
+
+@cython.final
+cdef class TopicRowChunks:
+    """An iterator of TopicRows; see topic_rows(), and ColumnChunks for what an error leaves. One thread at a time."""
+    cdef ColumnChunks _chunks
+    cdef BatchTable _table
+    cdef RowLayout _layout
+    cdef int64_t _stop
+    cdef int64_t _start_offset
+    cdef int64_t _stop_offset
+    cdef int64_t _low
+    cdef int64_t _high
+
+    def __init__(self):
+        raise TypeError("TopicRowChunks come from topic_rows()")
+
+    @property
+    def next_batch(self):
+        return self._chunks.next_batch
+
+    def skip_batch(self):
+        """Go on behind the batch that raised."""
+        self._chunks.next_batch += 1
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Columns columns
+        cdef TopicRows rows
+        cdef int64_t first
+        while True:
+            self.find_run()
+            first = self._chunks.next_batch
+            columns = self._chunks.take(self._layout.without)
+            if columns is None:
+                if self._chunks.next_batch >= self._stop:
+                    raise StopIteration
+                continue
+            with nogil:
+                seg_keep_rows(&columns.c, self._start_offset, self._stop_offset, self._low, self._high)
+            if columns.c.rows == 0:
+                continue
+            columns._seal()
+            with nogil:
+                seg_to_micros(columns.c.timestamp, columns.c.rows)
+            rows = TopicRows.__new__(TopicRows)
+            rows._columns = columns
+            rows.layout = self._layout
+            rows.finish(first, max(self._chunks.next_batch, first + 1), self._table)
+            return rows
+
+    cdef void find_run(self) noexcept:
+        """Pass over batches that are out of time, and end the walk, for now, before the next one of these."""
+        cdef int64_t batch = self._chunks.next_batch
+        cdef int64_t end
+        if self._low == INT64_MIN and self._high == INT64_MAX:
+            return
+        while batch < self._stop and self.is_out(&self._table.rows[batch]):
+            batch += 1
+        end = batch
+        while end < self._stop and not self.is_out(&self._table.rows[end]):
+            end += 1
+        self._chunks.next_batch, self._chunks._stop = batch, end
+
+    cdef bint is_out(self, const BatchHeader* row) noexcept:
+        if not bounds_time(row):
+            return False
+        if row.max_timestamp < self._low:
+            return True
+        # All have one time: a message of its own, or a batch under LogAppendTime.
+        return (self._high <= row.max_timestamp and self._high < INT64_MAX
+                and (row.magic == 0 or row.magic == 1 or type_of(row) == 1))

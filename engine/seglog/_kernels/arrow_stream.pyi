@@ -1,0 +1,3 @@
+from collections.abc import Iterator
+
+def export_stream(schema_of: object, batches: Iterator[object]) -> object: ...

@@ -1,0 +1,150 @@
+"""What a filter of a query says about where its rows can be: what is pushed down. It only prunes: the filter is applied
+after it.
+
+A filter is a conjunction of terms; of each, what compares offset, timestamp, partition or topic with a constant tells
+something, and whatever else it says is passed over.
+"""
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from seglog.frames.options import OFFSET_MAX, TIME_MAX_MS, TIME_MIN_MS
+
+Value = TypeVar("Value")
+
+_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
+_MICROS_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """No row that satisfies the filter lies elsewhere. In the words of RowScan.narrowed."""
+
+    from_offset: int = 0
+    to_offset: int = OFFSET_MAX
+    since_ms: int = TIME_MIN_MS
+    until_ms: int = TIME_MAX_MS
+    partitions: frozenset[int] | None = None
+    topics: frozenset[str] | None = None
+
+    def compared(self, column: str, operator: str, constant: object) -> "Bounds":
+        """With a term `column operator constant` more; times in microseconds. What tells nothing changes nothing."""
+        if column == "topic" and operator == "==" and isinstance(constant, str):
+            return self.one_of(column, [constant])
+        if not isinstance(constant, int) or isinstance(constant, bool):
+            return self
+        if column == "partition" and operator == "==":
+            return self.one_of(column, [constant])
+        if column == "offset":
+            low, high = _interval(operator, constant)
+            return replace(
+                self, from_offset=max(self.from_offset, 0 if low is None else min(low, OFFSET_MAX)),
+                to_offset=min(self.to_offset, OFFSET_MAX if high is None else max(high + 1, 0)),
+            )
+        # Times that did not fit into microseconds are all shown as the last one, or the first.
+        if column == "timestamp" and abs(constant) < _MICROS_MAX:
+            low, high = _interval(operator, constant)
+            return replace(
+                self, since_ms=self.since_ms if low is None else max(self.since_ms, low // 1000),
+                until_ms=self.until_ms if high is None else min(self.until_ms, high // 1000 + 1),
+            )
+        return self
+
+    def one_of(self, column: str, constants: Iterable[object]) -> "Bounds":
+        """With a term more: the column, partition or topic, has one of these values."""
+        values = frozenset(constants)
+        if column == "partition":
+            numbers = frozenset(value for value in values if isinstance(value, int))
+            if len(numbers) == len(values):
+                return replace(self, partitions=_both(self.partitions, numbers))
+        elif column == "topic":
+            topics = frozenset(value for value in values if isinstance(value, str))
+            if len(topics) == len(values):
+                return replace(self, topics=_both(self.topics, topics))
+        return self
+
+
+def _both(before: frozenset[Value] | None, more: frozenset[Value]) -> frozenset[Value]:
+    return more if before is None else before & more
+
+
+def flipped(operator: str) -> str:
+    """The operator of `column operator constant` that says the same as `constant <this> column`."""
+    return _FLIPPED.get(operator, operator)
+
+
+def _interval(operator: str, constant: int) -> tuple[int | None, int | None]:
+    """The smallest and largest whole number that satisfy it; None: no limit."""
+    match operator:
+        case ">=":
+            return constant, None
+        case ">":
+            return constant + 1, None
+        case "<=":
+            return None, constant
+        case "<":
+            return None, constant - 1
+        case "==":
+            return constant, constant
+    return None, None
+
+
+# --- a filter of pyarrow, by its text ------------------------------------------------------------------------------
+# An expression of pyarrow does not tell its parts otherwise. Each term is taken only if all of its text is known.
+
+_COMPARED = re.compile(r'(offset|timestamp|partition|topic) (<=|>=|==|<|>) (-?\d+|"[\w.-]+"|[\d-]+ [\d:.]+Z)')
+_IN = re.compile(r"is_in\(partition, \{value_set=int\d+:\[([\s\d,-]*)\], null_matching_behavior=\w+\}\)")
+_IN_OF_DUCKDB = re.compile(r"if_else\(is_valid\(partition\), (is_in\(.*\)), null\[bool\]\)", re.DOTALL)
+_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})Z")
+
+
+def bounds_of_text(text: str) -> Bounds:
+    """Those of str(expression), for an expression of pyarrow over the columns of a topic."""
+    bounds = Bounds()
+    # No quoted word can have a bracket or a space in it: so brackets and words count as they stand.
+    if '"' in re.sub(r'"[\w.-]*"', "", text):
+        return bounds
+    for term in _terms(text):
+        inside = _IN_OF_DUCKDB.fullmatch(term)
+        if found := _IN.fullmatch(inside[1] if inside else term):
+            bounds = bounds.one_of("partition", [int(value) for value in found[1].split(",") if value.strip()])
+        elif found := _COMPARED.fullmatch(term):
+            bounds = bounds.compared(found[1], found[2], _constant(found[3]))
+    return bounds
+
+
+def _terms(text: str) -> Iterable[str]:
+    """The terms of a conjunction, however it is bracketed."""
+    text = _unbracketed(text.strip())
+    depth, begin, parts = 0, 0, []
+    for at, letter in enumerate(text):
+        depth += (letter in "([{") - (letter in ")]}")
+        if depth == 0 and text.startswith(" and ", at):
+            parts.append(text[begin:at])
+            begin = at + len(" and ")
+    if not parts:
+        return [text]
+    return [term for part in (*parts, text[begin:]) for term in _terms(part)]
+
+
+def _unbracketed(text: str) -> str:
+    while text.startswith("(") and text.endswith(")"):
+        depth = 0
+        for at, letter in enumerate(text):
+            depth += (letter == "(") - (letter == ")")
+            if depth == 0 and at < len(text) - 1:
+                return text
+        text = text[1:-1].strip()
+    return text
+
+
+def _constant(text: str) -> object:
+    if text.startswith('"'):
+        return text[1:-1]
+    time = _TIME.fullmatch(text)
+    if time is None:
+        return int(text) if re.fullmatch(r"-?\d+", text) else None
+    import datetime as dt
+    moment = dt.datetime(*map(int, time.groups()), tzinfo=dt.UTC)     # type: ignore[misc, arg-type]
+    return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)

@@ -1,0 +1,78 @@
+"""A topic as a pyarrow dataset: DuckDB hands such a one the columns and the filter of a query.
+
+DuckDB asks the object's own class for a scanner, so that a class of ours can prune before anything is read. pyarrow is
+imported when the first dataset is made, and the class with it.
+"""
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from seglog.frames.bounds import bounds_of_text
+from seglog.frames.libraries import library
+
+if TYPE_CHECKING:
+    from seglog.frames.rows import RowScan
+
+TopicDataset = Any      # a pyarrow.dataset.Dataset
+
+
+def dataset_of(scan: "RowScan") -> TopicDataset:
+    """See scan.TopicScan.dataset."""
+    library("pyarrow.dataset")
+    return _dataset_class()(scan)
+
+
+def _pruned(scan: "RowScan", columns: Any, condition: Any) -> "tuple[RowScan, list[str]]":
+    """The scan with what a filter tells, and of the columns those that are needed for both."""
+    bounds = bounds_of_text("" if condition is None else str(condition))
+    if columns is None:
+        names = list(scan.columns)
+    elif isinstance(columns, dict):         # a name and an expression each: nobody tells what they are made of
+        return scan.narrowed(**_words(bounds)), list(scan.columns)
+    else:
+        names = list(columns)
+    text = "" if condition is None else str(condition)
+    # A name that the text of the filter has, if only in a constant, is read as well: at worst one too many.
+    wanted = [name for name in scan.columns if name in names or name in text] or list(scan.columns[:1])
+    return scan.select(wanted).narrowed(**_words(bounds)), wanted
+
+
+def _words(bounds: Any) -> dict[str, Any]:
+    return {name: getattr(bounds, name) for name in bounds.__slots__}
+
+
+@cache
+def _dataset_class() -> Any:
+    pyarrow, dataset = library("pyarrow"), library("pyarrow.dataset")
+
+    class TopicDataset(dataset.Dataset):    # type: ignore[misc, name-defined]
+        """Rows of a topic; each scan of it reads the files as they are then."""
+
+        def __init__(self, scan: "RowScan") -> None:
+            self._scan = scan
+
+        @property
+        def schema(self) -> Any:
+            return pyarrow.schema(self._scan)
+
+        @property
+        def partition_expression(self) -> Any:
+            return pyarrow.compute.scalar(True)
+
+        def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> Any:
+            """A pyarrow.dataset.Scanner; filters on offset, timestamp, partition and topic prune what is read."""
+            scan, _ = _pruned(self._scan, columns, filter)
+            return dataset.Scanner.from_batches(scan.to_reader(), columns=columns, filter=filter, **options)
+
+        def get_fragments(self, filter: Any = None) -> Any:
+            raise NotImplementedError("a topic has no fragments: seglog.scan(...).parts() has pieces")
+
+        def replace_schema(self, schema: Any) -> Any:
+            raise NotImplementedError("a topic's schema is that of its columns")
+
+        def __reduce__(self) -> Any:
+            return dataset_of, (self._scan,)
+
+        def __repr__(self) -> str:
+            return f"<TopicDataset of {self._scan!r}>"
+
+    return TopicDataset

@@ -1,0 +1,22 @@
+"""Libraries of others that tables go to: imported when they are asked for."""
+from importlib import import_module
+from typing import Any
+
+from seglog.errors import MissingLibraryError
+
+# What to install for each, in the words of pip.
+_INSTALL = {
+    "pyarrow": "'seglog[arrow]'", "numpy": "'seglog[arrow]' numpy", "pandas": "'seglog[arrow]' pandas",
+    "polars": "polars",
+}
+
+
+def library(name: str) -> Any:
+    """The module, such as pyarrow or pyarrow.dataset. Raises MissingLibraryError, which says how to install it."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        package = name.partition(".")[0]
+        raise MissingLibraryError(
+            f"{package} is not installed, which this needs", hint=f"pip install {_INSTALL[package]}"
+        ) from error

@@ -1,0 +1,143 @@
+"""A piece of a partition that one thread, or one task of a cluster, reads: whole batches of one segment."""
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from seglog._kernels.columns import ArenaPool
+from seglog._kernels.segment_scan import BatchTable
+from seglog._kernels.topic_rows import RowLayout, TopicRows, topic_rows
+from seglog.errors import SeglogError
+from seglog.frames.options import ReadOptions
+from seglog.log.damage import OnLost, lost_batch, lost_sink
+from seglog.segment.aborted_transactions import AbortedFilter
+from seglog.segment.answers import LostRange
+from seglog.segment.batches import UNREADABLE
+from seglog.segment.segment import Segment
+from seglog.segment.transaction_index import AbortedTransaction
+
+# Rows come in chunks of about so many bytes: little enough that several threads, each with some that wait, stay within
+# what a scan may take; enough that a call between two of them is free.
+CHUNK_BYTES = 2 << 20
+# Memory that waits for the next chunk, of all scans of the process.
+POOL = ArenaPool(CHUNK_BYTES, 32 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPart:
+    """The records with start_offset <= offset < stop_offset that lie in `spans` of the .log at `path`.
+
+    `spans`: (position, end position) of whole batches. Pickles. `inode`: of the file when it was listed, another file
+    of that name is refused; None: any (where another machine reads it). `aborted`: transactions whose records are left
+    out. `end_offset`: every batch of the segment ends below it.
+    """
+
+    topic: str
+    partition: int
+    path: str
+    base_offset: int
+    spans: tuple[tuple[int, int], ...]
+    start_offset: int
+    stop_offset: int
+    options: ReadOptions
+    is_last: bool
+    end_offset: int
+    inode: int | None = None
+    aborted: tuple[AbortedTransaction, ...] = ()
+
+    @property
+    def start_position(self) -> int:
+        return self.spans[0][0]
+
+    @property
+    def end_position(self) -> int:
+        return self.spans[-1][1]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the .log that are looked at."""
+        return sum(end - position for position, end in self.spans)
+
+    @property
+    def layout(self) -> RowLayout:
+        return self.options.layout(self.topic, self.partition)
+
+    def batches(self, lost: list[LostRange] | None = None) -> Iterator[TopicRows]:
+        """The rows, in chunks; each is a record batch for whoever takes Arrow arrays.
+
+        `lost` gets what is skipped where on_corrupt="skip". Raises CorruptRecordError, StorageError, and
+        OffsetOutOfRangeError where the segment was removed or replaced.
+        """
+        for work in self.work(lost):
+            rows, error = work()
+            yield from rows
+            if error is not None:
+                raise error
+
+    def work(self, lost: list[LostRange] | None = None) -> Iterator["Work"]:
+        """The same in pieces that threads may do beside each other: each gives rows, and what ended them early.
+
+        Headers are walked here, records are decoded there.
+        """
+        on_lost = lost_sink(self.options.on_corrupt, lost)
+        layout = self.layout
+        aborted = AbortedFilter(self.aborted) if self.aborted else None
+        segment = Segment(Path(self.path), is_last=self.is_last, inode=self.inode)
+        segment.end_offset = self.end_offset
+        try:
+            for position, end in self.spans:
+                for whole in _tables(segment, position, end, on_lost):
+                    table = aborted.left_out_of(whole) if aborted else whole
+                    for start, stop in _slices(table, end):
+                        yield partial(self._decode, segment, table, layout, start, stop, on_lost)
+        finally:
+            segment.close()
+
+    def _decode(
+        self, segment: Segment, table: BatchTable, layout: RowLayout, start: int, stop: int, on_lost: OnLost | None
+    ) -> "Rows":
+        walk = topic_rows(
+            table, POOL, layout, start=start, stop=stop, start_offset=self.start_offset, stop_offset=self.stop_offset,
+            low_ms=self.options.since_ms, high_ms=self.options.until_ms, check_crc=on_lost is None,
+        )
+        rows: list[TopicRows] = []
+        while True:
+            try:
+                rows.extend(walk)
+                return rows, None
+            except UNREADABLE as error:
+                if on_lost is None:
+                    return rows, error
+                on_lost(lost_batch(segment, table[walk.next_batch], error))
+                walk.skip_batch()
+            except SeglogError as error:
+                return rows, error
+
+
+# Rows, and the error that stands behind them.
+Rows = tuple[list[TopicRows], SeglogError | None]
+Work = Callable[[], Rows]
+
+
+def _tables(segment: Segment, position: int, end: int, on_lost: OnLost | None) -> Iterator[BatchTable]:
+    """The batch headers of [position, end): nothing behind is looked at, once it is reached."""
+    for table in segment.tables(position, check_crc=on_lost is not None, on_lost=on_lost):
+        if len(table) and table[0].position >= end:
+            return
+        if len(table):
+            yield table
+        if table.end >= end:
+            return
+
+
+def _slices(table: BatchTable, end: int) -> Iterator[tuple[int, int]]:
+    """The batches that begin before `end`, about CHUNK_BYTES at a time."""
+    slots = range(len(table))
+    stop = bisect_left(slots, end, key=lambda slot: table[slot].position)
+    start = 0
+    while start < stop:
+        following = table[start].position + CHUNK_BYTES
+        until = max(bisect_left(slots, following, start, stop, key=lambda slot: table[slot].position), start + 1)
+        yield start, until
+        start = until

@@ -1,0 +1,265 @@
+"""Which partitions a scan reads, and in which pieces: by segments, the offset index, and what tells of times."""
+import glob
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from seglog._kernels.segment_scan import scan
+from seglog.errors import CorruptIndexError, InvalidArgumentError, NotALogError, SeglogError
+from seglog.format import names
+from seglog.format.live_ends import FILE_NAME
+from seglog.frames.options import OFFSET_MAX, ReadOptions
+from seglog.frames.part import ScanPart
+from seglog.fs.refusals import refusals
+from seglog.log.arguments import Isolation, is_read_committed
+from seglog.log.follower import Follower
+from seglog.log.listing import log_files
+from seglog.log.log import open_logs
+from seglog.log.partition import Partition
+from seglog.log.reader import LogReader
+from seglog.segment.aborted_transactions import IndexedAborts
+from seglog.segment.segment import Segment
+from seglog.segment.time_ranges import time_ranges_of
+
+Source = str | os.PathLike[str] | LogReader
+# A part that is to be split into pieces of at least so much is not split into one that is smaller.
+MIN_PART_BYTES = 64 << 20
+
+
+class PartitionSource(NamedTuple):
+    """A partition to be read. `log`: somebody handed in one that is open; it is left open."""
+
+    topic: str
+    partition: int
+    path: Path
+    log: LogReader | None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Which records of each partition are asked for. `partitions`, `topics`: of these only; None: all."""
+
+    from_offset: int = 0
+    to_offset: int = OFFSET_MAX
+    isolation: Isolation = "read_uncommitted"
+    partitions: frozenset[int] | None = None
+    topics: frozenset[str] | None = None
+
+
+def partitions_of(sources: Iterable[Source]) -> list[PartitionSource]:
+    """The partitions that paths, patterns and open logs name, by topic and number; each once.
+
+    A path is a partition directory (orders-0), or a log dir, of which it means all partitions. Raises NotALogError
+    where one names no partition, InvalidArgumentError, StorageError.
+    """
+    found: dict[Path, PartitionSource] = {}
+    for source in sources:
+        if isinstance(source, LogReader):
+            path = source.path
+            here = _partition(path)
+            if here is None:
+                raise InvalidArgumentError("not the name of a partition directory", file=path, hint="such as orders-0")
+            found[path.resolve()] = here._replace(log=source)
+        else:
+            for here in _in_path(source):
+                found.setdefault(here.path.resolve(), here)
+    return sorted(found.values(), key=lambda here: (here.topic, here.partition, here.path))
+
+
+def _in_path(source: str | os.PathLike[str]) -> list[PartitionSource]:
+    text = os.fspath(source)
+    if not isinstance(text, str):
+        raise InvalidArgumentError(f"a path is text, not {text!r}")
+    paths = [text] if os.path.lexists(text) else sorted(glob.glob(text))
+    if not paths:
+        raise NotALogError("nothing is there that has this name or fits this pattern", file=text)
+    found = []
+    for path in map(Path, paths):
+        here = _partition(path.resolve() if path.name in ("", "..") else path)
+        if here is not None:
+            found.append(here)
+        elif path.is_dir():
+            with refusals("list", path):
+                below = [_partition(entry) for entry in path.iterdir()]
+            found += [here for here in below if here is not None and log_files(here.path)]
+    if not found:
+        raise NotALogError(
+            "no partition directory (<topic>-<number>, with .log files) is there", file=text,
+            hint='name one such as "data/orders-0", a pattern such as "data/orders-*", or the log dir',
+        )
+    return found
+
+
+def _partition(path: Path) -> PartitionSource | None:
+    parsed = names.parse_partition_dir(path.name)
+    if parsed is None or parsed.mark or not path.is_dir():
+        return None
+    return PartitionSource(parsed.topic, parsed.partition, path, None)
+
+
+def parts_of(
+    sources: Iterable[PartitionSource], options: ReadOptions, limits: Limits, min_bytes: int = MIN_PART_BYTES
+) -> Iterator[ScanPart]:
+    """The pieces of these partitions, in order, as they are now."""
+    if min_bytes < 1:
+        raise InvalidArgumentError(f"min_bytes is {min_bytes}; 1 or more expected")
+    for source in sources:
+        if (limits.partitions is not None and source.partition not in limits.partitions) or (
+            limits.topics is not None and source.topic not in limits.topics
+        ):
+            continue
+        with ExitStack() as stack:
+            log = source.log or _open_here(source.path) or stack.enter_context(opened(source.path))
+            yield from _Planned(source, log, options, limits).parts(min_bytes)
+
+
+def _open_here(path: Path) -> LogReader | None:
+    """The log, if this process has it open: nobody else knows its end as soon."""
+    where = path.resolve()
+    return next((log for log in open_logs() if not log._is_forked and log.path.resolve() == where), None)
+
+
+def opened(path: Path) -> Partition:
+    """The partition as it is now: what another process is appending ends at its published end."""
+    return Follower(path) if (path / FILE_NAME).exists() else Partition(path)
+
+
+class _Planned:
+    def __init__(self, source: PartitionSource, log: LogReader, options: ReadOptions, limits: Limits) -> None:
+        self._source = source
+        self._log = log
+        self._options = options
+        self._limits = limits
+        self._skips = options.on_corrupt == "skip"
+
+    def parts(self, min_bytes: int) -> Iterator[ScanPart]:
+        log, limits = self._log, self._limits
+        segments = list(log.segments)
+        start, stop = max(limits.from_offset, log.log_start_offset), limits.to_offset
+        aborted = None
+        if is_read_committed(limits.isolation):
+            stop = min(stop, log.last_stable_offset)
+            aborted = IndexedAborts(segments, stop)
+        if self._options.since_ms >= 0 and not self._skips:
+            found = log.offsets_for_time(self._options.since_ms)
+            if found is None:
+                return
+            start = max(start, found.offset)
+        inodes = log_files(log.path)
+        for slot, segment in enumerate(segments):
+            base = segment.base_offset
+            following = segments[slot + 1].base_offset if slot + 1 < len(segments) else None
+            if base >= stop:
+                return
+            if following is not None and following <= start:
+                continue
+            if following is None and segment.published is not None:
+                stop = min(stop, segment.published.at.next_offset)
+            part = ScanPart(
+                self._source.topic, self._source.partition, str(segment.path), base, (), max(start, base),
+                stop if following is None else min(stop, following), self._options,
+                is_last=following is None and segment.published is None,
+                end_offset=OFFSET_MAX if following is None else following, inode=inodes.get(segment.path),
+            )
+            if part.start_offset < part.stop_offset:
+                for piece in self._split(segment, part, min_bytes):
+                    yield piece if aborted is None else replace(
+                        piece, aborted=tuple(aborted.between(piece.start_offset, piece.stop_offset))
+                    )
+
+    def _split(self, segment: Segment, part: ScanPart, min_bytes: int) -> Iterator[ScanPart]:
+        """The part in pieces of about `min_bytes`, at least; the last one may have up to twice as many."""
+        spans = self._spans(segment, part)
+        if not spans:
+            return
+        rest = replace(part, spans=tuple(spans))
+        while rest.size_bytes >= 2 * min_bytes:
+            cut = _cut_behind(segment, rest, min_bytes)
+            if cut is None:
+                break
+            offset, position = cut
+            yield replace(rest, spans=_before(rest.spans, position), stop_offset=min(offset, rest.stop_offset))
+            rest = replace(rest, spans=_behind(rest.spans, position), start_offset=max(offset, rest.start_offset))
+        yield rest
+
+    def _spans(self, segment: Segment, part: ScanPart) -> list[tuple[int, int]]:
+        """Where in the .log records that are asked for may be."""
+        if self._skips:     # indexes lead past damage, and it is to be told
+            return [(0, segment.size_bytes)]
+        if self._options.has_times and not part.is_last and segment.published is None:
+            ranges = time_ranges_of(segment.path, segment.window)
+            if ranges is not None:
+                low, high = self._options.since_ms, self._options.last_ms
+                return [
+                    (span.position, span.end_position) for span in ranges.spans(
+                        low, high, start_offset=part.start_offset, stop_offset=part.stop_offset
+                    )
+                ]
+        begin = 0
+        if part.start_offset > part.base_offset:
+            _, found = segment.locate(part.start_offset)
+            if found is None:
+                return []
+            begin = found.position
+        end = segment.end_position
+        if part.stop_offset < part.end_offset and not _reaches(segment, part.stop_offset):
+            _, found = segment.locate(part.stop_offset - 1)
+            if found is not None:
+                end = min(end, found.position + found.size_bytes)
+        return [(begin, end)] if begin < end else []
+
+
+def _reaches(segment: Segment, stop: int) -> bool:
+    """Does the segment, which somebody appends to, end there?"""
+    return segment.published is not None and segment.published.at.next_offset == stop
+
+
+def _cut_behind(segment: Segment, part: ScanPart, min_bytes: int) -> tuple[int, int] | None:
+    """(offset, position) of a batch that begins about `min_bytes` behind the part's start: by the offset index.
+
+    None where the index knows of none that leaves as much behind it.
+    """
+    try:
+        index = segment.offset_index
+    except CorruptIndexError:
+        return None
+    target = _position_at(part.spans, min_bytes)
+    last = _position_at(part.spans, part.size_bytes - min_bytes)
+    if index is None:
+        return None
+    low, high = 0, len(index)
+    while low < high:
+        middle = (low + high) // 2
+        if index[middle][1] < target:
+            low = middle + 1
+        else:
+            high = middle
+    if low == len(index) or not target <= index[low][1] <= last:
+        return None
+    position = segment.position_near(index[low][0])
+    if not target <= position <= last:
+        return None         # an entry that misleads
+    try:
+        return scan(segment.window, position, max_batches=1, decompress=segment.decompress)[0].base_offset, position
+    except (SeglogError, IndexError):
+        return None
+
+
+def _position_at(spans: tuple[tuple[int, int], ...], size: int) -> int:
+    """The position behind so many bytes of the spans."""
+    for position, end in spans:
+        if size < end - position:
+            return position + size
+        size -= end - position
+    return spans[-1][1]
+
+
+def _before(spans: tuple[tuple[int, int], ...], at: int) -> tuple[tuple[int, int], ...]:
+    return tuple((position, min(end, at)) for position, end in spans if position < at)
+
+
+def _behind(spans: tuple[tuple[int, int], ...], at: int) -> tuple[tuple[int, int], ...]:
+    return tuple((max(position, at), end) for position, end in spans if end > at)

@@ -1,0 +1,146 @@
+"""A description of rows, and how they are read: what every door to them has in common."""
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any, Self
+
+from seglog._kernels.arrow_stream import export_stream
+from seglog._kernels.topic_rows import TopicRows
+from seglog.frames.ahead import in_order
+from seglog.frames.libraries import library
+from seglog.frames.options import OFFSET_MAX, TIME_MAX_MS, TIME_MIN_MS, ReadOptions, checked_columns
+from seglog.frames.part import ScanPart
+from seglog.frames.plan import MIN_PART_BYTES, Limits, Source, partitions_of, parts_of
+from seglog.log.reader import LogReader
+from seglog.segment.answers import LostRange
+
+# With less to read than this, threads cost more than they gain.
+_THREADS_FROM_BYTES = 8 << 20
+_THREADS_MAX = 4
+
+
+class RowScan:
+    """A description of rows. Each use of it reads the files as they are then.
+
+    Threads may share it; each use has readers of its own. It pickles, unless it was given an open log.
+    """
+
+    def __init__(
+        self, sources: tuple[Source, ...], options: ReadOptions, limits: Limits, threads: int | None = None
+    ) -> None:
+        self._sources = sources
+        self._options = options
+        self._limits = limits
+        self._threads = threads
+        self._lost: list[LostRange] = []
+
+    def __repr__(self) -> str:
+        shown = ", ".join(str(source.path if isinstance(source, LogReader) else source) for source in self._sources)
+        return f"<{type(self).__name__} of {shown}: {', '.join(self.columns)}>"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns, in their order."""
+        return self._options.columns
+
+    @property
+    def lost(self) -> tuple[LostRange, ...]:
+        """What was skipped so far, by all uses of this scan, with on_corrupt="skip"."""
+        return tuple(self._lost)
+
+    # --- narrowing -------------------------------------------------------------------------------
+
+    def select(self, columns: Sequence[str]) -> Self:
+        """The same with other columns."""
+        options = replace(self._options, columns=checked_columns(columns, False))
+        return self._with(options, self._limits)
+
+    def narrowed(
+        self, *, from_offset: int = 0, to_offset: int = OFFSET_MAX, since_ms: int = TIME_MIN_MS,
+        until_ms: int = TIME_MAX_MS, partitions: frozenset[int] | None = None, topics: frozenset[str] | None = None,
+    ) -> Self:
+        """The same with fewer rows: what satisfies both. For who pushes filters down."""
+        options, limits = self._options, self._limits
+        return self._with(
+            replace(
+                options, since_ms=max(options.since_ms, since_ms), until_ms=min(options.until_ms, until_ms)
+            ),
+            replace(
+                limits, from_offset=max(limits.from_offset, from_offset), to_offset=min(limits.to_offset, to_offset),
+                partitions=_both(limits.partitions, partitions), topics=_both(limits.topics, topics),
+            ),
+        )
+
+    def viewed(self) -> Self:
+        """The same with bytes and text as Arrow's views."""
+        return self._with(replace(self._options, binary_view=True), self._limits)
+
+    @property
+    def key_is_text(self) -> bool:
+        return self._options.key_text is not None
+
+    @property
+    def value_is_text(self) -> bool:
+        return self._options.value_text is not None
+
+    def _with(self, options: ReadOptions, limits: Limits) -> Self:
+        scan = type(self)(self._sources, options, limits, self._threads)
+        scan._lost = self._lost         # one report, whoever narrowed
+        return scan
+
+    # --- rows ------------------------------------------------------------------------------------
+
+    def parts(self, min_bytes: int = MIN_PART_BYTES) -> list[ScanPart]:
+        """The pieces to read, as the files are now: by topic, partition and offset, cut between batches.
+
+        A segment with twice as many bytes as `min_bytes`, or more, is cut, where its offset index tells where batches
+        begin. Each piece pickles, and is read by itself: `part.batches()`. Raises NotALogError, StorageError,
+        CorruptRecordError.
+        """
+        return list(parts_of(partitions_of(self._sources), self._options, self._limits, min_bytes))
+
+    def batches(self) -> Iterator[TopicRows]:
+        """The rows as record batches, in order; they have __arrow_c_array__.
+
+        Raises what `parts` raises, and CorruptRecordError where damage is met: behind the rows before it.
+        """
+        # (To cut segments is for those who share them out: here work is cut smaller anyway.)
+        parts = parts_of(partitions_of(self._sources), self._options, self._limits, OFFSET_MAX)
+        first = list(_up_to(parts, _THREADS_FROM_BYTES))
+        is_small = sum(part.size_bytes for part in first) < _THREADS_FROM_BYTES
+        threads = self._threads or (1 if is_small else min(os.cpu_count() or 1, _THREADS_MAX))
+        work = chain.from_iterable(part.work(self._lost) for part in chain(first, parts))
+        for rows, error in in_order(work, threads):
+            yield from rows
+            if error is not None:
+                raise error
+
+    # --- Arrow -----------------------------------------------------------------------------------
+
+    def __arrow_c_schema__(self) -> object:
+        return self._options.layout("", 0).__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """A new stream of the rows each time; nothing is opened before a consumer pulls. `requested_schema` is not
+        heeded, as the interface allows."""
+        return export_stream(self, self.batches())
+
+    def to_reader(self) -> Any:
+        """A pyarrow.RecordBatchReader: the rows one batch after the other. Raises what `batches` raises."""
+        pyarrow = library("pyarrow")
+        schema = pyarrow.schema(self)
+        return pyarrow.RecordBatchReader.from_batches(schema, (pyarrow.record_batch(rows) for rows in self.batches()))
+
+
+def _both(before: frozenset[Any] | None, more: frozenset[Any] | None) -> frozenset[Any] | None:
+    if before is None or more is None:
+        return more if before is None else before
+    return before & more
+
+
+def _up_to(parts: Iterator[ScanPart], size: int) -> Iterator[ScanPart]:
+    """The first parts, until they have so many bytes together."""
+    while size > 0 and (part := next(parts, None)) is not None:
+        size -= part.size_bytes
+        yield part

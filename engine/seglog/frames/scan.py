@@ -1,0 +1,126 @@
+"""`seglog.scan(paths)`: a topic as a table that nothing is read of before somebody asks for rows."""
+import operator
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, SupportsIndex
+
+from seglog.errors import InvalidArgumentError
+from seglog.frames.dataset import TopicDataset, dataset_of
+from seglog.frames.libraries import library
+from seglog.frames.options import (
+    OFFSET_MAX,
+    TIME_MAX_MS,
+    TIME_MIN_MS,
+    Decode,
+    ReadOptions,
+    checked_columns,
+    checked_text,
+)
+from seglog.frames.plan import Limits, Source
+from seglog.frames.polars_source import frame
+from seglog.frames.rows import RowScan
+from seglog.log.arguments import Isolation, is_read_committed
+from seglog.log.damage import OnCorrupt, lost_sink
+from seglog.log.reader import LogReader
+from seglog.log.times import Time, to_timestamp_ms
+
+
+class TopicScan(RowScan):
+    """What `seglog.scan` gives: a description of rows. Each use of it reads the files as they are then.
+
+    For every library that takes Arrow streams: `pyarrow.table(scan)`, `polars.DataFrame(scan)`, and `scan` as a table
+    in DuckDB's SQL. Threads may share it; each use has readers of its own. It pickles, unless it was given an open log.
+    """
+
+    def to_arrow(self) -> Any:
+        """A pyarrow.Table of all rows. Raises what `batches` raises."""
+        pyarrow = library("pyarrow")
+        batches = [pyarrow.record_batch(rows) for rows in self.batches()]
+        return pyarrow.Table.from_batches(batches, pyarrow.schema(self))
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame of all rows; `topic` is categorical."""
+        library("pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """A polars.DataFrame of all rows; `topic` is text."""
+        return frame(self)
+
+    def to_numpy(self) -> dict[str, Any]:
+        """{column: numpy array} of all rows: bytes, text and lists as objects, None where there is none."""
+        library("numpy")
+        table = self.to_arrow()
+        return {name: _array(table[name]) for name in self.columns}
+
+    def dataset(self) -> TopicDataset:
+        """A pyarrow dataset: DuckDB, and whoever else takes one, pushes columns and filters down into it."""
+        return dataset_of(self)
+
+
+def scan(
+    paths: Source | Iterable[Source],
+    *,
+    since: Time | None = None,
+    until: Time | None = None,
+    from_offset: SupportsIndex | None = None,
+    to_offset: SupportsIndex | None = None,
+    columns: Sequence[str] | None = None,
+    include_headers: bool = False,
+    isolation: Isolation = "read_uncommitted",
+    on_corrupt: OnCorrupt = "raise",
+    decode: Decode = None,
+    binary_view: bool = False,
+    threads: int | None = None,
+) -> TopicScan:
+    """Records of partitions as a table with the columns of Spark's Kafka source; nothing is read yet.
+
+    paths: partition directories ("data/orders-0"), patterns ("data/orders-*"), log dirs (all partitions in them), or
+    open logs. Records with since <= timestamp < until (as for `Log.read`) and from_offset <= offset < to_offset, each
+    partition from its log start offset on, up to its end, or its published end where somebody appends.
+    columns: of key, value, topic, partition, offset, timestamp, timestampType, headers; headers only if they are named
+    or `include_headers`. What is not asked for is not decoded. decode: keys and values as "utf8" or "json" instead of
+    bytes, or {"value": "json"}. binary_view: bytes and text as Arrow's views. threads: how many decode; by default as
+    many as there are processors, up to 4.
+
+    Raises InvalidArgumentError. What the files raise comes when rows are asked for.
+    """
+    sources = (paths,) if isinstance(paths, str | os.PathLike | LogReader) else tuple(paths)
+    if not sources:
+        raise InvalidArgumentError("no path to scan")
+    for source in sources:
+        if not isinstance(source, str | os.PathLike | LogReader):
+            raise InvalidArgumentError(f"neither a path nor an open log: {source!r}")
+    is_read_committed(isolation)
+    lost_sink(on_corrupt, None)
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+        raise InvalidArgumentError(f"threads is {threads!r}; 1 or more expected")
+    key_text, value_text = checked_text(decode)
+    options = ReadOptions(
+        columns=checked_columns(columns, include_headers),
+        since_ms=TIME_MIN_MS if since is None else to_timestamp_ms(since),
+        until_ms=TIME_MAX_MS if until is None else to_timestamp_ms(until),
+        on_corrupt=on_corrupt, key_text=key_text, value_text=value_text, binary_view=bool(binary_view),
+    )
+    limits = Limits(
+        from_offset=0 if from_offset is None else _offset(from_offset),
+        to_offset=OFFSET_MAX if to_offset is None else _offset(to_offset), isolation=isolation,
+    )
+    return TopicScan(sources, options, limits, threads)
+
+
+def _offset(offset: SupportsIndex) -> int:
+    try:
+        return min(max(operator.index(offset), 0), OFFSET_MAX)
+    except TypeError:
+        raise InvalidArgumentError(f"not an offset: {offset!r}", hint="for times, scan(since=, until=)") from None
+
+
+def _array(column: Any) -> Any:
+    if str(column.type).startswith("dictionary"):
+        column = column.cast(column.type.value_type)
+    if str(column.type).startswith("timestamp"):
+        return column.cast("timestamp[us]").to_numpy()      # numpy knows no zones: UTC
+    return column.to_numpy()
+
+
