@@ -52,6 +52,8 @@ def test_the_defaults_are_kafkas_but_for_flush_ms():
         "retention.head.rewrite.ratio": 0.5,
         "retention.ignore.future.timestamps": False,
         "retention.respect.cursors": False,
+        "message.dialect": "kafka",
+        "message.tagged.timestamp.ms": True,
         "message.format.version": None,
         "compaction.upgrade.format": False,
         "compaction.merge.bytes": 0,

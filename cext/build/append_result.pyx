@@ -142,8 +142,8 @@ cdef Assigned assigned_of(BatchTable table, int64_t count, bint is_ours, bint re
 
 def trusted(raw not None):
     """An Assigned of batches that our own encoder made with the offsets they are to have. Nothing is checked but that
-    they are whole."""
-    cdef BatchTable table = scan(Window(raw))
+    they are whole. A Window says what they are."""
+    cdef BatchTable table = scan(raw if isinstance(raw, Window) else Window(raw))
     if table.stop_ != OK or table.n == 0:
         raise InvalidArgumentError("no whole batches")
     return assigned_of(table, -1, is_ours=False, rebuilt=False)

@@ -44,7 +44,7 @@ cdef int tag_of_header(const uint8_t* key, int32_t key_size, int32_t value_size)
     return tag if value_size == width else -1
 
 
-cdef int tags_of_headers(const RecordView* record, Output* others) noexcept nogil:
+cdef int tags_of_headers(const RecordView* record, Output* others, int64_t* left_out) noexcept nogil:
     cdef Span s = Span(record.headers, record.headers + record.headers_size)
     cdef const uint8_t* key = NULL
     cdef const uint8_t* value = NULL
@@ -62,6 +62,7 @@ cdef int tags_of_headers(const RecordView* record, Output* others) noexcept nogi
             break               # check_placed has looked
         tag = tag_of_header(key, key_size, value_size)
         if tag < 0 or seen[tag]:
+            left_out[0] += 1
             continue
         seen[tag] = True
         if ensure_room(others, 5 + <int64_t>value_size) != OK:

@@ -52,6 +52,7 @@ cdef struct Run:
     int64_t last_offset
     int64_t largest_ms
     int64_t count
+    int64_t* headers_left_out
     bint is_inner
     bint with_ms
     bint is_log_append_time
@@ -77,7 +78,7 @@ cdef int append_messages(Run* run, Source* source) noexcept nogil:
         if status == OK:
             run.others.size = 0
             if record.header_count > 0:
-                status = tags_of_headers(&record, run.others)
+                status = tags_of_headers(&record, run.others, run.headers_left_out)
         if status != OK:
             break
         previous = record.offset
@@ -114,11 +115,13 @@ cdef class TaggedPacker(Packer):
 
     codec: compress every batch with this one (0 to 4; 0 unwraps; -1: keep each batch's own).
     with_ms: give each message tag 0, its time in ms (message.tagged.timestamp.ms); else seconds are all that is left.
+    headers_left_out: how many headers of records were no tags.
     decompress, compress, check_crc: as of MessagePacker; codecs frame as in v2.
     """
     cdef Output inner               # the messages of a wrapper, before compression
     cdef Output others
     cdef readonly bint with_ms
+    cdef readonly int64_t headers_left_out
 
     def __cinit__(self, *, int codec=-1, bint with_ms=True, decompress=None, compress=None, bint check_crc=True):
         if codec < -1 or codec > CODEC_ZSTD:
@@ -200,6 +203,7 @@ cdef class TaggedPacker(Packer):
         run.last_offset = -1
         run.largest_ms = -1
         run.count = 0
+        run.headers_left_out = &self.headers_left_out
         run.is_inner = False
         run.with_ms = self.with_ms
         run.is_log_append_time = row.magic != 0 and row.attributes & TIMESTAMP_TYPE_BIT != 0

@@ -10,7 +10,7 @@ from libc.stdint cimport INT64_MAX, int64_t
 
 from .batch_attributes cimport has_open_end
 from .batch_header cimport BatchHeader, bounds_time
-from .index_search cimport OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, Entries, absolute_offset, key_at, value_at
+from .index_search cimport TAGGED_ENTRY_SIZE, Entries, absolute_offset, hold_entries, key_at, value_at
 from .status cimport OK
 from .tagged_message cimport header_in
 from .window cimport Window
@@ -73,24 +73,14 @@ cdef class HeaderWalk:
         """
         cdef Walked walked = self.walked
         cdef Entries of_offsets, of_times
-        hold(&of_offsets, offsets, OFFSET_ENTRY_SIZE)
-        hold(&of_times, times, TIME_ENTRY_SIZE)
+        hold_entries(&of_offsets, offsets, timed=False)
+        hold_entries(&of_times, times, timed=True)
         if walked.damaged or walked.position >= window.size:     # or another thread has walked on
             return
         with nogil:
             walk(&walked, self.base_offset, end_offset, window, &of_offsets, &of_times)
         if walked.position > self.walked.position or walked.damaged:
             self.walked = walked
-
-
-cdef int hold(Entries* entries, Window window, int entry_size) except -1:
-    entries.timed = entry_size == TIME_ENTRY_SIZE
-    entries.first = NULL
-    entries.n = 0
-    if window is not None:
-        entries.first = window.base
-        entries.n = window.size // entry_size
-    return 0
 
 
 cdef void walk(
@@ -126,10 +116,13 @@ cdef void walk(
             slot = w.time_entries
             if absolute_offset(value_at(times, slot), base_offset) > row.last_offset:
                 break
-            w.times_end = (
-                key_at(times, slot) != row.max_timestamp or row.max_timestamp != w.largest
-                or (slot > 0 and key_at(times, slot) <= key_at(times, slot - 1))
-            )
+            if times.size == TAGGED_ENTRY_SIZE:     # of this batch, the largest so far
+                w.times_end = key_at(times, slot) != w.largest
+            else:
+                w.times_end = (
+                    key_at(times, slot) != row.max_timestamp or row.max_timestamp != w.largest
+                    or (slot > 0 and key_at(times, slot) <= key_at(times, slot - 1))
+                )
             if not w.times_end:
                 w.time_entries += 1
         w.last_offset = row.last_offset

@@ -1,7 +1,6 @@
 """Indexes made from batch headers. See index_build.pyx."""
 from libc.stdint cimport int32_t, int64_t
 
-from .index_search cimport OFFSET_ENTRY_SIZE
 from .output cimport Output
 
 
@@ -28,6 +27,8 @@ cdef class IndexBuilder:
     cdef int64_t max_time_entries
     cdef readonly int64_t base_offset
     cdef readonly int64_t index_interval_bytes
+    cdef readonly bint is_tagged
+    cdef int64_t offset_entry_size
 
     # Index one batch that stands behind the last one added. What is not OK has changed nothing.
     cdef int try_one(self, int64_t last_offset, int64_t max_timestamp, int64_t size_bytes) noexcept nogil
@@ -35,6 +36,7 @@ cdef class IndexBuilder:
     cdef int add_batch(
         self, int64_t last_offset, int64_t max_timestamp, int64_t position, int64_t size_bytes
     ) noexcept nogil
+    cdef int add_offset_entry(self, int64_t relative, int64_t position) noexcept nogil
     cdef int add_time_entry(self) noexcept nogil
     cdef int add_minute_entry(self) noexcept nogil
     cdef int put_timestamp(self, Output* index) noexcept nogil
@@ -42,7 +44,7 @@ cdef class IndexBuilder:
 
     # How many offset entries were made and not taken yet; the other indexes have no more.
     cdef inline int64_t waiting_entries(self) noexcept nogil:
-        return self.offset_index.size // OFFSET_ENTRY_SIZE
+        return self.offset_index.size // self.offset_entry_size
 
     cdef inline bint has_no_room(self) noexcept nogil:
         return (

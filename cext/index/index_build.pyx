@@ -11,6 +11,9 @@ The rule is the one that Kafka 3.9.1 and 4.1.1 follow on append (LogSegment.appe
     at the end: the remembered pair once more into the time index, by the same condition (a closed
     segment names its largest timestamp)
 
+In the tagged dialect one index says both: (last offset of this batch, the largest timestamp up to and with it, position
+of its first byte), and a closed segment has no further entry.
+
 The first batch of a segment never gets an entry. Kafka 2.8.2 decided once an append instead, and
 every Kafka starts counting anew when it opens a log, so its live files may hold other entries than a
 rebuild would; readers accept both.
@@ -22,7 +25,7 @@ from libc.stdlib cimport free
 
 from seglog.errors import CorruptRecordError, InvalidArgumentError
 
-from .index_search cimport OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
+from .index_search cimport TIME_ENTRY_SIZE, entry_size_of
 from .output cimport Output, ensure_room
 from .segment_scan cimport BatchTable
 from .span cimport store_u32, store_u64
@@ -38,9 +41,11 @@ cdef class IndexBuilder:
     """Takes batch headers in file order, gives index entries.
 
     `base_offset` is the segment's; `index_interval_bytes` is index.interval.bytes; `max_index_bytes`
-    is segment.index.bytes (-1: no bound), which is what makes an index full.
+    is segment.index.bytes (-1: no bound), which is what makes an index full. `is_tagged`: entries of the tagged
+    dialect; those of the offset index are then the time index's, too, and nothing else is made.
     """
-    def __cinit__(self, int64_t base_offset, int64_t index_interval_bytes=4096, *, int64_t max_index_bytes=-1):
+    def __cinit__(self, int64_t base_offset, int64_t index_interval_bytes=4096, *, int64_t max_index_bytes=-1,
+                  bint is_tagged=False):
         if base_offset < 0 or index_interval_bytes < 0:
             raise InvalidArgumentError(
                 f"a segment's base offset and index.interval.bytes are 0 or more, not {base_offset}"
@@ -48,8 +53,13 @@ cdef class IndexBuilder:
             )
         self.base_offset = base_offset
         self.index_interval_bytes = index_interval_bytes
-        self.max_offset_entries = max_index_bytes // OFFSET_ENTRY_SIZE if max_index_bytes >= 0 else INT32_MAX
-        self.max_time_entries = max_index_bytes // TIME_ENTRY_SIZE if max_index_bytes >= 0 else INT32_MAX
+        self.is_tagged = is_tagged
+        self.offset_entry_size = entry_size_of(is_tagged, timed=False)
+        self.max_offset_entries = self.max_time_entries = INT32_MAX
+        if max_index_bytes >= 0:
+            self.max_offset_entries = max_index_bytes // self.offset_entry_size
+            if not is_tagged:       # one index, one bound
+                self.max_time_entries = max_index_bytes // TIME_ENTRY_SIZE
         self.now.max_timestamp = -1
         self.now.offset_of_max_timestamp = -1
         self.now.last_entry_timestamp = -1
@@ -172,7 +182,6 @@ cdef class IndexBuilder:
     ) noexcept nogil:
         cdef Progress* now = &self.now
         cdef uint64_t relative = <uint64_t>last_offset - <uint64_t>self.base_offset
-        cdef uint8_t* entry
         cdef int status
         if last_offset < self.base_offset or relative > INT32_MAX or position > INT32_MAX:
             return OFFSET_RANGE
@@ -184,21 +193,33 @@ cdef class IndexBuilder:
                 return NO_SPACE
             if <int64_t>relative <= now.last_entry_relative_offset:
                 return OFFSET_BACK
-            status = ensure_room(&self.offset_index, OFFSET_ENTRY_SIZE)
-            if status == OK:
-                status = self.add_time_entry()
-            if status == OK:
-                status = self.add_minute_entry()
+            status = self.add_offset_entry(<int64_t>relative, position)
             if status != OK:
                 return status
-            entry = self.offset_index.first + self.offset_index.size
-            store_u32(entry, <uint32_t>relative)
-            store_u32(entry + 4, <uint32_t>position)
-            self.offset_index.size += OFFSET_ENTRY_SIZE
             now.offset_entries += 1
             now.last_entry_relative_offset = <int32_t>relative
             now.last_entry_position = position
         now.end_position = position + size_bytes
+        return OK
+
+    cdef int add_offset_entry(self, int64_t relative, int64_t position) noexcept nogil:
+        """An entry of the offset index, and those of the others that go with it."""
+        cdef uint8_t* entry
+        cdef int status = ensure_room(&self.offset_index, self.offset_entry_size)
+        if status == OK and not self.is_tagged:
+            status = self.add_time_entry()
+            if status == OK:
+                status = self.add_minute_entry()
+        if status != OK:
+            return status
+        entry = self.offset_index.first + self.offset_index.size
+        store_u32(entry, <uint32_t>relative)
+        if self.is_tagged:
+            store_u64(entry + 4, <uint64_t>self.now.max_timestamp)
+            self.now.time_entries += 1
+            self.now.last_entry_timestamp = self.now.max_timestamp
+        store_u32(entry + self.offset_entry_size - 4, <uint32_t>position)
+        self.offset_index.size += self.offset_entry_size
         return OK
 
     cdef int add_time_entry(self) noexcept nogil:
@@ -237,7 +258,7 @@ cdef class IndexBuilder:
 
     def finish(self):
         """Add the closing time entry, for which the last slot of a full time index was kept. May be repeated."""
-        cdef int status = self.add_time_entry()
+        cdef int status = OK if self.is_tagged else self.add_time_entry()
         if status != OK:
             raise_status(status, -1, -1)
 
@@ -283,8 +304,9 @@ cdef class IndexBuilder:
     def taken_entries(self):
         """How many entries of the offset index, the time index and the minute index were taken: in a file by now."""
         return (
-            self.now.offset_entries - self.offset_index.size // OFFSET_ENTRY_SIZE,
-            self.now.time_entries - self.time_index.size // TIME_ENTRY_SIZE,
+            self.now.offset_entries - self.waiting_entries(),
+            self.now.time_entries - (
+                self.waiting_entries() if self.is_tagged else self.time_index.size // TIME_ENTRY_SIZE),
             self.now.minute_entries - self.minute_index.size // TIME_ENTRY_SIZE,
         )
 

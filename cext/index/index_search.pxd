@@ -1,16 +1,19 @@
 """Search in index files: the largest entry whose key is not above a target.
 
 Offset index, 8 bytes an entry: relative offset i32, position i32. Time index and minute index,
-12 bytes: timestamp i64, relative offset i32. Big-endian; see docs/formats/offset_index.md,
-time_index.md and minute_index.md there.
+12 bytes: timestamp i64, relative offset i32. The one index of the tagged dialect, which is searched by both,
+16 bytes: relative offset i32, timestamp i64, position i32. Big-endian; see docs/formats/offset_index.md,
+time_index.md, minute_index.md and tagged_index.md there.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from .span cimport load_i32, load_i64
+from .window cimport Window
 
 cdef enum:
     OFFSET_ENTRY_SIZE = 8
     TIME_ENTRY_SIZE = 12
+    TAGGED_ENTRY_SIZE = 16
 
     # Kafka's AbstractIndex: lookups by consumers that keep up hit the last entries, so those are
     # tried first. 8192 bytes: at most three pages then stay warm, and they cover 4 MB of log or more.
@@ -20,19 +23,44 @@ cdef enum:
 cdef struct Entries:
     const uint8_t* first        # borrowed
     int64_t n
-    bint timed                  # 12-byte entries sorted by timestamp, else 8-byte ones by offset
+    bint timed                  # searched by timestamp for an offset, else by offset for a position
+    int64_t size                # of an entry, and where in it key and value stand
+    int64_t key_pos
+    int64_t value_pos
+
+
+# How large an entry is that is searched so.
+cdef inline int64_t entry_size_of(bint is_tagged, bint timed) noexcept nogil:
+    if is_tagged:
+        return TAGGED_ENTRY_SIZE
+    return TIME_ENTRY_SIZE if timed else OFFSET_ENTRY_SIZE
+
+
+# The entries of a window, which says what index it is on; none where it is None.
+cdef inline void hold_entries(Entries* e, Window window, bint timed) noexcept:
+    cdef bint is_tagged = window is not None and window.is_tagged
+    e.timed = timed
+    e.size = entry_size_of(is_tagged, timed)
+    e.key_pos = 4 if is_tagged and timed else 0
+    if is_tagged:
+        e.value_pos = 0 if timed else 12
+    else:
+        e.value_pos = 8 if timed else 4
+    e.first = NULL
+    e.n = 0
+    if window is not None:
+        e.first = window.base
+        e.n = window.size // e.size
 
 
 cdef inline int64_t key_at(const Entries* e, int64_t slot) noexcept nogil:
     if e.timed:
-        return load_i64(e.first + slot * TIME_ENTRY_SIZE)
-    return load_i32(e.first + slot * OFFSET_ENTRY_SIZE)
+        return load_i64(e.first + slot * e.size + e.key_pos)
+    return load_i32(e.first + slot * e.size)
 
 
 cdef inline int32_t value_at(const Entries* e, int64_t slot) noexcept nogil:
-    if e.timed:
-        return load_i32(e.first + slot * TIME_ENTRY_SIZE + 8)
-    return load_i32(e.first + slot * OFFSET_ENTRY_SIZE + 4)
+    return load_i32(e.first + slot * e.size + e.value_pos)
 
 
 cdef inline int64_t floor_in(const Entries* e, int64_t slot, int64_t n, int64_t target) noexcept nogil:
@@ -53,7 +81,7 @@ cdef inline int64_t floor_slot(const Entries* e, int64_t target) noexcept nogil:
     cdef int64_t warm
     if e.n == 0:
         return -1
-    warm = e.n - WARM_BYTES // (TIME_ENTRY_SIZE if e.timed else OFFSET_ENTRY_SIZE)
+    warm = e.n - WARM_BYTES // e.size
     if warm > 0:
         if key_at(e, warm) <= target:
             return floor_in(e, warm, e.n - warm, target)

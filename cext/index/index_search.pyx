@@ -133,16 +133,14 @@ cdef class _Search:
         return target if self.entries.timed else relative_offset(target, self.base_offset)
 
     cdef int hold(self, Window window, int64_t base_offset, int64_t entries, bint timed) except -1:
-        cdef int entry_size = TIME_ENTRY_SIZE if timed else OFFSET_ENTRY_SIZE
-        if entries < 0 or entries > window.size // entry_size:
+        hold_entries(&self.entries, window, timed)
+        if entries < 0 or entries > self.entries.n:
             raise InvalidArgumentError(
-                f"{entries} entries in an index of {window.size} bytes, which holds {window.size // entry_size}"
+                f"{entries} entries in an index of {window.size} bytes, which holds {self.entries.n}"
             )
         self.window = window
         self.base_offset = base_offset
-        self.entries.first = window.base
         self.entries.n = entries
-        self.entries.timed = timed
         return 0
 
     cdef int check_slot(self, int64_t slot) except -1:
@@ -236,13 +234,18 @@ cdef class TimeIndexSearch(_Search):
                 )
 
     def first_disorder(self):
-        """The first slot whose timestamp is not above, or whose offset is below, the one before it; -1: sorted."""
+        """The first slot whose timestamp is not above, or whose offset is below, the one before it; -1: sorted.
+
+        In the tagged dialect timestamps may be equal, and offsets rise.
+        """
         cdef int64_t slot
         cdef int64_t found = -1
+        cdef bint may_be_equal = self.window.is_tagged
         with nogil:
             for slot in range(1, self.entries.n):
                 if (
-                    key_at(&self.entries, slot) <= key_at(&self.entries, slot - 1)
+                    key_at(&self.entries, slot) < key_at(&self.entries, slot - 1)
+                    or (key_at(&self.entries, slot) == key_at(&self.entries, slot - 1) and not may_be_equal)
                     or value_at(&self.entries, slot) < value_at(&self.entries, slot - 1)
                 ):
                     found = slot

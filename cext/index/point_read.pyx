@@ -16,7 +16,7 @@ from .batch_header cimport (
 from .checked_batches cimport CheckedBatches
 from .header_walk cimport HeaderWalk
 from .index_search cimport (
-    OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, Entries, absolute_offset, floor_slot, key_at, relative_offset, value_at,
+    Entries, absolute_offset, floor_slot, hold_entries, key_at, relative_offset, value_at,
 )
 from .legacy_records cimport find_inner_base, parse_bare_message, parse_inner_message
 from .batch_payload cimport check_count, open_records
@@ -104,12 +104,7 @@ cdef class PointReader:
         self.decompress = decompress
         self.base_offset = base_offset
         self.end_offset = end_offset
-        self.offsets.timed = False
-        self.offsets.first = NULL
-        self.offsets.n = 0
-        if offsets is not None:
-            self.offsets.first = offsets.base
-            self.offsets.n = offsets.size // OFFSET_ENTRY_SIZE
+        hold_entries(&self.offsets, offsets, timed=False)
 
     @property
     def ranges(self):
@@ -324,9 +319,8 @@ cdef class PointReader:
         cdef int64_t next_minute = INT64_MAX
         cdef int64_t offset = start_offset
         if times is not None and timestamp > INT64_MIN:
-            believed.timed = True
-            believed.first = times.base
-            believed.n = min(times.size // TIME_ENTRY_SIZE, walk.walked.time_entries)
+            hold_entries(&believed, times, timed=True)
+            believed.n = min(believed.n, walk.walked.time_entries)
             slot = floor_slot(&believed, timestamp - 1)
             if slot >= 0:
                 offset = max(offset, absolute_offset(value_at(&believed, slot), self.base_offset))

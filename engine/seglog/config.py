@@ -429,6 +429,19 @@ class LogConfig(Settings):
         "TransactionLogConfig.PRODUCER_ID_EXPIRATION_MS_DEFAULT",
         low=1, high=MAX_LONG,
     )
+    message_dialect: str = setting(
+        "kafka", "message.dialect", "name",
+        "whether a new log is Kafka's, or of messages with tags (docs/formats/tagged_message.md), which no Kafka "
+        "reads; the log keeps it, and only a conversion changes it",
+        "ours: the first of the two proposals before KIP-31 and KIP-32",
+        choices=("kafka", "tagged"),
+    )
+    message_tagged_timestamp_ms: bool = setting(
+        True, "message.tagged.timestamp.ms", "boolean",
+        "whether each message of a tagged log gets tag 0, its time in milliseconds; else seconds are left of it, and "
+        "it is 9 bytes smaller",
+        "ours",
+    )
     message_format_version: int | None = setting(
         None, "message.format.version", "record format",
         "the record format that is written: records are stored in it, and ready batches of another one are converted; "

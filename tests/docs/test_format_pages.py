@@ -28,11 +28,13 @@ from seglog.conversion.in_place import plan_in_place
 from seglog.conversion.proof import PROOF_FILE
 from seglog.conversion.report import PartitionRow, report_json
 from seglog.format.compression import Codec, decompress
+from seglog.format.dialect import TAGGED
 from seglog.format.live_ends import FILE_NAME as LIVE_FILE
 from seglog.format.live_ends import latest_of
+from seglog.format.tagged import scan_tagged
 from seglog.fs.files import OsFileSystem
-from seglog.segment.index_file import MinuteIndex, OffsetIndex, TimeIndex
-from seglog.segment.indexes import index_bytes, time_ranges_bytes
+from seglog.segment.index_file import MinuteIndex, OffsetIndex, TaggedOffsetIndex, TaggedTimeIndex, TimeIndex
+from seglog.segment.indexes import index_bytes, index_bytes_of, time_ranges_bytes
 from seglog.segment.segment import Segment
 from seglog.segment.time_ranges import TimeRanges
 from seglog.segment.transaction_index import TransactionIndex
@@ -266,6 +268,25 @@ def leader_change(walk):
 
 
 # --- indexes -------------------------------------------------------------------------------------
+
+
+def tagged_index():
+    source, log = golden("v1-none-ct-k391", "00000000000000000070.log")
+    packer = TaggedPacker()
+    table = scan(Window(log))
+    packer.add(table, 0, len(table))
+    config = LogConfig.of({"index.interval.bytes": 512})
+    raw = index_bytes_of([scan_tagged(bytes(packer.take()))], 70, config, dialect=TAGGED).offset_index
+    walk = HexWalk(raw, end=32)
+    entries = []
+    for n in range(2):
+        walk.heading(f"slot {n}")
+        relative_offset = walk.take("i", "relative_offset", f"offset {70 + struct.unpack_from('>i', raw, walk.pos)[0]}")
+        timestamp = walk.take("q", "timestamp")
+        entries.append((70 + relative_offset, timestamp, walk.take("i", "position")))
+    assert [(offset, position) for offset, _, position in entries] == list(TaggedOffsetIndex(raw, 70))[:2]
+    assert [(timestamp, offset) for offset, timestamp, _ in entries] == list(TaggedTimeIndex(raw, 70))[:2]
+    return block(source, walk.done(), f"as tagged messages, the first two of {len(raw) // 16} entries of their index")
 
 
 def offset_index():
@@ -650,6 +671,7 @@ EXAMPLES = {
         "lz4-v1": lambda: lz4_frame("v1-lz4-ct-k391", 1),
     },
     "offset_index.md": {"offset-index": offset_index, "preallocated-tail": preallocated_tail},
+    "tagged_index.md": {"tagged-index": tagged_index},
     "minute_index.md": {"minute-index": minute_index},
     "time_index.md": {"time-index": time_index},
     "time_ranges.md": {"time-ranges": time_ranges},

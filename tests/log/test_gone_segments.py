@@ -4,6 +4,7 @@ import pytest
 import seglog
 from seglog.errors import OffsetOutOfRangeError, StorageError
 from seglog.format import names
+from seglog.format.dialect import segment_files
 from seglog.segment.segment import Segment
 
 T0 = 1_700_000_000_000
@@ -21,7 +22,7 @@ def write(directory):
 
 def remove(directory, count):
     for log in names.log_files(directory)[:count]:
-        for path in names.segment_files(log):
+        for path in segment_files(log):
             path.unlink()
 
 

@@ -16,6 +16,7 @@ from seglog.errors import (
     StorageError,
 )
 from seglog.format import names
+from seglog.format.dialect import segment_files
 from seglog.format.live_ends import FILE_NAME as LIVE_FILE
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
@@ -83,7 +84,7 @@ def test_sealed_segments_are_links_and_the_active_one_is_a_copy(log, path, copy)
     *sealed, active = logs_of(path)
     assert len(sealed) == 2
     for file in sealed:
-        for part in names.segment_files(file):
+        for part in segment_files(file):
             assert os.path.samefile(part, copy / part.name)
     assert (copy / active.name).read_bytes() == active.read_bytes()
     assert not os.path.samefile(active, copy / active.name)

@@ -246,7 +246,7 @@ def test_a_batch_that_was_checked_for_another_version_is_checked_again(path, mon
             log.configure({"message.format.version": version})
         return found
 
-    monkeypatch.setattr("seglog.log.append.assign", assign)
+    monkeypatch.setattr("seglog.format.batch.assign", assign)
     with open_log(path, 2) as log:
         log.append_batch(_batch(2, "none"))     # checked for v2, again for v1, and stored so
         assert batches(log) == [(1, "none")] * 4

@@ -10,6 +10,7 @@ import seglog
 from seglog.clock import ManualClock
 from seglog.errors import CorruptCheckpointError
 from seglog.format import names
+from seglog.format.dialect import segment_files
 from support.golden import unpack
 from support.waiting import wait_for
 
@@ -29,7 +30,7 @@ def golden_copy(case, log_dir):
     for key, mtime in case["options"].items():
         kind, _, base = key.partition(".")
         if kind == "mtime":
-            for path in names.segment_files(directory / names.file_name(int(base), ".log")):
+            for path in segment_files(directory / names.file_name(int(base), ".log")):
                 os.utime(path, ns=(int(mtime) * 10**6,) * 2)
     if "log.start.offset" in case["options"]:
         topic, _, partition = directory.name.rpartition("-")

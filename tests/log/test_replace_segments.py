@@ -5,6 +5,7 @@ import seglog
 from seglog.config import LogConfig
 from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from seglog.format import names
+from seglog.format.dialect import segment_files
 from seglog.fs.files import OsFileSystem
 from seglog.segment.appender import SegmentAppender
 from seglog.segment.open_files import OPEN_SEGMENTS
@@ -33,7 +34,7 @@ def cleaned(log, base_offset, offsets, fs=None):
             appender.append_batch(bytes(batch.raw()), batch.base_offset, batch.last_offset, batch.max_timestamp)
     appender.seal()
     appender.close()
-    for path in names.segment_files(appender.path):
+    for path in segment_files(appender.path):
         fs.rename(path, log.path / (path.name + names.CLEANED_SUFFIX))
     fs.rmdir(aside)
     fs.sync_directory(log.path)

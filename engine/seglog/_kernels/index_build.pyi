@@ -5,8 +5,15 @@ from seglog._kernels.segment_scan import BatchTable
 @final
 class IndexBuilder:
     def __new__(
-        cls, base_offset: int, index_interval_bytes: int = 4096, *, max_index_bytes: int = -1
+        cls,
+        base_offset: int,
+        index_interval_bytes: int = 4096,
+        *,
+        max_index_bytes: int = -1,
+        is_tagged: bool = False,
     ) -> IndexBuilder: ...
+    @property
+    def is_tagged(self) -> bool: ...
     @property
     def base_offset(self) -> int: ...
     @property

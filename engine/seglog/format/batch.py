@@ -22,7 +22,7 @@ from seglog.errors import (
 from seglog.format.arrow_columns import plain_columns
 from seglog.format.compression import Codec, compress
 from seglog.format.names import MAX_OFFSET
-from seglog.format.validate import AppendRules
+from seglog.format.validate import AppendRules, Assigned, assign, check_follower
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -310,6 +310,18 @@ class BatchEncoder:
         for batch in made:
             self._check(batch, now_ms)
         return made
+
+    def assigned(
+        self, raw: "Buffer", next_offset: int, *, now_ms: int, leader_epoch: int = 0, allow_control: bool = False
+    ) -> Assigned:
+        """A ready batch of a producer as it is stored from `next_offset` on: as `validate.assign`."""
+        return assign(
+            raw, next_offset, self.rules, now_ms=now_ms, leader_epoch=leader_epoch, allow_control=allow_control
+        )
+
+    def followed(self, raw: "Buffer", next_offset: int) -> Assigned:
+        """What a leader has, as it is stored: as `validate.check_follower`."""
+        return check_follower(raw, next_offset, self.rules)
 
     def uncompressed_bytes_max(self, max_bytes: int) -> int:
         """How large a batch may be before it is compressed, so that it has at most `max_bytes` after."""

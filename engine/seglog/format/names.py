@@ -5,6 +5,7 @@ Sources: LogFileUtils, LocalLog.parseTopicPartitionName, org.apache.kafka.common
 """
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -23,10 +24,16 @@ SNAPSHOT_SUFFIX = ".snapshot"           # its number is the first offset that is
 MINUTE_INDEX_SUFFIX = ".time.index"
 TIME_RANGES_SUFFIX = ".ranges.index"    # ours: the times of each run of bytes. To a broker as the one above
 
+# The tagged dialect (format.dialect): no Kafka takes these for its own, and it leaves them alone.
+TAGGED_LOG_SUFFIX = ".tlog"
+TAGGED_INDEX_SUFFIX = ".tindex"
+
+LOG_SUFFIXES = (LOG_SUFFIX, TAGGED_LOG_SUFFIX)
 INDEX_SUFFIXES = (
-    OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, MINUTE_INDEX_SUFFIX, TIME_RANGES_SUFFIX
+    OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, MINUTE_INDEX_SUFFIX, TIME_RANGES_SUFFIX,
+    TAGGED_INDEX_SUFFIX,
 )
-SUFFIXES = (LOG_SUFFIX, *INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
+SUFFIXES = (*LOG_SUFFIXES, *INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
 
 # A second suffix says that the file is not, or no longer, part of the log.
 DELETED_SUFFIX = ".deleted"             # to be removed after file.delete.delay.ms
@@ -100,25 +107,25 @@ def parse_base_offset(name: str) -> int:
 
 
 def log_files(directory: str | os.PathLike[str]) -> list[Path]:
-    """The .log files of a directory, by base offset; empty where there are none.
+    """The .log files of a directory, by base offset, or its .tlog files if it has any; empty where there are none.
 
-    What is deleted, cleaned or to be swapped in is not among them.
+    What is deleted, cleaned or to be swapped in is not among them. Whether the directory may be read as it is says
+    state.directory_dialect.
     """
     with os.scandir(directory) as entries:
-        found = sorted(name for entry in entries if (name := entry.name).endswith(LOG_SUFFIX) and is_log_file(name))
-    return [Path(directory, name) for name in found]
+        found = sorted(name for entry in entries if (name := entry.name).endswith(LOG_SUFFIXES) and is_log_file(name))
+    return [Path(directory, name) for name in of_one_dialect(found)]
+
+
+def of_one_dialect(found: Sequence[str]) -> list[str]:
+    """Of the names of log files those of the directory's dialect: a broker puts an empty .log beside a .tlog."""
+    return [name for name in found if name.endswith(TAGGED_LOG_SUFFIX)] or list(found)
 
 
 def is_log_file(name: str) -> bool:
-    """Whether a file of this name is one of those."""
+    """Whether a file of this name is a .log or a .tlog."""
     parsed = parse_file_name(name)
-    return parsed is not None and parsed.suffix == LOG_SUFFIX and not parsed.state
-
-
-def segment_files(log: str | os.PathLike[str]) -> list[Path]:
-    """The files of the segment whose .log is at `log`, as far as they are there; the .log first."""
-    stem = os.fspath(log).removesuffix(LOG_SUFFIX)
-    return [Path(path) for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES) if os.path.lexists(path := stem + suffix)]
+    return parsed is not None and parsed.suffix in LOG_SUFFIXES and not parsed.state
 
 
 # --- partition directories -------------------------------------------------------------------

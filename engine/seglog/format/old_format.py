@@ -1,4 +1,4 @@
-"""Records of a log whose message.format.version is 0 or 1: made as v2 batches, stored as messages.
+"""Records of a log whose messages are no v2 batches: made as such, and stored as what the log has.
 
 They are encoded in v2 and without a codec, outside of the log's lock as in any log, and become messages once they have
 their offsets, by the way that a producer's batch of v2 takes (format.validate): the same rules, and the same refusals.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from seglog._kernels.batch_encode import TimeOf
 
 
-class OldFormatEncoder(BatchEncoder):
+class MessageEncoder(BatchEncoder):
     """A BatchEncoder whose batches `stored` makes into messages. Keeps nothing between calls."""
 
     def __init__(self, config: LogConfig, leader_epoch: int = 0, time_of: "TimeOf | None" = None) -> None:
@@ -51,8 +51,7 @@ class OldFormatEncoder(BatchEncoder):
 
         Raises UnsupportedForMessageFormatError (headers), UnsupportedCompressionTypeError (zstd), RecordTooLargeError.
         """
-        found = assign(made, first_offset, self._conversion, now_ms=now_ms, leader_epoch=leader_epoch)
-        return self.rules.check.accept(found.raw, first_offset, found.count)
+        raise NotImplementedError
 
     def stored_in_pieces(
         self, made: "Buffer", first_offset: int, now_ms: int, leader_epoch: int
@@ -74,8 +73,9 @@ class OldFormatEncoder(BatchEncoder):
         return pieces
 
 
-def encoder_of(config: LogConfig, leader_epoch: int = 0, time_of: "TimeOf | None" = None) -> BatchEncoder:
-    """What makes the batches of a log with this configuration."""
-    if config.message_format_version in (None, 2):
-        return BatchEncoder(config, leader_epoch, time_of)
-    return OldFormatEncoder(config, leader_epoch, time_of)
+class OldFormatEncoder(MessageEncoder):
+    """Of a log whose message.format.version is 0 or 1."""
+
+    def stored(self, made: "Buffer", first_offset: int, now_ms: int, leader_epoch: int) -> Assigned:
+        found = assign(made, first_offset, self._conversion, now_ms=now_ms, leader_epoch=leader_epoch)
+        return self.rules.check.accept(found.raw, first_offset, found.count)

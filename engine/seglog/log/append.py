@@ -14,8 +14,8 @@ from seglog._kernels.batch_survey import first_with_producer
 from seglog.errors import CorruptRecordError, InvalidArgumentError, RecordTooLargeError
 from seglog.format.batch import BatchEncoder
 from seglog.format.compression import Codec
-from seglog.format.old_format import OldFormatEncoder
-from seglog.format.validate import AppendRules, Assigned, assign, check_follower
+from seglog.format.old_format import MessageEncoder
+from seglog.format.validate import Assigned
 from seglog.log.arguments import check_leader_epoch, hint_of_record, hint_of_records
 from seglog.log.batch_split import refusal, split
 from seglog.log.format_counters import FormatCounters
@@ -169,24 +169,24 @@ class LogAppender:
         tail.check()
         # Checked without the lock, for it may take long; placed anew where somebody else came in between.
         place = tail.next_offset, tail.leader_epoch if leader_epoch is None else leader_epoch
-        rules = self._encoder.rules
-        checked = self._checked(view, assign_offsets, *place, now_ms, rules)
+        encoder = self._encoder
+        checked = self._checked(view, assign_offsets, *place, now_ms, encoder)
         result, number = tail.change(
-            self._write_checked, view, assign_offsets, leader_epoch, now_ms, place, rules, *checked
+            self._write_checked, view, assign_offsets, leader_epoch, now_ms, place, encoder, *checked
         )
         tail.acknowledge(number, wait)
         return result if wait else Written(result, number)
 
     def _checked(
-        self, view: memoryview, assign_offsets: bool, next_offset: int, epoch: int, now_ms: int, rules: AppendRules
+        self, view: memoryview, assign_offsets: bool, next_offset: int, epoch: int, now_ms: int, encoder: BatchEncoder
     ) -> tuple[Assigned, Origin]:
         """A ready batch with its offsets, and whose it is."""
         try:
             if not assign_offsets:
-                return check_follower(view, next_offset, rules), Origin.REPLICATION
+                return encoder.followed(view, next_offset), Origin.REPLICATION
             from_coordinator = _is_control(view)
-            assigned = assign(
-                view, next_offset, rules, now_ms=now_ms, leader_epoch=epoch, allow_control=from_coordinator,
+            assigned = encoder.assigned(
+                view, next_offset, now_ms=now_ms, leader_epoch=epoch, allow_control=from_coordinator
             )
             return assigned, Origin.COORDINATOR if from_coordinator else Origin.CLIENT
         except CorruptRecordError as error:
@@ -241,7 +241,7 @@ class LogAppender:
         tail, encoder = self._tail, self._encoder
         offset = tail.next_offset
         made = encoder.one(offset, now_ms, key, value, headers, timestamp)
-        if isinstance(encoder, OldFormatEncoder):
+        if isinstance(encoder, MessageEncoder):
             stored = encoder.stored(made, offset, now_ms, tail.leader_epoch)
             tail.write_assigned(stored, Origin.CLIENT, now_ms, None)
             return offset, tail.number
@@ -260,7 +260,7 @@ class LogAppender:
         tail.write_lingering()
         if encoder is not self._encoder:
             return -1, tail.number
-        if isinstance(encoder, OldFormatEncoder):
+        if isinstance(encoder, MessageEncoder):
             return self._write_old(encoder, batches, now_ms, atomic)
         for made in batches:
             first = tail.next_offset
@@ -269,7 +269,7 @@ class LogAppender:
         return tail.next_offset - 1, tail.number
 
     def _write_old(
-        self, encoder: OldFormatEncoder, batches: Sequence[EncodedBatch], now_ms: int, atomic: bool
+        self, encoder: MessageEncoder, batches: Sequence[EncodedBatch], now_ms: int, atomic: bool
     ) -> tuple[int, int]:
         """Batches of ours as messages of v0 or v1: all are made before the first one is written."""
         tail = self._tail
@@ -308,7 +308,7 @@ class LogAppender:
 
     def _write_checked(
         self, view: memoryview, assign_offsets: bool, leader_epoch: int | None, now_ms: int, place: tuple[int, int],
-        rules: AppendRules, assigned: Assigned, origin: Origin,
+        encoder: BatchEncoder, assigned: Assigned, origin: Origin,
     ) -> tuple[AppendResult, int]:
         """A ready batch that was checked for `place`."""
         tail = self._tail
@@ -319,15 +319,14 @@ class LogAppender:
             raise InvalidArgumentError(
                 f"leader epoch {epoch} after {tail.leader_epoch}", file=tail.path, hint="leader epochs only rise"
             )
-        is_good = rules is self._encoder.rules      # else the configuration was changed meanwhile
+        is_good = encoder is self._encoder      # else the configuration was changed meanwhile
         if is_good and place != (tail.next_offset, epoch):
             try:
                 assigned.place(tail.next_offset, epoch)
             except InvalidArgumentError:    # its offsets are its own, or lie in compressed bytes
                 is_good = False
         if not is_good:
-            rules = self._encoder.rules
-            assigned, origin = self._checked(view, assign_offsets, tail.next_offset, epoch, now_ms, rules)
+            assigned, origin = self._checked(view, assign_offsets, tail.next_offset, epoch, now_ms, self._encoder)
         update = None
         if first_with_producer(assigned.table) >= 0:
             found = tail.producers.prepare(assigned.table, origin)
@@ -338,10 +337,11 @@ class LogAppender:
             tail.set_epoch(epoch)
         tail.write_assigned(assigned, origin, now_ms, update)
         stored = assigned.table[0]
-        self._counters.appended(
-            came=view[_MAGIC_POSITION], stored=stored.magic, count=len(assigned.table), rebuilt=assigned.rebuilt,
-            is_compressed=stored.codec != 0,
-        )
+        if stored.magic >= 0:       # (messages with tags are of no format that a client asks for)
+            self._counters.appended(
+                came=view[_MAGIC_POSITION], stored=stored.magic, count=len(assigned.table), rebuilt=assigned.rebuilt,
+                is_compressed=stored.codec != 0,
+            )
         return AppendResult(assigned.first_offset, assigned.last_offset), tail.number
 
 

@@ -8,6 +8,7 @@ from typing import Literal, SupportsIndex, get_args
 from seglog.config import Fsync, LogConfig, with_minute_indexes
 from seglog.errors import InvalidArgumentError, InvalidConfigError
 from seglog.format import names
+from seglog.format.dialect import KAFKA
 from seglog.fs.refusals import refusals
 
 OnOutOfRange = Literal["earliest", "latest"]
@@ -43,6 +44,13 @@ def decided(config: LogConfig, directory: Path) -> LogConfig:
 
     A new log gets minute indexes; one that has them keeps them up. Raises StorageError.
     """
+    if config.message_dialect != KAFKA.name:
+        if config.time_index_minute_enabled or config.time_index_ranges_enabled:
+            raise InvalidConfigError(
+                f"a log in the {config.message_dialect} dialect has one index: leave out time.index.minute.enabled and "
+                "time.index.ranges.enabled", file=directory,
+            )
+        return with_minute_indexes(config, False)
     if config.time_index_minute_enabled is not None:
         return config
     with refusals("list", directory), os.scandir(directory) as entries:

@@ -5,13 +5,17 @@
 message.format.version is kept as soon as it is given: the next opening shall not write another format into the log.
 Everything else lasts once `Log.configure` was told.
 """
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from seglog.config import OTHER_TOPIC_SETTINGS, LogConfig, keys
 from seglog.errors import InvalidArgumentError, InvalidConfigError
+from seglog.format import names
+from seglog.format.dialect import DIALECTS, KAFKA, TAGGED
 from seglog.log.arguments import checked_config, decided
+from seglog.state.directory_dialect import DIALECT_SETTING, DirectoryDialect, directory_dialect
 from seglog.state.kept_settings import FILE_NAME, put_settings, read_settings
 
 if TYPE_CHECKING:
@@ -26,6 +30,7 @@ _OF_SEGMENTS = (
     "segment_bytes", "segment_index_bytes", "segment_ms", "segment_jitter_ms", "segment_idle_roll",
     "index_interval_bytes", "time_index_minute_enabled", "max_decompressed_message_bytes",
 )
+_LOG = logging.getLogger(__name__)
 _KEPT_WHEN_GIVEN = "message.format.version"
 _ATTRIBUTES = {key.name: (attribute, key) for attribute, key in keys(LogConfig)}
 
@@ -63,6 +68,26 @@ class LogSettings(Mapping[str, Setting]):
                     raise
         return decided(replace(self._opened_with, **values), self._path)
 
+    def settle_dialect(self, fs: "FileSystem") -> DirectoryDialect:
+        """The log's dialect: of a new one that is asked for, which is kept before there is a file of it.
+
+        Raises NotALogError where files and settings disagree, InvalidConfigError where the log has another dialect than
+        it is opened with, StorageError.
+        """
+        wanted = DIALECTS[self._opened_with.message_dialect] if DIALECT_SETTING in self._given else None
+        found = directory_dialect(self._path)
+        if wanted is TAGGED and found.dialect is KAFKA and not names.log_files(self._path):
+            self._put(fs, _changed(self.kept, {DIALECT_SETTING: TAGGED.name}))
+            return DirectoryDialect(TAGGED)
+        if wanted not in (None, found.dialect):
+            raise InvalidConfigError(
+                f"{DIALECT_SETTING} of this log is {found.dialect.name}, not {wanted.name}", file=self._path,
+                hint="only a conversion changes it: seglog convert --to",
+            )
+        if found.foreign:
+            _LOG.warning("%s: empty logs of Kafka's beside its .tlog files, left alone: %s", self._path, found.foreign)
+        return found
+
     def keep_given(self, fs: "FileSystem") -> None:
         """Keep what lasts because it was given. Raises StorageError."""
         version = self._opened_with.message_format_version
@@ -74,6 +99,8 @@ class LogSettings(Mapping[str, Setting]):
 
         All are kept or none. Raises InvalidConfigError, StorageError.
         """
+        if DIALECT_SETTING in map(_name_of, changes):
+            raise InvalidConfigError(f"only a conversion changes {DIALECT_SETTING}: seglog convert --to")
         kept = _changed(self.kept, checked_changes(changes))
         given, self._given = self._given, self._given - kept.keys() - {_name_of(name) for name in changes}
         try:

@@ -11,6 +11,7 @@ from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.shield import shielded
 from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from seglog.format import names
+from seglog.format.dialect import dialect_of
 from seglog.fs.files import FileSystem
 from seglog.log.arguments import checked_offset
 from seglog.log.extent import Extent
@@ -223,7 +224,7 @@ class LogCutter:
         tail.shown.extent = extent.behind(slot, before)
         tail.epoch_cache.truncate_from_start(before)
         directory = f"{tail.path}{os.sep}"
-        logs = (directory + names.file_name(segment.base_offset, names.LOG_SUFFIX) for segment in gone)
+        logs = (directory + segment.dialect.log_name(segment.base_offset) for segment in gone)
         deleted = mark_deleted(tail.fs, tail.path, logs)
         tail.live.end(tail.shown, tail.last_stable_offset)
         if gone:
@@ -241,12 +242,13 @@ def _swapped_in(cleaned: Path, directory: Path) -> Path:
 
 def _base_offset_of(log: Path) -> int:
     """Of a segment, by the name of its .log."""
-    return int(log.name.removesuffix(names.LOG_SUFFIX))
+    return names.parse_base_offset(log.name)
 
 
 def _rename_all(fs: FileSystem, log: Path, state: str, new_state: str) -> None:
     """Give all files of a segment that are in `state` the next one; the .log last, for with it the segment counts."""
-    for suffix in (*names.INDEX_SUFFIXES, names.LOG_SUFFIX):
-        source = log.with_name(log.name.removesuffix(names.LOG_SUFFIX) + suffix + state)
+    dialect = dialect_of(log)
+    for suffix in (*dialect.indexes, dialect.log):
+        source = log.with_name(log.name.removesuffix(dialect.log) + suffix + state)
         if source.exists():
             fs.rename(source, source.with_name(source.name.removesuffix(state) + new_state))

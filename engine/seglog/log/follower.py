@@ -19,7 +19,6 @@ from typing import TypeVar
 from seglog._kernels.record_batch import Record
 from seglog._kernels.segment_scan import BatchTable, scan
 from seglog._kernels.status import Status
-from seglog._kernels.window import Window
 from seglog._kernels.write_gate import Bell
 from seglog.config import LogConfig
 from seglog.errors import (
@@ -31,6 +30,7 @@ from seglog.errors import (
     StorageError,
 )
 from seglog.format import names
+from seglog.format.dialect import dialect_of
 from seglog.format.live_ends import FILE_BYTES, FILE_NAME, LiveEnds, latest_of
 from seglog.fs.file_watch import FILE_WATCHES, WatchedFile
 from seglog.fs.live_file import BOOT_ID, LiveFile
@@ -237,7 +237,7 @@ class Follower(Partition, Followable):
             if known is None or known.position > len(whole):
                 known = _indexed_end(path, self)
             end = known
-            window = Window(whole)
+            window = dialect_of(path).window(whole)
             position, next_offset = end.position, end.next_offset
             while position < len(whole):
                 table = scan(

@@ -53,12 +53,12 @@ def rewritten_from(
                 hint="the segment stays as it is: `seglog recover` lists what is damaged",
             )
         aborted = segment.transaction_index
-        indexes = {
-            names.OFFSET_INDEX_SUFFIX: check.offset_index,
-            names.TIME_INDEX_SUFFIX: check.time_index,
-            names.MINUTE_INDEX_SUFFIX: check.minute_index if config.time_index_minute_enabled else None,
-            names.TRANSACTION_INDEX_SUFFIX: encode(a for a in aborted or () if a.last_offset >= start) or None,
-        }
+        indexes = segment.dialect.index_files(
+            check.offset_index, check.time_index, check.minute_index if config.time_index_minute_enabled else None
+        )
+        indexes[names.TRANSACTION_INDEX_SUFFIX] = (
+            encode(a for a in aborted or () if a.last_offset >= start) or None
+        )
         for suffix, content in indexes.items():
             if content is not None:
                 path = segment.path.with_name(segment.path.stem + suffix + names.CLEANED_SUFFIX)
@@ -66,7 +66,7 @@ def rewritten_from(
                     file.append(content)
                     fs.set_mtime(path, mtime_ns)
                     file.sync()
-        if config.time_index_ranges_enabled:
+        if config.time_index_ranges_enabled and not segment.dialect.is_tagged:
             made.append(time_ranges_path(cleaned))
             write_time_ranges(fs, cleaned, segment.decompress, mtime_ns)
         fs.sync_directory(segment.path.parent)

@@ -15,6 +15,7 @@ from pathlib import Path
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError, InvalidArgumentError, StorageError
 from seglog.format import names
+from seglog.format.dialect import segment_files
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem
 from seglog.fs.staging import Staging
@@ -98,7 +99,7 @@ def _fill(fs: FileSystem, staging: Staging, moment: Moment, *, keeps_topic_id: b
     *sealed, active = moment.logs
     # Producers as of the active segment's first offset; how they went on from there, the copy tells.
     snapshots = [moment.path / names.file_name(offset, names.SNAPSHOT_SUFFIX) for offset in moment.producer_snapshots]
-    _link(staging, (*snapshots, *(path for log in sealed for path in names.segment_files(log))))
+    _link(staging, (*snapshots, *(path for log in sealed for path in segment_files(log))))
     staging.copy(active.name, active, moment.end_position)
     if len(moment.leader_epochs):
         staging.write_file(names.LEADER_EPOCH_CHECKPOINT, moment.leader_epochs.to_bytes())

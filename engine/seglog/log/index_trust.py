@@ -14,11 +14,13 @@ from seglog._kernels.status import Status
 from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.format import names
+from seglog.format.dialect import dialect_of
 from seglog.fs.mapping import Mapping, read_part
 from seglog.segment.index_file import MINUTE_MS, OffsetIndex, TimeIndex
 from seglog.state.leftovers import File, FoundSegment
 
 _OFFSET_ENTRY = struct.Struct(">ii")        # relative offset, position
+_TAGGED_OFFSET_ENTRY = struct.Struct(">i8xi")
 _TIME_ENTRY = struct.Struct(">qi")          # timestamp, relative offset
 
 
@@ -31,28 +33,30 @@ def indexes_are_sound(files: FoundSegment, config: LogConfig) -> bool:
     have rewritten the segment beside it.
     """
     index_interval_bytes = config.index_interval_bytes
-    offset_index = files.indexes.get(names.OFFSET_INDEX_SUFFIX)
-    time_index = files.indexes.get(names.TIME_INDEX_SUFFIX)
+    dialect = dialect_of(files.log.name)
+    offset_index = files.indexes.get(dialect.offset_index)
+    time_index = files.indexes.get(dialect.time_index)
     if offset_index is None or time_index is None:
         return False
-    if offset_index.size_bytes % OffsetIndex.ENTRY_SIZE or time_index.size_bytes % TimeIndex.ENTRY_SIZE:
+    if offset_index.size_bytes % dialect.offset_entry_bytes or time_index.size_bytes % dialect.time_entry_bytes:
         return False
-    offset_entries = offset_index.size_bytes // OffsetIndex.ENTRY_SIZE
-    time_entries = time_index.size_bytes // TimeIndex.ENTRY_SIZE
+    offset_entries = offset_index.size_bytes // dialect.offset_entry_bytes
+    time_entries = time_index.size_bytes // dialect.time_entry_bytes
     # Entries lie further apart than the interval. (Than that of their time: an answer that costs one read.)
     if offset_entries * index_interval_bytes >= files.log.size_bytes and offset_entries:
         relative_offset, position = last_entry(offset_index)
         if relative_offset <= 0 or not 0 < position < files.log.size_bytes:
             return False
     # One beside each offset entry at most, and one when the segment was closed.
-    if time_entries > offset_entries + 1 and not any(_tail(time_index, TimeIndex.ENTRY_SIZE)):
+    if time_entries > offset_entries + 1 and not any(_tail(time_index, dialect.time_entry_bytes)):
         return False
-    if config.time_index_minute_enabled and not _minutes_are_sound(files):
+    if config.time_index_minute_enabled and not dialect.has_one_index and not _minutes_are_sound(files):
         return False
     if files.log.size_bytes == 0:
         return offset_entries == time_entries == 0
     return bool(offset_entries and time_entries) or not _wants_entries(
-        files.log, wants_offset=not offset_entries, wants_time=not time_entries, interval=index_interval_bytes
+        files.log, wants_offset=not offset_entries, wants_time=not (time_entries or dialect.has_one_index),
+        interval=index_interval_bytes,
     )
 
 
@@ -62,7 +66,7 @@ def _wants_entries(log: File, *, wants_offset: bool, wants_time: bool, interval:
         return False        # no batch lies behind the interval: the log need not be opened
     with Mapping(log.path) as mapping:
         # To the first batch behind the interval, which gets an entry.
-        table = scan(Window(mapping), max_bytes=interval + 1)
+        table = scan(dialect_of(log.name).window(mapping), max_bytes=interval + 1)
         if wants_offset and table.stop == Status.LIMIT and table.end < len(mapping):
             return True
         return wants_time and table.max_timestamp >= 0
@@ -115,7 +119,8 @@ def sound_end(files: FoundSegment) -> int | None:
     Kafka's LogSegment.readNextOffset, which takes whatever it finds: of a log with a torn tail an offset too low.
     """
     next_offset, position, entry_offset = files.base_offset, 0, -1
-    offset_index = files.indexes[names.OFFSET_INDEX_SUFFIX]
+    dialect = dialect_of(files.log.name)
+    offset_index = files.indexes[dialect.offset_index]
     if offset_index.size_bytes:
         relative_offset, position = last_entry(offset_index)
         entry_offset = files.base_offset + relative_offset
@@ -124,7 +129,7 @@ def sound_end(files: FoundSegment) -> int | None:
     if not files.log.size_bytes:
         return next_offset
     with Mapping(files.log.path) as mapping:
-        window = Window(mapping, str(files.log.path))
+        window = dialect.window(mapping, files.log.path)
         if position and not _leads_to(window, position, entry_offset):
             return None
         while position < len(window):
@@ -151,7 +156,8 @@ def _leads_to(window: Window, position: int, offset: int) -> bool:
 
 def last_entry(offset_index: File) -> tuple[int, int]:
     """(relative offset, position) of the last entry of an .index that has one."""
-    relative_offset, position = _OFFSET_ENTRY.unpack(_tail(offset_index, _OFFSET_ENTRY.size))
+    entry = _TAGGED_OFFSET_ENTRY if dialect_of(offset_index.name).is_tagged else _OFFSET_ENTRY
+    relative_offset, position = entry.unpack(_tail(offset_index, entry.size))
     return relative_offset, position
 
 

@@ -1,4 +1,4 @@
-"""The .log files of a directory that somebody else may be changing."""
+"""The .log or .tlog files of a directory that somebody else may be changing."""
 import os
 import time
 from pathlib import Path
@@ -37,8 +37,9 @@ def log_files(directory: Path) -> dict[Path, int]:
     """As names.log_files, and the inode of each."""
     with os.scandir(directory) as entries:
         found = sorted((entry.name, entry.inode()) for entry in entries if names.is_log_file(entry.name))
-    return {directory / name: inode for name, inode in found}
+    inodes = dict(found)
+    return {directory / name: inodes[name] for name in names.of_one_dialect(list(inodes))}
 
 
 def _has_swaps(directory: Path) -> bool:
-    return any(directory.glob(f"*{names.LOG_SUFFIX}{names.SWAP_SUFFIX}"))
+    return any(any(directory.glob(f"*{suffix}{names.SWAP_SUFFIX}")) for suffix in names.LOG_SUFFIXES)

@@ -32,6 +32,7 @@ from typing import overload
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError
 from seglog.format import names
+from seglog.format.dialect import dialect_of_config
 from seglog.fs.aside import shorten, write_again, write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import Mapping, read_file
@@ -190,7 +191,9 @@ class LoadPlan:
             fs, self.directory, segments, log_start_offset=self.log_start_offset, next_offset=self.next_offset,
             begins_anew=begins_anew,
         )
-        snapshots = ProducerSnapshots(fs, self.directory, self.leftovers.snapshots)
+        snapshots = ProducerSnapshots(
+            fs, self.directory, self.leftovers.snapshots, are_kept=dialect_of_config(self.config).has_producers
+        )
         producer_state = replay.put_producers(
             fs, snapshots, segments, clean=self.clean and not any(s.is_recovered for s in checked),
             log_start_offset=self.log_start_offset, next_offset=self.next_offset, now_ms=now_ms,
@@ -228,11 +231,12 @@ class LoadPlan:
 
     def _begin_anew(self, fs: FileSystem) -> None:
         """An empty segment, where there is none: of a new log, or of one that ended below its start."""
-        for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
+        dialect = dialect_of_config(self.config)
+        for suffix in (dialect.log, *dialect.own_indexes):
             with fs.create(self.directory / names.file_name(self.log_start_offset, suffix)) as file:
                 file.sync()
         fs.sync_directory(self.directory)
-        empty = survey(self.directory).segments[0]
+        empty = survey(self.directory, dialect).segments[0]
         self.segments.append(PlannedSegment(empty, next_offset=self.log_start_offset))
 
 
@@ -260,7 +264,7 @@ class _Replayed(Sequence[replay.ReplaySegment]):
 
 def _replayed(segment: PlannedSegment) -> replay.ReplaySegment:
     files = segment.files
-    return replay.ReplaySegment(files.directory, files.base_offset, segment.check if segment.is_recovered else None)
+    return replay.ReplaySegment(files.path, files.base_offset, segment.check if segment.is_recovered else None)
 
 
 # --- looking -----------------------------------------------------------------------------------
@@ -271,7 +275,7 @@ def plan_load(
     unordered: bool = False, unsynced_from: int | None = None,
 ) -> LoadPlan:
     """What `load` would do; reads only. Raises as it does."""
-    leftovers = survey(directory)
+    leftovers = survey(directory, dialect_of_config(config))
     plan = LoadPlan(directory, config, clean, leftovers, log_start_offset, unsynced_from)
     for name in (*leftovers.removed, *leftovers.cleaned, *leftovers.replaced):
         plan.repairs.append(Repair(str(directory / name), "left by an interrupted change: removed"))
@@ -310,8 +314,8 @@ def _check(plan: LoadPlan, first: int) -> None:
     # Of a log that was closed cleanly, the indexes of the last segments are looked at. Of those before, that they are
     # there: what is wrong in one, whoever comes to read there finds out, and does without it.
     looked_at = max(len(segments) - LOOKED_AT, 0) if plan.clean else 0
-    needed = [names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX]
-    if plan.config.time_index_minute_enabled:
+    needed = list(dialect_of_config(plan.config).own_indexes)
+    if plan.config.time_index_minute_enabled and names.MINUTE_INDEX_SUFFIX in plan.leftovers.lacking:
         needed.append(names.MINUTE_INDEX_SUFFIX)
     lacking = set().union(*(plan.leftovers.lacking[suffix] for suffix in needed))
     before = {bisect_left(segments, base_offset, key=_base_offset) for base_offset in lacking}
@@ -517,9 +521,9 @@ def _put_indexes(fs: FileSystem, segment: PlannedSegment, config: LogConfig, *, 
             fs.unlink(segment.path.with_suffix(names.MINUTE_INDEX_SUFFIX))
         if names.TIME_RANGES_SUFFIX in segment.files.indexes:
             fs.unlink(segment.path.with_suffix(names.TIME_RANGES_SUFFIX))
-    right = {names.OFFSET_INDEX_SUFFIX: check.offset_index, names.TIME_INDEX_SUFFIX: check.time_index}
-    if config.time_index_minute_enabled:
-        right[names.MINUTE_INDEX_SUFFIX] = check.minute_index
+    right = dialect_of_config(config).index_files(
+        check.offset_index, check.time_index, (check.minute_index or b"") if config.time_index_minute_enabled else None
+    )
     for suffix, raw in right.items():
         path = segment.path.with_suffix(suffix)
         if (rewrites and segment.is_recovered) or not _holds(path, raw or b""):

@@ -66,6 +66,7 @@ class Log(Followable, Unclosed):
     path, topic, partition      what it is
     config, fsync, leader_epoch what it was opened with; the leader epoch as it is now
     recovery                    what opening lost and mended (log.loader.Loaded)
+    dialect, foreign_files      what its files are, and empty logs of the other dialect beside them
 
     Raises InvalidArgumentError for a name that is no <topic>-<partition> and for what is no argument,
     InvalidConfigError, LogLockedError, NotALogError, StorageError; CorruptRecordError where recovery finds a bad
@@ -107,6 +108,7 @@ class Log(Followable, Unclosed):
             self.path, self.topic, self.partition = hold.path, hold.topic, hold.partition
             self.settings = LogSettings(hold.path, config, settings)
             self.config = self.settings.config
+            self.dialect, self.foreign_files = self.settings.settle_dialect(self.fs)
             tail = self._tail = LogTail(
                 hold, self._shown, self.last_opened, self.config, self.fs, self.clock, fsync, leader_epoch
             )

@@ -26,6 +26,7 @@ from seglog.log.listing import settled_log_files
 from seglog.log.reader import LogReader
 from seglog.segment.segment import Segment
 from seglog.state.checkpoints import read_offset_checkpoint
+from seglog.state.directory_dialect import directory_dialect
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.producer_snapshot import ProducerEntry, ProducerSnapshot
 from seglog.state.producer_state import ProducerState
@@ -35,6 +36,7 @@ class Partition(LogReader):
     """`seglog.open_partition(path)`. Use it as a context manager, or close it.
 
     `only`: the name of a .log; nothing is read but that segment. `logs`: its .log files, if they were just listed.
+    `foreign_files`: empty logs of the other dialect (`dialect`), which are no part of it.
     Threads may share it for reading. A fork is harmless: it holds maps, no locks.
     """
 
@@ -63,6 +65,7 @@ class Partition(LogReader):
             raise NotALogError(f"no segment {only} in the directory", file=self.path)
         if not logs:
             raise NotALogError("no segment file (<20 digits>.log) in the directory", file=self.path)
+        self.dialect, self.foreign_files = directory_dialect(self.path, logs)
         self._last_stable_offset: int | None = None
         self._producers: tuple[ProducerEntry, ...] | None = None
         self._sealed: dict[tuple[Path, int | None], Segment] = {}

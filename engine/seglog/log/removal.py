@@ -11,6 +11,7 @@ from pathlib import Path
 
 from seglog.errors import StorageError
 from seglog.format import names
+from seglog.format.dialect import dialect_of
 from seglog.fs.aside import shorten
 from seglog.fs.files import AnyPath, FileSystem
 from seglog.fs.mapping import read_file
@@ -28,9 +29,10 @@ def mark_deleted(fs: FileSystem, directory: Path, logs: Iterable[AnyPath]) -> li
     """Take segments out of the log by their .log files, durably; the .deleted files, which the caller removes."""
     deleted = []
     for log in logs:
-        stem = os.fspath(log).removesuffix(names.LOG_SUFFIX)
+        dialect = dialect_of(log)
+        stem = dialect.stem(log)
         # The .log first: without it the others are strays.
-        for suffix in (names.LOG_SUFFIX, *names.INDEX_SUFFIXES):
+        for suffix in dialect.suffixes:
             path = stem + suffix
             if os.path.lexists(path):
                 target = path + names.DELETED_SUFFIX
@@ -43,8 +45,9 @@ def mark_deleted(fs: FileSystem, directory: Path, logs: Iterable[AnyPath]) -> li
 
 def remove_cleaned(fs: FileSystem, cleaned: Path) -> None:
     """Remove a segment that was written aside, by its .log.cleaned; the next opening removes what this call cannot."""
-    stem = cleaned.name.removesuffix(names.LOG_SUFFIX + names.CLEANED_SUFFIX)
-    for suffix in (names.LOG_SUFFIX, *names.INDEX_SUFFIXES):
+    dialect = dialect_of(cleaned)
+    stem = cleaned.name.removesuffix(dialect.log + names.CLEANED_SUFFIX)
+    for suffix in dialect.suffixes:
         path = cleaned.with_name(stem + suffix + names.CLEANED_SUFFIX)
         with suppress(StorageError):
             if path.exists():

@@ -31,13 +31,9 @@ from seglog.state.producer_state import ProducerState
 class ReplaySegment:
     """A segment of the log. `check`: what recovery found in it; None where it was not recovered."""
 
-    directory: Path
+    path: Path
     base_offset: int
     check: SegmentCheck | None
-
-    @property
-    def path(self) -> Path:
-        return self.directory / names.file_name(self.base_offset, names.LOG_SUFFIX)
 
     def tables(self, offset: int = 0, max_batches: int = SCAN_BATCHES) -> Iterator[BatchTable]:
         """Its batch headers from the batch that holds `offset` on; damage is passed over."""

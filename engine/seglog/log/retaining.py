@@ -18,7 +18,7 @@ from seglog._kernels.shield import shielded
 from seglog._kernels.write_gate import CallLock
 from seglog.config import LogConfig
 from seglog.errors import StorageError
-from seglog.format import names
+from seglog.format.dialect import segment_files
 from seglog.fs.files import FileSystem
 from seglog.fs.refusals import is_out_of_space, refusals
 from seglog.log.aging import Expired, LogAge, Retention, Verdict
@@ -258,7 +258,7 @@ class LogRetainer:
             gone = extent.segments[0]
             gone.retire()
             # The .log first: without it the others are strays.
-            for path in names.segment_files(gone.path):
+            for path in segment_files(gone.path):
                 tail.fs.unlink(path)
             tail.fs.sync_directory(tail.path)
             gone.let_go()

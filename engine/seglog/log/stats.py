@@ -57,7 +57,7 @@ class DirectorySizes:
 
     def look(self, active: Path) -> dict[str, int]:
         """`active`: the .log that grows. Raises StorageError."""
-        stem = active.name.removesuffix(names.LOG_SUFFIX)
+        stem = active.name[: -len(active.suffix)]
         with refusals("look at", self._directory):
             changed_ns = os.stat(self._directory).st_mtime_ns
         known = self._known
@@ -68,7 +68,7 @@ class DirectorySizes:
         _, _, log_bytes, index_bytes, growing = known
         for name in growing:
             size = _size_of(self._directory / name)
-            if name.endswith(names.LOG_SUFFIX):
+            if name.endswith(names.LOG_SUFFIXES):
                 log_bytes += size
             else:
                 index_bytes += size
@@ -81,11 +81,11 @@ class DirectorySizes:
         with refusals("list", self._directory), os.scandir(self._directory) as entries:
             for entry in entries:
                 parsed = names.parse_file_name(entry.name)
-                if parsed is None or parsed.state or parsed.suffix not in (names.LOG_SUFFIX, *names.INDEX_SUFFIXES):
+                if parsed is None or parsed.state or parsed.suffix == names.SNAPSHOT_SUFFIX:
                     continue
                 if entry.name == stem + parsed.suffix:
                     growing.append(entry.name)
-                elif parsed.suffix == names.LOG_SUFFIX:
+                elif parsed.suffix in names.LOG_SUFFIXES:
                     log_bytes += _size_of(entry)
                 else:
                     index_bytes += _size_of(entry)

@@ -21,8 +21,8 @@ from seglog.clock import Clock
 from seglog.config import Fsync, LogConfig
 from seglog.errors import ForkedHandleError, InvalidArgumentError, LogClosedError, StorageError
 from seglog.format import names
-from seglog.format.compression import decompressor
-from seglog.format.old_format import OldFormatEncoder, encoder_of
+from seglog.format.encoders import encoder_of
+from seglog.format.old_format import MessageEncoder
 from seglog.format.validate import Assigned
 from seglog.fs.files import FileSystem
 from seglog.fs.refusals import is_out_of_space
@@ -159,12 +159,10 @@ class LogTail(WriteGate, QuietTail):
     def use_config(self, config: LogConfig) -> None:
         """What is appended from here on is made, checked and flushed by it. With the lock, or before any append."""
         self.config = config
-        self.decompress = decompressor(config.max_decompressed_message_bytes)
-        self._access = SegmentAccess(
-            self.decompress, self._last_opened, owned=True, by_minute=bool(config.time_index_minute_enabled)
-        )
+        self._access = SegmentAccess.of(config, self._last_opened)
+        self.decompress = self._access.decompress
         self.encoder = encoder_of(config, self.leader_epoch, to_timestamp_ms)
-        self.is_old_format = isinstance(self.encoder, OldFormatEncoder)
+        self.is_old_format = isinstance(self.encoder, MessageEncoder)
         # (Records of v0 and v1 are made with their offsets: nothing lingers there.)
         lingers = config.linger_ms and not self.is_old_format
         self.linger = Linger(config, self.encoder) if lingers else None
@@ -287,7 +285,7 @@ class LogTail(WriteGate, QuietTail):
             )
         size = len(assigned.raw)
         active = self.active
-        follows = origin is Origin.REPLICATION and table[0].magic < 2
+        follows = origin is Origin.REPLICATION and table[0].magic in (0, 1)
         base_offset = new_base_offset(None if follows else first, last, self.next_offset)
         if active.should_roll(size, assigned.max_timestamp, last, now_ms):
             active = self.roll_at(base_offset)

@@ -23,7 +23,6 @@ from seglog.errors import (
     StorageError,
 )
 from seglog.format.batch import build_batch, end_marker
-from seglog.format.validate import assign
 from seglog.log.append import LogAppender, Written
 from seglog.log.arguments import hint_of_records
 from seglog.log.tail import LogTail
@@ -186,8 +185,8 @@ class LogTransactions:
             [end_marker(commit, max(entry.coordinator_epoch, 0))], control=True, transactional=True,
             producer_id=entry.producer_id, producer_epoch=epoch, timestamp=now_ms,
         )
-        assigned = assign(
-            marker, tail.next_offset, tail.encoder.rules, now_ms=now_ms, leader_epoch=tail.leader_epoch,
+        assigned = tail.encoder.assigned(
+            marker, tail.next_offset, now_ms=now_ms, leader_epoch=tail.leader_epoch,
             allow_control=True,
         )
         update = tail.producers.prepare(assigned.table, Origin.COORDINATOR)

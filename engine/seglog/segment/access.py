@@ -1,8 +1,11 @@
 """How the segments of a log are opened, said once for all of them."""
 from dataclasses import dataclass
+from typing import Self
 
 from seglog._kernels.point_read import LastOpened
-from seglog.format.compression import Decompress
+from seglog.config import LogConfig
+from seglog.format.compression import Decompress, decompressor
+from seglog.format.dialect import KAFKA, Dialect, dialect_of_config
 
 
 @dataclass(slots=True)
@@ -14,3 +17,12 @@ class SegmentAccess:
     owned: bool = False
     by_minute: bool = False
     reserve_bytes: int = 0
+    dialect: Dialect = KAFKA
+
+    @classmethod
+    def of(cls, config: LogConfig, last_opened: LastOpened) -> Self:
+        """Of a log of ours, by its configuration."""
+        return cls(
+            decompressor(config.max_decompressed_message_bytes), last_opened, owned=True,
+            by_minute=bool(config.time_index_minute_enabled), dialect=dialect_of_config(config),
+        )

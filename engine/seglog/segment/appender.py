@@ -27,10 +27,11 @@ from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.errors import CorruptIndexError, CorruptRecordError, InvalidArgumentError, StorageError
 from seglog.format import names
+from seglog.format.dialect import dialect_of, dialect_of_config
 from seglog.fs.aside import unshare
 from seglog.fs.files import FileSystem, WritableFile
 from seglog.fs.mapping import Mapping
-from seglog.segment.index_file import OffsetIndex, TimeIndex
+from seglog.segment.index_file import TimeIndex
 from seglog.segment.open_indexes import open_indexes
 from seglog.segment.published import End, PublishedEnd
 from seglog.segment.roll import RELATIVE_OFFSET_MAX, RollRule
@@ -66,6 +67,7 @@ class SegmentAppender(QuietAppender):
         begun_ms: int,
     ) -> None:
         self.path = path
+        self.dialect = dialect_of(path)
         self.base_offset = rule.base_offset
         self.written = PublishedEnd(End(0, rule.base_offset))
         self.failure: StorageError | None = None
@@ -79,7 +81,7 @@ class SegmentAppender(QuietAppender):
         self._files: list[WritableFile] = []
         self._reserved_bytes = RESERVE_FROM_BYTES       # up to there appends need not ask for space
         self._offset_index: WritableFile
-        self._time_index: WritableFile
+        self._time_index: WritableFile | None = None        # none where the offset index says the times
         self._minute_index: WritableFile | None = None
         self._transaction_index: WritableFile | None = None
         self._closing_entry = b""       # what the time index holds behind the entries of `end`
@@ -109,8 +111,9 @@ class SegmentAppender(QuietAppender):
         `created_ms` is the clock now; `jitter_ms` is the segment's own (roll.segment_jitter_ms). `sync_names` False:
         the caller syncs the directory. `state`: what follows the names of all its files (names.CLEANED_SUFFIX).
         """
-        path = directory / (names.file_name(base_offset, names.LOG_SUFFIX) + state)
-        builder = IndexBuilder(base_offset, config.index_interval_bytes, max_index_bytes=config.segment_index_bytes)
+        dialect = dialect_of_config(config)
+        path = directory / dialect.log_name(base_offset, state)
+        builder = dialect.index_builder(base_offset, config)
         rule = RollRule(base_offset, config, created_ms, jitter_ms)
         self = cls(fs, path, config, rule, builder, begun_ms=created_ms)
         try:
@@ -146,13 +149,14 @@ class SegmentAppender(QuietAppender):
         Writes nothing, unless index files are missing or not right: then they are made anew, durably. Raises
         CorruptRecordError where the .log is no such thing, InvalidArgumentError where it has another size.
         """
-        path = directory / names.file_name(base_offset, names.LOG_SUFFIX)
+        dialect = dialect_of_config(config)
+        path = directory / dialect.log_name(base_offset)
         rule = RollRule(base_offset, config, created_ms, jitter_ms)
-        stem = os.fspath(path).removesuffix(names.LOG_SUFFIX)
-        for suffix in (names.LOG_SUFFIX, *names.INDEX_SUFFIXES):
+        stem = dialect.stem(path)
+        for suffix in dialect.suffixes:
             unshare(fs, stem + suffix)
         with Mapping(path) as mapping:
-            window = Window(mapping, str(path))
+            window = dialect.window(mapping, path)
             if len(window) != end_position:
                 raise InvalidArgumentError(f"the log has {len(window)} bytes, not {end_position}", file=path)
             indexes = open_indexes(fs, path, base_offset, config, window)
@@ -177,23 +181,25 @@ class SegmentAppender(QuietAppender):
 
     def _take_files(self, config: LogConfig, fs: FileSystem, *, creates: bool) -> None:
         """Each file of the segment, made new or opened where appends go on."""
-        builder = self._builder
+        builder, dialect = self._builder, self.dialect
         positions = {
-            names.LOG_SUFFIX: self.written.at.position,
-            names.OFFSET_INDEX_SUFFIX: builder.offset_entries * OffsetIndex.ENTRY_SIZE,
-            names.TIME_INDEX_SUFFIX: builder.time_entries * TimeIndex.ENTRY_SIZE,
+            dialect.log: self.written.at.position,
+            dialect.offset_index: builder.offset_entries * dialect.offset_entry_bytes,
+            dialect.time_index: builder.time_entries * dialect.time_entry_bytes,
         }
-        if config.time_index_minute_enabled:
+        has_minutes = bool(config.time_index_minute_enabled) and names.MINUTE_INDEX_SUFFIX in dialect.indexes
+        if has_minutes:
             positions[names.MINUTE_INDEX_SUFFIX] = builder.minute_entries * TimeIndex.ENTRY_SIZE
         for suffix, position in positions.items():      # one by one: an error closes those that were taken
             path = self._path_of(suffix)
             self._files.append(fs.create(path) if creates else fs.open_write(path, position))
-        self._log, self._offset_index, self._time_index, *minute_index = self._files
-        self._minute_index = minute_index[0] if minute_index else None
+        self._log, self._offset_index, *others = self._files
+        self._time_index = None if dialect.has_one_index else others[0]
+        self._minute_index = others[-1] if has_minutes else None
 
     def _path_of(self, suffix: str) -> str:
         """The file of the segment with this suffix, and with the state that all its files have."""
-        stem, _, state = str(self.path).rpartition(names.LOG_SUFFIX)
+        stem, _, state = str(self.path).rpartition(self.dialect.log)
         return stem + suffix + state
 
     # --- what it is ------------------------------------------------------------------------------
@@ -273,8 +279,7 @@ class SegmentAppender(QuietAppender):
             return
         begin, last = table[first], table[stop - 1]
         end = self.written.at
-        # Where a wrapper begins is inside of it.
-        self._check(begin.base_offset if begin.magic == 2 else begin.last_offset)
+        self._check(begin.last_offset if begin.magic in (0, 1) else begin.base_offset)      # (a wrapper has its last)
         size_bytes = last.position + last.size_bytes - begin.position
         try:
             self._builder.add(table, first, stop, end.position)
@@ -338,7 +343,7 @@ class SegmentAppender(QuietAppender):
     def _write_entries(self) -> None:
         if raw := self._builder.take_offset_entries():
             self._offset_index.append_bytes(raw)
-        if raw := self._builder.take_time_entries():
+        if (raw := self._builder.take_time_entries()) and self._time_index is not None:
             self._closing_entry = b""       # written over
             self._time_index.append_bytes(raw)
         if (raw := self._builder.take_minute_entries()) and self._minute_index is not None:
@@ -414,7 +419,7 @@ class SegmentAppender(QuietAppender):
         self._write_entries()
         self._builder.finish()
         raw = self._builder.take_time_entries()
-        if raw != self._closing_entry:
+        if raw != self._closing_entry and self._time_index is not None:
             self._time_index.append_bytes(raw)
         self._log.release()
         self._remove_time_ranges()

@@ -3,7 +3,10 @@ from collections.abc import Iterable
 from itertools import islice
 
 from seglog._kernels.record_batch import Record, RecordBatch
+from seglog._kernels.segment_scan import scan
+from seglog._kernels.window import Window
 from seglog.errors import CorruptRecordError, RecordTooLargeError, UnsupportedCompressionTypeError
+from seglog.format.compression import Decompress
 
 # What one scan looks at before it returns to Python: enough to make the call free, little enough that
 # what it brought into the cache is still there when records are read. Of headers alone, more.
@@ -49,3 +52,17 @@ def within_int64(n: int) -> int:
 
 def known_epoch(batch: RecordBatch) -> int | None:
     return None if batch.leader_epoch < 0 else batch.leader_epoch
+
+
+def begins_at(window: Window, position: int, offset: int, decompress: Decompress) -> bool:
+    """Is it a wrapper that stands there, and is the offset its first message's?
+
+    A wrapper's header does not tell where it begins, so that of two, the scan cannot say which one is wrong.
+    """
+    for batch in scan(window, position, max_batches=1, decompress=decompress):
+        if batch.magic in (0, 1) and batch.codec:
+            try:
+                return next(iter(checked_records(batch))).offset == offset
+            except UNREADABLE:
+                return False
+    return False

@@ -3,6 +3,7 @@
     .index        OffsetIndex   docs/formats/offset_index.md
     .timeindex    TimeIndex     docs/formats/time_index.md
     .time.index   MinuteIndex   docs/formats/minute_index.md, ours
+    .tindex       TaggedOffsetIndex and TaggedTimeIndex, over the same bytes: docs/formats/tagged_index.md
 
 An IndexFile holds the buffer that it was given, copies nothing, and never looks at the log: whether an entry leads
 to its batch is `seglog.verification.verify`'s question, and `Segment` asks it before it believes one. The
@@ -16,6 +17,7 @@ from seglog._kernels.index_search import OffsetIndexSearch, TimeIndexSearch, cou
 from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError
 from seglog.format import names
+from seglog.format.dialect import KAFKA, TAGGED, Dialect
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -32,6 +34,7 @@ class IndexFile:
     sorted (Kafka's sanityCheck looks at the last entry only).
     """
 
+    DIALECT: ClassVar[Dialect] = KAFKA
     ENTRY_SIZE: ClassVar[int]
     _SEARCH: ClassVar[type[OffsetIndexSearch] | type[TimeIndexSearch]]
 
@@ -39,7 +42,7 @@ class IndexFile:
         self, buffer: "Buffer", base_offset: int, *, path: str | Path | None = None, entries: int | None = None
     ) -> None:
         size = -1 if entries is None else entries * self.ENTRY_SIZE
-        self._window = Window(buffer, None if path is None else str(path), size)
+        self._window = self.DIALECT.window(buffer, path, size)
         self.base_offset = base_offset
         self.path = path
         self.size_bytes = len(self._window)
@@ -72,7 +75,7 @@ class IndexFile:
     @property
     def entries(self) -> Window:
         """The bytes of the entries, and no zeros behind them."""
-        return Window(self._window, self._window.name, self._entries * self.ENTRY_SIZE)
+        return self.DIALECT.window(self._window, self._window.name, self._entries * self.ENTRY_SIZE)
 
     @property
     def preallocated_bytes(self) -> int:
@@ -102,7 +105,7 @@ class OffsetIndex(IndexFile):
     `lookup_many` gives positions.
     """
 
-    ENTRY_SIZE = 8      # relative offset int32, position int32
+    ENTRY_SIZE = KAFKA.offset_entry_bytes       # relative offset int32, position int32
     _SEARCH = OffsetIndexSearch
 
 
@@ -114,7 +117,7 @@ class TimeIndex(IndexFile):
     (-1, base_offset) where there is none; `lookup_many` gives offsets.
     """
 
-    ENTRY_SIZE = 12     # timestamp int64, relative offset int32
+    ENTRY_SIZE = KAFKA.time_entry_bytes         # timestamp int64, relative offset int32
     _SEARCH = TimeIndexSearch
 
 
@@ -130,6 +133,36 @@ class MinuteIndex(TimeIndex):
     in one minute. `lookup(timestamp)` is a lower bound: what is at or after that time begins at the entry's batch or
     behind it, however disordered timestamps are.
     """
+
+
+class TaggedOffsetIndex(OffsetIndex):
+    """`TaggedOffsetIndex(buffer, base_offset)`: the entries of a .tindex as a sequence of (offset, position).
+
+    The offset is the last one of the message, or wrapper, at the position.
+    """
+
+    DIALECT = TAGGED
+    ENTRY_SIZE = TAGGED.offset_entry_bytes      # relative offset int32, timestamp int64, position int32
+
+
+class TaggedTimeIndex(TimeIndex):
+    """`TaggedTimeIndex(buffer, base_offset)`: the entries of a .tindex as a sequence of (timestamp ms, offset).
+
+    The largest timestamp of all messages up to and with `offset`; it never falls, and may stay the same.
+    """
+
+    DIALECT = TAGGED
+    ENTRY_SIZE = TAGGED.time_entry_bytes
+
+
+def offset_index_class(dialect: Dialect) -> type[OffsetIndex]:
+    """How the offset index of a dialect is read."""
+    return TaggedOffsetIndex if dialect.is_tagged else OffsetIndex
+
+
+def time_index_class(dialect: Dialect) -> type[TimeIndex]:
+    """How the time index of a dialect is read."""
+    return TaggedTimeIndex if dialect.is_tagged else TimeIndex
 
 
 def minute_index_path(log: Path) -> Path:

@@ -7,7 +7,7 @@ from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.time_ranges import TimeRangesBuilder
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError
-from seglog.format import names
+from seglog.format.dialect import KAFKA, Dialect, dialect_of
 from seglog.segment.time_ranges import RUN_BYTES
 
 if TYPE_CHECKING:
@@ -15,18 +15,21 @@ if TYPE_CHECKING:
 
 
 class IndexBytes(NamedTuple):
-    """What .index, .timeindex and .time.index hold. The minute index is there whether or not it is configured."""
+    """What .index, .timeindex and .time.index hold. The minute index is there whether or not it is configured.
+
+    In the tagged dialect the .tindex is the offset index, and the others are empty.
+    """
 
     offset_index: bytes
     time_index: bytes
     minute_index: bytes
 
-    def files(self, config: LogConfig) -> list[tuple[str, bytes]]:
+    def files(self, config: LogConfig, dialect: Dialect = KAFKA) -> list[tuple[str, bytes]]:
         """(suffix, bytes) of each index file that a segment has with this configuration."""
-        files = [(names.OFFSET_INDEX_SUFFIX, self.offset_index), (names.TIME_INDEX_SUFFIX, self.time_index)]
-        if config.time_index_minute_enabled:
-            files.append((names.MINUTE_INDEX_SUFFIX, self.minute_index))
-        return files
+        files = dialect.index_files(
+            self.offset_index, self.time_index, self.minute_index if config.time_index_minute_enabled else None
+        )
+        return [(suffix, raw) for suffix, raw in files.items() if raw is not None]
 
 
 def index_bytes(
@@ -37,7 +40,8 @@ def index_bytes(
     `progress` is called with the position reached. Raises CorruptRecordError where the log is damaged,
     InvalidArgumentError where the entries would pass segment.index.bytes: a broker refuses such a file.
     """
-    return index_bytes_of(segment.tables(), segment.base_offset, config, progress=progress)
+    dialect = dialect_of(segment.path)
+    return index_bytes_of(segment.tables(), segment.base_offset, config, dialect=dialect, progress=progress)
 
 
 def index_bytes_of(
@@ -45,10 +49,11 @@ def index_bytes_of(
     base_offset: int,
     config: LogConfig,
     *,
+    dialect: Dialect = KAFKA,
     progress: Callable[[int], None] | None = None,
 ) -> IndexBytes:
     """The same for all the batches of a segment, in the order of the file, each where the file has it."""
-    builder = IndexBuilder(base_offset, config.index_interval_bytes, max_index_bytes=config.segment_index_bytes)
+    builder = dialect.index_builder(base_offset, config)
     taken = []
     for table in tables:
         if len(table):

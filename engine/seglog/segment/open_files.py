@@ -18,9 +18,10 @@ from seglog._kernels.time_ranges import TimeRangesSearch
 from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError, OffsetOutOfRangeError, StorageError
 from seglog.format import names
+from seglog.format.dialect import dialect_of
 from seglog.fs.mapping import Mapping
 from seglog.segment.access import SegmentAccess
-from seglog.segment.index_file import MinuteIndex, OffsetIndex, TimeIndex
+from seglog.segment.index_file import MinuteIndex, OffsetIndex, TimeIndex, offset_index_class, time_index_class
 from seglog.segment.published import End
 from seglog.segment.time_ranges import time_ranges_of
 
@@ -40,7 +41,7 @@ class SegmentFiles:
     """
 
     __slots__ = (
-        "_base_offset", "_index_maps", "_offset_index", "_owned", "_path", "_time_index",
+        "_base_offset", "_dialect", "_index_maps", "_offset_index", "_owned", "_path", "_time_index",
         "checked", "end", "log", "offset_entries", "reader", "time_entries", "walk", "walked_reader", "window",
     )
 
@@ -48,6 +49,7 @@ class SegmentFiles:
         self, path: Path, base_offset: int, *, end: End | None, owned: bool, reserve_bytes: int, walk: HeaderWalk
     ) -> None:
         self._path = path
+        self._dialect = dialect_of(path)
         self._base_offset = base_offset
         self._owned = owned
         self.walk = walk
@@ -65,7 +67,7 @@ class SegmentFiles:
 
     def _show(self, end: End | None) -> None:
         self.end = end
-        self.window = Window(self.log, self.log.path, -1 if end is None else end.position)
+        self.window = self._dialect.window(self.log, self.log.path, -1 if end is None else end.position)
         self.reader: PointReader | None = None
         self.offset_entries: Window | None = None
         self.time_entries: Window | None = None
@@ -96,6 +98,7 @@ class SegmentFiles:
     def _over_the_same_maps(self, walk: HeaderWalk) -> "SegmentFiles":
         other = SegmentFiles.__new__(SegmentFiles)
         other._path, other._base_offset, other._owned = self._path, self._base_offset, self._owned
+        other._dialect = self._dialect
         other.log, other.checked, other._index_maps = self.log, self.checked, self._index_maps
         other.walk = walk
         return other
@@ -146,7 +149,9 @@ class SegmentFiles:
         """The .index; None where there is none. Raises CorruptIndexError."""
         if self._offset_index is None:
             entries = None if self.end is None else self.end.offset_entries
-            self._offset_index = self._index(OffsetIndex, names.OFFSET_INDEX_SUFFIX, entries)
+            self._offset_index = self._index(
+                offset_index_class(self._dialect), self._dialect.offset_index, entries
+            )
         return self._offset_index
 
     @property
@@ -154,11 +159,13 @@ class SegmentFiles:
         """The .timeindex; None where there is none. Raises CorruptIndexError."""
         if self._time_index is None:
             entries = None if self.end is None else self.end.time_entries
-            self._time_index = self._index(TimeIndex, names.TIME_INDEX_SUFFIX, entries)
+            self._time_index = self._index(time_index_class(self._dialect), self._dialect.time_index, entries)
         return self._time_index
 
     def _index(self, kind: type[Index], suffix: str, entries: int | None) -> Index | None:
         if entries == 0:
+            return None
+        if suffix not in self._dialect.indexes:
             return None
         path = self._path.with_suffix(suffix)
         if entries is None:

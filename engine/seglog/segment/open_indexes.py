@@ -19,6 +19,8 @@ from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.errors import CorruptIndexError, CorruptRecordError, StorageError
 from seglog.format import names
+from seglog.format.compression import Decompress, decompressor
+from seglog.format.dialect import dialect_of
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import Mapping, read_file
@@ -28,6 +30,8 @@ from seglog.segment.indexes import index_bytes_of
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
+_TAGGED_OFFSET_ENTRY = struct.Struct(">i8xi")
+_TAGGED_TIME = struct.Struct(">4xq4x")
 
 
 class OpenIndexes(NamedTuple):
@@ -46,25 +50,33 @@ def open_indexes(
     Raises CorruptRecordError where the log does not consist of whole batches, InvalidArgumentError where its
     indexes would pass segment.index.bytes.
     """
+    resumed = _resumed_tagged if dialect_of(path).is_tagged else _resumed
     try:
-        return _resumed(path, base_offset, config, window)
+        return resumed(path, base_offset, config, window)
     except (CorruptIndexError, FileNotFoundError):
         _rebuild(fs, path, base_offset, config, window)
-        return _resumed(path, base_offset, config, window)
+        return resumed(path, base_offset, config, window)
 
 
 def _rebuild(fs: FileSystem, path: Path, base_offset: int, config: LogConfig, window: Window) -> None:
-    right = index_bytes_of(_tables(window, 0, path), base_offset, config)
-    for suffix, raw in right.files(config):
+    dialect = dialect_of(path)
+    right = index_bytes_of(_tables(window, 0, path, _decompress(config)), base_offset, config, dialect=dialect)
+    for suffix, raw in right.files(config, dialect):
         index = path.with_suffix(suffix)
         if not index.exists() or read_file(index) != raw:
             write_atomically(fs, index, raw)
 
 
-def _tables(window: Window, position: int, path: Path) -> Iterator[BatchTable]:
+def _decompress(config: LogConfig) -> Decompress:
+    return decompressor(config.max_decompressed_message_bytes)
+
+
+def _tables(
+    window: Window, position: int, path: Path, decompress: Decompress | None = None
+) -> Iterator[BatchTable]:
     """The headers from `position` to the end of the log. Raises CorruptRecordError where there is another thing."""
     while position < len(window):
-        table = scan(window, position, max_batches=SCAN_BATCHES)
+        table = scan(window, position, max_batches=SCAN_BATCHES, decompress=decompress)
         if table.stop not in (Status.OK, Status.LIMIT):
             raise CorruptRecordError(words(table.stop), file=path, position=table.end)
         yield table
@@ -87,16 +99,33 @@ def _resumed(path: Path, base_offset: int, config: LogConfig, window: Window) ->
         raise times.wrong("has more than one entry that no entry of the offset index goes with")
     if times.count and times.last == (0, 0) and next(_tables(window, 0, path))[0].max_timestamp != 0:
         raise times.wrong("is zeros that never were written over")
-    builder = IndexBuilder(base_offset, config.index_interval_bytes, max_index_bytes=config.segment_index_bytes)
+    builder = dialect_of(path).index_builder(base_offset, config)
     minutes = _minute_entries(path, times) if config.time_index_minute_enabled else 0
     builder.resume(
         offsets.count, (base_offset + relative_offset, position),
         times.count, (timestamp, base_offset + relative_of_timestamp if times.count else -1),
         minutes, timestamp,
     )
-    next_offset = base_offset
+    next_offset = _added(builder, offsets, window, path, _decompress(config))
+    if not times.count and offsets.count and next(_tables(window, 0, path))[0].max_timestamp >= 0:
+        raise times.wrong("is missing")
+    expected = closing_entry(builder, timestamp)
+    if closing is not None and _TIME_ENTRY.pack(*closing) != expected:
+        raise times.wrong("does not name the largest timestamp")
+    return OpenIndexes(builder, next_offset, b"" if closing is None else expected)
+
+
+def _added(
+    builder: IndexBuilder, offsets: "_Entries", window: Window, path: Path, decompress: Decompress
+) -> int:
+    """Let the builder, which goes on at the last entry of `offsets`, have the batches from there on. The next offset.
+
+    Raises CorruptIndexError where that entry is not the last that the log makes.
+    """
+    base_offset = next_offset = builder.base_offset
+    relative_offset, position = offsets.last if offsets.count else (-1, 0)
     try:
-        for table in _tables(window, position, path):
+        for table in _tables(window, position, path, decompress):
             next_offset = table[-1].last_offset + 1
             first = table[0]
             if first.position == position and offsets.count and first.last_offset != base_offset + relative_offset:
@@ -106,12 +135,31 @@ def _resumed(path: Path, base_offset: int, config: LogConfig, window: Window) ->
         raise offsets.wrong("does not lead to batches") from error
     if builder.offset_entries != offsets.count:
         raise offsets.wrong("is not the last that the log makes")
-    if not times.count and offsets.count and next(_tables(window, 0, path))[0].max_timestamp >= 0:
-        raise times.wrong("is missing")
-    expected = closing_entry(builder, timestamp)
-    if closing is not None and _TIME_ENTRY.pack(*closing) != expected:
-        raise times.wrong("does not name the largest timestamp")
-    return OpenIndexes(builder, next_offset, b"" if closing is None else expected)
+    return next_offset
+
+
+def _resumed_tagged(path: Path, base_offset: int, config: LogConfig, window: Window) -> OpenIndexes:
+    """The same where one index says offsets and times; nothing closes it.
+
+    The timestamp of the last entry is believed if it is neither below that of the entry before, nor below its batch's.
+    """
+    dialect = dialect_of(path)
+    offsets = _Entries(path.with_suffix(dialect.offset_index), _TAGGED_OFFSET_ENTRY)
+    relative_offset, position = offsets.last if offsets.count else (-1, 0)
+    if offsets.count and not 0 < position < len(window):
+        raise offsets.wrong(f"leads to position {position} of {len(window)}")
+    timestamp = offsets.field(offsets.count - 1, _TAGGED_TIME) if offsets.count else -1
+    if offsets.count:
+        table = scan(window, position, max_batches=1)
+        before = offsets.field(offsets.count - 2, _TAGGED_TIME) if offsets.count > 1 else -1
+        if len(table) != 1 or timestamp < max(before, table[0].max_timestamp):
+            raise offsets.wrong("does not say the largest timestamp up to it")
+    builder = dialect.index_builder(base_offset, config)
+    builder.resume(
+        offsets.count, (base_offset + relative_offset, position), offsets.count,
+        (timestamp, base_offset + relative_offset if offsets.count else -1), 0, -1,
+    )
+    return OpenIndexes(builder, _added(builder, offsets, window, path, _decompress(config)), b"")
 
 
 def closing_entry(builder: IndexBuilder, last_timestamp: int) -> bytes:
@@ -153,6 +201,11 @@ class _Entries:
     def __getitem__(self, slot: int) -> tuple[int, int]:
         first, second = self._entry.unpack_from(self._bytes, slot * self._entry.size)
         return first, second
+
+    def field(self, slot: int, field: struct.Struct) -> int:
+        """One more field of an entry."""
+        found: int = field.unpack_from(self._bytes, slot * self._entry.size)[0]
+        return found
 
     @property
     def last(self) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from seglog._kernels.status import Status, words
 from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.format.compression import Decompress, decompressor
+from seglog.format.dialect import dialect_of
 from seglog.fs.mapping import Advice, Mapping
 from seglog.segment.answers import LostRange
 from seglog.segment.batches import first_offset_of
@@ -135,7 +136,7 @@ def check_segment(path: Path, base_offset: int, end_offset: int, config: LogConf
     """
     with Mapping(path) as mapping:
         mapping.advise(Advice.SEQUENTIAL)
-        return _Walk(path, Window(mapping, str(path)), base_offset, end_offset, config).run()
+        return _Walk(path, dialect_of(path).window(mapping, path), base_offset, end_offset, config).run()
 
 
 class _Walk:
@@ -156,7 +157,8 @@ class _Walk:
         self.size_bytes = len(window)
         self._decompress: Decompress = decompressor(config.max_decompressed_message_bytes)
         # None behind the first damage.
-        self._builder: IndexBuilder | None = IndexBuilder(base_offset, config.index_interval_bytes)
+        self._dialect = dialect_of(path)
+        self._builder: IndexBuilder | None = self._dialect.index_builder(base_offset, config, is_bounded=False)
         self._indexes: IndexBytes | None = None
         # Of the last batch taken: its position, and the next offset before it.
         self._last: tuple[int, int] | None = None
@@ -288,6 +290,8 @@ class _Walk:
 
     def _take_as_v2(self, position: int) -> int:
         """Take a batch that is v2 but for a magic above 2; the position behind it, 0 where it is none."""
+        if self._dialect.is_tagged:
+            return 0
         end = self._claimed_end(position)
         raw = bytearray(memoryview(self.window)[position:end])
         if len(raw) < V2_HEADER_SIZE or not 2 < raw[MAGIC_POS] < 0x80:
@@ -348,4 +352,4 @@ class _Walk:
 
 def _begin(batch: RecordBatch) -> int:
     """Where a batch begins, as far as its header tells: a wrapper's is the end."""
-    return batch.base_offset if batch.magic == 2 else batch.last_offset
+    return batch.last_offset if batch.magic in (0, 1) else batch.base_offset

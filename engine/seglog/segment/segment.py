@@ -27,13 +27,14 @@ from seglog.errors import (
 )
 from seglog.format import names
 from seglog.format.compression import Decompress, decompressor
+from seglog.format.dialect import Dialect, dialect_of
 from seglog.segment.access import SegmentAccess
 from seglog.segment.answers import BatchPosition, LostRange, TimestampOffset
 from seglog.segment.batches import (
     SCAN_BATCHES,
     SCAN_BYTES,
     UNREADABLE,
-    checked_records,
+    begins_at,
     first_offset_of,
     within_int64,
 )
@@ -42,6 +43,7 @@ from seglog.segment.made_once import made_once
 from seglog.segment.open_files import OPEN_SEGMENTS, SegmentFiles, replaced
 from seglog.segment.published import PublishedEnd
 from seglog.segment.small_log import largest_in_headers
+from seglog.segment.tag_defaults import TagDefaults
 from seglog.segment.time_ranges import TimeRanges, read_time_ranges
 from seglog.segment.time_search import TimeSearch
 from seglog.segment.transaction_index import HeldTransactionIndex, TransactionIndex
@@ -93,6 +95,8 @@ class Segment:
     # What was learned of the headers: for the long way to a time, and for the short way, beside the indexes.
     # Both outlive the open files.
     _time_search = made_once[TimeSearch](lambda self: TimeSearch())
+    # Of tagged messages: as far as `tables` gave them.
+    tag_defaults = made_once[TagDefaults](lambda self: TagDefaults())
     _walk = made_once[HeaderWalk](lambda self: HeaderWalk(self.base_offset, self._access.by_minute))
 
     def __init__(
@@ -114,7 +118,8 @@ class Segment:
         self.published, self._files, self.recently_used = published, None, False
         self._inode = inode
         self._access = SegmentAccess(
-            decompress or decompressor(), last_opened or LastOpened(), owned, by_minute, reserve_bytes
+            decompress or decompressor(), last_opened or LastOpened(), owned, by_minute, reserve_bytes,
+            dialect_of(path),
         )
 
     @classmethod
@@ -128,7 +133,12 @@ class Segment:
         return self
 
     def _text_path(self) -> str:
-        return f"{self._directory}{os.sep}{names.file_name(self.base_offset, names.LOG_SUFFIX)}"
+        return f"{self._directory}{os.sep}{self._access.dialect.log_name(self.base_offset)}"
+
+    @property
+    def dialect(self) -> Dialect:
+        """In which its records are written."""
+        return self._access.dialect
 
     @property
     def decompress(self) -> Decompress:
@@ -280,6 +290,7 @@ class Segment:
         finder = BatchFinder(window)
         next_offset = self.base_offset
         lost: LostRange | None = None
+        is_tagged = window.is_tagged
         while position < size:
             table = scan(
                 window, position, check_crc=check_crc, max_batches=max_batches,
@@ -291,11 +302,13 @@ class Segment:
                     on_lost(lost)
                     lost = None
                 next_offset = table[-1].last_offset + 1
+                if is_tagged:
+                    self.tag_defaults.add(table, self.path)
                 yield table
             position = table.end
             if table.stop in (Status.OK, Status.LIMIT):
                 continue
-            if table.stop == Status.OFFSET_AHEAD and _begins_at(
+            if table.stop == Status.OFFSET_AHEAD and begins_at(
                 window, position, next_offset, self._access.decompress
             ):
                 table = scan(window, position, check_crc=check_crc, max_batches=1, decompress=self._access.decompress)
@@ -566,20 +579,6 @@ def _inode_of(path: Path) -> int | None:
         return os.stat(path).st_ino
     except OSError:
         return None
-
-
-def _begins_at(window: Window, position: int, offset: int, decompress: Decompress) -> bool:
-    """Is it a wrapper that stands there, and is the offset its first message's?
-
-    A wrapper's header does not tell where it begins, so that of two, the scan cannot say which one is wrong.
-    """
-    for batch in scan(window, position, max_batches=1, decompress=decompress):
-        if batch.magic < 2 and batch.codec:
-            try:
-                return next(iter(checked_records(batch))).offset == offset
-            except UNREADABLE:
-                return False
-    return False
 
 
 def _what(table: BatchTable, next_offset: int, end_offset: int) -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from seglog.errors import NotALogError
 from seglog.format import names
+from seglog.format.dialect import KAFKA, Dialect
 from seglog.fs.aside import SCRATCH_SUFFIX
 from seglog.fs.files import FileSystem
 from seglog.fs.refusals import refusals
@@ -64,7 +65,8 @@ class File:
 class FoundSegment:
     """The files that share a base offset; there is a .log among them. None of them was looked at.
 
-    `suffixes`: those of the files that there are. `renamed`: the names of those that have another one yet, by suffix.
+    `suffixes`: those of the files that there are, the log's first. `renamed`: the names of those that have another one
+    yet, by suffix.
     """
 
     __slots__ = ("_files", "_renamed", "base_offset", "directory", "suffixes")
@@ -81,7 +83,7 @@ class FoundSegment:
     @property
     def path(self) -> Path:
         """The .log as it will be called when leftovers are swapped in."""
-        return self.directory / names.file_name(self.base_offset, names.LOG_SUFFIX)
+        return self.directory / names.file_name(self.base_offset, self.suffixes[0])
 
     def take_names(self) -> None:
         """Leftovers were swapped in."""
@@ -99,12 +101,12 @@ class FoundSegment:
 
     @property
     def log(self) -> File:
-        return self._all()[names.LOG_SUFFIX]
+        return self._all()[self.suffixes[0]]
 
     @property
     def indexes(self) -> dict[str, File]:
         """The other files, by suffix."""
-        return {suffix: file for suffix, file in self._all().items() if suffix != names.LOG_SUFFIX}
+        return {suffix: file for suffix, file in self._all().items() if suffix != self.suffixes[0]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +142,19 @@ class Leftovers:
             fs.sync_directory(self.directory)
 
 
-def survey(directory: Path) -> Leftovers:
-    """Look at a partition directory. Raises NotALogError where it is none, StorageError where it cannot be listed."""
-    plain, others = _list(directory)
+def survey(directory: Path, dialect: Dialect = KAFKA) -> Leftovers:
+    """Look at a partition directory; what is not of this dialect is left alone.
+
+    Raises NotALogError where it is none, StorageError where it cannot be listed.
+    """
+    plain, others = _list(directory, dialect)
     removed = [name for name in others if name.endswith(names.DELETED_SUFFIX) and not name.endswith(_KEPT)]
     removed += [name for name in others if name in _SCRATCH_NAMES]
     cleaned: list[tuple[str, names.SegmentFile]] = []
     swaps: list[tuple[str, names.SegmentFile]] = []
     for name in others:
         parsed = names.parse_file_name(name)
-        if parsed is None:
+        if parsed is None or parsed.suffix not in (*dialect.suffixes, names.SNAPSHOT_SUFFIX):
             continue
         match parsed.state:
             case names.CLEANED_SUFFIX:
@@ -164,12 +169,12 @@ def survey(directory: Path) -> Leftovers:
         smallest = min(parsed.offset for _, parsed in cleaned)
         removed += [name for name, parsed in swaps if parsed.offset >= smallest]
         swaps = [(name, parsed) for name, parsed in swaps if parsed.offset < smallest]
-    replaced = sorted(_replaced(directory, swaps, plain), key=str) if swaps else []
+    replaced = sorted(_replaced(directory, dialect, swaps, plain), key=str) if swaps else []
     for gone in replaced:
         plain[gone.suffix].discard(gone.offset)
     swaps = [(name, names.SegmentFile(parsed.offset, parsed.suffix)) for name, parsed in sorted(swaps)]
     snapshots = plain[names.SNAPSHOT_SUFFIX].union(p.offset for _, p in swaps if p.suffix == names.SNAPSHOT_SUFFIX)
-    segments, lacking, orphans = _arrange(directory, plain, swaps)
+    segments, lacking, orphans = _arrange(directory, dialect, plain, swaps)
     return Leftovers(
         directory, segments, lacking, tuple(sorted(snapshots)), tuple(removed),
         tuple(name for name, _ in cleaned), tuple(map(str, replaced)),
@@ -177,14 +182,14 @@ def survey(directory: Path) -> Leftovers:
     )
 
 
-def _list(directory: Path) -> tuple[dict[str, set[int]], list[str]]:
+def _list(directory: Path, dialect: Dialect) -> tuple[dict[str, set[int]], list[str]]:
     """The regular files of a directory: the offsets of those of segments by suffix, and the names of all others.
 
     None is looked at: a long log has some hundred thousands.
     """
     if directory.is_file():
         raise NotALogError("a file, not a partition directory", file=directory)
-    found: dict[str, list[str]] = {suffix: [] for suffix in names.SUFFIXES}
+    found: dict[str, list[str]] = {suffix: [] for suffix in (*dialect.suffixes, names.SNAPSHOT_SUFFIX)}
     others = []
     with refusals("list", directory), os.scandir(directory) as entries:
         for entry in entries:
@@ -208,10 +213,10 @@ def _list(directory: Path) -> tuple[dict[str, set[int]], list[str]]:
 
 
 def _replaced(
-    directory: Path, swaps: list[tuple[str, names.SegmentFile]], plain: Mapping[str, set[int]]
+    directory: Path, dialect: Dialect, swaps: list[tuple[str, names.SegmentFile]], plain: Mapping[str, set[int]]
 ) -> Iterator[names.SegmentFile]:
     """The files whose segments the .swap ones were made from: of segments that begin where those have offsets."""
-    logs = [(name, parsed.offset) for name, parsed in swaps if parsed.suffix == names.LOG_SUFFIX]
+    logs = [(name, parsed.offset) for name, parsed in swaps if parsed.suffix == dialect.log]
     if not logs:
         return      # all .log are in place, and what is left are indexes
     begin = min(offset for _, offset in logs)
@@ -233,7 +238,7 @@ def _next_offset(path: Path, base_offset: int) -> int:
 
 
 def _arrange(
-    directory: Path, plain: Mapping[str, set[int]], swaps: list[tuple[str, names.SegmentFile]]
+    directory: Path, dialect: Dialect, plain: Mapping[str, set[int]], swaps: list[tuple[str, names.SegmentFile]]
 ) -> tuple[tuple[FoundSegment, ...], dict[str, set[int]], tuple[str, ...]]:
     """Segments, which of them lack which index, and the names of orphans. What is swapped in takes the place of what is
     there.
@@ -243,22 +248,22 @@ def _arrange(
     for name, parsed in swaps:
         renamed.setdefault(parsed.offset, {})[parsed.suffix] = name
         there[parsed.suffix] = there[parsed.suffix] | {parsed.offset}
-    logs = there[names.LOG_SUFFIX]
-    kinds = [suffix for suffix in names.INDEX_SUFFIXES if there[suffix]]
-    lacking = {suffix: logs - there[suffix] for suffix in names.INDEX_SUFFIXES}
+    logs = there[dialect.log]
+    kinds = [suffix for suffix in dialect.indexes if there[suffix]]
+    lacking = {suffix: logs - there[suffix] for suffix in dialect.indexes}
     # Nearly all have the same files, and share their list: what most have is taken out of where it is not.
     common = [suffix for suffix in kinds if 2 * len(lacking[suffix]) < len(logs)]
     unlike: dict[int, set[str]] = {}
     for suffix in kinds:
         for offset in lacking[suffix] if suffix in common else there[suffix] & logs:
             unlike.setdefault(offset, set()).add(suffix)
-    usual = (names.LOG_SUFFIX, *common)
+    usual = (dialect.log, *common)
     segments = []
     for offset in sorted(logs):
         suffixes = usual
         if offset in unlike:
             own = unlike[offset].symmetric_difference(common)
-            suffixes = (names.LOG_SUFFIX, *(suffix for suffix in kinds if suffix in own))
+            suffixes = (dialect.log, *(suffix for suffix in kinds if suffix in own))
         segments.append(FoundSegment(directory, offset, suffixes, renamed.get(offset)))
     orphans = (names.file_name(offset, suffix) for suffix in kinds for offset in there[suffix] - logs)
     return tuple(segments), lacking, tuple(sorted(orphans))

@@ -27,8 +27,12 @@ class ProducerSnapshots:
     those first.
     """
 
-    def __init__(self, fs: FileSystem, directory: Path, offsets: Iterable[int] | None = None) -> None:
-        """`offsets`: of the files that are there, if the directory was just listed."""
+    def __init__(
+        self, fs: FileSystem, directory: Path, offsets: Iterable[int] | None = None, *, are_kept: bool = True
+    ) -> None:
+        """`offsets`: of the files that are there, if the directory was just listed. Not `are_kept`: the log's records
+        have no producers, and no snapshot is taken."""
+        self._are_kept = are_kept
         self._fs = fs
         self._directory = directory
         self._writer = SnapshotWriter(fs)
@@ -47,7 +51,7 @@ class ProducerSnapshots:
         Raises StorageError; then there is no new snapshot.
         """
         self.settle()
-        if end_offset <= self._last:
+        if end_offset <= self._last or not self._are_kept:
             return None
         path = self._path(end_offset)
         write_atomically(self._fs, path, state.to_snapshot(), sync_names=sync_names)
@@ -61,7 +65,7 @@ class ProducerSnapshots:
         A log that rolls more quickly than that leaves snapshots out. What relies on one calls `settle` before: whatever
         removes records, which the snapshot may be the last to tell of. Raises StorageError, also of an earlier one.
         """
-        if end_offset <= self._last:
+        if end_offset <= self._last or not self._are_kept:
             return
         if len(state) <= WRITTEN_AT_ONCE:
             self.take(state, end_offset, sync_names=False)

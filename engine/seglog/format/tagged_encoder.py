@@ -1,0 +1,101 @@
+"""Records of a tagged log: made as v2 batches, or taken as ready ones of any version, and stored as messages with tags.
+
+What the format has no place for is refused as Kafka refuses it on the way to v0 and v1: headers (but those that are
+tags), producers, transactions. What comes from a leader is messages already, and is stored as it is.
+"""
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from seglog._kernels.append_result import trusted
+from seglog._kernels.batch_survey import first_disorder, first_larger, first_with_producer
+from seglog._kernels.tagged_packer import TaggedPacker
+from seglog.config import MAX_INT, LogConfig
+from seglog.errors import (
+    CorruptRecordError,
+    InvalidArgumentError,
+    RecordTooLargeError,
+    UnsupportedForMessageFormatError,
+)
+from seglog.format.compression import Codec, decompressor
+from seglog.format.conversion_profile import compressor
+from seglog.format.dialect import TAGGED
+from seglog.format.old_format import MessageEncoder
+from seglog.format.tagged import scan_tagged
+from seglog.format.validate import AppendRules, Assigned, assign
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from seglog._kernels.batch_encode import TimeOf
+    from seglog._kernels.segment_scan import BatchTable
+
+
+class TaggedEncoder(MessageEncoder):
+    """Of a log whose message.dialect is tagged."""
+
+    def __init__(self, config: LogConfig, leader_epoch: int = 0, time_of: "TimeOf | None" = None) -> None:
+        if config.message_format_version is not None:
+            raise InvalidArgumentError(
+                "message.format.version is of Kafka's dialect, and message.dialect is tagged",
+                hint="leave one of them out",
+            )
+        # (Sizes are those of what is stored, and it is compressed once, at the end.)
+        as_it_comes = replace(config, compression_type="producer")
+        super().__init__(as_it_comes, leader_epoch, time_of)
+        self._config = config
+        self._ready = AppendRules.of(replace(as_it_comes, max_message_bytes=MAX_INT, segment_bytes=MAX_INT))
+
+    def stored(self, made: "Buffer", first_offset: int, now_ms: int, leader_epoch: int) -> Assigned:
+        found = assign(made, first_offset, self._conversion, now_ms=now_ms, leader_epoch=leader_epoch)
+        return self._as_messages(found)
+
+    def assigned(
+        self, raw: "Buffer", next_offset: int, *, now_ms: int, leader_epoch: int = 0, allow_control: bool = False
+    ) -> Assigned:
+        found = assign(
+            raw, next_offset, self._ready, now_ms=now_ms, leader_epoch=leader_epoch, allow_control=allow_control
+        )
+        if first_with_producer(found.table) >= 0 or found.table[0].is_control:
+            raise UnsupportedForMessageFormatError(
+                "a batch of a producer, or a marker of a transaction: messages with tags have no place for a producer"
+            )
+        return self._as_messages(found)
+
+    def followed(self, raw: "Buffer", next_offset: int) -> Assigned:
+        table = scan_tagged(raw)
+        slot = first_disorder(table, next_offset) if len(table) else 0
+        if slot >= 0:
+            raise CorruptRecordError(
+                f"message {slot} is not behind offset {next_offset - 1} and the one before it", position=slot
+            )
+        messages = TAGGED.window(raw)
+        self._check_sizes(table, len(messages), self._config.segment_bytes)
+        return trusted(messages)
+
+    def _as_messages(self, found: Assigned) -> Assigned:
+        packer = TaggedPacker(
+            codec=-1 if self._config.codec is None else Codec.of(self._config.codec),
+            with_ms=self._config.message_tagged_timestamp_ms,
+            decompress=decompressor(self._config.max_decompressed_message_bytes), compress=compressor(self._config, 2),
+        )
+        packer.add(found.table, 0, len(found.table))
+        packer.finish()
+        if packer.headers_left_out:
+            raise UnsupportedForMessageFormatError(
+                f"{packer.headers_left_out} headers of records: a message with tags has none but seglog.tag.<id>"
+            )
+        assigned = trusted(TAGGED.window(bytes(packer.take())))
+        self._check_sizes(assigned.table, len(assigned.raw), self._config.max_message_bytes)
+        return assigned
+
+    def _check_sizes(self, table: "BatchTable", size_bytes: int, max_bytes: int) -> None:
+        slot = first_larger(table, max_bytes)
+        if slot >= 0:
+            raise RecordTooLargeError(
+                f"a message of {table[slot].size_bytes} bytes with its tags, more than max.message.bytes = {max_bytes}"
+            )
+        if size_bytes > self._config.segment_bytes:
+            raise RecordTooLargeError(
+                f"messages of {size_bytes} bytes in one append, more than "
+                f"segment.bytes = {self._config.segment_bytes}"
+            )

@@ -1,0 +1,34 @@
+"""Tags that messages of a segment do without although somebody needs them: counted as it is read, told once."""
+import logging
+from pathlib import Path
+
+from seglog._kernels.segment_scan import BatchTable
+from seglog._kernels.tag_list import count_defaults
+
+_LOG = logging.getLogger(__name__)
+
+
+class TagDefaults:
+    """Of one segment. `counts`: {id of a tag: how many messages were read without it, so that its default counts}."""
+
+    __slots__ = ("_counted_to", "_is_told", "counts")
+
+    def __init__(self) -> None:
+        self.counts: dict[int, int] = {}
+        self._counted_to = 0
+        self._is_told = False
+
+    def add(self, table: BatchTable, path: Path) -> None:
+        """A table of the segment at `path`, in the order of the file: what was counted before is not counted again."""
+        if table.end <= self._counted_to or not len(table) or table[0].position < self._counted_to:
+            return
+        self._counted_to = table.end
+        found = count_defaults(table)
+        for tag, count in found.items():
+            self.counts[tag] = self.counts.get(tag, 0) + count
+        if found and not self._is_told:
+            self._is_told = True
+            _LOG.warning(
+                "%s: messages without tags that are needed, by id: %s, from byte %d on: defaults count there "
+                "(docs/formats/tagged_message.md)", path, ", ".join(map(str, sorted(found))), table[0].position,
+            )
