@@ -41,6 +41,7 @@ COMMANDS = {
     "spark": "Convert whole topics with Apache Spark.",
     "explain": "What an error, a finding or an exit status means, and what to do.",
     "config": "The configuration keys: units, defaults, limits, meaning.",
+    "serve": "Let Kafka clients produce to and consume from a log dir.",
     "doctor": "Which Python, Java, PySpark and pyarrow are here, and what to change.",
     "demo": "See it all on a small partition that a real broker wrote.",
 }

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from seglog.log.partition import Partition, open_partition
     from seglog.log.producer import Producer
     from seglog.log.stats import LogStats
-    from seglog.opening import open, open_dir, open_topic
+    from seglog.opening import open, open_dir, open_topic, serve
     from seglog.segment.answers import LostRange, TimestampOffset
     from seglog.segment.segment import Segment
     from seglog.topic.compacted_reader import read_compacted
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "build_batch", "convert", "follow_partition", "mirror", "open", "open_dir", "open_partition", "open_topic",
-    "read_compacted", "recover", "scan", "verify",
+    "read_compacted", "recover", "scan", "serve", "verify",
     "AppendResult", "Columns", "Follower", "Log", "LogCursor", "LogDir", "LogStats", "Mirrored", "Partition",
     "Producer", "Record", "RecordBatch", "Segment", "Written",
     "Finding", "LostRange", "Recovery", "Report", "TimestampOffset",
@@ -71,6 +71,7 @@ _ROOM_OF = {
     "open": "opening",
     "open_dir": "opening",
     "open_topic": "opening",
+    "serve": "opening",
     "read_compacted": "topic.compacted_reader",
     "MessagePosition": "ledger.message_position",
     "PulsarTopicCompactionService": "upkeep.topic_compaction",

@@ -1,23 +1,29 @@
-"""How logs are opened: the doors `seglog.open`, `seglog.open_dir` and `seglog.open_topic`.
+"""How logs are opened: the doors `seglog.open`, `seglog.open_dir`, `seglog.open_topic` and `seglog.serve`.
 
 They stand above `log/` and `upkeep/`, so that what a log does by itself over its life can be handed in here: a log does
 not import what examines or rewrites it.
 """
 import os
+import ssl
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from seglog.clock import Clock
-from seglog.config import Fsync, LogConfig
-from seglog.fs.files import FileSystem
+from seglog.config import Fsync, LogConfig, Settings, keys
+from seglog.errors import InvalidConfigError
+from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.managed_ledger import ManagedLedger
-from seglog.log.arguments import check_mapping
+from seglog.log.arguments import check_mapping, checked_config
 from seglog.log.log import Log
 from seglog.log.open_dir import LogDir
 from seglog.upkeep.cleaner_config import CleanerConfig
 from seglog.upkeep.cleaner_thread import LogCleaner
 from seglog.upkeep.retention import expired
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
+
+if TYPE_CHECKING:
+    from seglog.endpoint.local_server import LocalServer
 
 
 def open(
@@ -97,3 +103,61 @@ def open_topic(
             topic.close()
             raise
     return topic
+
+
+def serve(
+    path: str | os.PathLike[str],
+    *,
+    listen: str = "127.0.0.1:0",
+    topics: Mapping[str, int] | None = None,
+    config: Mapping[str, object] | None = None,
+    fsync: Fsync = "batch",
+    users: Mapping[str, str] | None = None,
+    tls: ssl.SSLContext | None = None,
+    advertise: str | None = None,
+    http: str | None = None,
+    insecure: bool = False,
+) -> "LocalServer":
+    """Serve a log dir to Kafka clients, and make it if it is not there: one node, for tests, laptops and the edge.
+
+        with seglog.serve("data", topics={"orders": 3}) as server:
+            producer = confluent_kafka.Producer({"bootstrap.servers": server.bootstrap_servers})
+
+    `with` runs it in a thread, `async with` in the loop that runs. `listen`: address and port, 0 for any free one.
+    `config`: Kafka's keys of a broker, of its logs and of cleaning (docs/config.md). `fsync`: as for `seglog.open`;
+    acks=all is answered accordingly. `users`: passwords by names, for SASL PLAIN. `advertise`: the address that clients
+    are told, if it is not the one that they connected to. `http`: where the page and the metrics are.
+
+    Raises InvalidArgumentError for an address beyond this machine without `tls` and `users`, unless `insecure`; at
+    `with` what `LogDir` raises, and StorageError if the address cannot be had.
+    """
+    from seglog.endpoint.addresses import checked_listen, parse_address
+    from seglog.endpoint.local_server import LocalServer
+    from seglog.endpoint.server import ServerOptions
+    from seglog.endpoint.settings import ServerConfig
+
+    server, cleaner, log = _sorted_out(config or {}, ServerConfig, CleanerConfig)
+    checked_config(log, fsync, 0)
+    host, port = checked_listen(listen, is_safe=insecure or tls is not None or users is not None)
+    options = ServerOptions(
+        host=host, port=port, advertised=None if advertise is None else parse_address(advertise), users=users, tls=tls,
+        config=ServerConfig.of(server), log_config=log, topics=dict(topics or {}),
+    )
+    # The settings of logs are given to each as it is opened: a topic's own come first.
+    return LocalServer(lambda: open_dir(path, fsync=fsync, cleaner=cleaner), OsFileSystem(), fsync, options)
+
+
+def _sorted_out(
+    settings: Mapping[str, object], *subjects: type[Settings]
+) -> tuple[dict[str, object], ...]:
+    """The settings of each subject, and at last all others, by their names with dots."""
+    check_mapping(settings)
+    sorted_out: tuple[dict[str, object], ...] = tuple({} for _ in range(len(subjects) + 1))
+    names = [{key.name for _, key in keys(subject)} for subject in subjects]
+    for spelling, value in settings.items():
+        name = spelling.strip().replace("_", ".") if isinstance(spelling, str) else spelling
+        place = next((n for n, known in enumerate(names) if name in known), len(subjects))
+        if name in sorted_out[place]:
+            raise InvalidConfigError(f"{name} is given twice")
+        sorted_out[place][name] = value
+    return sorted_out

@@ -1,5 +1,6 @@
 """Where a request came from, for whoever answers it."""
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
 
 
 class RequestContext(NamedTuple):
@@ -17,3 +18,7 @@ class RequestContext(NamedTuple):
     host: str
     port: int
     principal: str = "User:ANONYMOUS"
+
+
+# What answers a request; None: nothing goes back (Produce with acks=0).
+Handler = Callable[[Any, RequestContext], Awaitable[Any]]

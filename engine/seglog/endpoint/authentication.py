@@ -1,0 +1,72 @@
+"""Who a client is: SASL PLAIN, where the server knows users; else anybody. One object a connection.
+
+Passwords go over the wire as they are: TLS is what hides them.
+"""
+import hmac
+from collections.abc import Mapping
+
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.messages import ApiKey, SaslAuthenticateResponse, SaslHandshakeResponse
+
+ANONYMOUS = "User:ANONYMOUS"
+_MECHANISM = "PLAIN"
+# What a client may ask before it is known.
+BEFORE = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+
+
+class Authentication:
+    """How far a connection has come.
+
+    principal       who it is
+    is_done         it may ask for everything
+    takes_tokens    the next frame is a token without a header: what follows SaslHandshake v0
+    has_failed      the connection is to be closed when the answer is sent
+    """
+
+    def __init__(self, users: Mapping[str, str] | None) -> None:
+        """`users`: passwords by names; None: nobody is asked."""
+        self._users = users
+        self._has_shaken_hands = False
+        self.principal = ANONYMOUS
+        self.is_done = users is None
+        self.takes_tokens = False
+        self.has_failed = False
+
+    def handshake(self, mechanism: str, version: int) -> SaslHandshakeResponse:
+        if self.is_done:
+            return SaslHandshakeResponse(error_code=Errors.ILLEGAL_SASL_STATE)
+        if mechanism != _MECHANISM:
+            self.has_failed = True
+            return SaslHandshakeResponse(error_code=Errors.UNSUPPORTED_SASL_MECHANISM, mechanisms=[_MECHANISM])
+        self._has_shaken_hands = True
+        self.takes_tokens = version == 0
+        return SaslHandshakeResponse(mechanisms=[_MECHANISM])
+
+    def authenticate(self, token: bytes) -> SaslAuthenticateResponse:
+        if self.is_done or not self._has_shaken_hands:
+            self.has_failed = not self.is_done
+            return SaslAuthenticateResponse(
+                error_code=Errors.ILLEGAL_SASL_STATE,
+                error_message="SaslAuthenticate request received without, or after, authentication")
+        if not self.takes(token):
+            return SaslAuthenticateResponse(
+                error_code=Errors.SASL_AUTHENTICATION_FAILED,
+                error_message="Authentication failed: Invalid username or password")
+        return SaslAuthenticateResponse()
+
+    def takes(self, token: bytes) -> bool:
+        """Whether it is a good token of PLAIN (RFC 4616): the authorization id, the name and the password."""
+        self.takes_tokens = False
+        parts = bytes(token).split(b"\0")
+        known = False
+        if len(parts) == 3 and self._users is not None:
+            authorization_id, name, password = parts
+            expected = self._users.get(name.decode("utf-8", "replace"))
+            # Compared in any case: how long it takes tells nothing of which names there are.
+            known = hmac.compare_digest((expected or "").encode(), password) and expected is not None
+            known = known and authorization_id in (b"", name)
+            if known:
+                self.principal = f"User:{name.decode()}"
+        self.is_done = known
+        self.has_failed = not known
+        return known

@@ -1,0 +1,162 @@
+"""The two ends of a connection's bytes: a plain socket, and one under TLS. For one task at a time.
+
+Plain bytes of a log go from file to socket in the kernel (os.sendfile, woken by add_writer: uvloop's sock_sendfile is
+not there). TLS is the standard library's, over memory: what it encrypts goes by the same socket.
+"""
+import asyncio
+import socket
+import ssl
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from seglog.log.fetched import FetchSlice
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_TLS_PIECE_BYTES = 64 << 10
+_PIECE_BYTES_MAX = 1 << 20
+
+
+class ByteStream(Protocol):
+    """`moved_at`: when the other side last took something, by time.monotonic()."""
+
+    moved_at: float
+
+    async def receive_into(self, view: memoryview) -> int:
+        """How many bytes came; 0: the other side sends no more."""
+
+    async def send(self, data: "Buffer", *, more: bool = False) -> None:
+        """`more`: other bytes follow at once. Raises OSError."""
+
+    async def send_slice(self, slice: FetchSlice) -> None:
+        """Raises OSError, also where somebody cut the file."""
+
+    def close(self) -> None: ...
+
+
+class PlainStream:
+    """A socket that does not block."""
+
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        self._socket = sock
+        self._loop = loop
+        self._number = sock.fileno()
+        self.moved_at = time.monotonic()
+
+    async def receive_into(self, view: memoryview) -> int:
+        return await self._loop.sock_recv_into(self._socket, view)
+
+    async def send(self, data: "Buffer", *, more: bool = False) -> None:
+        view = memoryview(data).cast("B")
+        flags = socket.MSG_MORE if more and hasattr(socket, "MSG_MORE") else 0
+        while view:
+            try:
+                sent = self._socket.send(view, flags)
+            except BlockingIOError:
+                await self._writable()
+                continue
+            view = view[sent:]
+            self.moved_at = time.monotonic()
+
+    async def send_slice(self, slice: FetchSlice) -> None:
+        at, size_bytes = 0, slice.size_bytes
+        while at < size_bytes:
+            try:
+                # In pieces, so that one client does not hold the loop for a slice of many MB.
+                sent = slice.sendfile(self._number, at, _PIECE_BYTES_MAX)
+            except BlockingIOError:
+                await self._writable()
+                continue
+            if sent == 0:
+                raise OSError("the file was cut while it was sent")
+            at += sent
+            self.moved_at = time.monotonic()
+            if at < size_bytes:
+                await asyncio.sleep(0)
+
+    async def _writable(self) -> None:
+        future = self._loop.create_future()
+        self._loop.add_writer(self._number, _wake, future)
+        try:
+            await future
+        finally:
+            self._loop.remove_writer(self._number)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class TlsStream:
+    """TLS over a PlainStream. Nothing is sent while bytes are awaited, and the other way round."""
+
+    def __init__(self, stream: PlainStream, context: ssl.SSLContext) -> None:
+        self._stream = stream
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._in, self._out, server_side=True)
+        self._buffer = bytearray(_TLS_PIECE_BYTES)
+
+    @property
+    def moved_at(self) -> float:
+        return self._stream.moved_at
+
+    @moved_at.setter
+    def moved_at(self, now: float) -> None:
+        self._stream.moved_at = now
+
+    async def shake_hands(self) -> None:
+        """Raises ssl.SSLError, OSError."""
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                await self._flush()
+                if not await self._feed():
+                    raise ConnectionError("the client left during the TLS handshake") from None
+            else:
+                await self._flush()
+                return
+
+    async def receive_into(self, view: memoryview) -> int:
+        while True:
+            try:
+                data = self._tls.read(len(view))
+                view[: len(data)] = data
+                return len(data)
+            except ssl.SSLWantReadError:
+                await self._flush()
+                if not await self._feed():
+                    return 0
+            except ssl.SSLZeroReturnError:
+                return 0
+
+    async def send(self, data: "Buffer", *, more: bool = False) -> None:
+        view = memoryview(data).cast("B")
+        for at in range(0, len(view), _TLS_PIECE_BYTES):
+            piece = view[at : at + _TLS_PIECE_BYTES]
+            while piece:
+                piece = piece[self._tls.write(piece) :]     # into memory: it takes all
+            await self._flush(more=more or at + _TLS_PIECE_BYTES < len(view))
+
+    async def send_slice(self, slice: FetchSlice) -> None:
+        await self.send(slice.view())
+
+    async def _feed(self) -> bool:
+        count = await self._stream.receive_into(memoryview(self._buffer))
+        if count == 0:
+            self._in.write_eof()
+            return False
+        self._in.write(memoryview(self._buffer)[:count])
+        return True
+
+    async def _flush(self, *, more: bool = False) -> None:
+        if self._out.pending:
+            await self._stream.send(self._out.read(), more=more)
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _wake(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,142 @@
+"""What clients learn of the cluster, which is one node: Metadata, DescribeCluster, DescribeLogDirs."""
+import shutil
+
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.messages import (
+    ApiKey,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from seglog.endpoint.refusals import error_of
+from seglog.endpoint.request_context import Handler, RequestContext
+from seglog.endpoint.settings import ServerConfig
+from seglog.endpoint.topics import INTERNAL_TOPICS, ZERO_ID, ServedTopic, TopicExistsError, Topics
+from seglog.errors import SeglogError
+
+# What anybody may do, as bits: 1 << code of an AclOperation, of those that Kafka has for the resource.
+CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
+_NOT_ASKED = -2147483648
+_BROKERS, _CONTROLLERS = 1, 2       # endpoint types of DescribeCluster
+
+_Topic = MetadataResponse.MetadataResponseTopic
+_Partition = MetadataResponse.MetadataResponsePartition
+
+
+class ClusterFacts:
+    """The handlers of these APIs."""
+
+    def __init__(self, topics: Topics, config: ServerConfig, cluster_id: str, log_dir: str) -> None:
+        self._topics = topics
+        self._config = config
+        self._cluster_id = cluster_id
+        self._log_dir = log_dir
+        self.HANDLERS: dict[ApiKey, Handler] = {
+            ApiKey.METADATA: self.metadata,
+            ApiKey.DESCRIBE_CLUSTER: self.describe_cluster,
+            ApiKey.DESCRIBE_LOG_DIRS: self.describe_log_dirs,
+        }
+
+    # --- Metadata --------------------------------------------------------------------------------
+
+    async def metadata(self, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+        asked = request.topics
+        topics = []
+        if asked is None or (context.version == 0 and not asked):
+            topics = [self._row(topic) for name in self._topics.names() if (topic := self._topics.topic(name))]
+        else:
+            for one in asked:
+                if one.topic_id != ZERO_ID:
+                    known = self._topics.topic_of_id(one.topic_id)
+                    topics.append(self._row(known) if known else _Topic(
+                        error_code=Errors.UNKNOWN_TOPIC_ID, name=None, topic_id=one.topic_id))
+                else:
+                    topics.append(await self._of_name(one.name or "", request.allow_auto_topic_creation))
+        if request.include_topic_authorized_operations:
+            for row in topics:
+                if not row.error_code:
+                    row.topic_authorized_operations = TOPIC_OPERATIONS
+        return MetadataResponse(
+            brokers=[MetadataResponse.MetadataResponseBroker(
+                node_id=self._config.node_id, host=context.host, port=context.port)],
+            cluster_id=self._cluster_id, controller_id=self._config.node_id, topics=topics,
+            cluster_authorized_operations=(
+                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED),
+        )
+
+    async def _of_name(self, name: str, may_create: bool) -> _Topic:
+        topic = self._topics.topic(name)
+        if topic is None and may_create and self._config.auto_create_topics_enable and name not in INTERNAL_TOPICS:
+            if self._topics.fault(name) is not None:
+                return _Topic(error_code=Errors.INVALID_TOPIC_EXCEPTION, name=name)
+            try:
+                topic = await self._topics.create(name, self._config.num_partitions, {})
+            except TopicExistsError:    # another request was quicker
+                topic = self._topics.topic(name)
+            except SeglogError as error:
+                return _Topic(error_code=error_of(error), name=name)
+        if topic is None:
+            return _Topic(
+                error_code=Errors.UNKNOWN_TOPIC_OR_PARTITION, name=name, is_internal=name in INTERNAL_TOPICS)
+        return self._row(topic)
+
+    def _row(self, topic: ServedTopic) -> _Topic:
+        node = self._config.node_id
+        partitions = []
+        for number in range(topic.partitions):
+            row = _Partition(partition_index=number, leader_id=node, replica_nodes=[node], isr_nodes=[node])
+            if self._topics.has(topic.name, number):
+                row.leader_epoch = self._topics.leader_epoch(topic.name, number)
+            else:       # the directories have a gap there
+                row.error_code, row.leader_id, row.offline_replicas = Errors.LEADER_NOT_AVAILABLE, -1, [node]
+                row.isr_nodes = []
+            partitions.append(row)
+        return _Topic(
+            name=topic.name, topic_id=topic.topic_id, is_internal=topic.is_internal, partitions=partitions)
+
+    # --- DescribeCluster, DescribeLogDirs --------------------------------------------------------
+
+    async def describe_cluster(
+        self, request: DescribeClusterRequest, context: RequestContext
+    ) -> DescribeClusterResponse:
+        if request.endpoint_type != _BROKERS:
+            error = (Errors.MISMATCHED_ENDPOINT_TYPE if request.endpoint_type == _CONTROLLERS
+                     else Errors.UNSUPPORTED_ENDPOINT_TYPE)
+            return DescribeClusterResponse(
+                error_code=error, error_message="The request was sent to an endpoint of the wrong type.",
+                endpoint_type=request.endpoint_type)
+        node = self._config.node_id
+        return DescribeClusterResponse(
+            cluster_id=self._cluster_id, controller_id=node,
+            brokers=[DescribeClusterResponse.DescribeClusterBroker(
+                broker_id=node, host=context.host, port=context.port)],
+            cluster_authorized_operations=(
+                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED),
+        )
+
+    async def describe_log_dirs(
+        self, request: DescribeLogDirsRequest, context: RequestContext
+    ) -> DescribeLogDirsResponse:
+        wanted: dict[str, list[int]] = {}
+        if request.topics is None:
+            wanted = {name: list(range(self._topics.partition_count(name))) for name in self._topics.names()}
+        else:
+            for topic in request.topics:
+                wanted.setdefault(topic.topic, []).extend(topic.partitions)
+        topics = []
+        for name, numbers in wanted.items():
+            rows = []
+            for number in dict.fromkeys(numbers):
+                log = self._topics.log(name, number)
+                if log is not None:
+                    rows.append(DescribeLogDirsResponse.DescribeLogDirsPartition(
+                        partition_index=number, partition_size=log.stats().log_bytes))
+            if rows:
+                topics.append(DescribeLogDirsResponse.DescribeLogDirsTopic(name=name, partitions=rows))
+        usage = shutil.disk_usage(self._log_dir)
+        return DescribeLogDirsResponse(results=[DescribeLogDirsResponse.DescribeLogDirsResult(
+            log_dir=self._log_dir, topics=topics, total_bytes=usage.total, usable_bytes=usage.free)])

@@ -1,0 +1,226 @@
+"""Settings as clients see them: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs.
+
+A topic's settings are kept with each of its logs (`Log.configure`, docs/formats/log_settings.md). The server's
+own cannot be changed while it runs.
+"""
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from seglog.config import LogConfig, keys
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.messages import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    ApiKey,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from seglog.endpoint.refusals import error_of, message_of
+from seglog.endpoint.request_context import Handler, RequestContext
+from seglog.endpoint.settings import ServerConfig
+from seglog.endpoint.topics import Topics
+from seglog.errors import InvalidConfigError, SeglogError
+from seglog.log.configuring import checked_changes
+from seglog.log.log import Log
+
+_TOPIC, _BROKER = 2, 4                                          # ConfigResource.Type
+_KEPT, _STATIC, _DEFAULT = 1, 4, 5                              # DescribeConfigsResponse.ConfigSource
+_SOURCES = {"kept": _KEPT, "given": _STATIC, "default": _DEFAULT}
+_BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7       # DescribeConfigsResponse.ConfigType
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)                    # AlterConfigOp.OpType
+# What Kafka shows of the formats.
+_FORMAT_VERSIONS = {0: "0.9.0", 1: "0.10.0", 2: "3.0-IV1"}
+_KEYS = {key.name: key for _, key in keys(LogConfig)}
+
+
+class ShownConfig(NamedTuple):
+    """A setting as clients see it. `source`, `type`: numbers of DescribeConfigsResponse."""
+
+    name: str
+    value: str | None
+    source: int
+    type: int
+    documentation: str | None
+
+
+def described(log: Log) -> list[ShownConfig]:
+    """The settings of a log."""
+    return [
+        ShownConfig(name, _text(name, setting.value), _SOURCES[setting.source], _type(name), _meaning(name))
+        for name, setting in log.settings.items()
+    ]
+
+
+def _text(name: str, value: object) -> str | None:
+    if name == "message.format.version" and isinstance(value, int):
+        return _FORMAT_VERSIONS[value]
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _type(name: str) -> int:
+    key = _KEYS.get(name)
+    if key is None or key.unit == "record format":
+        return _STRING
+    if name == "cleanup.policy":
+        return _LIST
+    if key.choices:
+        return _STRING
+    if key.unit in ("boolean", "ratio"):
+        return _BOOLEAN if key.unit == "boolean" else _DOUBLE
+    return _LONG if key.high > 2**31 else _INT
+
+
+def _meaning(name: str) -> str | None:
+    return _KEYS[name].meaning if name in _KEYS else None
+
+
+class Configs:
+    """The handlers of these APIs. `given`: what the server was started with beside its logs' settings."""
+
+    def __init__(self, topics: Topics, config: ServerConfig) -> None:
+        self._topics = topics
+        self._config = config
+        self.HANDLERS: dict[ApiKey, Handler] = {
+            ApiKey.DESCRIBE_CONFIGS: self.describe_configs,
+            ApiKey.ALTER_CONFIGS: self.alter_configs,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: self.incremental_alter_configs,
+        }
+
+    # --- DescribeConfigs -------------------------------------------------------------------------
+
+    async def describe_configs(
+        self, request: DescribeConfigsRequest, context: RequestContext
+    ) -> DescribeConfigsResponse:
+        results = []
+        for resource in request.resources:
+            row = DescribeConfigsResponse.DescribeConfigsResult(
+                error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name)
+            results.append(row)
+            try:
+                shown = self._shown(resource.resource_type, resource.resource_name)
+            except SeglogError as error:
+                row.error_code, row.error_message = error_of(error), message_of(error)
+                continue
+            if isinstance(shown, Errors):
+                row.error_code, row.error_message = shown, _WORDS[shown]
+                continue
+            wanted = resource.configuration_keys
+            row.configs = [
+                _config_row(config, resource.resource_type, request)
+                for config in shown if wanted is None or config.name in wanted
+            ]
+        return DescribeConfigsResponse(results=results)
+
+    def _shown(self, kind: int, name: str) -> list[ShownConfig] | Errors:
+        if kind == _TOPIC:
+            log = self._topics.log(name, 0)
+            return Errors.UNKNOWN_TOPIC_OR_PARTITION if log is None else described(log)
+        if kind == _BROKER and name in ("", str(self._config.node_id)):
+            default = dict(ServerConfig().items())
+            return [
+                ShownConfig(key.name, _text(key.name, value := getattr(self._config, attribute)),
+                            _DEFAULT if value == default[key.name] else _STATIC, _server_type(key.unit, key.high),
+                            key.meaning)
+                for attribute, key in keys(ServerConfig)
+            ] if name else []
+        return Errors.INVALID_REQUEST
+
+    # --- AlterConfigs ----------------------------------------------------------------------------
+
+    async def alter_configs(self, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+        rows = []
+        for resource in request.resources:
+            log = self._log_of(resource.resource_type, resource.resource_name)
+            changes: dict[str, Any] = {}
+            if log is not None:     # what is not named goes back to its default
+                changes = {name: None for name, setting in log.settings.items() if setting.source == "kept"}
+            changes.update((config.name, config.value) for config in resource.configs)
+            error, message = await self._change(
+                resource.resource_type, resource.resource_name, changes, request.validate_only)
+            rows.append(AlterConfigsResponse.AlterConfigsResourceResponse(
+                error_code=error, error_message=message, resource_type=resource.resource_type,
+                resource_name=resource.resource_name))
+        return AlterConfigsResponse(responses=rows)
+
+    async def incremental_alter_configs(
+        self, request: IncrementalAlterConfigsRequest, context: RequestContext
+    ) -> IncrementalAlterConfigsResponse:
+        rows = []
+        for resource in request.resources:
+            log = self._log_of(resource.resource_type, resource.resource_name)
+            error, message = Errors.INVALID_CONFIG, None
+            try:
+                changes = {
+                    config.name: _changed(log, config.name, config.config_operation, config.value)
+                    for config in resource.configs
+                }
+            except InvalidConfigError as refusal:
+                message = refusal.what
+            else:
+                error, message = await self._change(
+                    resource.resource_type, resource.resource_name, changes, request.validate_only)
+            rows.append(IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+                error_code=error, error_message=message, resource_type=resource.resource_type,
+                resource_name=resource.resource_name))
+        return IncrementalAlterConfigsResponse(responses=rows)
+
+    def _log_of(self, kind: int, name: str) -> Log | None:
+        return self._topics.log(name, 0) if kind == _TOPIC else None
+
+    async def _change(
+        self, kind: int, name: str, changes: Mapping[str, object], validate_only: bool
+    ) -> tuple[Errors, str | None]:
+        if kind != _TOPIC:
+            return Errors.INVALID_REQUEST, "This server's own settings are given when it is started."
+        if self._topics.topic(name) is None:
+            return Errors.UNKNOWN_TOPIC_OR_PARTITION, _WORDS[Errors.UNKNOWN_TOPIC_OR_PARTITION]
+        try:
+            checked_changes(changes)
+            if not validate_only:
+                await self._topics.configure(name, changes)
+        except SeglogError as error:
+            return error_of(error), message_of(error)
+        return Errors.NONE, None
+
+
+_WORDS = {
+    Errors.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
+    Errors.INVALID_REQUEST: "There are settings of topics and of the only broker here.",
+}
+
+
+def _changed(log: Log | None, name: str, operation: int, value: str | None) -> str | None:
+    """What a setting shall be."""
+    if operation == _SET:
+        return value
+    if operation == _DELETE:
+        return None
+    if operation not in (_APPEND, _SUBTRACT) or _type(name) != _LIST:
+        raise InvalidConfigError(f"Can't append or subtract: {name} is no list.")
+    have = [] if log is None else [part.strip() for part in str(log.settings[name].value).split(",")]
+    given = [part.strip() for part in (value or "").split(",")]
+    if operation == _APPEND:
+        return ",".join(dict.fromkeys([*have, *given]))
+    return ",".join(part for part in have if part not in given)
+
+
+def _server_type(unit: str, high: int) -> int:
+    return _BOOLEAN if unit == "boolean" else _LONG if high > 2**31 else _INT
+
+
+def _config_row(
+    config: ShownConfig, kind: int, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse.DescribeConfigsResourceResult:
+    synonyms = []
+    if request.include_synonyms:
+        synonyms = [DescribeConfigsResponse.DescribeConfigsSynonym(
+            name=config.name, value=config.value, source=config.source)]
+    return DescribeConfigsResponse.DescribeConfigsResourceResult(
+        name=config.name, value=config.value, read_only=kind == _BROKER, is_default=config.source == _DEFAULT,
+        config_source=config.source, synonyms=synonyms, config_type=config.type,
+        documentation=config.documentation if request.include_documentation else None,
+    )

@@ -1,0 +1,129 @@
+"""One connection: a frame is read, answered and its answer sent before the next one is read.
+
+So a client that does not take its answers stops being read from, and that is all it costs.
+"""
+import asyncio
+import logging
+import ssl
+import time
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any
+
+from seglog.endpoint.authentication import Authentication
+from seglog.endpoint.byte_streams import ByteStream
+from seglog.endpoint.converted_records import ConvertedRecords
+from seglog.endpoint.frame_reader import FrameReader, RequestMemory
+from seglog.endpoint.requests import DroppedError, Requests
+from seglog.endpoint.settings import ServerConfig
+from seglog.errors import ProtocolError, SeglogError
+from seglog.log.fetched import FetchSlice
+
+if TYPE_CHECKING:
+    from seglog.endpoint.traffic import Traffic
+
+_LOG = logging.getLogger(__name__)
+
+
+class Connection:
+    """A client's connection, from its first byte on. `run` ends when it does."""
+
+    def __init__(
+        self, stream: ByteStream, requests: Requests, config: ServerConfig, memory: RequestMemory,
+        converters: Executor, traffic: "Traffic", authentication: Authentication, client_host: str,
+        address: tuple[str, int],
+    ) -> None:
+        """`address`: where clients find the server, as this one shall see it."""
+        self._stream = stream
+        self._requests = requests
+        self._config = config
+        self._frames = FrameReader(stream, memory)
+        self._converters = converters
+        self._traffic = traffic
+        self._authentication = authentication
+        self._client_host = client_host
+        self._host, self._port = address
+        # What it does now, and since when: reading, and sending, may not take for ever.
+        self._reads_since: float | None = time.monotonic()
+        self._is_sending = False
+
+    def idle_s(self, now: float) -> float:
+        """For how long the other side has done nothing that was to be done by it."""
+        if self._is_sending:
+            return now - self._stream.moved_at
+        return 0.0 if self._reads_since is None else now - self._reads_since
+
+    async def run(self) -> None:
+        """Serve it to its end. Raises nothing but CancelledError."""
+        try:
+            while await self._serve_one():
+                # Else a client that sends without a pause holds the loop.
+                await asyncio.sleep(0)
+        except DroppedError:
+            pass
+        except ProtocolError as error:
+            _LOG.warning("closed the connection of %s: %s", self._client_host, error)
+        except (OSError, ssl.SSLError):
+            pass        # it left
+        except SeglogError as error:        # a file that cannot be read while it is sent
+            _LOG.error("closed the connection of %s: %s", self._client_host, error)
+        finally:
+            self._frames.done()
+            self._stream.close()
+
+    async def _serve_one(self) -> bool:
+        """Whether another one may follow."""
+        authentication, config = self._authentication, self._config
+        limit = config.socket_request_max_bytes
+        if not authentication.is_done:
+            limit = min(limit, config.sasl_server_max_receive_size)
+        self._reads_since = time.monotonic()
+        if authentication.takes_tokens:
+            token = await self._frames.next(limit, least_bytes=0)
+            return token is not None and await self._take_token(bytes(token))
+        frame = await self._frames.next(limit)
+        if frame is None:
+            return False
+        self._reads_since = None
+        self._traffic.received_bytes += len(frame) + 4
+        segments = await self._requests.answer(
+            frame, authentication, self._client_host, self._host, self._port)
+        del frame
+        self._frames.done()
+        if segments is not None:
+            await self._send(segments)
+        return not authentication.has_failed
+
+    async def _take_token(self, token: bytes) -> bool:
+        self._frames.done()
+        if not self._authentication.takes(token):
+            return False
+        await self._send([b"\0\0\0\0"])
+        return True
+
+    async def _send(self, segments: list[Any]) -> None:
+        stream, traffic = self._stream, self._traffic
+        self._is_sending = True
+        stream.moved_at = time.monotonic()
+        last = len(segments) - 1
+        try:
+            for n, segment in enumerate(segments):
+                if isinstance(segment, FetchSlice):
+                    await stream.send_slice(segment)
+                    traffic.zero_copy_bytes += len(segment)
+                elif isinstance(segment, ConvertedRecords):
+                    await self._send_converted(segment)
+                else:
+                    await stream.send(segment, more=n < last)
+                traffic.sent_bytes += len(segment)
+        finally:
+            self._is_sending = False
+
+    async def _send_converted(self, records: ConvertedRecords) -> None:
+        pieces = records.pieces()
+        loop = asyncio.get_running_loop()
+        while True:
+            piece = await loop.run_in_executor(self._converters, next, pieces, None)
+            if piece is None:
+                return
+            await self._stream.send(piece, more=True)
+            self._traffic.converted_bytes += len(piece)

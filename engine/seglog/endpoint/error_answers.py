@@ -1,0 +1,182 @@
+"""Answers that say nothing but an error, for every API: what a fault asks for, and what an unexpected failure gets.
+
+(AbstractRequest.getErrorResponse of each request)
+"""
+from collections.abc import Callable
+from typing import Any
+
+from seglog.endpoint import messages as m
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.messages import RESPONSES, ApiKey
+
+
+def error_answer(key: int, request: Any, error: Errors) -> Any:
+    """The answer; None where the API has no place for an error."""
+    make = _BY_PARTS.get(ApiKey(key))
+    if make is not None:
+        return make(request, error)
+    answer = RESPONSES[key]()
+    if not hasattr(answer, "error_code"):
+        return None
+    answer.error_code = error
+    return answer
+
+
+def _produce(request: m.ProduceRequest, error: Errors) -> Any:
+    return m.ProduceResponse(responses=[
+        m.ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=[
+            m.ProduceResponse.PartitionProduceResponse(index=part.index, error_code=error, base_offset=-1)
+            for part in topic.partition_data
+        ])
+        for topic in request.topic_data
+    ])
+
+
+def _fetch(request: m.FetchRequest, error: Errors) -> Any:
+    return m.FetchResponse(responses=[
+        m.FetchResponse.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[
+            m.FetchResponse.PartitionData(
+                partition_index=part.partition, error_code=error, high_watermark=-1, records=b"")
+            for part in topic.partitions
+        ])
+        for topic in request.topics
+    ])
+
+
+def _list_offsets(request: m.ListOffsetsRequest, error: Errors) -> Any:
+    return m.ListOffsetsResponse(topics=[
+        m.ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=[
+            m.ListOffsetsResponse.ListOffsetsPartitionResponse(partition_index=part.partition_index, error_code=error)
+            for part in topic.partitions
+        ])
+        for topic in request.topics
+    ])
+
+
+def _metadata(request: m.MetadataRequest, error: Errors) -> Any:
+    return m.MetadataResponse(topics=[
+        m.MetadataResponse.MetadataResponseTopic(error_code=error, name=topic.name, topic_id=topic.topic_id)
+        for topic in request.topics or ()
+    ])
+
+
+def _offset_commit(request: m.OffsetCommitRequest, error: Errors) -> Any:
+    return m.OffsetCommitResponse(topics=[
+        m.OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, partitions=[
+            m.OffsetCommitResponse.OffsetCommitResponsePartition(
+                partition_index=part.partition_index, error_code=error)
+            for part in topic.partitions
+        ])
+        for topic in request.topics
+    ])
+
+
+def _txn_offset_commit(request: m.TxnOffsetCommitRequest, error: Errors) -> Any:
+    return m.TxnOffsetCommitResponse(topics=[
+        m.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(name=topic.name, partitions=[
+            m.TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition(
+                partition_index=part.partition_index, error_code=error)
+            for part in topic.partitions
+        ])
+        for topic in request.topics
+    ])
+
+
+def _offset_fetch(request: m.OffsetFetchRequest, error: Errors) -> Any:
+    return m.OffsetFetchResponse(error_code=error, groups=[
+        m.OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error)
+        for group in request.groups
+    ])
+
+
+def _find_coordinator(request: m.FindCoordinatorRequest, error: Errors) -> Any:
+    return m.FindCoordinatorResponse(error_code=error, node_id=-1, port=-1, coordinators=[
+        m.FindCoordinatorResponse.Coordinator(key=key, node_id=-1, port=-1, error_code=error)
+        for key in request.coordinator_keys
+    ])
+
+
+def _offsets_for_epochs(request: m.OffsetForLeaderEpochRequest, error: Errors) -> Any:
+    return m.OffsetForLeaderEpochResponse(topics=[
+        m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic, partitions=[
+            m.OffsetForLeaderEpochResponse.EpochEndOffset(partition=part.partition, error_code=error)
+            for part in topic.partitions
+        ])
+        for topic in request.topics
+    ])
+
+
+def _create_topics(request: m.CreateTopicsRequest, error: Errors) -> Any:
+    return m.CreateTopicsResponse(topics=[
+        m.CreateTopicsResponse.CreatableTopicResult(name=topic.name, error_code=error) for topic in request.topics
+    ])
+
+
+def _delete_topics(request: m.DeleteTopicsRequest, error: Errors) -> Any:
+    row = m.DeleteTopicsResponse.DeletableTopicResult
+    return m.DeleteTopicsResponse(responses=[
+        *(row(name=topic.name, topic_id=topic.topic_id, error_code=error) for topic in request.topics),
+        *(row(name=name, error_code=error) for name in request.topic_names),
+    ])
+
+
+def _create_partitions(request: m.CreatePartitionsRequest, error: Errors) -> Any:
+    return m.CreatePartitionsResponse(results=[
+        m.CreatePartitionsResponse.CreatePartitionsTopicResult(name=topic.name, error_code=error)
+        for topic in request.topics
+    ])
+
+
+def _delete_records(request: m.DeleteRecordsRequest, error: Errors) -> Any:
+    return m.DeleteRecordsResponse(topics=[
+        m.DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=[
+            m.DeleteRecordsResponse.DeleteRecordsPartitionResult(
+                partition_index=part.partition_index, low_watermark=-1, error_code=error)
+            for part in topic.partitions
+        ])
+        for topic in request.topics
+    ])
+
+
+def _add_partitions(request: m.AddPartitionsToTxnRequest, error: Errors) -> Any:
+    return m.AddPartitionsToTxnResponse(error_code=error, results_by_topic_v3_and_below=[
+        m.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=[
+            m.AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult(
+                partition_index=number, partition_error_code=error)
+            for number in topic.partitions
+        ])
+        for topic in request.v3_and_below_topics
+    ])
+
+
+def _describe_groups(request: m.DescribeGroupsRequest, error: Errors) -> Any:
+    return m.DescribeGroupsResponse(groups=[
+        m.DescribeGroupsResponse.DescribedGroup(group_id=group, error_code=error) for group in request.groups
+    ])
+
+
+def _delete_groups(request: m.DeleteGroupsRequest, error: Errors) -> Any:
+    return m.DeleteGroupsResponse(results=[
+        m.DeleteGroupsResponse.DeletableGroupResult(group_id=group, error_code=error)
+        for group in request.groups_names
+    ])
+
+
+_BY_PARTS: dict[ApiKey, Callable[[Any, Errors], Any]] = {
+    ApiKey.PRODUCE: _produce,
+    ApiKey.FETCH: _fetch,
+    ApiKey.LIST_OFFSETS: _list_offsets,
+    ApiKey.METADATA: _metadata,
+    ApiKey.OFFSET_COMMIT: _offset_commit,
+    ApiKey.OFFSET_FETCH: _offset_fetch,
+    ApiKey.FIND_COORDINATOR: _find_coordinator,
+    ApiKey.DESCRIBE_GROUPS: _describe_groups,
+    ApiKey.CREATE_TOPICS: _create_topics,
+    ApiKey.DELETE_TOPICS: _delete_topics,
+    ApiKey.DELETE_RECORDS: _delete_records,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _offsets_for_epochs,
+    ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions,
+    ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
+    ApiKey.CREATE_PARTITIONS: _create_partitions,
+    ApiKey.DELETE_GROUPS: _delete_groups,
+}

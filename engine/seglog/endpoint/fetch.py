@@ -1,0 +1,171 @@
+"""Fetch: bytes of logs to clients, as they lie in their files where the client knows their format.
+
+    look ── enough, or a fault ── answer
+      └──── too little ── wait until one of the logs grows (endpoint.long_polls), or for max_wait_ms ── look again
+
+There are no fetch sessions: every answer says so (session 0), and clients then name all their partitions each time.
+"""
+import asyncio
+import time
+from concurrent.futures import Executor
+from typing import NamedTuple
+
+from seglog.endpoint.converted_records import ConvertedRecords
+from seglog.endpoint.epochs import epoch_fault
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.long_polls import LongPolls
+from seglog.endpoint.messages import ApiKey, FetchRequest, FetchResponse
+from seglog.endpoint.refusals import error_of
+from seglog.endpoint.request_context import Handler, RequestContext
+from seglog.endpoint.topics import Topics
+from seglog.errors import OffsetOutOfRangeError, SeglogError
+from seglog.log.arguments import Isolation
+from seglog.log.fetched import Fetched, FetchSlice
+from seglog.log.log import Log
+
+# Versions of Fetch: the first that knows v1 messages, v2 batches, topic ids, zstd.
+_WITH_V1, _WITH_V2, _WITH_IDS, _WITH_ZSTD = 2, 4, 13, 10
+_HARD_LIMIT_UP_TO = 2       # up to here a client takes no more than it asked for, also where a batch is larger
+_FINAL_EPOCH = -1           # of a session that is to end
+_ZSTD, _CODEC_BITS = 4, 0x07
+
+_Row = FetchResponse.PartitionData
+
+
+class _Look(NamedTuple):
+    """What the logs hold for a request at one moment."""
+
+    responses: "list[FetchResponse.FetchableTopicResponse]"
+    size_bytes: int
+    is_final: bool              # a fault, which is told at once
+    ends: list[tuple[Log, int]]
+
+
+class Fetch:
+    """The handler of one API. `converters`: threads in which records are converted for old clients."""
+
+    def __init__(self, topics: Topics, polls: LongPolls, converters: Executor, max_bytes: int) -> None:
+        self._topics = topics
+        self._polls = polls
+        self._converters = converters
+        self._max_bytes = max_bytes
+        self.HANDLERS: dict[ApiKey, Handler] = {ApiKey.FETCH: self.fetch}
+
+    async def fetch(self, request: FetchRequest, context: RequestContext) -> FetchResponse:
+        if request.session_id and request.session_epoch != _FINAL_EPOCH:
+            return FetchResponse(error_code=Errors.FETCH_SESSION_ID_NOT_FOUND)
+        until = time.monotonic() + max(0, request.max_wait_ms) / 1000
+        look = await self._look(request, context)
+        while not look.is_final and look.size_bytes < request.min_bytes and look.ends:
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                break
+            with self._polls.waiting_for([log for log, _ in look.ends]) as grown:
+                if all(not log.closed and log.log_end_offset == end for log, end in look.ends):
+                    try:
+                        async with asyncio.timeout(left_s):
+                            await grown.wait()
+                    except TimeoutError:
+                        break
+            look = await self._look(request, context)
+        return FetchResponse(responses=look.responses)
+
+    async def _look(self, request: FetchRequest, context: RequestContext) -> _Look:
+        left_bytes = min(request.max_bytes, self._max_bytes)
+        responses, size_bytes, is_final, ends = [], 0, False, []
+        for asked in request.topics:
+            name: str | None = asked.topic
+            unknown = Errors.UNKNOWN_TOPIC_OR_PARTITION
+            if context.version >= _WITH_IDS:
+                topic = self._topics.topic_of_id(asked.topic_id)
+                name, unknown = (None if topic is None else topic.name), Errors.UNKNOWN_TOPIC_ID
+            rows = []
+            for part in asked.partitions:
+                row = _Row(partition_index=part.partition, high_watermark=-1, records=b"")
+                rows.append(row)
+                try:
+                    log = None if name is None else self._topics.log(name, part.partition)
+                    if log is None:
+                        row.error_code = unknown if name is None else Errors.UNKNOWN_TOPIC_OR_PARTITION
+                    else:
+                        row.error_code = epoch_fault(log, part.current_leader_epoch)
+                        if not row.error_code and not _diverges(log, part, row):
+                            limit = min(left_bytes, max(0, part.partition_max_bytes))
+                            is_first = size_bytes == 0 and context.version > _HARD_LIMIT_UP_TO
+                            size = await self._read(log, part.fetch_offset, limit, is_first, request, context, row)
+                            size_bytes += size
+                            left_bytes = max(0, left_bytes - size)
+                            ends.append((log, row.high_watermark))
+                except SeglogError as error:
+                    _refuse(row, error)
+                is_final = is_final or bool(row.error_code) or row.diverging_epoch is not None
+            responses.append(FetchResponse.FetchableTopicResponse(
+                topic=asked.topic, topic_id=asked.topic_id, partitions=rows))
+        return _Look(responses, size_bytes, is_final, ends)
+
+    async def _read(
+        self, log: Log, offset: int, max_bytes: int, min_one: bool, request: FetchRequest, context: RequestContext,
+        row: _Row,
+    ) -> int:
+        """Fill the row. How many bytes it holds."""
+        if offset < 0:
+            raise OffsetOutOfRangeError(f"offset {offset}", offset=offset)
+        version = context.version
+        is_committed = version >= _WITH_V2 and request.isolation_level == 1
+        isolation: Isolation = "read_committed" if is_committed else "read_uncommitted"
+        if version >= _WITH_V2:
+            fetched: Fetched = log.fetch(offset, max_bytes, min_one=min_one, isolation=isolation)
+            if version < _WITH_ZSTD and isinstance(fetched, FetchSlice) and _cut_before_zstd(fetched):
+                row.error_code = Errors.UNSUPPORTED_COMPRESSION_TYPE
+                return 0
+        else:
+            magic = 1 if version >= _WITH_V1 else 0
+            fetched = await asyncio.get_running_loop().run_in_executor(
+                self._converters, lambda: log.fetch(offset, max_bytes, magic=magic, min_one=min_one))
+        ends = fetched.ends
+        row.high_watermark, row.log_start_offset = ends.high_watermark, ends.log_start_offset
+        row.last_stable_offset = ends.last_stable_offset if is_committed else log.last_stable_offset
+        row.aborted_transactions = [
+            FetchResponse.AbortedTransaction(producer_id=producer_id, first_offset=first)
+            for producer_id, first in ends.aborted_transactions
+        ] if is_committed else None
+        if isinstance(fetched, FetchSlice):
+            if fetched.size_bytes:
+                row.records = fetched
+            return fetched.size_bytes
+        row.records = ConvertedRecords(fetched)
+        return len(row.records)
+
+
+def _refuse(row: _Row, error: SeglogError) -> None:
+    row.error_code = error_of(error)
+    row.high_watermark = row.last_stable_offset = row.log_start_offset = -1
+    row.records = b""
+
+
+def _diverges(log: Log, part: FetchRequest.FetchPartition, row: _Row) -> bool:
+    """Whether the log of the client is no beginning of ours, by the epoch of its last record (KIP-595)."""
+    if part.last_fetched_epoch < 0:
+        return False
+    end = log.end_offset_for(part.last_fetched_epoch)
+    if end is None:
+        raise OffsetOutOfRangeError(f"nothing is known of leader epoch {part.last_fetched_epoch}", file=log.path)
+    if end.epoch >= part.last_fetched_epoch and end.end_offset >= part.fetch_offset:
+        return False
+    row.diverging_epoch = FetchResponse.EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset)
+    row.high_watermark, row.log_start_offset = log.high_watermark, log.log_start_offset
+    row.last_stable_offset = log.last_stable_offset
+    return True
+
+
+def _cut_before_zstd(fetched: FetchSlice) -> bool:
+    """Let the slice end before the first batch that is compressed with zstd, which the client does not know. Whether it
+    begins with such a batch."""
+    view = fetched.view()
+    at = 0
+    while at + 23 <= len(view):
+        if view[at + 16] == 2 and view[at + 22] & _CODEC_BITS == _ZSTD:
+            fetched.size_bytes = at
+            return at == 0
+        at += 12 + int.from_bytes(view[at + 8 : at + 12], "big")
+    return False

@@ -1,0 +1,182 @@
+"""A server as an object: `with seglog.serve("data") as server:` in a thread with a loop of its own, or `async with` in
+the loop that runs."""
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self
+
+from seglog.config import Fsync
+from seglog.endpoint.faults import Fault, PlannedFaults, error_named
+from seglog.endpoint.server import Server, ServerOptions
+from seglog.errors import InvalidArgumentError
+from seglog.fs.files import FileSystem
+from seglog.log.log import Log
+from seglog.log.open_dir import LogDir
+
+
+class LocalServer:
+    """What `seglog.serve` gives. Started by `with` or `async with`, once.
+
+    bootstrap_servers   "127.0.0.1:41234", as clients take it
+    """
+
+    def __init__(
+        self, open_log_dir: Callable[[], LogDir], fs: FileSystem, fsync: Fsync, options: ServerOptions
+    ) -> None:
+        self._open_log_dir = open_log_dir
+        self._fs = fs
+        self._fsync = fsync
+        self._options = options
+        self._log_dir: LogDir | None = None
+        self._server: Server | None = None
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __repr__(self) -> str:
+        return f"<LocalServer {self.bootstrap_servers if self._server else 'not started'}>"
+
+    # --- where it is -----------------------------------------------------------------------------
+
+    @property
+    def bootstrap_servers(self) -> str:
+        host, port = self.host, self.port
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def host(self) -> str:
+        return self._running().host
+
+    @property
+    def port(self) -> int:
+        return self._running().port
+
+    def _running(self) -> Server:
+        if self._server is None:
+            raise InvalidArgumentError("the server does not run", hint="with seglog.serve(path) as server: ...")
+        return self._server
+
+    # --- faults ----------------------------------------------------------------------------------
+
+    @property
+    def _faults(self) -> PlannedFaults:
+        return self._running().requests.faults
+
+    def fail_next(self, api: str, error: str, *, times: int = 1) -> None:
+        """Answer the next request of an API, or as many as `times` says, with an error, and do nothing else.
+
+            server.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER")
+
+        Raises InvalidArgumentError for names that Kafka does not have.
+        """
+        self._faults.plan(api, Fault(error=error_named(error)), times)
+
+    def delay_next(self, api: str, delay_s: float, *, times: int = 1) -> None:
+        """Let the next request of an API wait before it is handled. Others on its connection wait, too."""
+        self._faults.plan(api, Fault(delay_s=delay_s), times)
+
+    def drop_next(self, api: str, *, after: bool = False, times: int = 1) -> None:
+        """Close the connection at the next request of an API, before it is handled; with `after` when it was, so that
+        what it asked for is done and the client does not hear of it."""
+        self._faults.plan(api, Fault(drops_before=not after, drops_after=after), times)
+
+    def clear_faults(self) -> None:
+        """Forget those that have not come."""
+        self._faults.clear()
+
+    # --- topics ----------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int = 1, config: dict[str, object] | None = None) -> None:
+        """Make a topic. Raises InvalidArgumentError if it is there, InvalidConfigError, StorageError."""
+        self._call(self._running().topics.create(name, partitions, config or {}))
+
+    def log(self, topic: str, partition: int = 0) -> Log | None:
+        """The open log of a partition, to look at; None: there is none."""
+        return self._running().topics.log(topic, partition)
+
+    def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        if self._thread is None or self._loop is None:
+            work.close()
+            raise InvalidArgumentError("the server runs in your loop: ask it as a client does")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    # --- in a thread -----------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self._begin()
+        started = threading.Event()
+        failures: list[BaseException] = []
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._run(started, failures)), name="seglog-serve", daemon=True)
+        self._thread.start()
+        started.wait()
+        if failures:
+            self._thread.join()
+            raise failures[0]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop it, and close the log dir. Twice is fine."""
+        thread, loop = self._thread, self._loop
+        if thread is None or loop is None:
+            return
+        self._thread = None
+        loop.call_soon_threadsafe(self._stopping.set)
+        thread.join()
+        if self._failures:
+            raise self._failures[0]
+
+    async def _run(self, started: threading.Event, failures: list[BaseException]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        self._failures: list[BaseException] = []
+        try:
+            await self._start()
+        except BaseException as error:
+            failures.append(error)
+            started.set()
+            return
+        started.set()
+        await self._stopping.wait()
+        try:
+            await self._stop()
+        except Exception as error:
+            self._failures.append(error)
+
+    # --- in the loop that runs -------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        self._begin()
+        await self._start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stop()
+
+    def _begin(self) -> None:
+        if self._server is not None:
+            raise InvalidArgumentError("the server was started before", hint="seglog.serve(path) makes another one")
+
+    async def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        log_dir = await loop.run_in_executor(None, self._open_log_dir)
+        try:
+            server = Server(log_dir, self._fs, self._fsync, self._options)
+            await server.start()
+        except BaseException:
+            await loop.run_in_executor(None, log_dir.close)
+            raise
+        self._log_dir, self._server = log_dir, server
+
+    async def _stop(self) -> None:
+        assert self._server is not None
+        assert self._log_dir is not None
+        await self._server.stop()
+        await asyncio.get_running_loop().run_in_executor(None, self._log_dir.close)

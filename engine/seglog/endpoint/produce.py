@@ -1,0 +1,168 @@
+"""Produce: batches of clients into logs.
+
+    acks=0      nothing goes back; a fault closes the connection, since the client hears of it in no other way
+    acks=1      answered when it is written
+    acks=all    answered when it is durable by `fsync=`; the connections of a server share a sync (endpoint.durability)
+"""
+from collections.abc import Callable
+from typing import NamedTuple
+
+from seglog.endpoint.durability import Durability
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.messages import ApiKey, ProduceRequest, ProduceResponse
+from seglog.endpoint.refusals import error_of, message_of
+from seglog.endpoint.request_context import Handler, RequestContext
+from seglog.endpoint.topics import INTERNAL_TOPICS, Topics
+from seglog.errors import ProtocolError, SeglogError
+from seglog.log.append import AppendResult, Written
+from seglog.log.log import Log
+
+# (transactional id, producer id, producer epoch, topic, partition): may it write to this partition?
+Verify = Callable[[str, int, int, str, int], Errors]
+
+ACKS_ALL = -1
+_ADMIN_CLIENT = "__admin_client"        # AdminUtils.ADMIN_CLIENT_ID: it alone may write to Kafka's own topics
+_FIRST_OF_V2, _FIRST_WITH_ZSTD = 3, 7   # versions of Produce
+# Where fields of a batch stand: docs/formats/record_batch.md.
+_LENGTH, _MAGIC, _ATTRIBUTES, _PRODUCER_ID, _EPOCH, _HEADER_BYTES = 8, 16, 21, 43, 51, 61
+_CODEC_BITS, _ZSTD, _TRANSACTIONAL, _CONTROL = 0x07, 4, 0x10, 0x20
+
+_Row = ProduceResponse.PartitionProduceResponse
+
+
+class _Appended(NamedTuple):
+    """What was written, and the row that says so."""
+
+    row: _Row
+    log: Log
+    written: Written[AppendResult]
+
+
+class Produce:
+    """The handler of one API. `verify`: the coordinator of transactions, where there is one."""
+
+    def __init__(self, topics: Topics, durability: Durability, verify: Verify | None = None) -> None:
+        self._topics = topics
+        self._durability = durability
+        self._verify = verify
+        self.HANDLERS: dict[ApiKey, Handler] = {ApiKey.PRODUCE: self.produce}
+
+    async def produce(self, request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
+        responses, done = [], []
+        for topic in request.topic_data:
+            rows = []
+            for data in topic.partition_data:
+                row = _Row(index=data.index, base_offset=-1)
+                if request.acks not in (0, 1, ACKS_ALL):
+                    row.error_code = Errors.INVALID_REQUIRED_ACKS
+                else:
+                    appended = self._append(request, context, topic.name, data, row)
+                    if appended is not None:
+                        done.append(appended)
+                rows.append(row)
+            responses.append(ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=rows))
+        await self._acknowledge(request.acks, done)
+        if request.acks == 0:
+            failed = next((row for topic in responses for row in topic.partition_responses if row.error_code), None)
+            if failed is not None:
+                raise ProtocolError(f"a batch with acks=0 was refused: {Errors(failed.error_code).name}")
+            return None
+        return ProduceResponse(responses=responses)
+
+    def _append(
+        self, request: ProduceRequest, context: RequestContext, topic: str, data: ProduceRequest.PartitionProduceData,
+        row: _Row,
+    ) -> _Appended | None:
+        """None: refused, and the row says why."""
+        records = memoryview(b"" if data.records is None else data.records)
+        try:
+            log = self._topics.log(topic, data.index)
+            if log is None:
+                _refuse(row, Errors.UNKNOWN_TOPIC_OR_PARTITION)
+                return None
+            if topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
+                _refuse(row, Errors.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
+                return None
+            refusal = _fault_of(records, context.version)
+            if refusal is not None:
+                _refuse(row, *refusal)
+                return None
+            if self._verify is not None and records[_ATTRIBUTES + 1] & _TRANSACTIONAL and records[_MAGIC] == 2:
+                error = self._verify(
+                    request.transactional_id or "", _int(records, _PRODUCER_ID, 8), _int(records, _EPOCH, 2), topic,
+                    data.index,
+                )
+                if error:
+                    _refuse(row, error)
+                    return None
+            written = log.append_batch(records, wait=False)
+        except SeglogError as error:
+            _refuse(row, error_of(error), message_of(error))
+            return None
+        row.base_offset = written.result.first_offset
+        row.log_start_offset = log.log_start_offset
+        return _Appended(row, log, written)
+
+    async def _acknowledge(self, acks: int, done: list[_Appended]) -> None:
+        durability = self._durability
+        if durability.fsync != "batch":
+            for appended in done:
+                _tell_time(appended)
+            return
+        waits = []
+        for appended in done:
+            # The time that the log gave a batch can be read when it is published, and that is when it is durable.
+            if acks == ACKS_ALL or (acks == 1 and _has_time_of_log(appended.log)):
+                waits.append((appended, durability.reached(appended.log, appended.written)))
+            else:
+                durability.ask(appended.log, appended.written)
+        for appended, reached in waits:
+            try:
+                await reached
+            except SeglogError as error:
+                appended.row.base_offset = -1
+                _refuse(appended.row, error_of(error), message_of(error))
+            else:
+                _tell_time(appended)
+
+
+def _refuse(row: _Row, error: Errors, message: str | None = None) -> None:
+    row.error_code = error
+    row.error_message = message
+
+
+def _fault_of(records: memoryview, version: int) -> tuple[Errors, str] | None:
+    """What a broker asks of the bytes before it looks into them (ProduceRequest.validateRecords, LogValidator)."""
+    if len(records) < _MAGIC + 1:
+        return Errors.INVALID_RECORD, "a partition of a Produce request holds no whole batch"
+    magic = records[_MAGIC]
+    if version < _FIRST_OF_V2:
+        return None
+    if magic != 2:
+        return Errors.INVALID_RECORD, f"Produce v{version} takes record batches of v2, not of v{magic}"
+    if len(records) < _HEADER_BYTES:
+        return Errors.CORRUPT_MESSAGE, f"a batch of {len(records)} bytes: its header alone has {_HEADER_BYTES}"
+    if _LENGTH + 4 + _int(records, _LENGTH, 4) != len(records):
+        return Errors.INVALID_RECORD, f"Produce v{version} takes exactly one batch for each partition"
+    attributes = records[_ATTRIBUTES + 1]
+    if attributes & _CODEC_BITS == _ZSTD and version < _FIRST_WITH_ZSTD:
+        return Errors.UNSUPPORTED_COMPRESSION_TYPE, "Produce requests with version < 7 are not allowed to use zstd"
+    if attributes & _CONTROL:
+        return Errors.INVALID_RECORD, "Clients are not allowed to write control records"
+    return None
+
+
+def _int(records: memoryview, position: int, size_bytes: int) -> int:
+    return int.from_bytes(records[position : position + size_bytes], "big", signed=True)
+
+
+def _has_time_of_log(log: Log) -> bool:
+    return log.config.message_timestamp_type == "LogAppendTime"
+
+
+def _tell_time(appended: _Appended) -> None:
+    """With LogAppendTime, the producer is told what time its records got."""
+    if _has_time_of_log(appended.log):
+        batch = next(iter(appended.log.batches(start=appended.written.result.first_offset)), None)
+        if batch is not None:
+            appended.row.log_append_time_ms = batch.max_timestamp

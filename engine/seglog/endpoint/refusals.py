@@ -1,0 +1,34 @@
+"""What the engine refuses, as the numbers that clients know."""
+from seglog import errors
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.topics import TopicExistsError
+
+# The first class that fits counts: a class stands before its bases. (Errors.forException of what a broker raises)
+_CODES: tuple[tuple[type[BaseException], Errors], ...] = (
+    (errors.CorruptRecordError, Errors.CORRUPT_MESSAGE),
+    (errors.OffsetOutOfRangeError, Errors.OFFSET_OUT_OF_RANGE),
+    (errors.RecordTooLargeError, Errors.MESSAGE_TOO_LARGE),
+    (errors.InvalidTimestampError, Errors.INVALID_TIMESTAMP),
+    (errors.InvalidRecordError, Errors.INVALID_RECORD),
+    (errors.OutOfOrderSequenceError, Errors.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    (errors.InvalidProducerEpochError, Errors.INVALID_PRODUCER_EPOCH),
+    (errors.InvalidTxnStateError, Errors.INVALID_TXN_STATE),
+    (errors.UnsupportedCompressionTypeError, Errors.UNSUPPORTED_COMPRESSION_TYPE),
+    (errors.MissingCodecError, Errors.UNSUPPORTED_COMPRESSION_TYPE),
+    (errors.UnsupportedForMessageFormatError, Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+    (errors.UnsupportedVersionError, Errors.UNSUPPORTED_VERSION),
+    (TopicExistsError, Errors.TOPIC_ALREADY_EXISTS),
+    (errors.InvalidConfigError, Errors.INVALID_CONFIG),
+    (errors.InvalidArgumentError, Errors.INVALID_REQUEST),
+    (errors.StorageError, Errors.KAFKA_STORAGE_ERROR),
+)
+
+
+def error_of(error: BaseException) -> Errors:
+    """The number of an exception; UNKNOWN_SERVER_ERROR for what nobody expects."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), Errors.UNKNOWN_SERVER_ERROR)
+
+
+def message_of(error: BaseException) -> str:
+    """What a client is told of it: without paths of this machine."""
+    return error.what if isinstance(error, errors.SeglogError) else type(error).__name__

@@ -1,0 +1,112 @@
+"""What becomes of a request: decoded, handed to the handler of its API, its answer encoded.
+
+What Kafka does not answer is not answered here: bad bytes, an API or a version that is not served, a request before the
+client is known: the connection is closed.
+"""
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from seglog.endpoint.authentication import BEFORE, Authentication
+from seglog.endpoint.codec import API_VERSIONS, decode_request, encode_response
+from seglog.endpoint.error_answers import error_answer
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.faults import Fault, PlannedFaults
+from seglog.endpoint.messages import ApiKey, ApiVersionsResponse, RequestHeader
+from seglog.endpoint.request_context import Handler, RequestContext
+from seglog.errors import ProtocolError, UnsupportedApiVersionError
+
+_LOG = logging.getLogger(__name__)
+
+
+class DroppedError(Exception):
+    """The connection is to be closed without an answer: a fault was asked for."""
+
+
+class Requests:
+    """The dispatch table of a server.
+
+    counts      requests by (API key, version)
+    faults      what tests of clients asked for
+    """
+
+    def __init__(self, *handlers: Mapping[ApiKey, Handler]) -> None:
+        self.handlers: dict[int, Handler] = {key: handler for each in handlers for key, handler in each.items()}
+        self.counts: dict[tuple[int, int], int] = {}
+        self.faults = PlannedFaults()
+        # Answered where the connection is known: who it is is no handler's business.
+        served = {*self.handlers, *BEFORE}
+        self._versions = {key: span for key, span in sorted(API_VERSIONS.items()) if key in served}
+
+    async def answer(
+        self, frame: memoryview, authentication: Authentication, client_host: str, host: str, port: int
+    ) -> list[Any] | None:
+        """The segments of the answer; None: nothing goes back. Raises ProtocolError and DroppedError: close it."""
+        try:
+            header, request = decode_request(frame)
+        except UnsupportedApiVersionError as error:
+            if error.header.request_api_key != ApiKey.API_VERSIONS:
+                raise
+            # The client learns here what there is, so it cannot know that yet (KIP-511).
+            first, last = API_VERSIONS[ApiKey.API_VERSIONS]
+            row = ApiVersionsResponse.ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=first, max_version=last)
+            header = RequestHeader(ApiKey.API_VERSIONS, 0, error.header.correlation_id, None)
+            return encode_response(
+                header, ApiVersionsResponse(error_code=Errors.UNSUPPORTED_VERSION, api_keys=[row]))
+        key, version = header.request_api_key, header.request_api_version
+        self.counts[key, version] = self.counts.get((key, version), 0) + 1
+        if key not in self._versions:
+            raise ProtocolError(f"{ApiKey(key).name} is not served")
+        if not authentication.is_done and key not in BEFORE:
+            raise ProtocolError(f"{ApiKey(key).name} of a client that is not authenticated")
+        fault = self.faults.next(key)
+        if fault is not None:
+            await _before(fault)
+        if fault is not None and fault.error is not None:
+            response = error_answer(key, request, fault.error)
+        elif key in BEFORE:
+            response = self._of_connection(key, version, request, authentication)
+        else:
+            context = RequestContext(version, header.client_id, client_host, host, port, authentication.principal)
+            response = await self._handled(key, request, context)
+        if fault is not None and fault.drops_after:
+            raise DroppedError
+        return None if response is None else encode_response(header, response)
+
+    async def _handled(self, key: int, request: Any, context: RequestContext) -> Any:
+        try:
+            return await self.handlers[key](request, context)
+        except (ProtocolError, OSError):
+            raise
+        except Exception as failure:
+            _LOG.exception("%s v%d failed", ApiKey(key).name, context.version)
+            response = error_answer(key, request, Errors.UNKNOWN_SERVER_ERROR)
+            if response is None:
+                raise ProtocolError(f"{ApiKey(key).name} failed") from failure
+            return response
+
+    def _of_connection(self, key: int, version: int, request: Any, authentication: Authentication) -> Any:
+        if key == ApiKey.SASL_HANDSHAKE:
+            return authentication.handshake(request.mechanism, version)
+        if key == ApiKey.SASL_AUTHENTICATE:
+            return authentication.authenticate(request.auth_bytes)
+        if version >= 3 and not (_is_name(request.client_software_name) and _is_name(request.client_software_version)):
+            return ApiVersionsResponse(error_code=Errors.INVALID_REQUEST)
+        return ApiVersionsResponse(api_keys=[
+            ApiVersionsResponse.ApiVersion(api_key=served, min_version=first, max_version=last)
+            for served, (first, last) in self._versions.items()
+        ])
+
+
+async def _before(fault: Fault) -> None:
+    if fault.delay_s:
+        await asyncio.sleep(fault.delay_s)
+    if fault.drops_before:
+        raise DroppedError
+
+
+def _is_name(text: str) -> bool:
+    """What a client may call itself, and its version (ApiVersionsRequest.isValid)."""
+    return bool(text) and text.isascii() and text[0].isalnum() and text[-1].isalnum() and all(
+        character.isalnum() or character in "-." for character in text)

@@ -1,0 +1,203 @@
+"""A server in a loop: it listens, keeps its connections, and stops.
+
+    accept ── Connection ── Requests ── a handler ── the logs of a LogDir
+"""
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from seglog.config import Fsync
+from seglog.endpoint.authentication import Authentication
+from seglog.endpoint.byte_streams import ByteStream, PlainStream, TlsStream
+from seglog.endpoint.cluster import ClusterFacts
+from seglog.endpoint.configs import Configs
+from seglog.endpoint.connection import Connection
+from seglog.endpoint.durability import Durability
+from seglog.endpoint.fetch import Fetch
+from seglog.endpoint.frame_reader import RequestMemory
+from seglog.endpoint.long_polls import LongPolls
+from seglog.endpoint.offsets import Offsets
+from seglog.endpoint.produce import Produce
+from seglog.endpoint.requests import Requests
+from seglog.endpoint.settings import ServerConfig
+from seglog.endpoint.topic_admin import TopicAdmin
+from seglog.endpoint.topics import Topics
+from seglog.endpoint.traffic import Traffic
+from seglog.errors import InvalidArgumentError
+from seglog.fs.files import FileSystem
+from seglog.fs.refusals import storage_error
+from seglog.log.open_dir import LogDir
+
+_LOG = logging.getLogger(__name__)
+
+CLUSTER_ID = "seglog"
+_BACKLOG = 1024
+_CONVERTERS = 2
+_IDLE_LOOK_S = 1.0
+_NO_FILES_PAUSE_S = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """How a server is to be reached, and by whom.
+
+    host, port      where it listens; port 0: any free one
+    advertised      where clients find it, if that is another address than the one that each connects to
+    users           passwords by names, for SASL PLAIN; None: nobody is asked
+    tls             None: plain
+    log_config      of logs, where a topic has no setting of its own
+    topics          partitions by names, made at the start if they are not there
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    advertised: tuple[str, int] | None = None
+    config: ServerConfig = field(default_factory=ServerConfig)
+    log_config: Mapping[str, object] = field(default_factory=dict)
+    users: Mapping[str, str] | None = None
+    tls: ssl.SSLContext | None = None
+    topics: Mapping[str, int] = field(default_factory=dict)
+
+
+class Server:
+    """Serves an open LogDir, in the loop that `start` is called in. It does not close the LogDir."""
+
+    def __init__(self, log_dir: LogDir, fs: FileSystem, fsync: Fsync, options: ServerOptions) -> None:
+        self._log_dir = log_dir
+        self._fs = fs
+        self._fsync = fsync
+        self._options = options
+        self.traffic = Traffic()
+        self._tasks: dict[asyncio.Task[None], Connection | None] = {}
+        self._services: list[asyncio.Task[None]] = []
+        self.host, self.port = options.host, options.port
+
+    async def start(self) -> None:
+        """Listen. Raises StorageError where the address cannot be had, and what making the topics raises."""
+        loop = asyncio.get_running_loop()
+        options = self._options
+        self._durability = Durability(loop, self._fsync)
+        self.topics = Topics(self._log_dir, self._fs, self._durability, options.log_config)
+        self._polls = LongPolls(loop)
+        self._converters = ThreadPoolExecutor(_CONVERTERS, "seglog-convert")
+        self._memory = RequestMemory(options.config.queued_max_request_bytes)
+        self.requests = Requests(
+            Produce(self.topics, self._durability).HANDLERS,
+            Fetch(self.topics, self._polls, self._converters, options.config.fetch_max_bytes).HANDLERS,
+            Offsets(self.topics).HANDLERS,
+            ClusterFacts(self.topics, options.config, CLUSTER_ID, str(self._log_dir.path)).HANDLERS,
+            TopicAdmin(self.topics, options.config).HANDLERS,
+            Configs(self.topics, options.config).HANDLERS,
+        )
+        self.traffic.requests = self.requests.counts
+        for name, partitions in options.topics.items():
+            if self.topics.topic(name) is None:
+                await self.topics.create(name, partitions, {})
+        self._listener = _listener(options.host, options.port)
+        self.host, self.port = self._listener.getsockname()[:2]
+        self._services = [
+            loop.create_task(self._accept()),
+            loop.create_task(self._close_idle()),
+            loop.create_task(self.topics.open_all()),
+        ]
+
+    async def stop(self) -> None:
+        """Listen no more, end every connection, and wait for what is being written to files."""
+        for task in [*self._services, *self._tasks]:
+            task.cancel()
+        await asyncio.gather(*self._services, *self._tasks, return_exceptions=True)
+        self._listener.close()
+        self._polls.close()
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self.topics.close)
+        self._converters.shutdown(cancel_futures=True)
+
+    # --- connections -----------------------------------------------------------------------------
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                sock, peer = await loop.sock_accept(self._listener)
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED):
+                    raise
+                _LOG.warning("a connection could not be accepted: %s", error)
+                await asyncio.sleep(_NO_FILES_PAUSE_S)
+                continue
+            if len(self._tasks) >= self._options.config.max_connections:
+                sock.close()
+                continue
+            self.traffic.accepted += 1
+            task = loop.create_task(self._serve(sock, f"/{peer[0]}"))
+            self._tasks[task] = None
+            self.traffic.connections = len(self._tasks)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.pop(task, None)
+        self.traffic.connections = len(self._tasks)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _LOG.error("a connection failed", exc_info=error)
+
+    async def _serve(self, sock: socket.socket, client_host: str) -> None:
+        loop, options = asyncio.get_running_loop(), self._options
+        with sock:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            plain = PlainStream(sock, loop)
+            stream: ByteStream = plain
+            if options.tls is not None:
+                stream = tls = TlsStream(plain, options.tls)
+                try:
+                    async with asyncio.timeout(options.config.connections_max_idle_ms / 1000):
+                        await tls.shake_hands()
+                except (OSError, TimeoutError) as error:        # ssl.SSLError is an OSError
+                    _LOG.info("no TLS with %s: %s", client_host, error)
+                    return
+            here = sock.getsockname()[:2]
+            connection = Connection(
+                stream, self.requests, options.config, self._memory, self._converters, self.traffic,
+                Authentication(options.users), client_host, options.advertised or (here[0], here[1]),
+            )
+            task = asyncio.current_task()
+            assert task is not None
+            self._tasks[task] = connection
+            await connection.run()
+
+    async def _close_idle(self) -> None:
+        max_s = self._options.config.connections_max_idle_ms / 1000
+        while True:
+            await asyncio.sleep(min(_IDLE_LOOK_S, max_s))
+            now = time.monotonic()
+            for task, connection in list(self._tasks.items()):
+                if connection is not None and connection.idle_s(now) > max_s:
+                    task.cancel()
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except socket.gaierror as error:
+        raise InvalidArgumentError(f"no address: {host}: {error.strerror}") from error
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            sock.close()
+        if isinstance(error, OSError):
+            raise storage_error(error, "listen", f"{host}:{port}") from error
+        raise
+    return sock

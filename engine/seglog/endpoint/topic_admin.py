@@ -1,0 +1,203 @@
+"""Topics made, widened and deleted by clients: CreateTopics, CreatePartitions, DeleteTopics."""
+from collections.abc import Awaitable, Callable, Sequence
+
+from seglog.endpoint.configs import described
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.messages import (
+    ApiKey,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from seglog.endpoint.refusals import error_of, message_of
+from seglog.endpoint.request_context import Handler, RequestContext
+from seglog.endpoint.settings import ServerConfig
+from seglog.endpoint.topics import ZERO_ID, Topics
+from seglog.errors import SeglogError
+from seglog.log.configuring import checked_changes
+
+# A request that would make more is refused (ReplicationControlManager.MAX_PARTITIONS_PER_BATCH).
+_PARTITIONS_MAX = 10_000
+_BY_DEFAULT = -1
+
+Deleted = Callable[[Sequence[tuple[str, int]]], Awaitable[None]]
+
+
+class RequestRefusedError(Exception):
+    """A part of a request is refused with this number and these words."""
+
+    def __init__(self, error: Errors, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message
+
+
+class TopicAdmin:
+    """The handlers of these APIs. `deleted`: who is told which partitions are gone."""
+
+    def __init__(self, topics: Topics, config: ServerConfig, deleted: Deleted | None = None) -> None:
+        self._topics = topics
+        self._config = config
+        self._deleted = deleted
+        self.HANDLERS: dict[ApiKey, Handler] = {
+            ApiKey.CREATE_TOPICS: self.create_topics,
+            ApiKey.CREATE_PARTITIONS: self.create_partitions,
+            ApiKey.DELETE_TOPICS: self.delete_topics,
+        }
+
+    # --- CreateTopics ----------------------------------------------------------------------------
+
+    async def create_topics(self, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+        asked = [topic.name for topic in request.topics]
+        rows: list[CreateTopicsResponse.CreatableTopicResult] = []
+        room = _PARTITIONS_MAX
+        for topic in request.topics:
+            row = CreateTopicsResponse.CreatableTopicResult(name=topic.name, configs=[])
+            if any(other.name == topic.name for other in rows):
+                continue
+            rows.append(row)
+            try:
+                if asked.count(topic.name) > 1:
+                    raise RequestRefusedError(Errors.INVALID_REQUEST, "Duplicate topic name.")
+                partitions = self._partitions_of(topic)
+                room -= partitions
+                if room < 0:
+                    raise RequestRefusedError(
+                        Errors.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+                await self._create(topic, partitions, request.validate_only, row)
+            except RequestRefusedError as error:
+                row.error_code, row.error_message = error.error, error.message
+            except SeglogError as error:
+                row.error_code, row.error_message = error_of(error), message_of(error)
+        return CreateTopicsResponse(topics=rows)
+
+    def _partitions_of(self, topic: CreateTopicsRequest.CreatableTopic) -> int:
+        node = self._config.node_id
+        if topic.assignments:
+            if topic.num_partitions != _BY_DEFAULT or topic.replication_factor != _BY_DEFAULT:
+                raise RequestRefusedError(
+                    Errors.INVALID_REQUEST,
+                    "A manual partition assignment was specified, but numPartitions or replicationFactor was not -1.")
+            numbers = sorted(assignment.partition_index for assignment in topic.assignments)
+            if numbers != list(range(len(numbers))):
+                raise RequestRefusedError(
+                    Errors.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence")
+            if any(assignment.broker_ids != [node] for assignment in topic.assignments):
+                raise RequestRefusedError(
+                    Errors.INVALID_REPLICA_ASSIGNMENT, f"The only broker is {node}: each partition lies there.")
+            return len(numbers)
+        if topic.replication_factor not in (_BY_DEFAULT, 1):
+            if topic.replication_factor < 1:
+                raise RequestRefusedError(
+                    Errors.INVALID_REPLICATION_FACTOR,
+                    "Replication factor must be larger than 0, or -1 to use the default value.")
+            raise RequestRefusedError(
+                Errors.INVALID_REPLICATION_FACTOR,
+                f"Unable to replicate the partition {topic.replication_factor} time(s): The target replication factor "
+                f"of {topic.replication_factor} cannot be reached because only 1 broker(s) are registered.")
+        if topic.num_partitions == _BY_DEFAULT:
+            return self._config.num_partitions
+        if topic.num_partitions < 1:
+            raise RequestRefusedError(
+                Errors.INVALID_PARTITIONS,
+                "Number of partitions was set to an invalid non-positive value.")
+        return int(topic.num_partitions)
+
+    async def _create(
+        self, topic: CreateTopicsRequest.CreatableTopic, partitions: int, validate_only: bool,
+        row: CreateTopicsResponse.CreatableTopicResult,
+    ) -> None:
+        why = self._topics.fault(topic.name)
+        if self._topics.topic(topic.name) is not None:
+            raise RequestRefusedError(Errors.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+        if why is not None:
+            raise RequestRefusedError(Errors.INVALID_TOPIC_EXCEPTION, why)
+        settings = checked_changes({config.name: config.value for config in topic.configs if config.value is not None})
+        row.num_partitions, row.replication_factor = partitions, 1
+        if validate_only:
+            return
+        made = await self._topics.create(topic.name, partitions, settings)
+        row.topic_id = made.topic_id
+        log = self._topics.log(topic.name, 0)
+        if log is not None:
+            row.configs = [
+                CreateTopicsResponse.CreatableTopicConfigs(
+                    name=config.name, value=config.value, read_only=False, config_source=config.source)
+                for config in described(log)
+            ]
+
+    # --- CreatePartitions ------------------------------------------------------------------------
+
+    async def create_partitions(
+        self, request: CreatePartitionsRequest, context: RequestContext
+    ) -> CreatePartitionsResponse:
+        rows: list[CreatePartitionsResponse.CreatePartitionsTopicResult] = []
+        names = [topic.name for topic in request.topics]
+        for topic in request.topics:
+            if any(row.name == topic.name for row in rows):
+                continue
+            row = CreatePartitionsResponse.CreatePartitionsTopicResult(name=topic.name)
+            rows.append(row)
+            try:
+                if names.count(topic.name) > 1:
+                    raise RequestRefusedError(Errors.INVALID_REQUEST, "Duplicate topic name.")
+                self._check_widening(topic)
+                if not request.validate_only:
+                    await self._topics.widen(topic.name, topic.count)
+            except RequestRefusedError as error:
+                row.error_code, row.error_message = error.error, error.message
+            except SeglogError as error:
+                row.error_code, row.error_message = error_of(error), message_of(error)
+        return CreatePartitionsResponse(results=rows)
+
+    def _check_widening(self, topic: CreatePartitionsRequest.CreatePartitionsTopic) -> None:
+        have = self._topics.partition_count(topic.name)
+        if have == 0:
+            raise RequestRefusedError(
+                Errors.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        if topic.count == have:
+            raise RequestRefusedError(Errors.INVALID_PARTITIONS, f"Topic already has {have} partition(s).")
+        if topic.count < have:
+            raise RequestRefusedError(
+                Errors.INVALID_PARTITIONS,
+                f"The topic {topic.name} currently has {have} partition(s); {topic.count} would not be an increase.")
+        if topic.count - have > _PARTITIONS_MAX:
+            raise RequestRefusedError(
+                Errors.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+        node = self._config.node_id
+        if topic.assignments is not None and (
+            len(topic.assignments) != topic.count - have or any(a.broker_ids != [node] for a in topic.assignments)
+        ):
+            raise RequestRefusedError(
+                Errors.INVALID_REPLICA_ASSIGNMENT,
+                f"Each of the {topic.count - have} new partitions lies on the only broker, {node}.")
+
+    # --- DeleteTopics ----------------------------------------------------------------------------
+
+    async def delete_topics(self, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+        rows = []
+        asked = [(topic.name, topic.topic_id) for topic in request.topics] or [
+            (name, ZERO_ID) for name in request.topic_names
+        ]
+        for name, topic_id in asked:
+            row = DeleteTopicsResponse.DeletableTopicResult(name=name, topic_id=topic_id)
+            rows.append(row)
+            if not self._config.delete_topic_enable:
+                row.error_code = Errors.TOPIC_DELETION_DISABLED
+                continue
+            topic = self._topics.topic(name) if name is not None else self._topics.topic_of_id(topic_id)
+            if topic is None:
+                row.error_code = Errors.UNKNOWN_TOPIC_OR_PARTITION if name is not None else Errors.UNKNOWN_TOPIC_ID
+                continue
+            try:
+                partitions = await self._topics.delete(topic.name)
+            except SeglogError as error:
+                row.error_code, row.error_message = error_of(error), message_of(error)
+                continue
+            row.name, row.topic_id = topic.name, topic.topic_id
+            if self._deleted is not None and partitions:
+                await self._deleted([(topic.name, number) for number in range(partitions)])
+        return DeleteTopicsResponse(responses=rows)

@@ -1,0 +1,262 @@
+"""The topics of a log dir: what there is, their ids, their logs; made, widened and deleted.
+
+A topic is the partition directories that bear its name. Its id stands in the `partition.metadata` of each, as a broker
+has it; directories that were made without one (by `seglog.open`) have none, and clients then go by the name.
+Everything but `log` runs in the loop's thread and leaves the work on files to one thread besides, in order.
+"""
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from seglog.endpoint.durability import Durability
+from seglog.errors import CorruptCheckpointError, InvalidArgumentError, SeglogError
+from seglog.format import names
+from seglog.fs.aside import write_atomically
+from seglog.fs.files import FileSystem
+from seglog.log.append import Written
+from seglog.log.configuring import checked_changes
+from seglog.log.log import Log
+from seglog.log.open_dir import LogDir
+from seglog.state.kept_settings import read_settings
+from seglog.state.leader_epochs import LeaderEpochs
+from seglog.state.partition_metadata import PartitionMetadata
+
+# Kafka's own topics (Topic.INTERNAL_TOPICS).
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+ZERO_ID = bytes(16)
+
+_Done = TypeVar("_Done")
+
+
+class TopicExistsError(InvalidArgumentError):
+    """A topic of this name is there."""
+
+
+class ServedTopic:
+    """A topic as clients see it. `partitions`: one more than the highest number of a directory."""
+
+    __slots__ = ("name", "partitions", "topic_id")
+
+    def __init__(self, name: str, topic_id: bytes, partitions: int) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+class Topics:
+    """The topics of an open log dir, and the logs of their partitions, which it opens when they are asked for."""
+
+    def __init__(
+        self, log_dir: LogDir, fs: FileSystem, durability: Durability, log_config: Mapping[str, object]
+    ) -> None:
+        """`log_config`: settings of every log that does not keep others."""
+        self._log_dir = log_dir
+        self._log_config = log_config
+        self._fs = fs
+        self._durability = durability
+        self._logs: dict[tuple[str, int], Log] = {}
+        self._epochs: dict[tuple[str, int], int] = {}
+        self._topics: dict[str, ServedTopic] = {}
+        self._by_id: dict[bytes, ServedTopic] = {}
+        # One thread: what is made and deleted, is so in the order in which it was asked for.
+        self._worker = ThreadPoolExecutor(1, "seglog-topics")
+        for name, partition in log_dir.partitions():
+            topic = self._topics.setdefault(name, ServedTopic(name, ZERO_ID, 0))
+            topic.partitions = max(topic.partitions, partition + 1)
+            if topic.topic_id == ZERO_ID:
+                topic.topic_id = self._id_of(name, partition)
+        self._by_id = {topic.topic_id: topic for topic in self._topics.values() if topic.topic_id != ZERO_ID}
+
+    def close(self) -> None:
+        """Wait for what is being made or deleted. The log dir stays open."""
+        self._worker.shutdown(cancel_futures=True)
+
+    # --- what there is ---------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        return sorted(self._topics)
+
+    def topic(self, name: str) -> ServedTopic | None:
+        return self._topics.get(name)
+
+    def topic_of_id(self, topic_id: bytes) -> ServedTopic | None:
+        return self._by_id.get(topic_id)
+
+    def partition_count(self, topic: str) -> int:
+        """0: there is no such topic."""
+        found = self._topics.get(topic)
+        return 0 if found is None else found.partitions
+
+    def has(self, topic: str, partition: int) -> bool:
+        """Whether the partition has a directory: numbers between those of directories may have none."""
+        return (topic, partition) in self._logs or (
+            0 <= partition < self.partition_count(topic) and self._directory(topic, partition).is_dir()
+        )
+
+    def log(self, topic: str, partition: int) -> Log | None:
+        """The open log; None: there is no such partition. Raises what opening it raises."""
+        log = self._logs.get((topic, partition))
+        if log is not None and not log.closed:
+            return log
+        if not self.has(topic, partition):
+            return None
+        return self._open(topic, partition, create=False)
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """That of what is appended now; of a log that is not open yet, by its file of epochs."""
+        log = self._logs.get((topic, partition))
+        if log is not None and not log.closed:
+            return log.leader_epoch
+        epoch = self._epochs.get((topic, partition))
+        if epoch is None:
+            epoch = 0
+            with contextlib.suppress(FileNotFoundError, SeglogError):   # opening the log tells what is wrong
+                epoch = LeaderEpochs.read(self._directory(topic, partition) / names.LEADER_EPOCH_CHECKPOINT).latest or 0
+            self._epochs[topic, partition] = epoch
+        return epoch
+
+    def logs(self) -> list[tuple[str, int, Log]]:
+        """Those that are open."""
+        return [(*where, log) for where, log in sorted(self._logs.items()) if not log.closed]
+
+    async def open_all(self) -> None:
+        """Open every log, one after another, beside all other work: retention and compaction look after open ones."""
+        for name in self.names():
+            for partition in range(self.partition_count(name)):
+                if (name, partition) not in self._logs:
+                    with contextlib.suppress(SeglogError):      # whoever needs the log hears it
+                        await self._in_worker(self._open_quietly, name, partition)
+
+    def _open_quietly(self, name: str, partition: int) -> None:
+        if self.has(name, partition):
+            self._open(name, partition, create=False)
+
+    # --- durable ---------------------------------------------------------------------------------
+
+    async def durable(self, log: Log, written: Written[Any]) -> None:
+        """Return when it is on the disk; raises what `Log.when_durable` tells."""
+        await self._durability.reached(log, written)
+
+    # --- made and deleted ------------------------------------------------------------------------
+
+    def fault(self, name: str) -> str | None:
+        """Why no topic of this name can be made; None where it can. (Topic.validate, Topic.hasCollision)"""
+        why = names.topic_fault(name)
+        if why is not None:
+            return why
+        flat = name.replace(".", "_")
+        twin = next((other for other in self._topics if other != name and other.replace(".", "_") == flat), None)
+        return twin and f"Topic '{name}' collides with existing topics: {twin}"
+
+    async def create(self, name: str, partitions: int, settings: Mapping[str, object]) -> ServedTopic:
+        """Make a topic with these partitions, durably. Raises TopicExistsError, InvalidArgumentError (the name),
+        InvalidConfigError, StorageError."""
+        checked = checked_changes(settings)
+        return await self._in_worker(self._create, name, partitions, checked)
+
+    async def create_internal(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
+        """Make one of Kafka's own topics; nothing where it is there."""
+        if self.partition_count(topic) == 0:
+            with contextlib.suppress(TopicExistsError):     # another request was quicker
+                await self.create(topic, partitions, config)
+
+    async def widen(self, name: str, partitions: int) -> None:
+        """Let a topic have so many partitions."""
+        await self._in_worker(self._widen, name, partitions)
+
+    async def delete(self, name: str) -> int:
+        """How many partitions it had; 0: there was none of this name. Raises StorageError."""
+        return await self._in_worker(self._delete, name)
+
+    async def configure(self, name: str, changes: Mapping[str, object]) -> None:
+        """Change settings of a topic, in all of its partitions. Raises InvalidConfigError, StorageError."""
+        await self._in_worker(self._configure, name, checked_changes(changes))
+
+    async def run(self, function: Callable[..., _Done], *arguments: Any) -> _Done:
+        """Work on files in that thread."""
+        return await self._in_worker(function, *arguments)
+
+    async def _in_worker(self, function: Callable[..., _Done], *arguments: Any) -> _Done:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, function, *arguments)
+
+    # --- in the worker's thread ------------------------------------------------------------------
+
+    def _create(self, name: str, partitions: int, settings: Mapping[str, object]) -> ServedTopic:
+        if name in self._topics:
+            raise TopicExistsError(f"Topic '{name}' already exists.")
+        why = self.fault(name)
+        if why is not None:
+            raise InvalidArgumentError(why)
+        topic = ServedTopic(name, uuid.uuid4().bytes, partitions)
+        for partition in range(partitions):
+            self._make(topic, partition, settings)
+        self._topics[name] = topic
+        self._by_id[topic.topic_id] = topic
+        return topic
+
+    def _make(self, topic: ServedTopic, partition: int, settings: Mapping[str, object]) -> None:
+        log = self._open(topic.name, partition, create=True)
+        if topic.topic_id != ZERO_ID:
+            metadata = PartitionMetadata(uuid.UUID(bytes=topic.topic_id))
+            write_atomically(self._fs, log.path / names.PARTITION_METADATA, metadata.to_bytes())
+        if settings:
+            log.configure(settings)
+
+    def _widen(self, name: str, partitions: int) -> None:
+        topic = self._topics[name]
+        first = self.log(name, 0)
+        kept = {} if first is None else {
+            key: setting.value for key, setting in first.settings.items() if setting.source == "kept"
+        }
+        for partition in range(topic.partitions, partitions):
+            self._make(topic, partition, kept)
+            topic.partitions = partition + 1
+
+    def _delete(self, name: str) -> int:
+        topic = self._topics.pop(name, None)
+        if topic is None:
+            return 0
+        self._by_id.pop(topic.topic_id, None)
+        for partition in reversed(range(topic.partitions)):
+            self._logs.pop((name, partition), None)
+            self._epochs.pop((name, partition), None)
+            if self._directory(name, partition).is_dir():
+                self._log_dir.delete(name, partition)
+        return topic.partitions
+
+    def _configure(self, name: str, changes: Mapping[str, object]) -> None:
+        for partition in range(self.partition_count(name)):
+            log = self.log(name, partition)
+            if log is not None:
+                log.configure(changes)
+
+    # --- logs ------------------------------------------------------------------------------------
+
+    def _open(self, topic: str, partition: int, *, create: bool) -> Log:
+        """What the log keeps comes before what the server was given for all of them."""
+        kept = read_settings(self._directory(topic, partition))
+        config = {name: value for name, value in self._log_config.items() if name not in kept}
+        if topic in INTERNAL_TOPICS:
+            config.pop("message.format.version", None)      # transactions need v2
+        log = self._log_dir.log(topic, partition, create=create, config=config)
+        self._logs[topic, partition] = log
+        return log
+
+    # --- files -----------------------------------------------------------------------------------
+
+    def _directory(self, topic: str, partition: int) -> Path:
+        return self._log_dir.path / names.partition_dir(topic, partition)
+
+    def _id_of(self, topic: str, partition: int) -> bytes:
+        try:
+            return PartitionMetadata.read(self._directory(topic, partition) / names.PARTITION_METADATA).topic_id.bytes
+        except (FileNotFoundError, CorruptCheckpointError):
+            return ZERO_ID

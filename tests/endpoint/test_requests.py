@@ -1,0 +1,247 @@
+"""What the server answers to requests as they are on the wire, and to what is no request."""
+import struct
+import threading
+import time
+
+import pytest
+
+import seglog
+from seglog.endpoint.codec import API_VERSIONS
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.messages import (
+    ApiVersionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    ListOffsetsRequest,
+    MetadataRequest,
+)
+from support.servers.wire_client import WireClient, fetch_request, produce_request
+
+
+def batch(*values, **options):
+    return seglog.build_batch([(b"k", value) for value in values], **options)
+
+
+def produced(client, records, version=11, *, topic="orders", acks=-1):
+    return client.ask(produce_request(topic, 0, records, acks=acks), version).responses[0].partition_responses[0]
+
+
+def fetched(client, offset, version=12, **options):
+    return client.ask(fetch_request("orders", offset, **options), version).responses[0].partitions[0]
+
+
+# --- ApiVersions, and what is not served ---------------------------------------------------------
+
+
+def test_the_versions_that_are_told_are_those_of_kafka_3_9_1(client):
+    rows = client.ask(ApiVersionsRequest(client_software_name="wire", client_software_version="1"), 3).api_keys
+    told = {row.api_key: (row.min_version, row.max_version) for row in rows}
+    assert told.items() <= API_VERSIONS.items()
+    assert {0, 1, 2, 3, 18, 19, 20, 21, 32, 33, 44, 60} <= told.keys()
+
+
+def test_an_unknown_version_of_api_versions_is_answered_as_version_0_with_the_range(client):
+    client.socket.sendall(struct.pack(">ihhihB", 11, 18, 99, 7, -1, 0))
+    raw = client.receive_frame()
+    assert raw == struct.pack(">ihihhh", 7, Errors.UNSUPPORTED_VERSION, 1, 18, *API_VERSIONS[18])
+
+
+@pytest.mark.parametrize("frame", [
+    struct.pack(">hhih", 999, 0, 1, -1),            # no such API
+    struct.pack(">hhih", 0, 77, 1, -1),             # no such version
+    struct.pack(">hhih", 3, 1, 1, -1) + b"\x7f\xff\xff\xff",     # a list that cannot be that long
+    b"GET / HTTP/1.1\r\n\r\n"[4:],
+])
+def test_what_is_no_request_closes_the_connection_and_no_other(served, frame):
+    with WireClient(served) as other, WireClient(served) as client:
+        client.socket.sendall(struct.pack(">i", len(frame)) + frame)
+        assert client.is_closed()
+        assert other.ask(MetadataRequest(), 12).controller_id == 1
+
+
+@pytest.mark.parametrize("size", [-1, 0, 7, (100 << 20) + 1, 2**31 - 1])
+def test_a_length_that_no_request_has_closes_the_connection(served, size):
+    with WireClient(served) as client:
+        client.socket.sendall(struct.pack(">i", size))
+        assert client.is_closed()
+
+
+def test_a_request_that_comes_byte_by_byte_is_answered(client):
+    header, raw = client.frame(MetadataRequest(topics=None), 9)
+    for at in range(len(raw)):
+        client.socket.sendall(raw[at : at + 1])
+    assert [topic.name for topic in client.receive(header).topics] == ["orders"]
+
+
+def test_requests_that_come_at_once_are_answered_in_their_order(client):
+    headers, sent = [], b""
+    for n in range(300):
+        header, raw = client.frame(produce_request("orders", 0, batch(b"%d" % n)), 7)
+        headers.append(header)
+        sent += raw
+    threading.Thread(target=client.socket.sendall, args=(sent,)).start()
+    offsets = [client.receive(header).responses[0].partition_responses[0].base_offset for header in headers]
+    assert offsets == list(range(300))
+
+
+# --- Produce -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(12))
+def test_every_version_of_produce_writes(client, version):
+    magic = 2 if version >= 3 else 1 if version == 2 else 0
+    for offset in range(2):
+        row = produced(client, batch(b"one", magic=magic), version)
+        assert (row.error_code, row.base_offset) == (0, offset)
+
+
+def test_what_is_acknowledged_by_all_is_on_the_disk(served, client):
+    assert produced(client, batch(b"one")).base_offset == 0
+    assert served.log("orders", 0).durable_offset == 1
+
+
+def test_acks_0_is_not_answered_and_what_comes_behind_it_is(client):
+    client.send(produce_request("orders", 0, batch(b"quiet"), acks=0), 7)
+    assert produced(client, batch(b"loud")).base_offset == 1
+
+
+def test_a_fault_with_acks_0_closes_the_connection(client):
+    client.send(produce_request("orders", 9, batch(b"nowhere"), acks=0), 7)
+    assert client.is_closed()
+
+
+@pytest.mark.parametrize(("records", "version", "error"), [
+    (b"", 7, Errors.INVALID_RECORD),
+    (batch(b"old", magic=1), 7, Errors.INVALID_RECORD),
+    (batch(b"zstd", codec="zstd"), 6, Errors.UNSUPPORTED_COMPRESSION_TYPE),
+    (batch(b"one") + batch(b"two"), 7, Errors.INVALID_RECORD),
+    (batch(b"x" * (2 << 20)), 7, Errors.MESSAGE_TOO_LARGE),
+    (batch(b"hurt")[:-1] + b"!", 7, Errors.CORRUPT_MESSAGE),
+    (seglog.build_batch([(b"\0\0\0\0", b"\0\0\0\0\0\0")], control=True, transactional=True, producer_id=1,
+                        producer_epoch=0), 7, Errors.INVALID_RECORD),
+], ids=["nothing", "v1", "zstd", "two", "large", "hurt", "control"])
+def test_what_a_broker_refuses_is_refused_with_its_error(client, records, version, error):
+    row = produced(client, records, version)
+    assert (Errors(row.error_code), row.base_offset) == (error, -1)
+    assert produced(client, batch(b"fine")).base_offset == 0
+
+
+def test_acks_of_another_number_and_an_unknown_topic_are_refused(client):
+    assert produced(client, batch(b"one"), acks=2).error_code == Errors.INVALID_REQUIRED_ACKS
+    assert produced(client, batch(b"one"), topic="nowhere").error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# --- Fetch ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(13))
+def test_every_version_of_fetch_that_names_topics_reads(client, version):
+    produced(client, batch(b"one", b"two"))
+    row = fetched(client, 0, version)
+    raw = bytes(row.records)
+    assert (row.error_code, row.high_watermark) == (0, 2)
+    assert raw[16] == (2 if version >= 4 else 1 if version >= 2 else 0)
+    assert b"one" in raw
+    assert b"two" in raw
+
+
+def test_a_fetch_waits_until_there_is_enough(served, client):
+    with WireClient(served) as producer:
+        began = time.monotonic()
+        header = client.send(fetch_request("orders", 0, max_wait_ms=20_000), 12)
+        assert produced(producer, batch(b"late")).base_offset == 0
+        assert b"late" in bytes(client.receive(header).responses[0].partitions[0].records)
+        assert time.monotonic() - began < 15
+
+
+def test_a_fetch_that_finds_nothing_waits_no_longer_than_it_said(client):
+    began = time.monotonic()
+    assert not fetched(client, 0, max_wait_ms=200).records
+    assert 0.15 < time.monotonic() - began < 15
+
+
+def test_a_fetch_out_of_range_is_told_so_at_once(client):
+    row = fetched(client, 5, max_wait_ms=20_000)
+    assert (row.error_code, row.high_watermark) == (Errors.OFFSET_OUT_OF_RANGE, -1)
+
+
+def test_zstd_does_not_go_to_a_client_below_fetch_10(client):
+    produced(client, batch(b"plain"))
+    produced(client, batch(b"zstd" * 50, codec="zstd"))
+    before_it, all_of_it = (bytes(fetched(client, 0, version).records) for version in (9, 10))
+    assert before_it
+    assert all_of_it.startswith(before_it)
+    assert len(all_of_it) > len(before_it)
+    assert fetched(client, 1, 9).error_code == Errors.UNSUPPORTED_COMPRESSION_TYPE
+    assert fetched(client, 1, 3).error_code == Errors.UNSUPPORTED_COMPRESSION_TYPE
+    assert fetched(client, 1, 10).error_code == 0
+
+
+def test_the_first_batch_comes_whole_and_the_others_as_far_as_there_is_room(client):
+    for _ in range(3):
+        produced(client, batch(b"x" * 1000))
+    first = len(fetched(client, 0, max_bytes=1).records)
+    assert first > 1000
+    assert len(fetched(client, 0, max_bytes=first + 100).records) == first + 100
+    assert not fetched(client, 0, 2, max_bytes=10).error_code       # an old client takes no more than it asked for
+
+
+# --- offsets and topics --------------------------------------------------------------------------
+
+
+def listed(client, timestamp, version):
+    row = client.ask(ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(
+        name="orders", partitions=[ListOffsetsRequest.ListOffsetsPartition(timestamp=timestamp, max_num_offsets=5)])]),
+        version).topics[0].partitions[0]
+    assert not row.error_code
+    return row
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_every_version_of_list_offsets_answers(client, version):
+    now = int(time.time() * 1000)
+    produced(client, seglog.build_batch([(b"k", b"a", (), now - 2000), (b"k", b"b", (), now - 1000)]))
+    if version == 0:
+        assert listed(client, -1, 0).old_style_offsets == [2, 0]
+        assert listed(client, -2, 0).old_style_offsets == [0]
+    else:
+        assert [listed(client, when, version).offset for when in (-1, -2, now - 1500, now)] == [2, 0, 1, -1]
+
+
+def test_topics_are_made_found_by_their_id_and_deleted(client):
+    topic = CreateTopicsRequest.CreatableTopic(
+        name="made", num_partitions=2, replication_factor=1,
+        configs=[CreateTopicsRequest.CreatableTopicConfig(name="retention.ms", value="1000")])
+    row = client.ask(CreateTopicsRequest(topics=[topic]), 7).topics[0]
+    assert (row.error_code, row.num_partitions) == (0, 2)
+    assert {"retention.ms": "1000"}.items() <= {config.name: config.value for config in row.configs}.items()
+    again = client.ask(CreateTopicsRequest(topics=[topic]), 7).topics[0]
+    assert again.error_code == Errors.TOPIC_ALREADY_EXISTS
+    asked = [MetadataRequest.MetadataRequestTopic(topic_id=row.topic_id, name=None)]
+    found = client.ask(MetadataRequest(topics=asked), 12).topics[0]
+    assert (found.name, len(found.partitions)) == ("made", 2)
+    gone = client.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name="made")]), 6).responses[0]
+    assert gone.error_code == 0
+    assert [topic.name for topic in client.ask(MetadataRequest(topics=None), 12).topics] == ["orders"]
+
+
+@pytest.mark.parametrize(("asked", "error"), [
+    ({"num_partitions": 0}, Errors.INVALID_PARTITIONS),
+    ({"num_partitions": 2**31 - 1}, Errors.POLICY_VIOLATION),
+    ({"replication_factor": 3}, Errors.INVALID_REPLICATION_FACTOR),
+    ({"name": "no/name"}, Errors.INVALID_TOPIC_EXCEPTION),
+    ({"name": "orders", "num_partitions": 3}, Errors.TOPIC_ALREADY_EXISTS),
+    ({"configs": [CreateTopicsRequest.CreatableTopicConfig(name="no.such", value="1")]}, Errors.INVALID_CONFIG),
+])
+def test_a_topic_that_cannot_be_made_is_refused(client, asked, error):
+    topic = CreateTopicsRequest.CreatableTopic(
+        **{"name": "made", "num_partitions": 1, "replication_factor": 1, **asked})
+    row = client.ask(CreateTopicsRequest(topics=[topic]), 7).topics[0]
+    assert Errors(row.error_code) == error
+
+
+def test_metadata_makes_a_topic_if_the_client_allows_it(client):
+    asked = [MetadataRequest.MetadataRequestTopic(name="new")]
+    row = client.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12).topics[0]
+    assert row.error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION
+    assert len(client.ask(MetadataRequest(topics=asked), 1).topics[0].partitions) == 1

@@ -1,0 +1,63 @@
+"""`seglog serve`, as a process."""
+import json
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+import seglog
+from seglog.endpoint.messages import MetadataRequest
+from support.servers.wire_client import WireClient
+
+SERVE = [sys.executable, "-m", "seglog.tools", "serve"]
+
+
+def started(directory, *arguments):
+    process = subprocess.Popen(
+        [*SERVE, str(directory), "--listen", "127.0.0.1:0", "--json", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    line = process.stdout.readline()
+    assert line, process.stderr.read()
+    host, _, port = json.loads(line)["bootstrap_servers"].rpartition(":")
+    process.host, process.port = host, int(port)
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_tells_its_address_serves_and_ends_clean(tmp_path, number):
+    with started(tmp_path / "data", "--topic", "orders:2", "--config", "num.partitions=4") as process:
+        with WireClient(process) as client:
+            assert [len(topic.partitions) for topic in client.ask(MetadataRequest(topics=None), 12).topics] == [2]
+            asked = [MetadataRequest.MetadataRequestTopic(name="made")]
+            assert len(client.ask(MetadataRequest(topics=asked), 12).topics[0].partitions) == 4
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, out, err) == (0, "", "")
+    with seglog.open(tmp_path / "data/orders-1", create=False) as log:
+        assert not log.recovery.repairs
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--listen", "0.0.0.0:0"], "other machines"),
+    (["--listen", "nonsense"], "no address"),
+    (["--config", "no.such.key=1"], "no such key"),
+    (["--topic", "orders:0"], "topic:partitions"),
+])
+def test_what_cannot_be_meant_is_refused(tmp_path, arguments, words):
+    done = subprocess.run(
+        [*SERVE, str(tmp_path / "data"), *arguments],
+        capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+def test_a_port_that_is_taken_is_an_error_of_the_system(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = subprocess.run(
+            [*SERVE, str(tmp_path / "data"),
+             "--listen", f"127.0.0.1:{taken.getsockname()[1]}"],
+            capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 3
+    assert "cannot listen" in done.stderr

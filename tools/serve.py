@@ -1,0 +1,105 @@
+"""`seglog serve`: Kafka clients on a log dir."""
+import signal
+import ssl
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import get_args
+
+import click
+
+from seglog.config import Fsync
+from seglog.errors import InvalidArgumentError
+from seglog.opening import serve
+
+from . import report
+from .cli import Command
+from .options import PATH, config_option, json_option
+
+
+class TopicType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
+    """`orders:3`, a topic of three partitions."""
+
+    name = "topic:partitions"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        if isinstance(value, tuple):
+            return value
+        name, colon, partitions = str(value).rpartition(":")
+        if not colon:
+            name, partitions = str(value), "1"
+        if not name or not partitions.isdecimal() or not 1 <= int(partitions) <= 10_000:
+            self.fail(f"{value!r} is not topic:partitions, such as orders:3", param, ctx)
+        return name, int(partitions)
+
+
+@click.command(cls=Command)
+@click.argument("directory", metavar="DIR", type=PATH)
+@click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:9092", show_default=True,
+              help="Where to listen; port 0 is any free one.")
+@click.option("--advertise", metavar="HOST:PORT", help="Where clients find it, if not where they connect to.")
+@click.option("--topic", "topics", type=TopicType(), multiple=True, help="A topic to make if it is not there. Repeat.")
+@click.option("--fsync", type=click.Choice(get_args(Fsync)), default="batch", show_default=True,
+              help="When what is appended is on the disk; acks=all is answered accordingly.")
+@config_option
+@click.option("--tls-cert", type=PATH, help="Encrypt: a file with the certificate, and those above it.")
+@click.option("--tls-key", type=PATH, help="The file with its key, if that is another one.")
+@click.option("--sasl-users", type=PATH, help="Ask for a password (SASL PLAIN): a file of lines `name:password`.")
+@click.option("--insecure", is_flag=True, help="Listen beyond this machine without TLS and without passwords.")
+@json_option
+def command(
+    directory: Path, listen: str, advertise: str | None, topics: Sequence[tuple[str, int]], fsync: Fsync,
+    settings: Sequence[tuple[str, str]], tls_cert: Path | None, tls_key: Path | None, sasl_users: Path | None,
+    insecure: bool, as_json: bool,
+) -> int:
+    """Let Kafka clients produce to and consume from the log dir DIR, which is made where it is not there.
+
+    It is one node, for tests, laptops and the edge, and no cluster. It prints its address when it listens, and runs
+    until ^C or SIGTERM, then closes every log.
+    """
+    stopped = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopped.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, stop)
+    server = serve(
+        directory, listen=listen, topics=dict(topics), config=dict(settings), fsync=fsync, advertise=advertise,
+        users=None if sasl_users is None else _users(sasl_users), tls=_tls(tls_cert, tls_key), insecure=insecure,
+    )
+    with server:
+        if as_json:
+            report.print_json("listening", bootstrap_servers=server.bootstrap_servers, directory=str(directory))
+        else:
+            click.echo(f"listening on {server.bootstrap_servers}")
+        stopped.wait()
+    return 0
+
+
+def _users(path: Path) -> dict[str, str]:
+    users = {}
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if line.strip() and not line.startswith("#"):
+            name, colon, password = line.partition(":")
+            if not (colon and name and password):
+                raise InvalidArgumentError(f"line {number} is not name:password", file=path)
+            users[name] = password
+    if not users:
+        raise InvalidArgumentError("no line name:password", file=path)
+    return users
+
+
+def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    if certificate is None:
+        if key is not None:
+            raise InvalidArgumentError("--tls-key without --tls-cert")
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        raise InvalidArgumentError(f"no certificate with its key: {error.reason}", file=certificate) from error
+    return context
