@@ -17,6 +17,5 @@ def library(name: str) -> Any:
         return import_module(name)
     except ImportError as error:
         package = name.partition(".")[0]
-        raise MissingLibraryError(
-            f"{package} is not installed, which this needs", hint=f"pip install {_INSTALL[package]}"
-        ) from error
+        install = f"pip install {_INSTALL[package]}"
+        raise MissingLibraryError(f"this needs {package}, which is not installed: {install}", hint=install) from error
