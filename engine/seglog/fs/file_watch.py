@@ -12,9 +12,10 @@ from seglog.fs.files import AnyPath
 
 
 class Rung(Protocol):
-    """_kernels.write_gate.Bell"""
+    """A bell: _kernels.write_gate.Bell, or that of an event loop (aio.arrivals)."""
 
-    def ring(self) -> None: ...
+    def ring(self, _: object = None) -> None:
+        """From any thread."""
 
 
 class WatchedFile:
@@ -79,10 +80,14 @@ class FileWatches:
     def _run(self, watch: FileWatch) -> None:
         while True:
             for number in set(watch.wait()):
-                # Without the lock, by one look each; -1: some events were lost, so it may have been anybody's.
-                found = self._watched.get(number, ()) if number >= 0 else sum(list(self._watched.values()), ())
-                for watched in found:
-                    watched.bell.ring()
+                self._ring(number)
+
+    # (A function of its own: while the thread waits, it keeps nobody's bell.)
+    def _ring(self, number: int) -> None:
+        # Without the lock, by one look each; -1: some events were lost, so it may have been anybody's.
+        found = self._watched.get(number, ()) if number >= 0 else sum(list(self._watched.values()), ())
+        for watched in found:
+            watched.bell.ring()
 
 
 FILE_WATCHES = FileWatches()

@@ -56,8 +56,16 @@ class Written(NamedTuple, Generic[Result]):
     number: int
 
 
+# What an append gives that was to be done at once or not at all.
+NOT_AT_ONCE: Written[int] = Written(-1, -1)
+
+
 class LogAppender:
-    """The appends of a `Log`, whose methods of these names say what each does."""
+    """The appends of a `Log`, whose methods of these names say what each does.
+
+    `wait` None: as False, if there is nothing to wait for, be it a roll or a mark; else NOT_AT_ONCE, and nothing is
+    done. For log.at_once.
+    """
 
     def __init__(self, tail: LogTail, counters: FormatCounters) -> None:
         self._tail = tail
@@ -90,12 +98,12 @@ class LogAppender:
 
     def append(
         self, value: "Buffer | None", key: "Buffer | None", headers: "Headers | None", timestamp: "Time | None",
-        wait: bool,
+        wait: bool | None,
     ) -> int | Written[int]:
         if type(headers) is not tuple:
-            headers = _listed(headers)
+            headers = listed_headers(headers)
         if self._linger is not None:
-            return self._append_lingering(key, value, headers, timestamp, wait)
+            return self._append_lingering(key, value, headers, timestamp, wait is True)
         now_ms = self._now_ms()
         try:
             # Fast path: nothing to look up, nothing to compress, and a time that nobody refuses.
@@ -112,13 +120,18 @@ class LogAppender:
                     if self._flushes:
                         self._tail.flush_if_due(wait)
                     return offset if wait else Written(offset, self._tail.number)
+            elif wait is None:
+                # (append_many takes what is no int for a time, too.)
+                return self.append_many(((key, value, headers, timestamp),), True, None)  # type: ignore[arg-type]
+            if wait is None:
+                return NOT_AT_ONCE
             offset, number = self._tail.change(self._encode_and_write, now_ms, key, value, headers, timestamp)
         except TypeError as error:
             raise InvalidArgumentError(str(error), hint=hint_of_record(key, value, headers)) from error
         self._tail.acknowledge(number, wait)
         return offset if wait else Written(offset, number)
 
-    def append_many(self, records: "Iterable[Record]", atomic: bool, wait: bool) -> int | Written[int]:
+    def append_many(self, records: "Iterable[Record]", atomic: bool, wait: bool | None) -> int | Written[int]:
         now_ms = self._now_ms()
         encoder = self._encoder
         made: Sequence[EncodedBatch]
@@ -138,7 +151,7 @@ class LogAppender:
         appended = self._append_made(encoder, made, now_ms, atomic, wait)
         return self.append_many(listed, atomic, wait) if appended is None else appended
 
-    def append_columns(self, columns: object, named: dict[str, object], wait: bool) -> int | Written[int]:
+    def append_columns(self, columns: object, named: dict[str, object], wait: bool | None) -> int | Written[int]:
         given = {name: column for name, column in named.items() if column is not None}
         if (columns is None) == (not given):
             raise InvalidArgumentError("give either columns, or timestamps=, keys=, values=, headers=")
@@ -208,7 +221,7 @@ class LogAppender:
         return offset if wait else Written(offset, number)
 
     def _append_made(
-        self, encoder: BatchEncoder, batches: Sequence[EncodedBatch], now_ms: int, atomic: bool, wait: bool
+        self, encoder: BatchEncoder, batches: Sequence[EncodedBatch], now_ms: int, atomic: bool, wait: bool | None
     ) -> int | Written[int] | None:
         """The offset of the last record; None: they were made by a configuration that is not the log's any more."""
         tail = self._tail
@@ -219,6 +232,8 @@ class LogAppender:
                 if self._flushes:
                     tail.flush_if_due(wait)
                 return last if wait else Written(last, tail.number)
+        if wait is None:
+            return NOT_AT_ONCE
         last, number = tail.change(self._write_made, encoder, batches, now_ms, atomic)
         if last < 0:
             return None
@@ -345,7 +360,7 @@ class LogAppender:
         return AppendResult(assigned.first_offset, assigned.last_offset), tail.number
 
 
-def _listed(headers: "Headers | None") -> "Headers | None":
+def listed_headers(headers: "Headers | None") -> "Headers | None":
     """Headers that can be read twice. Before the lock is taken: what gives them may be anybody's code."""
     return tuple(headers) if isinstance(headers, Iterable) and not isinstance(headers, list | str | dict) else headers
 

@@ -65,6 +65,14 @@ def decided(config: LogConfig, directory: Path) -> LogConfig:
     return with_minute_indexes(config, is_new)
 
 
+def misplaced_error(count: int) -> InvalidArgumentError:
+    """For an append that was given so many arguments by position."""
+    return InvalidArgumentError(
+        f"append() takes one value by position, and was given {count}",
+        hint="name the others: append(value, key=key, headers=headers, timestamp=timestamp)",
+    )
+
+
 def hint_of_record(key: object, value: object, headers: object) -> str:
     """What mends a record that a kernel refused for the type of a field."""
     return _mending(key, value, headers) or "keys and values are bytes-like or None, headers pairs of str and those"

@@ -19,7 +19,6 @@ from typing import TypeVar
 from seglog._kernels.record_batch import Record
 from seglog._kernels.segment_scan import BatchTable, scan
 from seglog._kernels.status import Status
-from seglog._kernels.write_gate import Bell
 from seglog.config import LogConfig
 from seglog.errors import (
     CorruptIndexError,
@@ -32,7 +31,7 @@ from seglog.errors import (
 from seglog.format import names
 from seglog.format.dialect import dialect_of
 from seglog.format.live_ends import FILE_BYTES, FILE_NAME, LiveEnds, latest_of
-from seglog.fs.file_watch import FILE_WATCHES, WatchedFile
+from seglog.fs.file_watch import FILE_WATCHES, Rung, WatchedFile
 from seglog.fs.live_file import BOOT_ID, LiveFile
 from seglog.fs.lock import writer_of
 from seglog.fs.mapping import Mapping as FileMapping
@@ -100,7 +99,7 @@ class Follower(Partition, Followable):
         self._known: dict[tuple[Path, int], Segment] = {}       # sealed segments of the picture
         self._growing: tuple[Path, int, Segment] | None = None
         self._picture_now: _Picture | None = None
-        self._bells: tuple[Bell, ...] = ()
+        self._bells: tuple[Rung, ...] = ()
         self._is_open = True
         try:
             self._look()
@@ -354,6 +353,9 @@ class Follower(Partition, Followable):
     def _source(self) -> FollowedLog:
         return self
 
+    # `moment` gives what it had while another process changes segments.
+    is_changing = False
+
     def moment(self) -> tuple[Extent, int]:
         picture = self._look()
         return picture, picture.epoch
@@ -373,7 +375,7 @@ class Follower(Partition, Followable):
     def has_moved(self, extent: Extent) -> bool:
         return self._settled(extent) is not extent
 
-    def waiter(self, bell: Bell) -> "_Watching":
+    def waiter(self, bell: Rung) -> "_Watching":
         return _Watching(self, bell)
 
 
@@ -381,7 +383,7 @@ class _Watching:
     """following.Waiter: the live file while its writer lives, else the directory. A directory tells of each append to
     a .log, which the writer would pay for."""
 
-    def __init__(self, log: Follower, bell: Bell) -> None:
+    def __init__(self, log: Follower, bell: Rung) -> None:
         self._log = log
         self._bell = bell
         self._watched: WatchedFile | None = None

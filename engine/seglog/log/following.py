@@ -15,6 +15,7 @@ from seglog._kernels.record_batch import Record
 from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.write_gate import Bell
 from seglog.errors import IdleTimeoutError, InvalidArgumentError, LogClosedError, OffsetOutOfRangeError
+from seglog.fs.file_watch import Rung
 from seglog.log.arguments import Isolation, OnOutOfRange, check_on_out_of_range, is_read_committed
 from seglog.log.extent import Extent
 from seglog.log.lookup import out_of_range
@@ -51,6 +52,10 @@ class FollowedLog(Protocol):
         Raises LogClosedError.
         """
 
+    @property
+    def is_changing(self) -> bool:
+        """Whether `moment` would wait until somebody has cut or exchanged segments."""
+
     def cut_since(self, epoch: int) -> int | None:
         """The lowest log end offset that a cut left since that epoch; None: there was none."""
 
@@ -60,7 +65,7 @@ class FollowedLog(Protocol):
     def has_moved(self, extent: Extent) -> bool:
         """Whether the extent is another one when nobody changes segments. Raises LogClosedError."""
 
-    def waiter(self, bell: Bell) -> Waiter:
+    def waiter(self, bell: Rung) -> Waiter:
         """Raises LogClosedError."""
 
 
@@ -83,6 +88,10 @@ class OwnSource:
                 return extent, epoch
             time.sleep(_CHANGE_LOOK_S)
 
+    @property
+    def is_changing(self) -> bool:
+        return bool(self._tail.live.epoch & 1) and self._tail.failure is None and self._log._shown.extent is not None
+
     def cut_since(self, epoch: int) -> int | None:
         return self._tail.live.cut_since(epoch)
 
@@ -93,7 +102,7 @@ class OwnSource:
     def has_moved(self, extent: Extent) -> bool:
         return self.moment()[0] is not extent
 
-    def waiter(self, bell: Bell) -> "OwnSource":
+    def waiter(self, bell: Rung) -> "OwnSource":
         self._log._current()
         self._listening = self._tail.listeners.add(bell.ring, self._tail)
         return self
@@ -132,7 +141,7 @@ class Followable(LogReader, abc.ABC):
         OffsetOutOfRangeError with the valid range, or, by `on_out_of_range`, on from the "earliest" or the "latest"
         offset. `isolation`, `control`: see `read`.
         """
-        following = _begun(self, start, timeout, is_read_committed(isolation), on_out_of_range)
+        following = Following(self, start, timeout, isolation, on_out_of_range)
         # No Python between two records.
         return chain.from_iterable(table.records(first, end, control) for _, table, first, end in following.tables())
 
@@ -141,118 +150,126 @@ class Followable(LogReader, abc.ABC):
         on_out_of_range: OnOutOfRange | None = None,
     ) -> Iterator[tuple[Segment, BatchTable, int]]:
         """As `follow`, the headers of the batches, with the first offset of them that counts."""
-        following = _begun(self, start, timeout, False, on_out_of_range)
+        following = Following(self, start, timeout, "read_uncommitted", on_out_of_range)
         return ((segment, table, first) for segment, table, first, _ in following.tables())
 
 
 # Of a segment, and the offsets that count: [first, end).
-_Table = tuple[Segment, BatchTable, int, int]
+Table = tuple[Segment, BatchTable, int, int]
 
 
-class _Following:
-    """One call of `follow`."""
+class Following:
+    """One call of `follow`: where it stands, and what it reads next. Who waits in between is `tables`, or seglog.aio.
+
+    position    the offset to be read next
+    """
 
     def __init__(
-        self, log: Followable, source: FollowedLog, position: int, epoch: int, timeout: float | None,
-        is_committed: bool, on_out_of_range: OnOutOfRange | None,
+        self, log: Followable, start: "int | Time", timeout: float | None, isolation: Isolation,
+        on_out_of_range: OnOutOfRange | None,
     ) -> None:
+        if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
+            raise InvalidArgumentError(f"a timeout is a number of seconds, or None, not {timeout!r}")
+        check_on_out_of_range(on_out_of_range)
         self._log = log
-        self._source = source
-        self._position = position
-        self._epoch = epoch
-        self._timeout = timeout
-        self._is_committed = is_committed
+        self.source = log._source
+        self.timeout = timeout
+        self.is_committed = is_read_committed(isolation)
         self._on_out_of_range = on_out_of_range
+        extent, self._epoch = self.source.moment()
+        if start == "end":
+            self.position = extent.log_end_offset
+        elif start == "start":
+            self.position = extent.log_start_offset
+        elif type(start) is int:
+            self.position = start
+            if start > extent.log_end_offset or (start < extent.log_start_offset and on_out_of_range is None):
+                raise out_of_range(extent, start, log.path)
+        else:
+            found = log.offset_at(start)
+            self.position = extent.log_end_offset if found is None else found
+        self._doubt: OffsetOutOfRangeError | None = None
 
-    def tables(self) -> Iterator["_Table"]:
+    def tables(self) -> Iterator[Table]:
         bell = Bell()
         try:
-            waiter = self._source.waiter(bell)
+            waiter = self.source.waiter(bell)
         except LogClosedError:
             return
         idle_since: float | None = None
         try:
             while True:
                 try:
-                    extent, epoch = self._source.moment()
+                    extent, epoch = self.source.moment()
                 except LogClosedError:
                     return
-                self._go_to(extent, epoch)
-                end = extent.log_end_offset
-                if self._is_committed:
-                    end = min(end, self._log.last_stable_offset)
-                if self._position < end:
+                end = self.go_to(extent, epoch)
+                if self.position < end:
                     idle_since = None
-                    yield from self._read(extent, end)
+                    yield from self.read(extent, end)
+                    self.clear(extent)
                 elif not waiter.arm():
                     now = time.monotonic()
                     idle_since = now if idle_since is None else idle_since
                     left = waiter.patience_s
-                    if self._timeout is not None:
-                        left = min(left, idle_since + self._timeout - now)
+                    if self.timeout is not None:
+                        left = min(left, idle_since + self.timeout - now)
                         if left <= 0:
-                            raise IdleTimeoutError(
-                                f"no record came for {self._timeout:g} s", file=self._log.path, offset=self._position
-                            )
+                            raise self.idle_error()
                     bell.wait(left)
         finally:
             waiter.cancel()
 
-    def _go_to(self, extent: Extent, epoch: int) -> None:
-        """Where to read in this extent."""
+    def idle_error(self) -> IdleTimeoutError:
+        return IdleTimeoutError(f"no record came for {self.timeout:g} s", file=self._log.path, offset=self.position)
+
+    def go_to(self, extent: Extent, epoch: int) -> int:
+        """Stand where to read in this extent; up to where it may be read."""
         if epoch != self._epoch:
-            cut = self._source.cut_since(self._epoch)
-            if cut is not None and cut < self._position:
-                self._position = cut
+            cut = self.source.cut_since(self._epoch)
+            if cut is not None and cut < self.position:
+                self.position = cut
             self._epoch = epoch
-        if self._position < extent.log_start_offset:
+        if self.position < extent.log_start_offset:
             match self._on_out_of_range:
                 case None:
-                    raise out_of_range(extent, self._position, self._log.path)
+                    raise out_of_range(extent, self.position, self._log.path)
                 case "earliest":
-                    self._position = extent.log_start_offset
+                    self.position = extent.log_start_offset
                 case "latest":
-                    self._position = extent.log_end_offset
+                    self.position = extent.log_end_offset
+        end = extent.log_end_offset
+        return min(end, self._log.last_stable_offset) if self.is_committed else end
 
-    def _read(self, extent: Extent, end: int) -> Iterator["_Table"]:
-        """What the extent holds from the position up to `end`, as long as it stands."""
-        log, first = self._log, self._position
+    def read(self, extent: Extent, end: int) -> Iterator[Table]:
+        """What the extent holds from the position up to `end`, as long as it stands. Then `clear` is due."""
+        log, first = self._log, self.position
         try:
-            aborted = IndexedAborts(extent.segments_from(first), end) if self._is_committed else None
+            aborted = IndexedAborts(extent.segments_from(first), end) if self.is_committed else None
             # (Of LogReader: one that looks for another extent by itself would pass over a cut.)
             for segment, table in LogReader._walk(log, extent, first, end, True, None):
-                if not self._source.is_still(extent, self._epoch):
+                if not self.source.is_still(extent, self._epoch):
                     return
                 yield segment, aborted.left_out_of(table) if aborted else table, first, end
                 if len(table):
-                    self._position = min(table[-1].last_offset + 1, end)
-            self._position = end
+                    self.position = min(table[-1].last_offset + 1, end)
+            self.position = end
         except LogClosedError:
             return
-        except OffsetOutOfRangeError:
-            # A segment was cut, exchanged or removed before it was read. If records are gone, the next look says so.
-            if not self._source.has_moved(extent):
-                raise
+        except OffsetOutOfRangeError as error:
+            self._doubt = error
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """A segment was cut, exchanged or removed before it was read: `clear` may wait until that is over."""
+        return self._doubt is not None
 
-def _begun(
-    log: Followable, start: "int | Time", timeout: float | None, is_committed: bool,
-    on_out_of_range: OnOutOfRange | None,
-) -> _Following:
-    if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
-        raise InvalidArgumentError(f"a timeout is a number of seconds, or None, not {timeout!r}")
-    check_on_out_of_range(on_out_of_range)
-    source = log._source
-    extent, epoch = source.moment()
-    if start == "end":
-        position = extent.log_end_offset
-    elif start == "start":
-        position = extent.log_start_offset
-    elif type(start) is int:
-        position = start
-        if position > extent.log_end_offset or (position < extent.log_start_offset and on_out_of_range is None):
-            raise out_of_range(extent, position, log.path)
-    else:
-        found = log.offset_at(start)
-        position = extent.log_end_offset if found is None else found
-    return _Following(log, source, position, epoch, timeout, is_committed, on_out_of_range)
+    def clear(self, extent: Extent) -> None:
+        """After `read`. Raises what it met, unless the log is another one now: if records are gone, the next look says
+        so."""
+        doubt, self._doubt = self._doubt, None
+        try:
+            if doubt is not None and not self.source.has_moved(extent):
+                raise doubt
+        except LogClosedError:
+            return

@@ -26,11 +26,11 @@ from seglog._kernels.shield import shielded
 from seglog._kernels.unclosed import Unclosed
 from seglog.clock import Clock, SystemClock
 from seglog.config import Fsync, LogConfig
-from seglog.errors import InvalidArgumentError, SeglogError
+from seglog.errors import SeglogError
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.log.aging import Retention, keep_all
 from seglog.log.append import AppendResult, LogAppender, Written
-from seglog.log.arguments import checked_config, checked_path
+from seglog.log.arguments import checked_config, checked_path, misplaced_error
 from seglog.log.care import LogCare, is_other_care
 from seglog.log.configuring import LogSettings, use_config
 from seglog.log.cutting import LogCutter
@@ -234,10 +234,7 @@ class Log(Followable, Unclosed):
         InvalidRecordError (no key, in a compacted log), LogClosedError, LogFailedError.
         """
         if misplaced:
-            raise InvalidArgumentError(
-                f"append() takes one value by position, and was given {1 + len(misplaced)}",
-                hint="name the others: append(value, key=key, headers=headers, timestamp=timestamp)",
-            )
+            raise misplaced_error(1 + len(misplaced))
         return self._appender.append(value, key, headers, timestamp, wait)
 
     @overload

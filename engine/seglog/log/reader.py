@@ -345,6 +345,28 @@ def _bounds(
     return first, extent.end_now(stop), aborted
 
 
+def read_runs(
+    log: LogReader,
+    start: int | None,
+    stop: int | None,
+    *,
+    since: Time | None,
+    until: Time | None,
+    isolation: Isolation,
+    on_out_of_range: OnOutOfRange | None,
+    control: bool,
+    on_corrupt: OnCorrupt,
+    lost: list[LostRange] | None,
+) -> Iterator[Iterable[Record]]:
+    """As `LogReader.read`, in runs of about 1 MB at most: a step reads and checks one, and the records in it are parsed
+    as they are taken. For whoever has the one done by a thread.
+    """
+    extent = log._current()
+    first, end = _start_in_range(log, extent, start, isolation, on_out_of_range, on_corrupt), _index(stop)
+    on_lost = lost_sink(on_corrupt, lost)
+    return _select_runs(log, extent, first, end, since, until, isolation, control, on_lost, None)
+
+
 def _select(
     log: LogReader,
     extent: Extent,
@@ -357,8 +379,26 @@ def _select(
     on_lost: OnLost | None,
     max_magic: int | None = None,
 ) -> Iterator[Record]:
+    # Fast path: no Python between two records.
+    return chain.from_iterable(
+        _select_runs(log, extent, start, stop, since, until, isolation, control, on_lost, max_magic)
+    )
+
+
+def _select_runs(
+    log: LogReader,
+    extent: Extent,
+    start: int | None,
+    stop: int | None,
+    since: Time | None,
+    until: Time | None,
+    isolation: Isolation,
+    control: bool,
+    on_lost: OnLost | None,
+    max_magic: int | None,
+) -> Iterator[Iterable[Record]]:
     if since is None and until is None:
-        return _records(log, extent, start, stop, isolation, control, on_lost, max_magic)
+        return _runs(log, extent, start, stop, isolation, control, on_lost, max_magic)
     low = -(2**63) if since is None else to_timestamp_ms(since, now_ms=log._now_ms())
     high = 2**63 if until is None else to_timestamp_ms(until, now_ms=log._now_ms())
     if low >= 0 and on_lost is None:
@@ -366,8 +406,8 @@ def _select(
         if offset < 0:
             return iter(())
         start = offset if start is None else max(offset, start)
-    records = _records(log, extent, start, stop, isolation, control, on_lost, max_magic)
-    return (r for r in records if low <= r.timestamp < high)
+    runs = _runs(log, extent, start, stop, isolation, control, on_lost, max_magic)
+    return ((r for r in run if low <= r.timestamp < high) for run in runs)
 
 
 def _records(
@@ -380,16 +420,27 @@ def _records(
     on_lost: OnLost | None,
     max_magic: int | None,
 ) -> Iterator[Record]:
+    return chain.from_iterable(_runs(log, extent, start, stop, isolation, control, on_lost, max_magic))
+
+
+def _runs(
+    log: LogReader,
+    extent: Extent,
+    start: int | None,
+    stop: int | None,
+    isolation: Isolation,
+    control: bool,
+    on_lost: OnLost | None,
+    max_magic: int | None,
+) -> Iterator[Iterable[Record]]:
+    """The records, those of a table at a time: its headers were read and its checksums checked."""
     first, stop, aborted = _bounds(log, extent, start, stop, isolation)
     tables = _known(log._walk(extent, first, stop, True, on_lost), stop, max_magic)
     first = within_int64(first)
     end = 2**63 - 1 if stop is None else within_int64(stop)
     if on_lost is not None:
-        return surviving_records(_cut(tables, first, stop, aborted), first, end, control, on_lost)
-    # Fast path: no Python between two records.
-    return chain.from_iterable(
-        (aborted.left_out_of(table) if aborted else table).records(first, end, control) for _, table in tables
-    )
+        return iter((surviving_records(_cut(tables, first, stop, aborted), first, end, control, on_lost),))
+    return ((aborted.left_out_of(table) if aborted else table).records(first, end, control) for _, table in tables)
 
 
 def _index(offset: SupportsIndex | None) -> int | None:

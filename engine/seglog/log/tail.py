@@ -462,7 +462,7 @@ class LogTail(WriteGate, QuietTail):
             self.change(self.write_lingering)
         self.wait(min(number, self.number))
 
-    def flush_if_due(self, waits: bool) -> None:
+    def flush_if_due(self, waits: bool | None) -> None:
         """Without the lock, with fsync="interval": flush.messages. Not `waits`: the sync thread does it."""
         if waits:
             if self.next_offset - self.durable_offset >= self.flush_messages:
