@@ -18,6 +18,7 @@ FLOORS = [
     {"conversion", "verification", "upkeep", "frames"},
     {"spark", "endpoint", "polars"},
     {"opening"},
+    {"aio"},
     {"__init__"},
     {"tools"},
 ]

@@ -18,6 +18,7 @@ from seglog._version import __version__
 from seglog.errors import SeglogError
 
 if TYPE_CHECKING:
+    from seglog import aio
     from seglog._kernels.columns import Columns
     from seglog._kernels.record_batch import Record, RecordBatch
     from seglog.conversion.directory import convert
@@ -61,7 +62,7 @@ __all__ = [
     "PulsarTopicCompactionService", "TopicCompactionService",
     "BucketDelayedDeliveryTracker", "DelayedDelivery", "Dispatcher", "InMemoryDelayedDeliveryTracker",
     "TopicScan",
-    "SeglogError", "errors",
+    "SeglogError", "aio", "errors",
     "__version__",
 ]
 
@@ -114,6 +115,8 @@ _ROOM_OF = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "aio":       # a room of its own: who has no event loop does not load asyncio
+        return import_module("seglog.aio")
     if name not in _ROOM_OF:
         raise AttributeError(f"module 'seglog' has no attribute {name!r}")
     found: object = getattr(import_module(f"seglog.{_ROOM_OF[name]}"), name)

@@ -1,0 +1,17 @@
+"""seglog in an event loop: what waits is awaited, and no thread waits for a reader or an append.
+
+    import seglog.aio
+
+    async with seglog.aio.open("data/orders-0") as log:
+        offset = await log.append(b"value", key=b"key")
+        async for record in log.follow("start"):
+            print(record.offset, record.value)
+
+docs/asyncio.md. Imported by who uses it: `import seglog` does not load it, nor asyncio.
+"""
+from seglog.aio.log import AsyncLog
+from seglog.aio.opening import follow_partition, open, open_partition
+from seglog.aio.readers import AsyncFollower, AsyncPartition
+from seglog.aio.records import AsyncRecords
+
+__all__ = ["AsyncFollower", "AsyncLog", "AsyncPartition", "AsyncRecords", "follow_partition", "open", "open_partition"]

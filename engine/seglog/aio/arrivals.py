@@ -1,0 +1,115 @@
+"""What wakes the coroutines that follow one log: one bell, one watch and one timer for all of them.
+
+    the thread of log.notices, or of fs.file_watch ── ring ── call_soon_threadsafe ── the coroutines that wait
+
+While nobody waits nothing is held: the watch goes a moment after the last one who waited. Of all here only `ring` is
+called in other threads.
+"""
+import asyncio
+
+from seglog.aio.home import HomeLoop
+from seglog.errors import SeglogError
+from seglog.log.following import FollowedLog, Waiter
+
+_Seen = tuple[object, ...]
+
+
+class Arrivals:
+    """number   how often the loop has heard that there may be more"""
+
+    def __init__(self, home: HomeLoop, source: FollowedLog) -> None:
+        self.number = 0
+        self._home = home
+        self._source = source
+        self._is_rung = False           # the loop will hear of it
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiter: Waiter | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._seen: _Seen = ()
+
+    def ring(self, _: object = None) -> None:
+        if not self._is_rung:
+            self._is_rung = True
+            self._home.call(self._answer)
+
+    def _answer(self) -> None:
+        self._is_rung = False           # before anybody looks: what comes later rings again
+        self.wake()
+
+    def wake(self) -> None:
+        """Have everybody look."""
+        self.number += 1
+        for one in self._waiting:
+            if not one.done():
+                one.set_result(None)
+        self._waiting.clear()
+
+    def arm(self) -> bool:
+        """Before waiting. True: look again, for what came before was not told. Raises LogClosedError."""
+        waiter = self._waiter
+        if waiter is None:
+            self._waiter = self._source.waiter(self)
+            self._waiter.arm()
+            return True
+        if not waiter.arm():
+            return False
+        self.wake()         # those who wait do so by what was watched before
+        return True
+
+    async def wait(self, seen: int, timeout_s: float | None) -> None:
+        """Return when there may be more than there was as of `number` `seen`, or after so long."""
+        if self.number != seen:
+            return
+        loop = self._home.loop
+        one = loop.create_future()
+        self._waiting.add(one)
+        if self._timer is None:
+            self._seen = ()     # unknown as of their last look: the first time wakes them in any case
+            self._set_timer()
+        limit = None if timeout_s is None else loop.call_later(timeout_s, _let_go, one)
+        try:
+            await one
+        finally:
+            self._waiting.discard(one)
+            if limit is not None:
+                limit.cancel()
+
+    def close(self) -> None:
+        """Let go of the watch. Who waits looks, and finds the log closed."""
+        self._drop()
+        self.wake()
+
+    def _set_timer(self) -> None:
+        if self._waiter is not None:
+            self._timer = self._home.loop.call_later(self._waiter.patience_s, self._look_after)
+
+    def _look_after(self) -> None:
+        """What the bell does not tell of: a writer that died, all of it where the system has no watches."""
+        self._timer = None
+        if not self._waiting:
+            self._drop()
+            return
+        before, self._seen = self._seen, self._look()
+        if not before or self._seen != before:
+            self.wake()
+        self._set_timer()
+
+    def _look(self) -> _Seen:
+        try:
+            extent, epoch = self._source.moment() if not self._source.is_changing else (None, -1)
+            return id(extent), epoch, None if extent is None else extent.log_end_offset
+        except SeglogError:
+            return ()           # whoever waits meets it himself
+
+    def _drop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            waiter.cancel()
+
+
+def _let_go(one: "asyncio.Future[None]") -> None:
+    if not one.done():
+        one.set_result(None)

@@ -1,0 +1,72 @@
+"""Appends that are written and wait for the disk in an event loop: one question to the sync thread for all of them.
+
+    append ── written ── future ──┐
+    append ── written ── future ──┼── when_durable ── the sync thread ── call_soon_threadsafe ── all that it covers
+    append ── written ── future ──┘
+"""
+import asyncio
+import copy
+from collections import deque
+
+from seglog.aio.home import HomeLoop
+from seglog.errors import LogFailedError, SeglogError
+from seglog.log.append import Written
+from seglog.log.at_once import AppendAtOnce
+from seglog.log.log import Log
+
+
+class AppendsInFlight:
+    """Of one log; in its loop, but for `_answered`."""
+
+    def __init__(self, home: HomeLoop, log: Log, at_once: AppendAtOnce) -> None:
+        self._home = home
+        self._log = log
+        self._at_once = at_once
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._asked = -1        # up to this append the sync thread is asked; -1: for nothing
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def durable(self, number: int) -> "asyncio.Future[None]":
+        """Done when the appends up to `number` are on the disk. If it is cancelled, they are written all the same."""
+        one: asyncio.Future[None] = self._home.loop.create_future()
+        self._waiting.append((number, one))
+        if self._asked < 0:
+            self._ask()
+        return one
+
+    def _ask(self) -> None:
+        number = self._asked = self._waiting[-1][0]
+        try:
+            self._log.when_durable(Written(None, number), self._answered)
+        except SeglogError as error:        # in a forked child
+            self.settle(error)
+
+    def _answered(self, error: BaseException | None) -> None:
+        """In the sync thread."""
+        self._home.call(self.settle, error)
+
+    def settle(self, error: BaseException | None = None) -> None:
+        """Let those go whose appends are on the disk; with an error, those that the question was about, too."""
+        waiting, committed, asked = self._waiting, self._at_once.committed, self._asked
+        self._asked = -1
+        while waiting and waiting[0][0] <= committed:
+            _, one = waiting.popleft()
+            if not one.done():
+                one.set_result(None)
+        while error is not None and waiting and waiting[0][0] <= asked:
+            _, one = waiting.popleft()
+            if not one.done():
+                one.set_exception(_of_its_own(error))
+        if waiting:
+            self._ask()
+
+
+def _of_its_own(error: BaseException) -> Exception:
+    """For one of several tasks: a traceback is each one's own."""
+    if isinstance(error, SeglogError):
+        own = copy.copy(error)
+        own.__cause__ = error.__cause__
+        return own
+    return LogFailedError.since(error)

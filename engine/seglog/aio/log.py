@@ -1,0 +1,184 @@
+"""A log that an event loop appends to.
+
+    await append ── quiet: written here and now ─────────────────────────── on the disk, or not asked for: done
+                └── else (a roll, a mark, another appends so): by a thread, one after the other
+
+The loop never waits for a disk or for a lock that somebody holds who does: appends come in the order of the calls, and
+those that wait for the disk share its syncs.
+"""
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Never, TypeVar
+
+from seglog.aio.in_flight import AppendsInFlight
+from seglog.aio.readers import GrowingReader
+from seglog.log.append import NOT_AT_ONCE, Written, listed_headers
+from seglog.log.arguments import misplaced_error
+from seglog.log.at_once import AppendAtOnce
+from seglog.log.log import Log
+from seglog.log.times import Time
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from seglog._kernels.batch_encode import Headers, Record
+
+Answer = TypeVar("Answer")
+
+# Appends in a row that wait for nothing; then the loop gets a turn.
+_IN_A_ROW = 64
+
+
+class AsyncLog(GrowingReader[Log]):
+    """`seglog.aio.open(path)`, or `AsyncLog(log)` of a log that is open, such as one of a `LogDir`.
+
+    It belongs to the event loop in which it was made: any task of that may append and read. If an append is cancelled,
+    its record is in the log, or was never begun; nothing waits for it.
+    """
+
+    def __init__(self, blocking: Log) -> None:
+        super().__init__(blocking)
+        self._at_once = AppendAtOnce(blocking)
+        self._in_flight = AppendsInFlight(self._home, blocking, self._at_once)
+        self._in_thread: asyncio.Future[Any] | None = None     # what changes the log just now by a thread
+        self._in_a_row = 0
+
+    @property
+    def closed(self) -> bool:
+        return self.blocking.closed
+
+    # --- appending -------------------------------------------------------------------------------
+
+    async def append(
+        self,
+        value: "Buffer | None",
+        *misplaced: Never,
+        key: "Buffer | None" = None,
+        headers: "Headers | None" = (),
+        timestamp: "Time | None" = None,
+    ) -> int:
+        """Append one record, as `Log.append` does, and return its offset when that would."""
+        if misplaced:
+            raise misplaced_error(1 + len(misplaced))
+        self._home.check()
+        if type(headers) is not tuple:
+            headers = listed_headers(headers)
+        written = NOT_AT_ONCE
+        if self._in_thread is None:
+            written = self._at_once.append(value, key, headers, timestamp)
+        if written is NOT_AT_ONCE:
+            written = await self._behind(
+                partial(self._at_once.append, value, key, headers, timestamp),
+                partial(self._at_once.append_later, value, key, headers, timestamp),
+            )
+        if self._at_once.is_due(written):
+            await self._in_flight.durable(written.number)
+        else:
+            await self._turn()
+        return written.result
+
+    async def append_many(self, records: "Iterable[Record]", *, atomic: bool = True) -> int:
+        """Append records, as `Log.append_many` does, and return the last one's offset when that would."""
+        self._home.check()
+        if isinstance(records, Iterable) and not isinstance(records, list | tuple):
+            records = list(records)     # it may be asked for twice
+        written = NOT_AT_ONCE
+        if self._in_thread is None:
+            written = self._at_once.append_many(records, atomic)
+        if written is NOT_AT_ONCE:
+            written = await self._behind(
+                partial(self._at_once.append_many, records, atomic),
+                partial(self._at_once.append_many_later, records, atomic),
+            )
+        if self._at_once.is_due(written):
+            await self._in_flight.durable(written.number)
+        else:
+            await self._turn()
+        return written.result
+
+    async def durable(self, written: Written[Any]) -> None:
+        """Return when what an append of `blocking` with wait=False wrote is on the disk, in every mode of `fsync`.
+
+        Raises LogFailedError if it never will be, InvalidArgumentError for a token of another log.
+        """
+        self._home.check()
+        done: asyncio.Future[None] = self._home.loop.create_future()
+        self.blocking.when_durable(written, partial(self._home.call, _tell, done))
+        await done
+
+    async def flush(self) -> None:
+        """Return when all that was appended before is on the disk."""
+        await self._by_thread(self.blocking.flush)
+
+    async def _turn(self) -> None:
+        """Let other tasks run now and then, also if an append has nothing to wait for."""
+        self._in_a_row += 1
+        if self._in_a_row >= _IN_A_ROW:
+            self._in_a_row = 0
+            await asyncio.sleep(0)
+
+    # --- what takes its time: by a thread, and appends come behind it ------------------------------
+
+    async def roll(self) -> int:
+        """`Log.roll`."""
+        return await self._by_thread(self.blocking.roll)
+
+    async def truncate_to(self, offset: int) -> int:
+        """`Log.truncate_to`."""
+        return await self._by_thread(self.blocking.truncate_to, offset)
+
+    async def delete_records(self, before: int) -> int:
+        """`Log.delete_records`."""
+        return await self._by_thread(self.blocking.delete_records, before)
+
+    async def close(self) -> None:
+        """Make everything durable, and close the log; appends that wait return, tasks that follow it see the end.
+
+        Twice is fine. If this is cancelled, it is closed all the same. Raises what `Log.close` raises.
+        """
+        self._home.check()
+        try:
+            await self._change(self.blocking.close)     # now: it takes its turn in the log
+        finally:
+            self._in_flight.settle()
+            self._arrivals.close()
+
+    async def _behind(
+        self, at_once: "Callable[[], Written[int]]", slowly: "Callable[[], Written[int]]"
+    ) -> Written[int]:
+        """An append that comes behind another one which a thread does, or has to be done by one itself."""
+        if self._in_thread is not None:
+            await self._turn_to_change()
+            written = at_once()
+            if written is not NOT_AT_ONCE:
+                return written
+        return await self._change(slowly)
+
+    async def _by_thread(self, work: Callable[..., Answer], *args: object) -> Answer:
+        self._home.check()
+        await self._turn_to_change()
+        return await self._change(partial(work, *args))
+
+    async def _turn_to_change(self) -> None:
+        while (change := self._in_thread) is not None:
+            await asyncio.wait((change,))
+
+    async def _change(self, work: Callable[[], Answer]) -> Answer:
+        """Have a thread do it, now. Whoever waits for it may be cancelled; it is done all the same."""
+        change = self._in_thread = self._home.by_thread(work)
+        change.add_done_callback(self._changed)         # first: who waits finds the way free
+        return await asyncio.shield(change)
+
+    def _changed(self, change: "asyncio.Future[Any]") -> None:
+        if self._in_thread is change:
+            self._in_thread = None
+
+
+def _tell(done: "asyncio.Future[None]", error: BaseException | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)

@@ -1,0 +1,249 @@
+"""`async for`: the records of a read, or of following.
+
+Records come in runs of about 1 MB of the log at most, the next of which is read when the one before is used up: so what
+is read ahead is bounded. Files that may have to come from a disk are read by a thread of the loop's pool, a run at a
+time; what was just appended, by the loop itself. Between some hundred records the loop gets a turn.
+
+Waiting may be cancelled (`asyncio.wait_for(anext(records), 1)`): no record is lost, the next call goes on.
+"""
+import abc
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, Self, TypeVar
+
+from seglog._kernels.record_batch import Record
+from seglog.aio.arrivals import Arrivals
+from seglog.aio.home import HomeLoop
+from seglog.errors import LogClosedError
+from seglog.log.extent import Extent
+from seglog.log.following import Following, Table
+
+Run = Iterable[Record]
+Answer = TypeVar("Answer")
+
+# Between two turns of the loop.
+_CHUNK = 256
+
+
+class AsyncRecords(AsyncIterator[Record], abc.ABC):
+    """Records, one after the other: `async for record in records`, or `await anext(records)`.
+
+    One task takes from it at a time. It holds nothing that has to be given back; `aclose` ends it early.
+    """
+
+    __slots__ = ("_busy", "_chunk", "_failure", "_home", "_is_awaited", "_is_over", "_parses_by_thread", "_run")
+
+    def __init__(self, home: HomeLoop) -> None:
+        self._home = home
+        self._chunk: Iterator[Record] = iter(())
+        self._run: Iterator[Record] | None = None
+        self._failure: BaseException | None = None      # behind the chunk
+        self._busy: asyncio.Future[Any] | None = None
+        self._is_awaited = False
+        self._is_over = False
+        self._parses_by_thread = False
+
+    @abc.abstractmethod
+    async def _next_run(self) -> Run | None:
+        """None: that was all. If this is cancelled, the next call goes on where it was."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Record:
+        # Fast path: one of those at hand.
+        for record in self._chunk:
+            return record
+        if self._is_awaited:
+            raise RuntimeError("another task waits for the next record of this iterator: give each task one of its own")
+        self._home.check()
+        self._is_awaited = True
+        try:
+            return await self._refilled()
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            self._end()
+            raise
+        finally:
+            self._is_awaited = False
+
+    async def aclose(self) -> None:
+        """Give no more records; a task that waits for one sees the end. Twice is fine."""
+        self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._chunk, self._run, self._failure = iter(()), None, None
+
+    async def _refilled(self) -> Record:
+        while not self._is_over:
+            if self._failure is not None:
+                raise self._failure
+            if self._run is None:
+                run = await self._next_run()
+                if run is None or self._is_over:
+                    break
+                self._run = iter(run)
+            elif not self._parses_by_thread:
+                await asyncio.sleep(0)
+                if self._run is None:       # closed meanwhile
+                    break
+            chunk, failure = await self._by_thread(_taken, self._run) if self._parses_by_thread else _taken(self._run)
+            if self._is_over:
+                break
+            if len(chunk) < _CHUNK:
+                self._run, self._failure = None, failure
+            for record in (chunked := iter(chunk)):
+                self._chunk = chunked
+                return record
+        raise StopAsyncIteration
+
+    async def _by_thread(self, work: Callable[..., Answer], *args: object) -> Answer:
+        """`work(*args)`; if who waits for it was cancelled, the answer of that work is the next call's."""
+        busy = self._busy
+        if busy is None:
+            busy = self._busy = self._home.by_thread(work, *args)
+        try:
+            answer: Answer = await asyncio.shield(busy)
+        except BaseException as error:
+            # Who waits may be cancelled when it is done already: then the next call gets it.
+            if busy.cancelled() or not isinstance(error, asyncio.CancelledError):
+                self._busy = None
+            raise
+        self._busy = None
+        return answer
+
+
+def _taken(run: Iterator[Record]) -> tuple[list[Record], BaseException | None]:
+    """The next records, and the error that came behind them."""
+    chunk: list[Record] = []
+    try:
+        for record in islice(run, _CHUNK):
+            chunk.append(record)        # (not by list(): what came before an error counts)
+    except Exception as error:
+        return chunk, error
+    return chunk, None
+
+
+class ReadRecords(AsyncRecords):
+    """The records of one call of `read`, which begins, and fixes its end, with the first one that is asked for."""
+
+    __slots__ = ("_begin", "_runs")
+
+    def __init__(self, home: HomeLoop, begin: Callable[[], Iterator[Run]], *, parses_by_thread: bool) -> None:
+        super().__init__(home)
+        self._begin = begin
+        self._runs: Iterator[Run] | None = None
+        self._parses_by_thread = parses_by_thread
+
+    async def _next_run(self) -> Run | None:
+        return await self._by_thread(self._step)
+
+    def _step(self) -> Run | None:
+        if self._runs is None:
+            self._runs = self._begin()
+        return next(self._runs, None)
+
+
+class _Nothing(Iterable[Record]):
+    """What a step of following found instead of records."""
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(())
+
+
+_WAIT, _BY_THREAD = _Nothing(), _Nothing()
+
+
+class FollowedRecords(AsyncRecords):
+    """The records of one call of `follow`.
+
+    `begin`: looks where to begin; `following`: that, if it was done already. `waits_in_thread`: each look may take
+    long, so a thread has it.
+    """
+
+    __slots__ = (
+        "_arrivals", "_begin", "_control", "_extent", "_following", "_idle_since", "_is_near", "_seen", "_tables",
+        "_waits_in_thread",
+    )
+
+    def __init__(
+        self, home: HomeLoop, arrivals: Arrivals, begin: Callable[[], Following], following: Following | None, *,
+        control: bool, waits_in_thread: bool,
+    ) -> None:
+        super().__init__(home)
+        self._arrivals = arrivals
+        self._begin = begin
+        self._following = following
+        self._control = control
+        self._waits_in_thread = waits_in_thread
+        self._tables: Iterator[Table] | None = None
+        self._extent: Extent | None = None
+        self._is_near = False               # what comes next was appended since the last look: it is in memory
+        self._seen = 0                      # arrivals as of the last look
+        self._idle_since: float | None = None
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        if self._is_awaited:
+            self._arrivals.wake()
+
+    async def _next_run(self) -> Run | None:
+        try:
+            while not self._is_over:
+                if self._busy is None:
+                    self._seen = self._arrivals.number
+                run: Run | None = _BY_THREAD
+                if self._is_near and self._busy is None and self._following is not None:
+                    self._is_near = False       # once: what else there is, it is behind by that
+                    run = self._step(self._following, may_wait=False)
+                if run is _BY_THREAD:
+                    run = await self._by_thread(self._begun_step)
+                if run is not _WAIT:
+                    self._idle_since = None
+                    return run
+                if not self._arrivals.arm():
+                    await self._arrivals.wait(self._seen, self._left_s())
+                self._is_near = not self._waits_in_thread
+        except LogClosedError:
+            pass
+        return None
+
+    def _left_s(self) -> float | None:
+        """How long to wait for a record yet. Raises IdleTimeoutError."""
+        assert self._following is not None
+        timeout = self._following.timeout
+        if timeout is None:
+            return None
+        now = time.monotonic()
+        if self._idle_since is None:
+            self._idle_since = now
+        left = self._idle_since + timeout - now
+        if left <= 0:
+            raise self._following.idle_error()
+        return left
+
+    def _begun_step(self) -> Run | None:
+        if self._following is None:
+            self._following = self._begin()
+        return self._step(self._following, may_wait=True)
+
+    def _step(self, following: Following, *, may_wait: bool) -> Run | None:
+        """The next run. _WAIT: there is none yet; _BY_THREAD: only one who may wait can tell. Raises LogClosedError."""
+        while True:
+            if self._tables is not None:
+                for _, table, first, end in self._tables:
+                    return table.records(first, end, self._control)
+                self._tables = None
+            if not may_wait and (following.is_in_doubt or following.source.is_changing):
+                return _BY_THREAD
+            if self._extent is not None:
+                following.clear(self._extent)
+            extent, epoch = following.source.moment()
+            end = following.go_to(extent, epoch)
+            if following.position >= end:
+                return _WAIT
+            self._extent, self._tables = extent, following.read(extent, end)

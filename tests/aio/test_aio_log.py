@@ -1,0 +1,446 @@
+"""A log that an event loop appends to: durability, order, cancellation, failures, and what strangers do to it."""
+import asyncio
+import errno
+import gc
+import os
+import threading
+import time
+import weakref
+
+import pytest
+
+import seglog
+import seglog.aio
+from seglog.errors import (
+    InvalidArgumentError,
+    InvalidTimestampError,
+    LogClosedError,
+    LogFailedError,
+    LogLockedError,
+    NotALogError,
+    RecordTooLargeError,
+    StorageError,
+)
+from seglog.fs.files import OsFileSystem
+from support.faultfs import FailingFs
+from support.loops import in_both_loops, run_in
+from support.waiting import wait_for
+
+
+class HeldFs(OsFileSystem):
+    """Syncs of .log files, and new ones, wait until `go`; then syncs fail, if there is an `error`."""
+
+    def __init__(self):
+        self.go, self.syncing = threading.Event(), threading.Event()
+        self.error = None
+        self.go.set()
+
+    def open_write(self, path, position=None):
+        return self._held(super().open_write(path, position))
+
+    def create(self, path):
+        if str(path).endswith(".log"):
+            self.syncing.set()
+            assert self.go.wait(20)
+        return self._held(super().create(path))
+
+    def _held(self, file):
+        if str(file.path).endswith(".log"):
+            sync = file.sync_data
+
+            def held():
+                self.syncing.set()
+                assert self.go.wait(20)
+                if self.error is not None:
+                    raise self.error
+                sync()
+
+            file.sync_data = held
+        return file
+
+
+async def until(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.005)
+
+
+@in_both_loops
+def test_500_appends_at_once_share_the_syncs_and_are_durable(in_memory, new_loop):
+    async def main():
+        async with seglog.aio.open(in_memory / "orders-0") as log:
+            offsets = await asyncio.gather(*(log.append(b"%d" % n, key=b"k") for n in range(500)))
+            assert offsets == list(range(500))          # in the order of the calls
+            assert log.blocking.durable_offset == 500
+            assert log.blocking.stats().syncs < 50
+            assert await log.append_many([(None, b"a"), (None, b"b")]) == 501
+            assert [int(r.value) async for r in log.read(stop=500)] == list(range(500))
+        assert log.closed
+
+    run_in(new_loop, main())
+
+
+@pytest.mark.parametrize("config", [
+    {}, {"compression.type": "gzip"}, {"cleanup.policy": "compact"}, {"message.timestamp.type": "LogAppendTime"},
+    {"segment.bytes": 1000}, {"message.format.version": "0.10.2"},
+], ids=str)
+@pytest.mark.parametrize("fsync", ["batch", "interval", "never"])
+def test_what_is_appended_is_what_a_log_gets_by_its_own_methods(in_memory, config, fsync):
+    has_headers = "message.format.version" not in config
+    records = [(b"k%d" % n, b"v" * n, [("h", b"x")] if n % 2 and has_headers else []) for n in range(60)]
+    now = int(time.time() * 1000)
+
+    async def main():
+        async with seglog.aio.open(in_memory / "orders-0", config=config, fsync=fsync) as log:
+            for n, (key, value, headers) in enumerate(records):
+                assert await log.append(value, key=key, headers=iter(headers), timestamp=now - 60 + n) == n
+            await log.append_many(iter([(k, v, h, now) for k, v, h in records]), atomic=False)
+            return [(r.key, r.value, list(r.headers)) async for r in log]
+
+    assert asyncio.run(main()) == [(k, v, [tuple(x) for x in h]) for k, v, h in records * 2]
+    report = seglog.verify(in_memory / "orders-0")
+    assert not report.findings, report.findings
+
+
+def test_no_append_and_no_reader_has_a_thread(in_memory):
+    async def main():
+        async with seglog.aio.open(in_memory / "orders-0") as log:
+            await log.append(b"first")
+            assert await anext(log.follow("start"))
+            followers = [asyncio.create_task(anext(log.follow())) for _ in range(50)]
+            await asyncio.sleep(0.05)
+            before = threading.active_count()
+            await asyncio.gather(*(log.append(b"v") for _ in range(200)))
+            await asyncio.gather(*followers)
+            return before, threading.active_count()
+
+    before, after = asyncio.run(main())
+    assert after <= before
+    assert before < 40
+
+
+@in_both_loops
+def test_a_cancelled_append_is_written_and_nobody_waits_for_it(in_memory, new_loop):
+    async def main():
+        fs = HeldFs()
+        async with seglog.aio.open(in_memory / "orders-0", fs=fs) as log:
+            await asyncio.gather(*(log.append(b"first") for _ in range(5)))
+            fs.go.clear()
+            fs.syncing.clear()
+            tasks = [asyncio.create_task(log.append(b"%d" % n)) for n in range(20)]
+            never = asyncio.create_task(log.append(b"never"))
+            never.cancel()                      # before it began: it is not written
+            await until(fs.syncing.is_set)
+            for task in tasks[::2]:
+                task.cancel()
+            found = await asyncio.gather(*tasks[::2], never, return_exceptions=True)
+            assert {type(one) for one in found} == {asyncio.CancelledError}
+            assert not any(task.done() for task in tasks[1::2])
+            fs.go.set()
+            assert await asyncio.gather(*tasks[1::2]) == list(range(6, 25, 2))
+            assert [r.value async for r in log.read(5)] == [b"%d" % n for n in range(20)]
+            await until(lambda: not len(log._in_flight))
+
+    run_in(new_loop, main())
+
+
+def test_a_cancelled_append_that_a_thread_does_is_written_in_its_place(in_memory):
+    """The first append of a log writes marks: a thread does it, and those that come meanwhile stand behind it."""
+    async def main():
+        fs = HeldFs()
+        async with seglog.aio.open(in_memory / "orders-0", fs=fs, config={"segment.bytes": 300}) as log:
+            await log.append(b"x" * 150)
+            fs.go.clear()
+            fs.syncing.clear()
+            rolls = asyncio.create_task(log.append(b"y" * 150))
+            await until(fs.syncing.is_set)
+            behind = [asyncio.create_task(log.append(b"%d" % n)) for n in range(3)]
+            started = time.monotonic()
+            await asyncio.sleep(0.02)           # the loop runs meanwhile
+            assert time.monotonic() - started < 10
+            rolls.cancel()
+            behind[1].cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await rolls
+            fs.go.set()
+            assert [await behind[0], await behind[2]] == [2, 3]
+            return [r.value async for r in log]
+
+    assert asyncio.run(main()) == [b"x" * 150, b"y" * 150, b"0", b"2"]
+
+
+@in_both_loops
+def test_closing_while_appends_are_awaited_answers_each_of_them(in_memory, new_loop):
+    async def main():
+        fs = HeldFs()
+        log = await seglog.aio.open(in_memory / "orders-0", fs=fs)
+        await log.append(b"first")
+        fs.go.clear()
+        tasks = [asyncio.create_task(log.append(b"%d" % n)) for n in range(10)]
+        await asyncio.sleep(0.02)
+        closings = [asyncio.create_task(log.close()) for _ in range(3)]
+        late = asyncio.create_task(log.append(b"late"))
+        await asyncio.sleep(0.02)
+        fs.go.set()
+        await asyncio.gather(*closings)
+        assert await asyncio.gather(*tasks) == list(range(1, 11))
+        with pytest.raises(LogClosedError):
+            await late
+        with pytest.raises(LogClosedError):
+            await log.append(b"later")
+        with pytest.raises(LogClosedError):
+            await log.append_many([(None, b"later")])
+        await log.close()
+
+    run_in(new_loop, main())
+    with seglog.open(in_memory / "orders-0") as log:
+        assert log.log_end_offset == 11
+        assert not log.recovery.lost
+
+
+def test_a_cancelled_close_closes(in_memory):
+    async def main():
+        log = await seglog.aio.open(in_memory / "orders-0")
+        await log.append(b"v")
+        closing = asyncio.create_task(log.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        await until(lambda: log.closed)
+
+    asyncio.run(main())
+    seglog.open(in_memory / "orders-0").close()
+
+
+def test_a_cancelled_opening_leaves_no_log_open(in_memory, monkeypatch):
+    release, entered = threading.Event(), threading.Event()
+
+    def slowly(*args, **named):
+        entered.set()
+        assert release.wait(20)
+        return seglog.open(*args, **named)
+
+    monkeypatch.setattr("seglog.aio.opening.open_log", slowly)
+
+    async def main():
+        opening = asyncio.ensure_future(seglog.aio.open(in_memory / "orders-0").__aenter__())
+        await until(entered.is_set)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        release.set()
+
+    asyncio.run(main())         # which waits for the threads of its pool
+    monkeypatch.undo()
+    seglog.open(in_memory / "orders-0").close()
+
+
+@in_both_loops
+@pytest.mark.parametrize("what", ["sync", "write"])
+def test_a_failure_is_told_to_each_append_that_waits(in_memory, new_loop, what):
+    held = HeldFs()
+    fs = FailingFs(OsFileSystem()) if what == "write" else held
+
+    async def main():
+        log = await seglog.aio.open(in_memory / "orders-0", fs=fs)
+        await asyncio.gather(*(log.append(b"first") for _ in range(5)))
+        if what == "write":
+            fs.fail(len(fs.calls), errno.EIO)
+        else:
+            fs.error = StorageError("no disk", errno=errno.EIO)
+        found = await asyncio.gather(*(log.append(b"%d" % n) for n in range(20)), return_exceptions=True)
+        assert {type(one) for one in found} == {LogFailedError}
+        assert len({id(one) for one in found}) == 20        # each has a traceback of its own
+        with pytest.raises(LogFailedError):
+            await log.append(b"later")
+        await log.close()
+
+    run_in(new_loop, main())
+
+
+@in_both_loops
+def test_wrong_arguments_are_refused_as_by_a_log(in_memory, new_loop):
+    async def main():
+        async with seglog.aio.open(in_memory / "orders-0", config={"max.message.bytes": 1000}) as log:
+            for call, error in [
+                (lambda: log.append("text"), InvalidArgumentError),
+                (lambda: log.append(b"k", b"v"), InvalidArgumentError),
+                (lambda: log.append(5), InvalidArgumentError),
+                (lambda: log.append(b"v", headers={"a": b"b"}), InvalidArgumentError),
+                (lambda: log.append(b"v", timestamp=1_700_000_000), InvalidTimestampError),
+                (lambda: log.append(b"v" * 2000), RecordTooLargeError),
+                (lambda: log.append_many(5), InvalidArgumentError),
+                (lambda: log.append_many([5]), InvalidArgumentError),
+                (lambda: log.append_many([(None, b"v" * 2000)]), RecordTooLargeError),
+                (lambda: log.durable(5), InvalidArgumentError),
+                (lambda: log.truncate_to(-5), seglog.errors.OffsetOutOfRangeError),
+            ]:
+                for _ in range(2):      # before and behind the first record
+                    with pytest.raises(error) as met:
+                        await call()
+                    assert met.value.hint
+                await log.append(b"good")
+            assert "encode it" in (await _error_of(log.append("text"))).hint
+            assert [r.value async for r in log] == [b"good"] * 11
+
+    run_in(new_loop, main())
+
+
+async def _error_of(awaitable):
+    try:
+        await awaitable
+    except Exception as error:
+        return error
+    raise AssertionError
+
+
+def test_wrong_openings_are_refused(in_memory):
+    async def main():
+        with pytest.raises(NotALogError):
+            await seglog.aio.open(in_memory / "orders-0", create=False)
+        with pytest.raises(StorageError):
+            await seglog.aio.follow_partition(in_memory / "orders-0")
+        with pytest.raises(StorageError):
+            async with seglog.aio.open_partition(in_memory / "orders-0"):
+                pass
+        with pytest.raises(InvalidArgumentError):
+            await seglog.aio.open(5)
+        with pytest.raises(InvalidArgumentError):
+            await seglog.aio.open(in_memory / "orders-0", fsync="sometimes")
+        async with seglog.aio.open(in_memory / "orders-0"):
+            with pytest.raises(LogLockedError):
+                await seglog.aio.open(in_memory / "orders-0")
+
+    asyncio.run(main())
+
+
+def test_a_log_belongs_to_one_loop(in_memory):
+    async def first():
+        log = await seglog.aio.open(in_memory / "orders-0")
+        await log.append(b"first")
+        records = log.follow("start")
+        assert (await anext(records)).value == b"first"
+        return log, records
+
+    log, records = asyncio.run(first())
+
+    async def second():
+        for call in (
+            lambda: log.append(b"v"), lambda: log.append_many([(None, b"v")]), lambda: log.get(0), log.flush, log.close,
+            lambda: anext(records), lambda: anext(log.read()),
+        ):
+            with pytest.raises(InvalidArgumentError, match="another event loop"):
+                await call()
+
+    asyncio.run(second())
+    with pytest.raises(InvalidArgumentError, match="none runs in this thread"):
+        seglog.aio.AsyncLog(log.blocking)
+    log.blocking.close()
+
+
+def test_a_loop_that_is_closed_under_a_log_leaves_what_was_written(in_memory):
+    """Appends that were awaited when the loop ended are on the disk, and the log goes on by its own methods."""
+    fs = HeldFs()
+    loop = asyncio.new_event_loop()
+
+    async def begin():
+        log = await seglog.aio.open(in_memory / "orders-0", fs=fs)
+        # (Several at a time once: the mark of those is written by a thread.)
+        await asyncio.gather(*(log.append(b"first") for _ in range(5)))
+        fs.go.clear()
+        fs.syncing.clear()
+        tasks = [asyncio.ensure_future(log.append(b"%d" % n)) for n in range(5)]
+        follower = asyncio.ensure_future(anext(log.follow()))
+        await until(fs.syncing.is_set)
+        for task in [*tasks, follower]:
+            task.cancel()
+        await asyncio.gather(*tasks, follower, return_exceptions=True)
+        return log
+
+    log = loop.run_until_complete(begin())
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+    fs.go.set()
+    wait_for(lambda: log.blocking.durable_offset == 10, 20)
+    assert log.blocking.append(b"by a thread") == 10
+    log.blocking.close()
+
+
+@in_both_loops
+def test_appends_in_a_row_leave_the_loop_to_others(in_memory, new_loop):
+    async def main():
+        async with seglog.aio.open(in_memory / "orders-0", fsync="never") as log:
+            turns = 0
+
+            async def other():
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            task = asyncio.ensure_future(other())
+            for _ in range(1000):
+                await log.append(b"v")
+            task.cancel()
+            return turns
+
+    assert run_in(new_loop, main()) >= 10
+
+
+def test_a_token_of_an_append_that_waits_for_nobody_can_be_awaited(in_memory):
+    async def main():
+        async with seglog.aio.open(in_memory / "orders-0", fsync="never") as log:
+            written = log.blocking.append(b"v", wait=False)
+            await log.durable(written)
+            assert log.blocking.durable_offset == 1
+            await log.append(b"v")
+            await log.flush()
+            assert log.blocking.durable_offset == 2
+
+    asyncio.run(main())
+
+
+def test_a_log_of_a_log_dir_is_used_in_a_loop(in_memory):
+    async def main():
+        with seglog.open_dir(in_memory) as log_dir:
+            log = seglog.aio.AsyncLog(log_dir.log("orders", 0))
+            assert await log.append(b"v") == 0
+            assert await log.roll() == 1
+            assert await log.append(b"w") == 1
+            assert await log.truncate_to(1) == 1
+            assert await log.delete_records(1) == 1
+            assert (log.log_start_offset, log.log_end_offset) == (1, 1)
+            await log.close()
+
+    asyncio.run(main())
+
+
+def test_nothing_is_left_of_a_log_that_was_closed(in_memory):
+    def descriptors():
+        return len(os.listdir("/proc/self/fd"))
+
+    async def use(name):
+        async with seglog.aio.open(in_memory / name) as log, seglog.aio.follow_partition(in_memory / name) as reader:
+            tasks = [asyncio.ensure_future(log.append(b"v")) for _ in range(50)]
+            records = reader.follow("start", timeout=20)
+            async for record in records:
+                if record.offset == 30:
+                    break
+            waiting = asyncio.ensure_future(anext(reader.follow()))
+            await asyncio.gather(*tasks)
+            waiting.cancel()
+        return weakref.ref(log), weakref.ref(log.blocking), weakref.ref(reader), weakref.ref(reader.blocking)
+
+    async def main():
+        await use("warm-0")
+        before = descriptors()
+        left = await use("orders-0")
+        await asyncio.sleep(0.05)
+        gc.collect()
+        return before, left
+
+    before, left = asyncio.run(main())
+    wait_for(lambda: gc.collect() >= 0 and not any(one() for one in left), 20)
+    assert descriptors() <= before
