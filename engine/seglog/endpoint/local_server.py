@@ -15,6 +15,17 @@ from seglog.log.log import Log
 from seglog.log.open_dir import LogDir
 
 
+def _run_loop(work: Coroutine[Any, Any, None]) -> None:
+    """In uvloop's loop, if that is installed: pip install seglog[serve]."""
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        asyncio.run(work)
+        return
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(work)
+
+
 class LocalServer:
     """What `seglog.serve` gives. Started by `with` or `async with`, once.
 
@@ -50,6 +61,11 @@ class LocalServer:
     @property
     def port(self) -> int:
         return self._running().port
+
+    @property
+    def requests_bytes(self) -> int:
+        """What requests that are being read or handled take in memory."""
+        return self._running().requests_bytes
 
     def _running(self) -> Server:
         if self._server is None:
@@ -107,7 +123,7 @@ class LocalServer:
         started = threading.Event()
         failures: list[BaseException] = []
         self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._run(started, failures)), name="seglog-serve", daemon=True)
+            target=_run_loop, args=(self._run(started, failures),), name="seglog-serve", daemon=True)
         self._thread.start()
         started.wait()
         if failures:

@@ -119,6 +119,11 @@ class Server:
         await loop.run_in_executor(None, self.topics.close)
         self._converters.shutdown(cancel_futures=True)
 
+    @property
+    def requests_bytes(self) -> int:
+        """What requests that are being read or handled take in memory."""
+        return self._memory.used_bytes
+
     # --- connections -----------------------------------------------------------------------------
 
     async def _accept(self) -> None:

@@ -6,12 +6,14 @@ Everything but `log` runs in the loop's thread and leaves the work on files to o
 """
 import asyncio
 import contextlib
+import threading
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from seglog.config import MAX_INT
 from seglog.endpoint.durability import Durability
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError, SeglogError
 from seglog.format import names
@@ -66,6 +68,8 @@ class Topics:
         self._epochs: dict[tuple[str, int], int] = {}
         self._topics: dict[str, ServedTopic] = {}
         self._by_id: dict[bytes, ServedTopic] = {}
+        # Held while a log opens: by the loop's thread, and by the worker.
+        self._opening = threading.Lock()
         # One thread: what is made and deleted, is so in the order in which it was asked for.
         self._worker = ThreadPoolExecutor(1, "seglog-topics")
         for name, partition in log_dir.partitions():
@@ -242,13 +246,19 @@ class Topics:
 
     def _open(self, topic: str, partition: int, *, create: bool) -> Log:
         """What the log keeps comes before what the server was given for all of them."""
-        kept = read_settings(self._directory(topic, partition))
-        config = {name: value for name, value in self._log_config.items() if name not in kept}
-        if topic in INTERNAL_TOPICS:
-            config.pop("message.format.version", None)      # transactions need v2
-        log = self._log_dir.log(topic, partition, create=create, config=config)
-        self._logs[topic, partition] = log
-        return log
+        with self._opening:
+            log = self._logs.get((topic, partition))
+            if log is not None and not log.closed:
+                return log
+            kept = read_settings(self._directory(topic, partition))
+            config = {name: value for name, value in self._log_config.items() if name not in kept}
+            if topic in INTERNAL_TOPICS:
+                config.pop("message.format.version", None)      # transactions need v2
+            # The coordinator of transactions ends those whose time is over, not the log by itself.
+            config.setdefault("transaction.max.timeout.ms", MAX_INT)
+            log = self._log_dir.log(topic, partition, create=create, config=config)
+            self._logs[topic, partition] = log
+            return log
 
     # --- files -----------------------------------------------------------------------------------
 

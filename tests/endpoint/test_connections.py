@@ -1,0 +1,240 @@
+"""Connections that are many, slow, idle, secret or hostile, and faults that a test asks for."""
+import resource
+import socket
+import ssl
+import struct
+import subprocess
+import threading
+import time
+
+import pytest
+
+import seglog
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.messages import (
+    ApiVersionsRequest,
+    MetadataRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+)
+from seglog.errors import InvalidArgumentError
+from support.servers.wire_client import WireClient, fetch_request, produce_request
+from support.waiting import wait_for
+
+BATCH = seglog.build_batch([(b"k", b"value")])
+
+
+def served_with(path, **arguments):
+    return seglog.serve(path / "data", topics={"orders": 1}, **arguments)
+
+
+def produced(client):
+    return client.ask(produce_request("orders", 0, BATCH), 11).responses[0].partition_responses[0]
+
+
+# --- many, slow, idle ----------------------------------------------------------------------------
+
+
+def test_a_thousand_idle_connections_are_in_nobodys_way(served):
+    # Both ends are in this process: each takes two descriptors.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
+    idle = [socket.create_connection((served.host, served.port)) for _ in range(1000)]
+    for one in idle[::2]:
+        one.sendall(b"\0\0")        # the beginning of a length
+    with WireClient(served) as client:
+        assert produced(client).base_offset == 0
+    for one in idle:
+        one.close()
+
+
+def test_an_idle_connection_is_closed_and_one_that_waits_for_records_is_not(in_memory):
+    with (
+        served_with(in_memory, config={"connections.max.idle.ms": 200}) as server,
+        WireClient(server) as idle, WireClient(server) as slow, WireClient(server) as waiting,
+    ):
+        header = waiting.send(fetch_request("orders", 0, max_wait_ms=900), 12)
+        slow.socket.sendall(struct.pack(">i", 100) + b"\0")
+        assert idle.is_closed()
+        assert slow.is_closed()
+        assert not waiting.receive(header).responses[0].partitions[0].records
+
+
+def test_a_client_that_takes_no_answer_costs_no_memory_and_stops_nobody(served):
+    with WireClient(served) as client:
+        for _ in range(8):
+            client.ask(produce_request("orders", 0, seglog.build_batch([(b"k", b"x" * 1_000_000)])), 11)
+    with WireClient(served) as greedy, WireClient(served) as client:
+        for _ in range(50):         # eight MB each
+            greedy.send(fetch_request("orders", 0, max_bytes=8 << 20), 12)
+        assert produced(client).base_offset == 8
+
+
+def test_requests_wait_for_memory_and_come_in_then(in_memory):
+    with (
+        served_with(in_memory, config={"queued.max.request.bytes": 1000}) as server,
+        WireClient(server) as slow, WireClient(server) as client,
+    ):
+        slow.socket.sendall(struct.pack(">i", 5000) + b"\0")        # takes all of it
+        wait_for(lambda: server.requests_bytes == 5000)
+        header, raw = client.frame(produce_request("orders", 0, BATCH), 11)
+        client.socket.sendall(raw)
+        client.socket.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            client.socket.recv(1)
+        slow.socket.close()
+        client.socket.settimeout(20)
+        assert client.receive(header).responses[0].partition_responses[0].base_offset == 0
+
+
+def test_more_connections_than_allowed_are_closed(in_memory):
+    with served_with(in_memory, config={"max.connections": 1}) as server, WireClient(server) as first:
+        assert produced(first).base_offset == 0
+        with WireClient(server) as second:
+            assert second.is_closed()
+
+
+def test_threads_produce_over_connections_of_their_own(served):
+    offsets = []
+
+    def run():
+        with WireClient(served) as client:
+            offsets.extend(produced(client).base_offset for _ in range(50))
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(offsets) == list(range(200))
+    assert served.log("orders").stats().syncs <= 200
+
+
+def test_closing_the_server_ends_a_fetch_that_waits(in_memory):
+    with served_with(in_memory) as server, WireClient(server) as client:
+        client.send(fetch_request("orders", 0, max_wait_ms=60_000), 12)
+        assert produced_elsewhere(server) == 0
+        client.receive_frame()
+        client.send(fetch_request("orders", 1, max_wait_ms=60_000), 12)
+        began = time.monotonic()
+        server.close()
+        assert time.monotonic() - began < 20
+        assert client.is_closed()
+
+
+def produced_elsewhere(server):
+    with WireClient(server) as client:
+        return produced(client).base_offset
+
+
+def test_what_was_written_is_there_when_it_is_served_again(in_memory):
+    topic_ids = set()
+    for offset in range(3):
+        with served_with(in_memory) as server, WireClient(server) as client:
+            assert produced(client).base_offset == offset
+            topic_ids.add(client.ask(MetadataRequest(topics=None), 12).topics[0].topic_id)
+    assert len(topic_ids) == 1
+
+
+# --- who may come ---------------------------------------------------------------------------------
+
+
+def plain(name, password):
+    return SaslAuthenticateRequest(auth_bytes=f"\0{name}\0{password}".encode())
+
+
+def test_who_has_a_password_is_served_and_nobody_else(in_memory):
+    with served_with(in_memory, users={"alice": "secret"}) as server:
+        with WireClient(server) as client:
+            assert not client.ask(ApiVersionsRequest(), 0).error_code
+            assert client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).mechanisms == ["PLAIN"]
+            assert not client.ask(plain("alice", "secret"), 2).error_code
+            assert produced(client).base_offset == 0
+        for name, password in (("alice", "wrong"), ("bob", "secret"), ("bob", "")):
+            with WireClient(server) as client:
+                client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+                assert client.ask(plain(name, password), 2).error_code == Errors.SASL_AUTHENTICATION_FAILED
+                assert client.is_closed()
+        with WireClient(server) as client:
+            client.send(MetadataRequest(topics=None), 12)
+            assert client.is_closed()
+        with WireClient(server) as client:
+            client.socket.sendall(struct.pack(">i", 600 << 10))
+            assert client.is_closed()
+        with WireClient(server) as client:
+            answer = client.ask(SaslHandshakeRequest(mechanism="GSSAPI"), 1)
+            assert (answer.error_code, answer.mechanisms) == (Errors.UNSUPPORTED_SASL_MECHANISM, ["PLAIN"])
+
+
+def test_the_oldest_handshake_is_followed_by_a_bare_token(in_memory):
+    with served_with(in_memory, users={"alice": "secret"}) as server, WireClient(server) as client:
+        client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 0)
+        client.socket.sendall(struct.pack(">i", 13) + b"\0alice\0secret")
+        assert client.receive_frame() == b""
+        assert produced(client).base_offset == 0
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("tls")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key", "-out", "certificate"],
+        cwd=directory, check=True, capture_output=True)
+    return directory
+
+
+def test_records_of_megabytes_go_and_come_by_tls(in_memory, certificate):
+    here = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    here.load_cert_chain(certificate / "certificate", certificate / "key")
+    there = ssl.create_default_context(cafile=certificate / "certificate")
+    value = bytes(range(256)) * 3000
+    with served_with(in_memory, tls=here) as server:
+        with WireClient(server, wrap=lambda sock: there.wrap_socket(sock, server_hostname="127.0.0.1")) as client:
+            answer = client.ask(produce_request("orders", 0, seglog.build_batch([(b"k", value)])), 11)
+            assert not answer.responses[0].partition_responses[0].error_code
+            rows = client.ask(fetch_request("orders", 0, max_bytes=2 << 20), 12).responses[0].partitions
+            assert value in bytes(rows[0].records)
+        with WireClient(server) as plain_text:
+            plain_text.socket.sendall(b"\0\0\0\x10 no hello of TLS")
+            while plain_text.socket.recv(100):      # perhaps an alert
+                pass
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0"])
+def test_it_does_not_listen_to_other_machines_unasked(tmp_path, listen):
+    with pytest.raises(InvalidArgumentError, match="other machines"):
+        seglog.serve(tmp_path, listen=listen)
+    seglog.serve(tmp_path, listen=listen, insecure=True)
+    seglog.serve(tmp_path, listen=listen, users={"alice": "secret"})
+
+
+# --- faults --------------------------------------------------------------------------------------
+
+
+def test_a_request_fails_as_it_was_asked_to_and_the_next_one_does_not(served, client):
+    served.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
+    assert [produced(client).error_code for _ in range(3)] == [Errors.NOT_LEADER_OR_FOLLOWER] * 2 + [0]
+    assert served.log("orders").log_end_offset == 1
+
+
+def test_a_request_is_late_by_what_was_asked_for(served, client):
+    served.delay_next("Metadata", 0.3)
+    began = time.monotonic()
+    client.ask(MetadataRequest(topics=None), 12)
+    assert time.monotonic() - began >= 0.3
+
+
+def test_a_connection_is_dropped_before_or_after_the_work(served):
+    for after in (False, True):
+        served.drop_next("Produce", after=after)
+        with WireClient(served) as client:
+            client.send(produce_request("orders", 0, BATCH), 11)
+            assert client.is_closed()
+        wait_for(lambda after=after: served.log("orders").log_end_offset == int(after))
+
+
+@pytest.mark.parametrize(("api", "error"), [("Produced", "NONE"), ("Produce", "NO_SUCH_ERROR")])
+def test_names_that_kafka_does_not_have_are_refused(served, api, error):
+    with pytest.raises(InvalidArgumentError):
+        served.fail_next(api, error)

@@ -1,0 +1,61 @@
+"""A plugin of pytest, for tests of programs that speak to Kafka: a server of this process instead of a container.
+
+    def test_orders_are_sent(seglog_kafka, seglog_topic):
+        send_orders(seglog_kafka.bootstrap_servers, seglog_topic)
+        assert [record.value for record in seglog_kafka.log(seglog_topic).read()] == [b"first", b"second"]
+
+pytest finds it where seglog is installed. docs/serve.md.
+"""
+import itertools
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from seglog.endpoint.local_server import LocalServer
+
+_NAME_LENGTH_MAX = 200
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "seglog_topic(partitions=1, config={}): how the topic of the fixture of this name is made")
+
+
+@pytest.fixture(scope="session")
+def seglog_kafka_arguments() -> dict[str, Any]:
+    """What `seglog.serve` is called with: override it in your conftest.py. Nothing is synced by default."""
+    return {"fsync": "never"}
+
+
+@pytest.fixture(scope="session")
+def _seglog_server(
+    tmp_path_factory: pytest.TempPathFactory, seglog_kafka_arguments: dict[str, Any]
+) -> "Iterator[LocalServer]":
+    import seglog
+
+    with seglog.serve(tmp_path_factory.mktemp("seglog-kafka"), **seglog_kafka_arguments) as server:
+        yield server
+
+
+@pytest.fixture
+def seglog_kafka(_seglog_server: "LocalServer") -> "Iterator[LocalServer]":
+    """A server, one for all tests of the session. Faults that a test asked for end with it."""
+    yield _seglog_server
+    _seglog_server.clear_faults()
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def seglog_topic(request: pytest.FixtureRequest, seglog_kafka: "LocalServer") -> str:
+    """The name of a topic that this test has for itself: @pytest.mark.seglog_topic(partitions=3, config={...})."""
+    name = re.sub(r"[^a-zA-Z0-9-]+", "-", request.node.name).strip("-")[:_NAME_LENGTH_MAX]
+    topic = f"{name}-{next(_numbers)}"
+    marker = request.node.get_closest_marker("seglog_topic")
+    wanted = {} if marker is None else marker.kwargs
+    seglog_kafka.create_topic(topic, wanted.get("partitions", 1), wanted.get("config"))
+    return topic
