@@ -24,7 +24,7 @@ endif
 # Tests that no word of $(TESTS) names a room of need neither PySpark nor Java: those are of tests/spark alone.
 NEEDS_SPARK := $(or $(filter tests tests/ tests/spark%,$(TESTS)),$(if $(filter tests/%,$(TESTS)),,all))
 
-.PHONY: help build dev demo test spark spark-matrix lint ruff cython-lint mypy stubtest torture oracle sanitize coverage bench dist clean
+.PHONY: help build dev demo test spark spark-matrix lint ruff cython-lint mypy stubtest torture oracle sanitize coverage bench dist docs clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -66,8 +66,11 @@ coverage: .make/test  ## line coverage of Python and Cython, in a copy of its ow
 bench: build .make/test  ## ratios against other libraries, all in one run
 	$(PY) -m benches
 
-dist: .make/test .make/dist  ## sdist and wheel, checked in an environment of their own
-	$(PY) .ci/check-dist
+dist: .make/test .make/dist  ## sdist and wheel, checked in an environment of their own; PYTHONS='python3.12 …' on these, too
+	$(PY) .ci/check-dist $(PYTHONS)
+
+docs: .make/docs  ## the site of docs/, in build/site
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
 
 clean:  ## forget everything that was made here
 	rm -rf .make $(VENV) build dist engine/*.egg-info engine/seglog/_kernels/*.so .coverage* .mypy_cache .pytest_cache \
@@ -125,6 +128,6 @@ stubtest: build .make/test .make/lint
 	elif cargo install --quiet --root build/s3s s3s-fs --version 0.14.1 --features binary; then touch $@; \
 	else echo "s3s-fs was not built: the tests of object stores are skipped"; fi
 
-.make/unit .make/test .make/lint .make/dist .make/connect: .make/installed pyproject.toml
+.make/unit .make/test .make/lint .make/dist .make/connect .make/docs: .make/installed pyproject.toml
 	$(PIP) --group $(notdir $@)
 	@touch $@

@@ -1,5 +1,6 @@
 """Build the kernels. Everything static is in pyproject.toml.
 
+    SEGLOG_SYMBOLS=1    keep the symbols and line numbers of the kernels, for perf and gdb
     SEGLOG_ANNOTATE=1   write Cython's yellow HTML next to the C, in build/cython/
     SEGLOG_TRACE=1      -O0 -g and line tracing, so that coverage sees the .pyx lines
     SEGLOG_SANITIZE=1   AddressSanitizer and UBSan (run Python with LD_PRELOAD=libasan.so)
@@ -18,16 +19,26 @@ if sys.platform == "win32":
 ANNOTATE = bool(os.environ.get("SEGLOG_ANNOTATE"))
 TRACE = bool(os.environ.get("SEGLOG_TRACE"))
 SANITIZE = bool(os.environ.get("SEGLOG_SANITIZE"))
+SYMBOLS = TRACE or SANITIZE or bool(os.environ.get("SEGLOG_SYMBOLS"))
 
 PACKAGE = "seglog._kernels"
 CEXT = Path("cext")      # its folders order the sources; the modules they make stand side by side
 CFLAGS = ["-std=c11", "-Wall", "-Wextra", "-Wno-unused-parameter"]
 CFLAGS += ["-O0", "-g", "-UNDEBUG"] if TRACE else ["-O1", "-g", "-UNDEBUG"] if SANITIZE else ["-O2"]
 LDFLAGS: list[str] = []
+if not SYMBOLS:     # three quarters of a wheel: CPython's own flags ask for them
+    CFLAGS += ["-g0"]
+    LDFLAGS += ["-Wl,-s"] if sys.platform == "linux" else ["-Wl,-x"]
 MACROS = [("CYTHON_TRACE_NOGIL", "1")] if TRACE else []
 if SANITIZE:
     CFLAGS += ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
     LDFLAGS += ["-fsanitize=address,undefined"]
+
+# What Cython itself adds to modules (memoryviews, above all) lies in one, not in each: a sixth of a wheel.
+SHARED = [] if TRACE else [Extension(
+    f"{PACKAGE}._cyutility", sources=["build/cython/cext/_cyutility.c"],
+    extra_compile_args=CFLAGS, extra_link_args=LDFLAGS,
+)]
 
 
 def cython_path() -> str:
@@ -91,8 +102,9 @@ def main() -> None:
             *(f"seglog.tools.{name}" for name in find_packages("tools")),
         ],
         ext_modules=cythonize(
-            [kernel(source) for source in sorted(CEXT.glob("*/*.pyx"))],
+            [*(kernel(source) for source in sorted(CEXT.glob("*/*.pyx"))), *SHARED],
             include_path=[cython_path()],
+            shared_utility_qualified_name=SHARED[0].name if SHARED else None,
             # Cython.Coverage finds a .pyx only beside its .c, so a traced build is made in place.
             build_dir=None if TRACE else "build/cython",
             annotate=ANNOTATE,
