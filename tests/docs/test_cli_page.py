@@ -28,6 +28,7 @@ from support.topics import batch, delayed
 TOP = Path(__file__).parents[2]
 PAGE = TOP / "docs/cli.md"
 README = TOP / "README.md"
+TUTORIAL = TOP / "docs/tutorial.md"
 SAMPLE = TOP / "tools/sample/orders-0"
 BLOCK = re.compile(r"<!-- (?P<what>seglog|options of) (?P<words>.*) -->\n(?P<body>(?:(?!<!--).*\n)*)<!-- end -->\n")
 CUT = "cut-0"       # the sample with a torn .timeindex
@@ -122,7 +123,7 @@ def options(words):
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize("file", [PAGE, README], ids=["cli.md", "README.md"])
+@pytest.mark.parametrize("file", [PAGE, README, TUTORIAL], ids=lambda file: file.name)
 def test_a_page_shows_what_the_commands_print_and_take(file, workplace):
     page = file.read_text()
     assert BLOCK.search(page)
