@@ -16,6 +16,7 @@ from benches import (
     delayed,
     delayed_scale,
     encoding,
+    event_loop,
     following,
     format_versions,
     growth,
@@ -49,6 +50,7 @@ def main() -> int:
         validating.run(bench, options.records)
         appending.run(bench, Path(directory), options.records)
         following.run(bench, Path(directory), options.records)
+        event_loop.run(bench, Path(directory), options.records)
         format_versions.run(bench, Path(directory), options.records, with_java=options.java)
         looking_up.run(bench, Path(directory), options.records)
         opening.run(bench, Path(directory), options.records)

@@ -7,11 +7,15 @@ called in other threads.
 """
 import asyncio
 
+from seglog._kernels.segment_scan import BatchTable
 from seglog.aio.home import HomeLoop
 from seglog.errors import SeglogError
+from seglog.log.extent import Extent
 from seglog.log.following import FollowedLog, Waiter
 
 _Seen = tuple[object, ...]
+# Extent, epoch, the first offset and the end, and whether only what is committed counts.
+Place = tuple[Extent, int, int, int, bool]
 
 
 class Arrivals:
@@ -26,6 +30,9 @@ class Arrivals:
         self._waiter: Waiter | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._seen: _Seen = ()
+        self._moment: tuple[Extent, int] | None = None      # as of the last look
+        self._looked = -1                                   # when `number` was this
+        self._table: tuple[Place, BatchTable] | None = None
 
     def ring(self, _: object = None) -> None:
         if not self._is_rung:
@@ -50,11 +57,26 @@ class Arrivals:
         if waiter is None:
             self._waiter = self._source.waiter(self)
             self._waiter.arm()
+            self.number += 1    # nobody goes by an earlier look
             return True
         if not waiter.arm():
             return False
         self.wake()         # those who wait do so by what was watched before
         return True
+
+    def moment(self) -> tuple[Extent, int]:
+        """`FollowedLog.moment`, one look for all who were woken: what comes behind it rings again."""
+        if self._moment is None or self._looked != self.number or self._waiter is None:
+            self._moment, self._looked = self._source.moment(), self.number
+        return self._moment
+
+    def table_at(self, place: Place) -> BatchTable | None:
+        """What another one read there, and found to stand: all that there is up to its end."""
+        return self._table[1] if self._table is not None and self._table[0] == place else None
+
+    def keep(self, place: Place, table: BatchTable) -> None:
+        """For others who come to the same place: mostly all are woken there."""
+        self._table = place, table
 
     async def wait(self, seen: int, timeout_s: float | None) -> None:
         """Return when there may be more than there was as of `number` `seen`, or after so long."""
@@ -105,6 +127,7 @@ class Arrivals:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._moment = self._table = None
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
             waiter.cancel()

@@ -118,7 +118,7 @@ class GrowingReader(AsyncReader[Growing]):
         begin = partial(Following, log, start, timeout, isolation, on_out_of_range)
         following = begin() if start in ("start", "end") or type(start) is int else None
         return FollowedRecords(
-            self._home, self._arrivals, begin, following, control=control,
+            self._home, self._arrivals, begin, following, control=control, is_near=start == "end",
             # Where nobody tells the last stable offset, it is looked for in the log.
             waits_in_thread=isolation != "read_uncommitted" and not isinstance(log, Log),
         )

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, Self, TypeVar
 
 from seglog._kernels.record_batch import Record
-from seglog.aio.arrivals import Arrivals
+from seglog.aio.arrivals import Arrivals, Place
 from seglog.aio.home import HomeLoop
 from seglog.errors import LogClosedError
 from seglog.log.extent import Extent
@@ -23,8 +23,8 @@ from seglog.log.following import Following, Table
 Run = Iterable[Record]
 Answer = TypeVar("Answer")
 
-# Between two turns of the loop.
-_CHUNK = 256
+# Records, and looks that found some, between two turns of the loop.
+_CHUNK, _NEAR_IN_A_ROW = 256, 16
 
 
 class AsyncRecords(AsyncIterator[Record], abc.ABC):
@@ -161,18 +161,18 @@ _WAIT, _BY_THREAD = _Nothing(), _Nothing()
 class FollowedRecords(AsyncRecords):
     """The records of one call of `follow`.
 
-    `begin`: looks where to begin; `following`: that, if it was done already. `waits_in_thread`: each look may take
-    long, so a thread has it.
+    `begin`: looks where to begin; `following`: that, if it was done already. `is_near`: what comes next was appended
+    since the last look, so it is in memory. `waits_in_thread`: each look may take long, so a thread has it.
     """
 
     __slots__ = (
-        "_arrivals", "_begin", "_control", "_extent", "_following", "_idle_since", "_is_near", "_seen", "_tables",
-        "_waits_in_thread",
+        "_arrivals", "_begin", "_control", "_extent", "_following", "_idle_since", "_is_near", "_near_steps",
+        "_place", "_seen", "_tables", "_waits_in_thread",
     )
 
     def __init__(
         self, home: HomeLoop, arrivals: Arrivals, begin: Callable[[], Following], following: Following | None, *,
-        control: bool, waits_in_thread: bool,
+        control: bool, waits_in_thread: bool, is_near: bool,
     ) -> None:
         super().__init__(home)
         self._arrivals = arrivals
@@ -182,7 +182,9 @@ class FollowedRecords(AsyncRecords):
         self._waits_in_thread = waits_in_thread
         self._tables: Iterator[Table] | None = None
         self._extent: Extent | None = None
-        self._is_near = False               # what comes next was appended since the last look: it is in memory
+        self._is_near = is_near and not waits_in_thread
+        self._near_steps = 0
+        self._place: Place | None = None
         self._seen = 0                      # arrivals as of the last look
         self._idle_since: float | None = None
 
@@ -198,7 +200,10 @@ class FollowedRecords(AsyncRecords):
                     self._seen = self._arrivals.number
                 run: Run | None = _BY_THREAD
                 if self._is_near and self._busy is None and self._following is not None:
-                    self._is_near = False       # once: what else there is, it is behind by that
+                    self._near_steps += 1
+                    if self._near_steps >= _NEAR_IN_A_ROW:
+                        self._near_steps = 0
+                        await asyncio.sleep(0)
                     run = self._step(self._following, may_wait=False)
                 if run is _BY_THREAD:
                     run = await self._by_thread(self._begun_step)
@@ -207,7 +212,7 @@ class FollowedRecords(AsyncRecords):
                     return run
                 if not self._arrivals.arm():
                     await self._arrivals.wait(self._seen, self._left_s())
-                self._is_near = not self._waits_in_thread
+                self._is_near, self._near_steps = not self._waits_in_thread, 0
         except LogClosedError:
             pass
         return None
@@ -236,14 +241,25 @@ class FollowedRecords(AsyncRecords):
         while True:
             if self._tables is not None:
                 for _, table, first, end in self._tables:
+                    # Else it is behind: what follows may have left the memory.
+                    self._is_near = self._is_near and len(table) > 0 and table[-1].last_offset + 1 >= end
+                    if self._is_near and self._place is not None:
+                        self._arrivals.keep(self._place, table)
                     return table.records(first, end, self._control)
                 self._tables = None
             if not may_wait and (following.is_in_doubt or following.source.is_changing):
                 return _BY_THREAD
             if self._extent is not None:
                 following.clear(self._extent)
-            extent, epoch = following.source.moment()
+            extent, epoch = following.source.moment() if may_wait else self._arrivals.moment()
             end = following.go_to(extent, epoch)
-            if following.position >= end:
+            first = following.position
+            if first >= end:
                 return _WAIT
+            if not may_wait:
+                self._place = extent, epoch, first, end, following.is_committed
+                shared = self._arrivals.table_at(self._place)
+                if shared is not None:
+                    following.position = end
+                    return shared.records(first, end, self._control)
             self._extent, self._tables = extent, following.read(extent, end)

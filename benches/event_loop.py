@@ -1,0 +1,110 @@
+"""In an event loop: durable appends at once beside a pool of threads, and ten thousand tasks that follow."""
+import asyncio
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import seglog
+import seglog.aio
+from benches.appending import Place, our_log
+from benches.runner import Bench, Goal
+
+AT_ONCE = 500
+LOGS, FOLLOWERS_A_LOG = 100, 100
+
+
+async def awaited(log: seglog.Log, rounds: int) -> None:
+    ours = seglog.aio.AsyncLog(log)
+    for _ in range(rounds):
+        await asyncio.gather(*(ours.append(b"v" * 100) for _ in range(AT_ONCE)))
+
+
+async def by_pool(log: seglog.Log, rounds: int, threads: int) -> None:
+    """As without seglog.aio: a thread for each append that waits."""
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(rounds):
+            await asyncio.gather(*(loop.run_in_executor(pool, log.append, b"v" * 100) for _ in range(AT_ONCE)))
+
+
+def run(bench: Bench, directory: Path, count: int) -> None:
+    place, rounds = Place(directory), max(count // 100_000, 2)
+
+    def turn(main: object) -> object:
+        return place.fresh(
+            partial(our_log, fsync="batch"), lambda log: asyncio.run(main(log, rounds))     # type: ignore[operator]
+        )
+
+    # As many threads as appends wait at once; and the pool that an event loop has by itself.
+    bench.compare(
+        "500 durable appends at once", rounds * AT_ONCE / 1e3, "k rec/s",
+        {
+            "await append": turn(awaited),
+            "500 threads": turn(partial(by_pool, threads=AT_ONCE)),
+            "32 threads": turn(partial(by_pool, threads=32)),
+        },
+        {("await append", "500 threads"): Goal(3), ("await append", "32 threads"): Goal(3)},
+        clock=time.process_time,
+    )
+    case = "10 000 tasks follow 100 logs"
+    if bench.wanted(case):
+        child = subprocess.run(
+            [sys.executable, "-m", "benches.event_loop"], capture_output=True, text=True, check=True,
+        )
+        megabytes, median_ms, p99_ms, cpu_us = map(float, child.stdout.split())
+        bench.limit(case, "MB", "memory", megabytes, 200)
+        bench.limit(case, "ms", "append to record, p99", p99_ms, 5)
+        bench.reported(case, "ms", "append to record, median", median_ms, "p99", p99_ms)
+        bench.reported(case, "us", "CPU a record and task", cpu_us, "microseconds a second", 1e6)
+
+
+async def follow(directory: Path) -> None:
+    """Prints the process's memory, and how long a record takes to a task that follows: median, p99; CPU a task."""
+    logs = [seglog.open(directory / f"bench-{n}", fsync="never") for n in range(LOGS)]
+    late: list[float] = []
+    began, wanted, all_have_it = 0.0, 0, asyncio.Event()
+
+    async def follow_one(log: seglog.aio.AsyncFollower) -> None:
+        async for _ in log.follow():
+            late.append(time.perf_counter() - began)
+            if len(late) == wanted:
+                all_have_it.set()
+
+    readers = []
+    for log in logs:
+        log.append(b"first")
+        readers.append(await seglog.aio.follow_partition(log.path))
+    tasks = [asyncio.ensure_future(follow_one(reader)) for reader in readers for _ in range(FOLLOWERS_A_LOG)]
+    await asyncio.sleep(1.5)
+    cpu = time.process_time()
+    for log in logs:
+        wanted = len(late) + FOLLOWERS_A_LOG
+        all_have_it.clear()
+        began = time.perf_counter()
+        log.append(b"v")
+        await all_have_it.wait()
+        await asyncio.sleep(0.01)
+    cpu = time.process_time() - cpu
+    status = Path("/proc/self/status").read_text()
+    resident_kib = int(status.split("VmHWM:")[1].split()[0])
+    print(
+        resident_kib / 1000, statistics.median(late) * 1e3, sorted(late)[len(late) * 99 // 100] * 1e3,
+        cpu / len(late) * 1e6,
+    )
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for reader in readers:
+        await reader.close()
+    for log in logs:
+        log.close()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as made:
+        asyncio.run(follow(Path(made)))

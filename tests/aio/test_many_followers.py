@@ -1,0 +1,64 @@
+"""Ten thousand tasks that follow a hundred logs in one process: what they take, and that each gets its records."""
+import subprocess
+import sys
+
+import pytest
+
+FOLLOW = """
+import asyncio, sys, tempfile, threading, time
+from pathlib import Path
+import seglog, seglog.aio
+
+LOGS, EACH = 100, 100
+
+async def main(directory, is_own):
+    logs = [seglog.open(directory / f"orders-{n}", fsync="never") for n in range(LOGS)]
+    readers = []
+    for log in logs:
+        log.append(b"first")
+        readers.append(seglog.aio.AsyncLog(log) if is_own else await seglog.aio.follow_partition(log.path))
+    seen = [0] * LOGS
+
+    async def follow(n, reader):
+        async for record in reader.follow():
+            seen[n] += record.value == b"%d" % n
+
+    tasks = [asyncio.ensure_future(follow(n, reader)) for n, reader in enumerate(readers) for _ in range(EACH)]
+    await asyncio.sleep(1.2)            # all wait, and were looked after once
+    threads, cpu_s = threading.active_count(), time.process_time()
+    await asyncio.sleep(1)
+    idle_s = time.process_time() - cpu_s
+    for turn in range(3):
+        for n, log in enumerate(logs):
+            log.append(b"%d" % n)
+        deadline = time.monotonic() + 60
+        while min(seen) < EACH * (turn + 1):
+            assert time.monotonic() < deadline, seen
+            await asyncio.sleep(0.01)
+    assert seen == [3 * EACH] * LOGS
+    memory_kib = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
+    print(memory_kib, idle_s, threads)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for reader in readers:
+        await reader.close()
+    for log in logs:
+        log.close()
+
+with tempfile.TemporaryDirectory(dir=sys.argv[2]) as directory:
+    asyncio.run(main(Path(directory), sys.argv[1] == "own"))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is read from /proc")
+@pytest.mark.parametrize("kind", ["own", "follower"])
+def test_10_000_tasks_follow_100_logs_within_200_mb(in_memory, kind):
+    child = subprocess.run(
+        [sys.executable, "-c", FOLLOW, kind, str(in_memory)], capture_output=True, text=True, timeout=280,
+    )
+    assert child.returncode == 0, child.stderr
+    memory_kib, idle_s, threads = map(float, child.stdout.split())
+    assert memory_kib <= 200_000
+    assert idle_s < 0.5         # of processor time in a second: nobody looks who is not rung for
+    assert threads < 40         # of the loop's pool, by opening
