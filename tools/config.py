@@ -9,6 +9,7 @@ import click
 
 from seglog.config import OTHER_TOPIC_SETTINGS, Key, LogConfig, keys
 from seglog.delayed.config import DelayedDeliveryConfig
+from seglog.endpoint.coordinator_config import CoordinatorConfig
 from seglog.endpoint.settings import ServerConfig
 from seglog.errors import InvalidConfigError
 from seglog.ledger.config import ManagedLedgerConfig
@@ -25,6 +26,7 @@ _SUBJECTS = {
     "managed ledger": ManagedLedgerConfig,
     "delayed delivery": DelayedDeliveryConfig,
     "server": ServerConfig,
+    "coordinators": CoordinatorConfig,
 }
 
 

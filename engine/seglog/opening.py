@@ -132,16 +132,18 @@ def serve(
     `with` what `LogDir` raises, and StorageError if the address cannot be had.
     """
     from seglog.endpoint.addresses import checked_listen, parse_address
+    from seglog.endpoint.coordinator_config import CoordinatorConfig
     from seglog.endpoint.local_server import LocalServer
     from seglog.endpoint.server import ServerOptions
     from seglog.endpoint.settings import ServerConfig
 
-    server, cleaner, log = _sorted_out(config or {}, ServerConfig, CleanerConfig)
+    server, coordinators, cleaner, log = _sorted_out(config or {}, ServerConfig, CoordinatorConfig, CleanerConfig)
     checked_config(log, fsync, 0)
     host, port = checked_listen(listen, is_safe=insecure or tls is not None or users is not None)
     options = ServerOptions(
         host=host, port=port, advertised=None if advertise is None else parse_address(advertise), users=users, tls=tls,
-        config=ServerConfig.of(server), log_config=log, topics=dict(topics or {}),
+        config=ServerConfig.of(server), coordinators=CoordinatorConfig.of(coordinators), log_config=log,
+        topics=dict(topics or {}),
     )
     # The settings of logs are given to each as it is opened: a topic's own come first.
     return LocalServer(lambda: open_dir(path, fsync=fsync, cleaner=cleaner), OsFileSystem(), fsync, options)

@@ -5,6 +5,7 @@ import pytest
 
 from seglog.config import LogConfig, keys
 from seglog.delayed.config import DelayedDeliveryConfig
+from seglog.endpoint.coordinator_config import CoordinatorConfig
 from seglog.endpoint.settings import ServerConfig
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.upkeep.cleaner_config import CleanerConfig
@@ -16,6 +17,7 @@ TABLES = [
     (LogConfig, "config.py", "end", {"time.index.minute.enabled": "unset", "message.format.version": "unset"}),
     (CleanerConfig, "upkeep/cleaner_config.py", "end of cleaning", {}),
     (ServerConfig, "endpoint/settings.py", "end of servers", {}),
+    (CoordinatorConfig, "endpoint/coordinator_config.py", "end of coordinators", {}),
     (ManagedLedgerConfig, "ledger/config.py", "end of managed ledgers", {"brokerEntryMetadataInterceptors": "none"}),
     (DelayedDeliveryConfig, "delayed/config.py", "end of delayed messages", {}),
 ]
@@ -36,7 +38,8 @@ def table(config, in_words):
 
 
 @pytest.mark.parametrize(
-    ("config", "file", "end", "in_words"), TABLES, ids=["log", "cleaner", "server", "managed ledger", "delayed"]
+    ("config", "file", "end", "in_words"), TABLES,
+    ids=["log", "cleaner", "server", "coordinators", "managed ledger", "delayed"],
 )
 def test_the_page_holds_the_table_of_the_code(config, file, end, in_words):
     begin = f"<!-- made from engine/seglog/{file} by tests/docs/test_config_doc.py -->\n"

@@ -27,6 +27,8 @@ from seglog.conversion.directory import Options, convert
 from seglog.conversion.in_place import plan_in_place
 from seglog.conversion.proof import PROOF_FILE
 from seglog.conversion.report import PartitionRow, report_json
+from seglog.endpoint.producer_ids import FILE_NAME as PRODUCER_IDS_FILE
+from seglog.endpoint.producer_ids import ProducerIds
 from seglog.format.compression import Codec, decompress
 from seglog.format.dialect import TAGGED
 from seglog.format.live_ends import FILE_NAME as LIVE_FILE
@@ -553,6 +555,14 @@ def log_settings():
     return f"`orders-0/.seglog.config` of a log that was opened with {opened}, then configured:\n\n{text}"
 
 
+def producer_ids():
+    with tempfile.TemporaryDirectory() as log_dir:
+        ProducerIds(log_dir, OsFileSystem(), ManualClock(1_700_000_000_000)).next()
+        raw = (Path(log_dir) / PRODUCER_IDS_FILE).read_text()
+    text = "".join(f"    {line}\n" for line in json.dumps(json.loads(raw), indent=1, sort_keys=True).splitlines())
+    return f"After the first producer of a directory came, on 14 November 2023:\n\n{text}"
+
+
 def live_ends():
     with tempfile.TemporaryDirectory() as log_dir:
         path = Path(log_dir) / "orders-0"
@@ -689,6 +699,7 @@ EXAMPLES = {
     "quarantine.md": {"quarantine": quarantine},
     "live_ends.md": {"live-ends": live_ends},
     "log_settings.md": {"log-settings": log_settings},
+    "producer_ids.md": {"producer-ids": producer_ids},
     "reader_cursor.md": {"reader-cursor": reader_cursor},
     "checkpoints.md": {"recovery-points": checkpoint, "log-dir": log_dir_marks},
 }

@@ -13,15 +13,21 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from seglog.clock import SystemClock
 from seglog.config import Fsync
 from seglog.endpoint.authentication import Authentication
 from seglog.endpoint.byte_streams import ByteStream, PlainStream, TlsStream
 from seglog.endpoint.cluster import ClusterFacts
 from seglog.endpoint.configs import Configs
 from seglog.endpoint.connection import Connection
+from seglog.endpoint.coordinator_config import CoordinatorConfig
 from seglog.endpoint.durability import Durability
 from seglog.endpoint.fetch import Fetch
 from seglog.endpoint.frame_reader import RequestMemory
+from seglog.endpoint.group_administration import GroupAdministration
+from seglog.endpoint.group_commits import GroupCommits
+from seglog.endpoint.group_membership import GroupMembership
+from seglog.endpoint.groups import GroupCoordinator
 from seglog.endpoint.long_polls import LongPolls
 from seglog.endpoint.offsets import Offsets
 from seglog.endpoint.produce import Produce
@@ -30,6 +36,8 @@ from seglog.endpoint.settings import ServerConfig
 from seglog.endpoint.topic_admin import TopicAdmin
 from seglog.endpoint.topics import Topics
 from seglog.endpoint.traffic import Traffic
+from seglog.endpoint.transaction_requests import TransactionRequests
+from seglog.endpoint.transactions import TransactionCoordinator
 from seglog.errors import InvalidArgumentError
 from seglog.fs.files import FileSystem
 from seglog.fs.refusals import storage_error
@@ -41,6 +49,8 @@ CLUSTER_ID = "seglog"
 _BACKLOG = 1024
 _CONVERTERS = 2
 _IDLE_LOOK_S = 1.0
+# It is the coordinator that ends transactions: a log that did so by itself could abort what is being committed.
+_NEVER_BY_ITSELF = {"transaction.max.timeout.ms": 2**31 - 1}
 _NO_FILES_PAUSE_S = 0.1
 
 
@@ -60,6 +70,7 @@ class ServerOptions:
     port: int = 0
     advertised: tuple[str, int] | None = None
     config: ServerConfig = field(default_factory=ServerConfig)
+    coordinators: CoordinatorConfig = field(default_factory=CoordinatorConfig)
     log_config: Mapping[str, object] = field(default_factory=dict)
     users: Mapping[str, str] | None = None
     tls: ssl.SSLContext | None = None
@@ -84,22 +95,34 @@ class Server:
         loop = asyncio.get_running_loop()
         options = self._options
         self._durability = Durability(loop, self._fsync)
-        self.topics = Topics(self._log_dir, self._fs, self._durability, options.log_config)
+        self.topics = Topics(self._log_dir, self._fs, self._durability, {**options.log_config, **_NEVER_BY_ITSELF})
+        clock, settings = SystemClock(), options.coordinators
+        self.groups = GroupCoordinator(self.topics, settings, clock, node_id=options.config.node_id)
+        self.transactions = TransactionCoordinator(
+            self.topics, self.groups, settings, clock, self._log_dir.path, self._fs
+        )
         self._polls = LongPolls(loop)
         self._converters = ThreadPoolExecutor(_CONVERTERS, "seglog-convert")
         self._memory = RequestMemory(options.config.queued_max_request_bytes)
         self.requests = Requests(
-            Produce(self.topics, self._durability).HANDLERS,
+            Produce(self.topics, self._durability, self.transactions.verify).HANDLERS,
             Fetch(self.topics, self._polls, self._converters, options.config.fetch_max_bytes).HANDLERS,
             Offsets(self.topics).HANDLERS,
             ClusterFacts(self.topics, options.config, CLUSTER_ID, str(self._log_dir.path)).HANDLERS,
-            TopicAdmin(self.topics, options.config).HANDLERS,
+            TopicAdmin(self.topics, options.config, self.groups.partitions_deleted).HANDLERS,
             Configs(self.topics, options.config).HANDLERS,
+            GroupMembership(self.groups).HANDLERS,
+            GroupCommits(self.groups).HANDLERS,
+            GroupAdministration(self.groups).HANDLERS,
+            TransactionRequests(self.transactions).HANDLERS,
         )
         self.traffic.requests = self.requests.counts
         for name, partitions in options.topics.items():
             if self.topics.topic(name) is None:
                 await self.topics.create(name, partitions, {})
+        # Before the port is open: whoever connects finds its offsets, and its transactions ended.
+        await self.groups.start()
+        await self.transactions.start()
         self._listener = _listener(options.host, options.port)
         self.host, self.port = self._listener.getsockname()[:2]
         self._services = [
@@ -114,6 +137,8 @@ class Server:
             task.cancel()
         await asyncio.gather(*self._services, *self._tasks, return_exceptions=True)
         self._listener.close()
+        await self.transactions.stop()
+        await self.groups.stop()
         self._polls.close()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self.topics.close)

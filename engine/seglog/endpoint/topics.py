@@ -146,8 +146,9 @@ class Topics:
     # --- durable ---------------------------------------------------------------------------------
 
     async def durable(self, log: Log, written: Written[Any]) -> None:
-        """Return when it is on the disk; raises what `Log.when_durable` tells."""
-        await self._durability.reached(log, written)
+        """Return when it is as durable as `fsync` asks: with "batch" on the disk; raises what `when_durable` tells."""
+        if self._durability.fsync == "batch":
+            await self._durability.reached(log, written)
 
     # --- made and deleted ------------------------------------------------------------------------
 

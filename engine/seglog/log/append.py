@@ -167,7 +167,8 @@ class LogAppender:
         return self.append_columns(columns, named, wait) if appended is None else appended
 
     def append_batch(
-        self, raw: "Buffer", assign_offsets: bool, leader_epoch: int | None, wait: bool
+        self, raw: "Buffer", assign_offsets: bool, leader_epoch: int | None, wait: bool,
+        from_coordinator: bool = False,
     ) -> AppendResult | Written[AppendResult]:
         now_ms = self._now_ms()
         if leader_epoch is not None:
@@ -183,9 +184,11 @@ class LogAppender:
         # Checked without the lock, for it may take long; placed anew where somebody else came in between.
         place = tail.next_offset, tail.leader_epoch if leader_epoch is None else leader_epoch
         encoder = self._encoder
-        checked = self._checked(view, assign_offsets, *place, now_ms, encoder)
+        assigned, origin = self._checked(view, assign_offsets, *place, now_ms, encoder)
+        if from_coordinator:
+            origin = Origin.COORDINATOR
         result, number = tail.change(
-            self._write_checked, view, assign_offsets, leader_epoch, now_ms, place, encoder, *checked
+            self._write_checked, view, assign_offsets, leader_epoch, now_ms, place, encoder, assigned, origin
         )
         tail.acknowledge(number, wait)
         return result if wait else Written(result, number)
@@ -341,7 +344,7 @@ class LogAppender:
             except InvalidArgumentError:    # its offsets are its own, or lie in compressed bytes
                 is_good = False
         if not is_good:
-            assigned, origin = self._checked(view, assign_offsets, tail.next_offset, epoch, now_ms, self._encoder)
+            assigned, _ = self._checked(view, assign_offsets, tail.next_offset, epoch, now_ms, self._encoder)
         update = None
         if first_with_producer(assigned.table) >= 0:
             found = tail.producers.prepare(assigned.table, origin)

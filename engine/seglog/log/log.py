@@ -292,28 +292,32 @@ class Log(Followable, Unclosed):
 
     @overload
     def append_batch(
-        self, raw: "Buffer", *, assign_offsets: bool = ..., leader_epoch: int | None = ..., wait: Literal[True] = ...
+        self, raw: "Buffer", *, assign_offsets: bool = ..., leader_epoch: int | None = ...,
+        from_coordinator: bool = ..., wait: Literal[True] = ...,
     ) -> AppendResult: ...
     @overload
     def append_batch(
-        self, raw: "Buffer", *, assign_offsets: bool = ..., leader_epoch: int | None = ..., wait: Literal[False]
+        self, raw: "Buffer", *, assign_offsets: bool = ..., leader_epoch: int | None = ...,
+        from_coordinator: bool = ..., wait: Literal[False],
     ) -> Written[AppendResult]: ...
     def append_batch(
-        self, raw: "Buffer", *, assign_offsets: bool = True, leader_epoch: int | None = None, wait: bool = True
+        self, raw: "Buffer", *, assign_offsets: bool = True, leader_epoch: int | None = None,
+        from_coordinator: bool = False, wait: bool = True,
     ) -> AppendResult | Written[AppendResult]:
         """Append a batch as bytes (`seglog.build_batch` makes one), validated as a broker does.
 
         Offsets are assigned in place, nothing is compressed again; only where inner offsets do not fit, or
         compression.type names another codec, is the batch rebuilt. `assign_offsets=False` keeps offsets, epochs and
         timestamps: a follower's append, or the mirror of a compacted topic, and of any number of batches.
-        `leader_epoch`: another than the log's own, from here on.
+        `leader_epoch`: another than the log's own, from here on. `from_coordinator`: a coordinator's batch, such as the
+        offsets that a transaction commits: its producer's epoch counts, its sequence numbers do not.
 
         Raises CorruptRecordError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError,
         UnsupportedCompressionTypeError; OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError for
         batches of a producer; LogClosedError, LogFailedError. A batch that its producer sent before is not written
         again: the result names the first one.
         """
-        return self._appender.append_batch(raw, assign_offsets, leader_epoch, wait)
+        return self._appender.append_batch(raw, assign_offsets, leader_epoch, wait, from_coordinator)
 
     def flush(self) -> None:
         """Return when all that was appended before the call is on the disk. Raises LogClosedError, LogFailedError."""
@@ -356,13 +360,26 @@ class Log(Followable, Unclosed):
         """
         return Producer(self._transactions, producer_id)
 
-    def end_transaction(self, producer_id: int, epoch: int, *, commit: bool) -> int:
+    @overload
+    def end_transaction(
+        self, producer_id: int, epoch: int, *, commit: bool, must_be_open: bool = ..., wait: Literal[True] = ...
+    ) -> int: ...
+    @overload
+    def end_transaction(
+        self, producer_id: int, epoch: int, *, commit: bool, must_be_open: bool = ..., wait: Literal[False]
+    ) -> Written[int]: ...
+    def end_transaction(
+        self, producer_id: int, epoch: int, *, commit: bool, must_be_open: bool = True, wait: bool = True
+    ) -> int | Written[int]:
         """Write the marker that ends the transaction of ready batches, as Kafka's coordinator does. Its offset.
+
+        `must_be_open=False`: also if the producer has written nothing here yet. Then the marker keeps a late batch of
+        an earlier epoch out, which nobody would end.
 
         Raises InvalidTxnStateError if none is open, ProducerFencedError if a later epoch has come, LogClosedError,
         LogFailedError.
         """
-        return self._transactions.end(producer_id, epoch, commit)
+        return self._transactions.end(producer_id, epoch, commit, must_be_open, wait)
 
     # --- rolling and cutting ---------------------------------------------------------------------
 

@@ -105,15 +105,19 @@ class LogTransactions:
         tail.acknowledge(number)
         return offset
 
-    def end(self, producer_id: int, epoch: int, commit: bool) -> int:
+    def end(
+        self, producer_id: int, epoch: int, commit: bool, must_be_open: bool, wait: bool
+    ) -> int | Written[int]:
         """Write the marker that ends the transaction of ready batches. Its offset."""
-        marker = self.end_own(producer_id, epoch, commit, None)
+        tail = self._tail
+        marker, number = tail.change(self._end_own, producer_id, epoch, commit, None, must_be_open)
         if marker is None:
             raise InvalidTxnStateError(
                 f"producer {producer_id} has no transaction open", file=self._tail.path,
                 hint="it was ended before, or none of its batches was transactional",
             )
-        return marker
+        tail.acknowledge(number, wait)
+        return marker if wait else Written(marker, number)
 
     # --- by itself -------------------------------------------------------------------------------
 
@@ -141,7 +145,7 @@ class LogTransactions:
                 hint="go on with another producer id",
             )
         if entry is not None and entry.current_txn_first_offset >= 0:
-            self._write_marker(entry, epoch, commit=False)
+            self._write_marker(producer_id, entry, epoch, commit=False)
         tail.fences[producer_id] = epoch
         return epoch, tail.number
 
@@ -152,15 +156,15 @@ class LogTransactions:
         return (entry.last_sequence + 1) % (1 << 31)
 
     def _end_own(
-        self, producer_id: int, epoch: int, commit: bool, first_offset: int | None
+        self, producer_id: int, epoch: int, commit: bool, first_offset: int | None, must_be_open: bool = True
     ) -> tuple[int | None, int]:
         tail = self._tail
         tail.write_lingering()
         tail.is_changing = False
         entry = self._checked(producer_id, epoch, first_offset)
-        if entry is None or entry.current_txn_first_offset < 0:
+        if must_be_open and (entry is None or entry.current_txn_first_offset < 0):
             return None, tail.number
-        return self._write_marker(entry, epoch, commit=commit), tail.number
+        return self._write_marker(producer_id, entry, epoch, commit=commit), tail.number
 
     def _checked(self, producer_id: int, epoch: int, first_offset: int | None) -> ProducerEntry | None:
         """What the log knows of the producer, if the epoch is its last one and its transaction is the one meant."""
@@ -178,12 +182,13 @@ class LogTransactions:
             )
         return entry
 
-    def _write_marker(self, entry: ProducerEntry, epoch: int, *, commit: bool) -> int:
+    def _write_marker(self, producer_id: int, entry: ProducerEntry | None, epoch: int, *, commit: bool) -> int:
         """Its offset. The coordinator epoch is the one that the producer's last marker had."""
         tail, now_ms = self._tail, self._tail.now_ms()
+        coordinator_epoch = 0 if entry is None else max(entry.coordinator_epoch, 0)
         marker = build_batch(
-            [end_marker(commit, max(entry.coordinator_epoch, 0))], control=True, transactional=True,
-            producer_id=entry.producer_id, producer_epoch=epoch, timestamp=now_ms,
+            [end_marker(commit, coordinator_epoch)], control=True, transactional=True,
+            producer_id=producer_id, producer_epoch=epoch, timestamp=now_ms,
         )
         assigned = tail.encoder.assigned(
             marker, tail.next_offset, now_ms=now_ms, leader_epoch=tail.leader_epoch,
@@ -218,7 +223,7 @@ class LogTransactions:
         self._tail.write_lingering()
         self._tail.is_changing = False
         try:
-            self._write_marker(entry, min(entry.producer_epoch + 1, _EPOCH_MAX), commit=False)
+            self._write_marker(entry.producer_id, entry, min(entry.producer_epoch + 1, _EPOCH_MAX), commit=False)
         except StorageError:
             raise
         except SeglogError as error:        # a format without markers, since `configure`

@@ -98,6 +98,14 @@ class Serving:
     def delete_records(self, partition: str, before: int) -> None:
         self._ask("delete", partition, before)
 
+    def of_groups(self, command: str) -> None:
+        """A command about groups, as Groups.java lists them: `commit GROUP PARTITION OFFSET`."""
+        self._ask(*command.split(" "))
+
+    def groups(self) -> dict[str, dict]:
+        """Of each group its state, its members' instance ids, and offset and metadata of its partitions."""
+        return self._ask("groups")["groups"]
+
     def _ask(self, *words: object) -> dict:
         self._jvm.stdin.write(" ".join(map(str, words)) + "\n")
         self._jvm.stdin.flush()

@@ -26,16 +26,20 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  *   delete PARTITION OFFSET                             deleteRecords
  * </pre>
  *
+ * <p>and those of {@link Groups}.
+ *
  * At the end of input it ends as it is: a broker that was not stopped dies.
  */
 public class Serve {
   private final PrintStream answers;
   private final Broker broker;
+  private final Groups groups;
   private final Map<String, KafkaProducer<byte[], byte[]>> transactional = new HashMap<>();
 
   private Serve(File work, PrintStream answers) throws Exception {
     this.answers = answers;
     this.broker = new Broker(work);
+    this.groups = new Groups(broker.bootstrap);
   }
 
   public static void main(String[] args) throws Exception {
@@ -71,7 +75,9 @@ public class Serve {
       }
       case "times" -> answer.with("times", times(words));
       case "delete" -> delete(words);
-      default -> throw new IllegalArgumentException(words[0]);
+      default -> {
+        if (!groups.run(words, answer)) throw new IllegalArgumentException(words[0]);
+      }
     }
   }
 
@@ -79,6 +85,7 @@ public class Serve {
     for (KafkaProducer<byte[], byte[]> producer : transactional.values())
       producer.close(Duration.ZERO);
     transactional.clear();
+    groups.close();
     broker.stop();
   }
 

@@ -1,0 +1,97 @@
+"""Configuration of the group coordinator and the transaction coordinator: Kafka's broker keys."""
+from dataclasses import dataclass
+
+from seglog.config import MAX_INT, MAX_LONG, Settings, setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorConfig(Settings):
+    """How groups and transactions are kept. Make one by `CoordinatorConfig.of({"offsets.retention.minutes": 60})`."""
+
+    group_min_session_timeout_ms: int = setting(
+        6_000, "group.min.session.timeout.ms", "ms",
+        "the shortest session.timeout.ms that a member may ask for",
+        "GroupCoordinatorConfig.GROUP_MIN_SESSION_TIMEOUT_MS_DEFAULT",
+    )
+    group_max_session_timeout_ms: int = setting(
+        1_800_000, "group.max.session.timeout.ms", "ms",
+        "the longest session.timeout.ms that a member may ask for",
+        "GroupCoordinatorConfig.GROUP_MAX_SESSION_TIMEOUT_MS_DEFAULT",
+    )
+    group_initial_rebalance_delay_ms: int = setting(
+        0, "group.initial.rebalance.delay.ms", "ms",
+        "how long the first member of an empty group waits for others to join, and again for each that came",
+        "GroupCoordinatorConfig.GROUP_INITIAL_REBALANCE_DELAY_MS_DEFAULT is 3000; the server.properties that Kafka "
+        "ships for development says 0, and so do we",
+    )
+    group_max_size: int = setting(
+        MAX_INT, "group.max.size", "count",
+        "how many members a group may have",
+        "GroupCoordinatorConfig.GROUP_MAX_SIZE_DEFAULT",
+        low=1,
+    )
+    offset_metadata_max_bytes: int = setting(
+        4096, "offset.metadata.max.bytes", "bytes",
+        "the longest metadata of a committed offset, in characters as Kafka counts them",
+        "GroupCoordinatorConfig.OFFSET_METADATA_MAX_SIZE_DEFAULT",
+    )
+    offsets_topic_num_partitions: int = setting(
+        50, "offsets.topic.num.partitions", "count",
+        "partitions of __consumer_offsets, when it is made",
+        "GroupCoordinatorConfig.OFFSETS_TOPIC_PARTITIONS_DEFAULT",
+        low=1,
+    )
+    offsets_topic_segment_bytes: int = setting(
+        104_857_600, "offsets.topic.segment.bytes", "bytes",
+        "segment.bytes of __consumer_offsets, when it is made",
+        "GroupCoordinatorConfig.OFFSETS_TOPIC_SEGMENT_BYTES_DEFAULT",
+        low=14,
+    )
+    offsets_retention_minutes: int = setting(
+        10_080, "offsets.retention.minutes", "minutes",
+        "how long the offsets of a group stay after its last member left, or after the commit where a group has none",
+        "GroupCoordinatorConfig.OFFSETS_RETENTION_MINUTES_DEFAULT",
+        low=1,
+    )
+    offsets_retention_check_interval_ms: int = setting(
+        600_000, "offsets.retention.check.interval.ms", "ms",
+        "how often offsets are looked through for what has expired",
+        "GroupCoordinatorConfig.OFFSETS_RETENTION_CHECK_INTERVAL_MS_DEFAULT",
+        low=1, high=MAX_LONG,
+    )
+    transaction_max_timeout_ms: int = setting(
+        900_000, "transaction.max.timeout.ms", "ms",
+        "the longest transaction.timeout.ms that a producer may ask for",
+        "TransactionStateManagerConfig.TRANSACTIONS_MAX_TIMEOUT_MS_DEFAULT",
+        low=1,
+    )
+    transactional_id_expiration_ms: int = setting(
+        604_800_000, "transactional.id.expiration.ms", "ms",
+        "how long a transactional id without a transaction is remembered",
+        "TransactionStateManagerConfig.TRANSACTIONAL_ID_EXPIRATION_MS_DEFAULT",
+        low=1,
+    )
+    transaction_abort_interval_ms: int = setting(
+        10_000, "transaction.abort.timed.out.transaction.cleanup.interval.ms", "ms",
+        "how often transactions are looked through for those that are open for longer than their producer said",
+        "TransactionStateManagerConfig.TRANSACTIONS_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS_DEFAULT",
+        low=1,
+    )
+    transaction_expiration_interval_ms: int = setting(
+        3_600_000, "transaction.remove.expired.transaction.cleanup.interval.ms", "ms",
+        "how often transactional ids are looked through for what has expired",
+        "TransactionStateManagerConfig.TRANSACTIONS_REMOVE_EXPIRED_TRANSACTIONAL_ID_CLEANUP_INTERVAL_MS_DEFAULT",
+        low=1,
+    )
+    transaction_state_log_num_partitions: int = setting(
+        50, "transaction.state.log.num.partitions", "count",
+        "partitions of __transaction_state, when it is made",
+        "TransactionLogConfig.NUM_PARTITIONS_DEFAULT",
+        low=1,
+    )
+    transaction_state_log_segment_bytes: int = setting(
+        104_857_600, "transaction.state.log.segment.bytes", "bytes",
+        "segment.bytes of __transaction_state, when it is made",
+        "TransactionLogConfig.SEGMENT_BYTES_DEFAULT",
+        low=14,
+    )

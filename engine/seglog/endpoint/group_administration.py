@@ -1,0 +1,93 @@
+"""Requests of those who look after groups: DescribeGroups, ListGroups, DeleteGroups, in all their versions."""
+
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.group import Group, GroupState
+from seglog.endpoint.groups import GroupCoordinator
+from seglog.endpoint.messages import (
+    ApiKey,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from seglog.endpoint.request_context import Handler, RequestContext
+
+_CLASSIC = "classic"
+# AclEntry.supportedOperations(GROUP): READ, DELETE, DESCRIBE and, from 3.7 on, the two of configurations, as bits.
+_ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+_UNKNOWN_OPERATIONS = -(1 << 31)
+
+
+class GroupAdministration:
+    """Answers them from the coordinator's groups."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+        self.HANDLERS: dict[ApiKey, Handler] = {
+            ApiKey.DESCRIBE_GROUPS: self.describe_groups,
+            ApiKey.LIST_GROUPS: self.list_groups,
+            ApiKey.DELETE_GROUPS: self.delete_groups,
+        }
+
+    async def describe_groups(self, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+        operations = _ALL_OPERATIONS if request.include_authorized_operations else _UNKNOWN_OPERATIONS
+        return DescribeGroupsResponse(groups=[self._describe(group_id, operations) for group_id in request.groups])
+
+    def _describe(self, group_id: str, operations: int) -> DescribeGroupsResponse.DescribedGroup:
+        described = DescribeGroupsResponse.DescribedGroup
+        error = self._coordinator.check(group_id, may_be_empty=True)
+        if error is not None:
+            return described(group_id=group_id, error_code=error, authorized_operations=operations)
+        group = self._coordinator.get(group_id)
+        if group is None:
+            return described(group_id=group_id, group_state=GroupState.DEAD.value, authorized_operations=operations)
+        # What members said and got means something only while the group is stable.
+        protocol = group.protocol_name if group.state is GroupState.STABLE else None
+        return described(
+            group_id=group_id, group_state=group.state.value, protocol_type=group.protocol_type or "",
+            protocol_data=protocol or "", authorized_operations=operations,
+            members=[
+                DescribeGroupsResponse.DescribedGroupMember(
+                    member_id=member.member_id, group_instance_id=member.group_instance_id,
+                    client_id=member.client_id, client_host=member.client_host,
+                    member_metadata=b"" if protocol is None else member.metadata(protocol),
+                    member_assignment=b"" if protocol is None else member.assignment,
+                )
+                for member in group.members.values()
+            ],
+        )
+
+    async def list_groups(self, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+        states = {state.lower() for state in request.states_filter}
+        types = {name.lower() for name in request.types_filter}
+        return ListGroupsResponse(groups=[
+            ListGroupsResponse.ListedGroup(
+                group_id=group.group_id, protocol_type=group.protocol_type or "", group_state=group.state.value,
+                group_type=_CLASSIC,
+            )
+            for group in self._coordinator.groups.values()
+            if (not states or group.state.value.lower() in states) and (not types or _CLASSIC in types)
+        ])
+
+    async def delete_groups(self, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+        return DeleteGroupsResponse(results=[
+            DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=await self._delete(group_id))
+            for group_id in dict.fromkeys(request.groups_names)
+        ])
+
+    async def _delete(self, group_id: str) -> Errors:
+        error = self._coordinator.check(group_id, may_be_empty=True)
+        if error is not None:
+            return error
+        group: Group | None = self._coordinator.get(group_id)
+        if group is None:
+            return Errors.GROUP_ID_NOT_FOUND
+        if group.state is not GroupState.EMPTY:
+            return Errors.NON_EMPTY_GROUP
+        for member_id in list(group.pending_members):
+            group.forget_pending(member_id)
+        removed = group.offsets.remove(group.offsets.partitions())
+        group.become(GroupState.DEAD, self._coordinator.now_ms())
+        return await self._coordinator.remove(group, removed)

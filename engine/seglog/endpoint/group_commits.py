@@ -1,0 +1,256 @@
+"""Requests about offsets: OffsetCommit, OffsetFetch, OffsetDelete, TxnOffsetCommit, in all their versions."""
+from collections.abc import Iterable, Sequence
+
+from seglog.endpoint.answer import Answer
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.group import CONSUMER_PROTOCOL, Group, GroupState
+from seglog.endpoint.group_offsets import CommittedOffset, TopicPartition
+from seglog.endpoint.groups import GroupCoordinator
+from seglog.endpoint.internal_topic import ProducerOfBatch
+from seglog.endpoint.messages import (
+    ApiKey,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+from seglog.endpoint.offsets_topic import OFFSETS_TOPIC
+from seglog.endpoint.request_context import Handler, RequestContext
+
+_NO_OFFSET = CommittedOffset(-1)
+# What a fetch of one partition finds.
+_Found = tuple[CommittedOffset, Errors]
+
+
+class GroupCommits:
+    """Answers them from `GroupOffsets`."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+        self.HANDLERS: dict[ApiKey, Handler] = {
+            ApiKey.OFFSET_COMMIT: self.offset_commit,
+            ApiKey.OFFSET_FETCH: self.offset_fetch,
+            ApiKey.OFFSET_DELETE: self.offset_delete,
+            ApiKey.TXN_OFFSET_COMMIT: self.txn_offset_commit,
+        }
+
+    # --- commits -----------------------------------------------------------------------------------
+
+    async def offset_commit(self, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
+        now_ms = self._coordinator.now_ms()
+        retention_ms = request.retention_time_ms
+        wanted = {
+            (topic.name, row.partition_index): CommittedOffset(
+                row.committed_offset, row.committed_leader_epoch, row.committed_metadata or "",
+                now_ms if row.commit_timestamp == -1 else row.commit_timestamp,
+                -1 if retention_ms == -1 else now_ms + retention_ms,
+            )
+            for topic in request.topics for row in topic.partitions
+        }
+        # Rows of topics that are not there make no group.
+        group, error = self._committer(request) if any(map(self._exists, wanted)) else (None, None)
+        errors = await self._commit(group, wanted, error)
+        return OffsetCommitResponse(topics=[
+            OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, partitions=[
+                OffsetCommitResponse.OffsetCommitResponsePartition(
+                    partition_index=row.partition_index, error_code=errors[topic.name, row.partition_index]
+                )
+                for row in topic.partitions
+            ])
+            for topic in request.topics
+        ])
+
+    def _committer(self, request: OffsetCommitRequest) -> tuple[Group | None, Errors | None]:
+        """The group, if it may commit, or why not."""
+        coordinator, generation = self._coordinator, request.generation_id_or_member_epoch
+        error = coordinator.check(request.group_id, may_be_empty=True)
+        group = coordinator.get(request.group_id)
+        if error is None and group is None:
+            if generation >= 0:
+                return None, Errors.ILLEGAL_GENERATION
+            group = coordinator.get_or_make(request.group_id)
+        if error is None and group is not None:
+            error = self._check_commit(group, request.member_id, request.group_instance_id, generation)
+        return group, error
+
+    def _check_commit(
+        self, group: Group, member_id: str, group_instance_id: str | None, generation: int
+    ) -> Errors | None:
+        rebalancing = self._coordinator.rebalancing
+        error = rebalancing.check_commit(group, member_id, group_instance_id, generation, is_transactional=False)
+        if error is not None or group.state is GroupState.EMPTY:
+            return error
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            # Who sends it has joined, and not yet heard what it got: its offsets may be another's by now.
+            return Errors.REBALANCE_IN_PROGRESS
+        rebalancing.hear_of(group, member_id)
+        return None
+
+    async def txn_offset_commit(
+        self, request: TxnOffsetCommitRequest, context: RequestContext
+    ) -> TxnOffsetCommitResponse:
+        now_ms = self._coordinator.now_ms()
+        producer = ProducerOfBatch(request.producer_id, request.producer_epoch)
+        wanted = {
+            (topic.name, row.partition_index): CommittedOffset(
+                row.committed_offset, row.committed_leader_epoch, row.committed_metadata or "", now_ms
+            )
+            for topic in request.topics for row in topic.partitions
+        }
+        is_any = any(map(self._exists, wanted))
+        group, error = self._transactional_committer(request, producer) if is_any else (None, None)
+        errors = await self._commit(group, wanted, error, producer)
+        return TxnOffsetCommitResponse(topics=[
+            TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(name=topic.name, partitions=[
+                TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition(
+                    partition_index=row.partition_index, error_code=errors[topic.name, row.partition_index]
+                )
+                for row in topic.partitions
+            ])
+            for topic in request.topics
+        ])
+
+    def _transactional_committer(
+        self, request: TxnOffsetCommitRequest, producer: ProducerOfBatch
+    ) -> tuple[Group | None, Errors | None]:
+        coordinator = self._coordinator
+        error = coordinator.check(request.group_id)
+        if error is None and coordinator.verify is not None:
+            partition = coordinator.topic.partition_for(request.group_id)
+            verified = coordinator.verify(request.transactional_id, *producer, OFFSETS_TOPIC, partition)
+            error = None if verified is Errors.NONE else verified
+        if error is not None:
+            return None, error
+        group = coordinator.get_or_make(request.group_id)
+        return group, coordinator.rebalancing.check_commit(
+            group, request.member_id, request.group_instance_id, request.generation_id, is_transactional=True
+        )
+
+    async def _commit(
+        self, group: Group | None, wanted: dict[TopicPartition, CommittedOffset], error: Errors | None,
+        producer: ProducerOfBatch | None = None,
+    ) -> dict[TopicPartition, Errors]:
+        """What each partition's row says. `error`: of all of them."""
+        # As Kafka counts it: UTF-16.
+        longest = self._coordinator.config.offset_metadata_max_bytes
+        errors, commits = dict.fromkeys(wanted, Errors.NONE), {}
+        for where, commit in wanted.items():
+            if not self._exists(where):
+                errors[where] = Errors.UNKNOWN_TOPIC_OR_PARTITION
+            elif error is not None:
+                errors[where] = error
+            elif len(commit.metadata.encode("utf-16-be", "surrogatepass")) // 2 > longest:
+                errors[where] = Errors.OFFSET_METADATA_TOO_LARGE
+            else:
+                commits[where] = commit
+        if commits and group is not None:
+            written: Answer[Errors] = Answer()
+            self._coordinator.commit(group, commits, written.give, producer)
+            errors.update(dict.fromkeys(commits, await written))
+        return errors
+
+    def _exists(self, where: TopicPartition) -> bool:
+        return 0 <= where[1] < self._coordinator.logs.partition_count(where[0])
+
+    # --- fetches -----------------------------------------------------------------------------------
+
+    async def offset_fetch(self, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+        if context.version >= 8:
+            return OffsetFetchResponse(groups=[self._of_group(asked, request.require_stable)
+                                               for asked in request.groups])
+        error = self._coordinator.check(request.group_id, may_be_empty=True) or Errors.NONE
+        topics = None if request.topics is None else [(row.name, row.partition_indexes) for row in request.topics]
+        found = self._find(request.group_id, topics, request.require_stable, error)
+        return OffsetFetchResponse(
+            error_code=error,
+            topics=[
+                OffsetFetchResponse.OffsetFetchResponseTopic(name=name, partitions=[
+                    OffsetFetchResponse.OffsetFetchResponsePartition(
+                        partition_index=partition, committed_offset=commit.offset, metadata=commit.metadata,
+                        committed_leader_epoch=commit.leader_epoch, error_code=error_code,
+                    )
+                    for partition, (commit, error_code) in rows
+                ])
+                # From version 2 on, an error of the group stands once.
+                for name, rows in found if context.version < 2 or error is Errors.NONE
+            ],
+        )
+
+    def _of_group(
+        self, asked: OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool
+    ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
+        error = self._coordinator.check(asked.group_id, may_be_empty=True) or Errors.NONE
+        topics = None if asked.topics is None else [(row.name, row.partition_indexes) for row in asked.topics]
+        found = [] if error else self._find(asked.group_id, topics, require_stable, error)
+        return OffsetFetchResponse.OffsetFetchResponseGroup(
+            group_id=asked.group_id, error_code=error,
+            topics=[
+                OffsetFetchResponse.OffsetFetchResponseTopics(name=name, partitions=[
+                    OffsetFetchResponse.OffsetFetchResponsePartitions(
+                        partition_index=partition, committed_offset=commit.offset, metadata=commit.metadata,
+                        committed_leader_epoch=commit.leader_epoch, error_code=error_code,
+                    )
+                    for partition, (commit, error_code) in rows
+                ])
+                for name, rows in found
+            ],
+        )
+
+    def _find(
+        self, group_id: str, topics: Sequence[tuple[str, Iterable[int]]] | None, require_stable: bool, error: Errors
+    ) -> list[tuple[str, list[tuple[int, _Found]]]]:
+        """The offsets of partitions, by topic; of all that the group has, if `topics` is None."""
+        group = None if error else self._coordinator.get(group_id)
+        if topics is None:
+            by_topic: dict[str, list[int]] = {}
+            for name, partition in [] if group is None else group.offsets.partitions():
+                by_topic.setdefault(name, []).append(partition)
+            topics = list(by_topic.items())
+
+        def found(where: TopicPartition) -> _Found:
+            if group is None:
+                return _NO_OFFSET, error
+            if require_stable and group.offsets.is_unstable(where):
+                return _NO_OFFSET, Errors.UNSTABLE_OFFSET_COMMIT
+            return group.offsets.get(where) or _NO_OFFSET, Errors.NONE
+
+        return [(name, [(partition, found((name, partition))) for partition in rows]) for name, rows in topics]
+
+    # --- deletions ---------------------------------------------------------------------------------
+
+    async def offset_delete(self, request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
+        coordinator = self._coordinator
+        error = coordinator.check(request.group_id)
+        group = coordinator.get(request.group_id)
+        if error is None and group is None:
+            error = Errors.GROUP_ID_NOT_FOUND
+        is_in_use = group is not None and group.state is not GroupState.EMPTY
+        if error is None and is_in_use and group is not None and group.protocol_type != CONSUMER_PROTOCOL:
+            error = Errors.NON_EMPTY_GROUP      # what its members read, nobody knows
+        if error is not None or group is None:
+            return OffsetDeleteResponse(error_code=error or Errors.NONE)
+        errors = {}
+        for where in [(topic.name, row.partition_index) for topic in request.topics for row in topic.partitions]:
+            if not self._exists(where):
+                errors[where] = Errors.UNKNOWN_TOPIC_OR_PARTITION
+            elif is_in_use and group.is_subscribed_to(where[0]):
+                errors[where] = Errors.GROUP_SUBSCRIBED_TO_TOPIC
+            else:
+                errors[where] = Errors.NONE
+        removed = group.offsets.remove([where for where, error in errors.items() if error is Errors.NONE])
+        if removed:
+            failed = await coordinator.remove(group, removed)
+            errors.update(dict.fromkeys(removed, failed))
+        return OffsetDeleteResponse(topics=[
+            OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=[
+                OffsetDeleteResponse.OffsetDeleteResponsePartition(
+                    partition_index=row.partition_index, error_code=errors[topic.name, row.partition_index]
+                )
+                for row in topic.partitions
+            ])
+            for topic in request.topics
+        ])

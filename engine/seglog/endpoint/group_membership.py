@@ -1,0 +1,158 @@
+"""Requests of members: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, in all their versions."""
+
+from seglog.endpoint.answer import Answer
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.group_member import JoinResult, SyncResult
+from seglog.endpoint.groups import GroupCoordinator
+from seglog.endpoint.messages import (
+    ApiKey,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from seglog.endpoint.rebalancing import JoinRequest
+from seglog.endpoint.request_context import Handler, RequestContext
+
+# FindCoordinatorRequest.CoordinatorType
+_GROUP, _TRANSACTION = 0, 1
+
+
+class GroupMembership:
+    """Translates them for `Rebalancing`, and its answers back."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+        self._rebalancing = coordinator.rebalancing
+        self.HANDLERS: dict[ApiKey, Handler] = {
+            ApiKey.FIND_COORDINATOR: self.find_coordinator,
+            ApiKey.JOIN_GROUP: self.join_group,
+            ApiKey.SYNC_GROUP: self.sync_group,
+            ApiKey.HEARTBEAT: self.heartbeat,
+            ApiKey.LEAVE_GROUP: self.leave_group,
+        }
+
+    async def find_coordinator(
+        self, request: FindCoordinatorRequest, context: RequestContext
+    ) -> FindCoordinatorResponse:
+        """It is always this node. Its topics are made with the first question."""
+        error, message = Errors.NONE, None
+        if request.key_type == _GROUP:
+            await self._coordinator.topic.ensure()
+        elif request.key_type == _TRANSACTION and self._coordinator.ensure_transactions is not None:
+            await self._coordinator.ensure_transactions()
+        else:
+            error, message = Errors.INVALID_REQUEST, f"unknown key type {request.key_type}; expected 0 or 1"
+        node_id, host, port = self._coordinator.node_id, context.host, context.port
+        if error is not Errors.NONE:
+            node_id, host, port = -1, "", -1
+        if context.version < 4:
+            return FindCoordinatorResponse(
+                error_code=error, error_message=message, node_id=node_id, host=host, port=port
+            )
+        return FindCoordinatorResponse(coordinators=[
+            FindCoordinatorResponse.Coordinator(
+                key=key, node_id=node_id, host=host, port=port, error_code=error, error_message=message
+            )
+            for key in request.coordinator_keys
+        ])
+
+    async def join_group(self, request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
+        result = await self._join(request, context)
+        name = result.protocol_name
+        return JoinGroupResponse(
+            error_code=result.error, generation_id=result.generation, protocol_type=result.protocol_type,
+            protocol_name="" if name is None and context.version < 7 else name, leader=result.leader,
+            skip_assignment=result.skip_assignment, member_id=result.member_id,
+            members=[
+                JoinGroupResponse.JoinGroupResponseMember(
+                    member_id=member_id, group_instance_id=group_instance_id, metadata=metadata
+                )
+                for member_id, group_instance_id, metadata in result.members
+            ],
+        )
+
+    async def _join(self, request: JoinGroupRequest, context: RequestContext) -> JoinResult:
+        coordinator, config, member_id = self._coordinator, self._coordinator.config, request.member_id
+        error = coordinator.check(request.group_id)
+        if error is not None:
+            return JoinResult(member_id, error)
+        shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+        if not shortest <= request.session_timeout_ms <= longest:
+            return JoinResult(member_id, Errors.INVALID_SESSION_TIMEOUT)
+        group = coordinator.get_or_make(request.group_id) if not member_id else coordinator.get(request.group_id)
+        if group is None:
+            return JoinResult(member_id, Errors.UNKNOWN_MEMBER_ID)
+        answer: Answer[JoinResult] = Answer()
+        self._rebalancing.join(group, member_id, JoinRequest(
+            group_instance_id=request.group_instance_id, client_id=context.client_id or "",
+            client_host=context.client_host,
+            # Version 0 has no rebalance timeout.
+            rebalance_timeout_ms=request.session_timeout_ms if context.version == 0 else request.rebalance_timeout_ms,
+            session_timeout_ms=request.session_timeout_ms, protocol_type=request.protocol_type,
+            protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
+            needs_known_id=context.version >= 4 and request.group_instance_id is None,
+            may_skip_assignment=context.version >= 9,
+        ), answer.give)
+        return await answer
+
+    async def sync_group(self, request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
+        result = await self._sync(request, context)
+        return SyncGroupResponse(
+            error_code=result.error, protocol_type=result.protocol_type, protocol_name=result.protocol_name,
+            assignment=result.assignment,
+        )
+
+    async def _sync(self, request: SyncGroupRequest, context: RequestContext) -> SyncResult:
+        names = request.protocol_type, request.protocol_name
+        if context.version >= 5 and None in names:
+            return SyncResult(Errors.INCONSISTENT_GROUP_PROTOCOL)
+        error = self._coordinator.check(request.group_id)
+        if error is not None:
+            return SyncResult(error)
+        group = self._coordinator.get(request.group_id)
+        if group is None:
+            return SyncResult(Errors.UNKNOWN_MEMBER_ID)
+        answer: Answer[SyncResult] = Answer()
+        self._rebalancing.sync(
+            group, request.member_id, request.group_instance_id, request.generation_id, *names,
+            {assigned.member_id: bytes(assigned.assignment) for assigned in request.assignments},
+            answer.give,
+        )
+        return await answer
+
+    async def heartbeat(self, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+        error = self._coordinator.check(request.group_id)
+        if error is None:
+            group = self._coordinator.get(request.group_id)
+            error = Errors.UNKNOWN_MEMBER_ID if group is None else self._rebalancing.heartbeat(
+                group, request.member_id, request.group_instance_id, request.generation_id
+            )
+        return HeartbeatResponse(error_code=error)
+
+    async def leave_group(self, request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+        error = self._coordinator.check(request.group_id)
+        if error is not None:
+            return LeaveGroupResponse(error_code=error)
+        leaving = request.members
+        if context.version < 3:
+            leaving = [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
+        group = self._coordinator.get(request.group_id)
+        rows = [
+            LeaveGroupResponse.MemberResponse(
+                member_id=member.member_id, group_instance_id=member.group_instance_id,
+                error_code=Errors.UNKNOWN_MEMBER_ID if group is None else self._rebalancing.leave(
+                    group, member.member_id, member.group_instance_id, member.reason or "no reason was given"
+                ),
+            )
+            for member in leaving
+        ]
+        if context.version < 3:
+            return LeaveGroupResponse(error_code=rows[0].error_code)
+        return LeaveGroupResponse(members=rows)

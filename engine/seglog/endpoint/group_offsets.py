@@ -1,0 +1,163 @@
+"""The offsets that a group committed: what counts, what waits for its write, what waits for its transaction.
+
+    commit           ── pending until it is on the disk ── counts
+    transactional    ── pending until the transaction's marker is on the disk ── counts, or is forgotten
+
+Of two commits the one that lies later in the log counts, in whatever order they come to count.
+"""
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """A committed offset, as a record of __consumer_offsets has it. Times in ms; -1: none."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_timestamp: int = -1
+    expire_timestamp: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedCommit:
+    """A commit, and the offset of its batch in __consumer_offsets: None while that is not known."""
+
+    commit: CommittedOffset
+    log_offset: int | None
+
+
+class GroupOffsets:
+    """The offsets of one group."""
+
+    def __init__(self) -> None:
+        self._committed: dict[TopicPartition, LoggedCommit] = {}
+        self._pending: dict[TopicPartition, CommittedOffset] = {}
+        self._transactional: dict[int, dict[TopicPartition, LoggedCommit]] = {}    # by producer id
+
+    def __len__(self) -> int:
+        return len(self._committed)
+
+    def __contains__(self, where: object) -> bool:
+        return where in self._committed
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are none, nor any to come."""
+        return not (self._committed or self._pending or self._transactional)
+
+    def get(self, where: TopicPartition) -> CommittedOffset | None:
+        found = self._committed.get(where)
+        return None if found is None else found.commit
+
+    def partitions(self) -> list[TopicPartition]:
+        return list(self._committed)
+
+    def latest(self) -> dict[TopicPartition, int]:
+        """The committed offset of each partition."""
+        return {where: logged.commit.offset for where, logged in self._committed.items()}
+
+    def is_unstable(self, where: TopicPartition) -> bool:
+        """Whether a commit for it is under way, or waits for its transaction to end."""
+        return where in self._pending or any(where in commits for commits in self._transactional.values())
+
+    # --- commits -----------------------------------------------------------------------------------
+
+    def begin(self, commits: Mapping[TopicPartition, CommittedOffset]) -> None:
+        self._pending.update(commits)
+
+    def finish(self, commits: Mapping[TopicPartition, CommittedOffset], log_offset: int | None) -> None:
+        """They are on the disk; `log_offset` None: they could not be written."""
+        for where, commit in commits.items():
+            if self._pending.get(where) is commit:
+                del self._pending[where]
+            if log_offset is not None:
+                self._put(where, LoggedCommit(commit, log_offset))
+
+    def begin_transactional(self, producer_id: int, commits: Mapping[TopicPartition, CommittedOffset]) -> None:
+        pending = self._transactional.setdefault(producer_id, {})
+        pending.update((where, LoggedCommit(commit, None)) for where, commit in commits.items())
+
+    def finish_transactional(
+        self, producer_id: int, commits: Mapping[TopicPartition, CommittedOffset], log_offset: int | None
+    ) -> None:
+        """They are on the disk, and wait for the transaction; `log_offset` None: they could not be written."""
+        pending = self._transactional.get(producer_id, {})
+        for where, commit in commits.items():
+            found = pending.get(where)
+            if found is None or found.commit is not commit:
+                continue
+            if log_offset is None:
+                del pending[where]
+            else:
+                pending[where] = LoggedCommit(commit, log_offset)
+        if not pending:
+            self._transactional.pop(producer_id, None)
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        for where, logged in self._transactional.pop(producer_id, {}).items():
+            if commit and logged.log_offset is not None:
+                self._put(where, logged)
+
+    def producers(self) -> Collection[int]:
+        """The producers whose transactions have offsets here."""
+        return self._transactional.keys()
+
+    def _put(self, where: TopicPartition, logged: LoggedCommit) -> None:
+        assert logged.log_offset is not None
+        known = self._committed.get(where)
+        if known is None or known.log_offset is None or known.log_offset <= logged.log_offset:
+            self._committed[where] = logged
+
+    # --- from the log, and out of it -----------------------------------------------------------------
+
+    def load(self, where: TopicPartition, commit: CommittedOffset, log_offset: int, producer_id: int | None) -> None:
+        """A record of the log, in its order; of a transaction where there is a `producer_id`."""
+        if producer_id is None:
+            self._committed[where] = LoggedCommit(commit, log_offset)
+        else:
+            self._transactional.setdefault(producer_id, {})[where] = LoggedCommit(commit, log_offset)
+
+    def forget(self, where: TopicPartition, producer_id: int | None = None) -> None:
+        """A tombstone of the log."""
+        if producer_id is None:
+            self._committed.pop(where, None)
+        elif producer_id in self._transactional:
+            self._transactional[producer_id].pop(where, None)
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Forget them, also what is to come. Those that were committed."""
+        removed = []
+        for where in list(partitions):
+            self._pending.pop(where, None)
+            for producer_id, commits in list(self._transactional.items()):
+                commits.pop(where, None)
+                if not commits:
+                    del self._transactional[producer_id]
+            if self._committed.pop(where, None) is not None:
+                removed.append(where)
+        return removed
+
+    def expired(
+        self, now_ms: int, retention_ms: int, *, since_ms: int | None, subscribed: Collection[str]
+    ) -> list[TopicPartition]:
+        """Those to be removed: older than `retention_ms`, or past the time that their commit named (OffsetCommit 2-4).
+
+        `since_ms`: since when the group is empty, if it is; else each counts from its commit. `subscribed`: topics that
+        the group reads: theirs stay.
+        """
+        found = []
+        for where, logged in self._committed.items():
+            if where[0] in subscribed or where in self._pending:
+                continue
+            commit = logged.commit
+            if commit.expire_timestamp != -1:
+                is_expired = now_ms >= commit.expire_timestamp
+            else:
+                is_expired = now_ms - (commit.commit_timestamp if since_ms is None else since_ms) >= retention_ms
+            if is_expired:
+                found.append(where)
+        return found

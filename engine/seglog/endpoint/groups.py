@@ -1,0 +1,171 @@
+"""The group coordinator: all groups of this node, which group a request is of, and what time does to them.
+
+    requests ── group_membership (JoinGroup), group_commits (OffsetCommit), group_administration (ListGroups)
+       └── GroupCoordinator ── Rebalancing ── Group ── GroupOffsets
+                 └── OffsetsTopic ── __consumer_offsets
+
+It belongs to the loop of the server: whatever waits is a coroutine or a call of the timer.
+"""
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from seglog.clock import Clock
+from seglog.endpoint.answer import Answer
+from seglog.endpoint.coordinator_config import CoordinatorConfig
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.group import Group, GroupState
+from seglog.endpoint.group_offsets import CommittedOffset, TopicPartition
+from seglog.endpoint.internal_topic import CoordinatorLogs, InternalTopic, ProducerOfBatch
+from seglog.endpoint.offsets_topic import OFFSETS_TOPIC, OffsetsTopic
+from seglog.endpoint.rebalancing import Rebalancing
+from seglog.endpoint.timer import Timer
+
+_LOG = logging.getLogger(__name__)
+
+
+class GroupOverview(NamedTuple):
+    """What a page about groups shows."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    members: int
+    offsets: dict[TopicPartition, int]
+
+
+class GroupCoordinator:
+    """All groups. `start` loads them, `stop` lets those who wait go."""
+
+    def __init__(
+        self, logs: CoordinatorLogs, config: CoordinatorConfig, clock: Clock, *, node_id: int = 1
+    ) -> None:
+        self.logs = logs
+        self.config = config
+        self.node_id = node_id
+        self.now_ms = clock.now_ms
+        self.timer = Timer(clock)
+        self.topic = InternalTopic(OFFSETS_TOPIC, config.offsets_topic_num_partitions, {
+            "cleanup.policy": "compact", "compression.type": "producer",
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
+        }, logs, clock)
+        self.store = OffsetsTopic(self.topic)
+        self.rebalancing = Rebalancing(self.store, self.timer, config, clock)
+        self.groups: dict[str, Group] = {}
+        # The transaction coordinator's: makes its topic, and says whether a partition is in a transaction.
+        self.ensure_transactions: Callable[[], Awaitable[None]] | None = None
+        self.verify: Callable[[str, int, int, str, int], Errors] | None = None
+        self._open: dict[int, set[str]] = {}        # groups with offsets of a producer's transaction
+        self._task: asyncio.Task[None] | None = None
+        self._is_active = False
+
+    # --- its life ----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Load the groups. Raises what reading __consumer_offsets raises."""
+        self.groups = self.store.load()
+        for group in self.groups.values():
+            for producer_id in group.offsets.producers():
+                self._open.setdefault(producer_id, set()).add(group.group_id)
+            self.rebalancing.watch(group)
+        self._is_active = True
+        self._expire_later()
+        self._task = asyncio.get_running_loop().create_task(self.timer.run())
+
+    async def stop(self) -> None:
+        """Answer all who wait, and let what was written become durable. Idempotent."""
+        self._is_active = False
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+        for group in self.groups.values():
+            self.rebalancing.end(group)
+        await self.topic.settle()
+
+    # --- finding groups ------------------------------------------------------------------------------
+
+    def check(self, group_id: str | None, *, may_be_empty: bool = False) -> Errors | None:
+        """Why a request of this group cannot be answered at all; None: it can. Groups without a name commit offsets,
+        as Kafka's oldest clients did, and have no members."""
+        if group_id is None or not (group_id or may_be_empty):
+            return Errors.INVALID_GROUP_ID
+        if not self._is_active:
+            return Errors.COORDINATOR_NOT_AVAILABLE
+        return None if self.topic.exists else Errors.NOT_COORDINATOR
+
+    def get(self, group_id: str) -> Group | None:
+        return self.groups.get(group_id)
+
+    def get_or_make(self, group_id: str) -> Group:
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = Group(group_id)
+        return group
+
+    # --- offsets -----------------------------------------------------------------------------------
+
+    def commit(
+        self, group: Group, commits: Mapping[TopicPartition, CommittedOffset], done: Callable[[Errors], None],
+        producer: ProducerOfBatch | None = None,
+    ) -> None:
+        if producer is not None:
+            self._open.setdefault(producer.producer_id, set()).add(group.group_id)
+        self.store.store_offsets(group, commits, done, producer)
+
+    def end_transaction(self, producer_id: int, partitions: Iterable[int], *, commit: bool) -> None:
+        """The marker of a transaction is durable in these partitions of __consumer_offsets."""
+        ended = set(partitions)
+        groups = self._open.get(producer_id, set())
+        for group_id in [name for name in groups if self.topic.partition_for(name) in ended]:
+            groups.discard(group_id)
+            group = self.groups.get(group_id)
+            if group is not None and group.state is not GroupState.DEAD:
+                group.offsets.end_transaction(producer_id, commit=commit)
+        if not groups:
+            self._open.pop(producer_id, None)
+
+    async def partitions_deleted(self, partitions: Sequence[TopicPartition]) -> None:
+        """Forget what was committed for partitions that are gone."""
+        for group in list(self.groups.values()):
+            removed = group.offsets.remove(partitions)
+            if removed:
+                await self.remove(group, removed)
+
+    async def remove(self, group: Group, removed: Sequence[TopicPartition]) -> Errors:
+        """Write that these offsets are gone; the group goes with its last one, if nobody is in it."""
+        if group.state is GroupState.EMPTY and group.offsets.is_empty and not group.pending_members:
+            group.become(GroupState.DEAD, self.now_ms())
+        if group.state is GroupState.DEAD and self.groups.get(group.group_id) is group:
+            del self.groups[group.group_id]
+        written: Answer[Errors] = Answer()
+        self.store.remove(group, removed, written.give)
+        return await written
+
+    def _expire_later(self) -> None:
+        self.timer.call_in(self.config.offsets_retention_check_interval_ms, self._expire)
+
+    def _expire(self) -> None:
+        self._expire_later()
+        retention_ms = self.config.offsets_retention_minutes * 60_000
+        for group in list(self.groups.values()):
+            removed = group.offsets.remove(group.expired_offsets(self.now_ms(), retention_ms))
+            is_over = group.state is GroupState.EMPTY and group.offsets.is_empty and not group.pending_members
+            if not removed and not is_over:
+                continue
+            if is_over:
+                group.become(GroupState.DEAD, self.now_ms())
+                del self.groups[group.group_id]
+            _LOG.info("group %s: %d offsets have expired", group.group_id, len(removed))
+            self.store.remove(group, removed, lambda error: None)
+
+    def overview(self) -> list[GroupOverview]:
+        return [
+            GroupOverview(
+                group.group_id, group.state.value, group.protocol_type or "", len(group.members), group.offsets.latest()
+            )
+            for group in self.groups.values()
+        ]

@@ -1,0 +1,140 @@
+"""A topic of the coordinators' own, such as __consumer_offsets: written through its logs, read when they start."""
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from seglog._kernels.record_batch import RecordBatch
+from seglog.clock import Clock
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.refusals import error_of
+from seglog.errors import SeglogError
+from seglog.format.batch import build_batch
+from seglog.log.append import AppendResult, Written
+from seglog.log.log import Log
+
+_LOG = logging.getLogger(__name__)
+
+# Key and value; None is a tombstone.
+KeyValue = tuple[bytes, bytes | None]
+# Errors.NONE and the offset of the batch when it is durable, or why it will not be.
+Appended = Callable[[Errors, int | None], None]
+
+
+class CoordinatorLogs(Protocol):
+    """What the coordinators need of the server."""
+
+    def log(self, topic: str, partition: int) -> Log | None:
+        """The open log; None: there is no such partition."""
+
+    def partition_count(self, topic: str) -> int:
+        """0: there is no such topic."""
+
+    async def create_internal(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
+        """Make a topic that clients may not write to. Nothing, if it is there."""
+
+    async def durable(self, log: Log, written: Written[Any]) -> None:
+        """Return when it is on the disk, raise if it never will be."""
+
+
+class ProducerOfBatch(NamedTuple):
+    """Whose transaction a batch belongs to."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class InternalTopic:
+    """One of them. Belongs to the loop that the server runs in."""
+
+    def __init__(
+        self, name: str, partitions: int, config: Mapping[str, str], logs: CoordinatorLogs, clock: Clock
+    ) -> None:
+        self.name = name
+        self._partitions = partitions
+        self._config = config
+        self._logs = logs
+        self._now_ms = clock.now_ms
+        self._reports: set[asyncio.Task[None]] = set()
+        self._creating = asyncio.Lock()
+
+    @property
+    def exists(self) -> bool:
+        return self._logs.partition_count(self.name) > 0
+
+    async def ensure(self) -> None:
+        """Make it, if nobody has yet."""
+        if not self.exists:
+            async with self._creating:
+                await self._logs.create_internal(self.name, self._partitions, self._config)
+
+    def partition_for(self, key: str) -> int:
+        """Where a group or a transactional id is kept: by the partitions that the topic has, once it is there."""
+        count = self._logs.partition_count(self.name) or self._partitions
+        return java_abs(java_hash(key)) % count
+
+    def append(
+        self, key: str, records: Sequence[KeyValue], done: Appended, producer: ProducerOfBatch | None = None
+    ) -> None:
+        """Write records of `key` as one batch. `done` is called in this call or later, in the loop."""
+        log = self._logs.log(self.name, self.partition_for(key)) if self.exists else None
+        if log is None:
+            done(Errors.UNKNOWN_TOPIC_OR_PARTITION, None)
+            return
+        try:
+            now_ms = self._now_ms()
+            if producer is None:
+                written: Written[AppendResult] = log.append_batch(build_batch(records, timestamp=now_ms), wait=False)
+            else:
+                # A coordinator numbers no batches: Kafka's writes 0 into each.
+                batch = build_batch(
+                    records, timestamp=now_ms, transactional=True, base_sequence=0,
+                    producer_id=producer.producer_id, producer_epoch=producer.producer_epoch,
+                )
+                written = log.append_batch(batch, from_coordinator=True, wait=False)
+        except SeglogError as error:
+            _LOG.warning("%s: nothing was written for %r: %s", self.name, key, error)
+            done(error_of(error), None)
+            return
+        self.report(log, written, lambda error: done(error, None if error else written.result.first_offset))
+
+    def report(self, log: Log, written: Written[Any], done: Callable[[Errors], None]) -> None:
+        """Call `done` when something that was written is durable, or why it will not be."""
+        task = asyncio.get_running_loop().create_task(self._report(log, written, done))
+        self._reports.add(task)
+        task.add_done_callback(self._reports.discard)
+
+    async def _report(self, log: Log, written: Written[Any], done: Callable[[Errors], None]) -> None:
+        error = Errors.NONE
+        try:
+            await self._logs.durable(log, written)
+        except SeglogError as failure:
+            _LOG.warning("%s: not durable: %s", log.path, failure)
+            error = error_of(failure)
+        done(error)
+
+    async def settle(self) -> None:
+        """Return when each append has been reported."""
+        while self._reports:
+            await asyncio.wait(set(self._reports))
+
+    def partitions(self) -> Iterator[Iterator[RecordBatch]]:
+        """The batches of each partition, from the beginning."""
+        for partition in range(self._logs.partition_count(self.name)):
+            log = self._logs.log(self.name, partition)
+            if log is not None and log.log_end_offset > log.log_start_offset:
+                yield log.batches()
+
+
+def java_hash(text: str) -> int:
+    """String.hashCode(), over UTF-16."""
+    data = text.encode("utf-16-be", "surrogatepass")
+    result = 0
+    for at in range(0, len(data), 2):
+        result = (31 * result + (data[at] << 8 | data[at + 1])) & 0xFFFF_FFFF
+    return result - (1 << 32) if result >> 31 else result
+
+
+def java_abs(number: int) -> int:
+    """Utils.abs: of the smallest int there is no positive one."""
+    return 0 if number == -(1 << 31) else abs(number)

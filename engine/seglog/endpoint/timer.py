@@ -1,0 +1,92 @@
+"""One timer for all members, rebalances and transactions: functions that are called at their time.
+
+A heap of times and one sleeper. It asks the clock for durations alone (`monotonic_ns`), so setting the clock ends no
+session. Tests move a ManualClock and call `run_due`.
+"""
+import asyncio
+import heapq
+import logging
+from collections.abc import Callable
+
+from seglog.clock import Clock
+
+_LOG = logging.getLogger(__name__)
+
+
+class Due:
+    """A call that is due at some time, unless it is cancelled."""
+
+    __slots__ = ("_call", "at_ms", "number")
+
+    def __init__(self, at_ms: int, number: int, call: Callable[[], None]) -> None:
+        self.at_ms = at_ms
+        self.number = number
+        self._call: Callable[[], None] | None = call
+
+    def __lt__(self, other: "Due") -> bool:
+        return (self.at_ms, self.number) < (other.at_ms, other.number)
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._call is not None
+
+    def cancel(self) -> None:
+        """Idempotent."""
+        self._call = None
+
+    def take(self) -> Callable[[], None] | None:
+        """What to call, once."""
+        call, self._call = self._call, None
+        return call
+
+
+class Timer:
+    """Belongs to one event loop: neither its methods nor what it calls may be called from another thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heap: list[Due] = []
+        self._number = 0
+        self._changed: asyncio.Event | None = None
+
+    def now_ms(self) -> int:
+        """Milliseconds since some moment. It never steps back."""
+        return self._clock.monotonic_ns() // 1_000_000
+
+    def call_in(self, ms: int, call: Callable[[], None]) -> Due:
+        self._number += 1
+        due = Due(self.now_ms() + max(ms, 0), self._number, call)
+        heapq.heappush(self._heap, due)
+        if self._heap[0] is due and self._changed is not None:
+            self._changed.set()
+        return due
+
+    def run_due(self) -> int | None:
+        """Call what is due. In how many ms the next call is; None: none waits."""
+        heap = self._heap
+        while heap:
+            if heap[0].is_waiting and heap[0].at_ms > self.now_ms():
+                return heap[0].at_ms - self.now_ms()
+            call = heapq.heappop(heap).take()
+            if call is None:
+                continue
+            try:
+                call()
+            except Exception:       # one group's fault must not stop the sessions of all others
+                _LOG.exception("a call of the timer failed")
+        return None
+
+    async def run(self) -> None:
+        """Call what is due, until it is cancelled."""
+        changed = self._changed = asyncio.Event()
+        try:
+            while True:
+                left_ms = self.run_due()
+                changed.clear()
+                try:
+                    # A quarter of a millisecond more: clocks that round must not make it wake up twice.
+                    await asyncio.wait_for(changed.wait(), None if left_ms is None else left_ms / 1000 + 0.00025)
+                except TimeoutError:
+                    continue
+        finally:
+            self._changed = None

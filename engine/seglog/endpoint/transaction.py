@@ -1,0 +1,197 @@
+"""The transactions of one transactional id: its producer, its state, and what each step makes of them.
+
+    EMPTY ── AddPartitions ── ONGOING ── EndTxn ── PREPARE_COMMIT ── markers ── COMPLETE_COMMIT ── AddPartitions ...
+                                 ├── EndTxn ─────── PREPARE_ABORT ─── markers ── COMPLETE_ABORT ── AddPartitions ...
+                                 └── InitProducerId of another producer, or time: PREPARE_ABORT with the next epoch
+
+A step is prepared (`prepare_*`), written to __transaction_state, and done (`complete`). While one is under way there is
+no other: `pending`. Kafka's TransactionMetadata, without the second part of KIP-890, which 3.9 does not offer.
+"""
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.group_offsets import TopicPartition
+
+NO_PRODUCER_ID = -1
+NO_EPOCH = -1
+_MAX_EPOCH = 2**15 - 1
+_NO_TIME = -1
+
+
+class TransactionState(enum.IntEnum):
+    """Numbers are Kafka's, as __transaction_state has them."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+
+_State = TransactionState
+_PREPARED = (_State.PREPARE_COMMIT, _State.PREPARE_ABORT)
+_ENDED = (_State.EMPTY, _State.COMPLETE_COMMIT, _State.COMPLETE_ABORT)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a transactional id is to become. Times in ms; -1: none."""
+
+    state: TransactionState
+    producer_id: int
+    producer_epoch: int
+    last_producer_id: int
+    last_producer_epoch: int
+    timeout_ms: int
+    partitions: frozenset[TopicPartition] = frozenset()
+    start_ms: int = _NO_TIME
+    update_ms: int = _NO_TIME
+
+
+class Fenced(Exception):
+    """The producer is not the one that the transactional id belongs to now."""
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """One transactional id. `last_producer_epoch`: the epoch before, if the producer itself asked for the next one: it
+    may ask again, when it did not hear the answer."""
+
+    transactional_id: str
+    producer_id: int
+    timeout_ms: int
+    update_ms: int
+    producer_epoch: int = NO_EPOCH
+    last_producer_id: int = NO_PRODUCER_ID
+    last_producer_epoch: int = NO_EPOCH
+    state: TransactionState = _State.EMPTY
+    partitions: set[TopicPartition] = field(default_factory=set)
+    start_ms: int = _NO_TIME
+    pending: TransactionState | None = None
+    # The next epoch could not be written: nobody has it, so the next attempt uses it.
+    has_failed_fence: bool = False
+
+    # --- what it is --------------------------------------------------------------------------------
+
+    @property
+    def is_prepared(self) -> bool:
+        return self.state in _PREPARED
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in _ENDED
+
+    @property
+    def is_epoch_exhausted(self) -> bool:
+        """The last epoch is kept, to fence with."""
+        return is_exhausted(self.producer_epoch)
+
+    def is_overdue(self, now_ms: int) -> bool:
+        return self.state is _State.ONGOING and self.pending is None and self.start_ms + self.timeout_ms < now_ms
+
+    def check_producer(self, producer_id: int, producer_epoch: int) -> Errors:
+        """Whether a request comes from its producer, and may change it now."""
+        if producer_id != self.producer_id:
+            return Errors.INVALID_PRODUCER_ID_MAPPING
+        if producer_epoch != self.producer_epoch:
+            return Errors.PRODUCER_FENCED
+        return Errors.NONE if self.pending is None else Errors.CONCURRENT_TRANSACTIONS
+
+    def is_of_expected(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a producer that asks for its next epoch (KIP-360) may be the one that this id belongs to."""
+        return (
+            self.producer_epoch == NO_EPOCH
+            or producer_id == self.producer_id
+            or (producer_id == self.last_producer_id and is_exhausted(producer_epoch))
+        )
+
+    # --- steps -------------------------------------------------------------------------------------
+
+    def prepare_epoch(self, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> Step:
+        """The next epoch for a producer. `expected_epoch`: which one it believes to have. Raises Fenced."""
+        epoch, last_epoch = self.producer_epoch + 1, NO_EPOCH
+        if expected_epoch is not None:
+            if self.producer_epoch in (NO_EPOCH, expected_epoch):
+                last_epoch = self.producer_epoch
+            elif expected_epoch == self.last_producer_epoch:
+                epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
+            else:
+                raise Fenced
+        return self._prepare(
+            _State.EMPTY, producer_epoch=epoch, last_producer_epoch=last_epoch, timeout_ms=timeout_ms, update_ms=now_ms
+        )
+
+    def prepare_producer_id(self, producer_id: int, timeout_ms: int, now_ms: int, *, keep_last: bool) -> Step:
+        """Another producer id, since the epochs of this one are used up."""
+        return self._prepare(
+            _State.EMPTY, producer_id=producer_id, producer_epoch=0, last_producer_id=self.producer_id,
+            last_producer_epoch=self.producer_epoch if keep_last else NO_EPOCH, timeout_ms=timeout_ms, update_ms=now_ms,
+        )
+
+    def prepare_partitions(self, added: Iterable[TopicPartition], now_ms: int) -> Step:
+        return self._prepare(
+            _State.ONGOING, partitions=frozenset(self.partitions.union(added)), update_ms=now_ms,
+            start_ms=now_ms if self.has_ended else self.start_ms,
+        )
+
+    def prepare_end(self, commit: bool, now_ms: int) -> Step:
+        state = _State.PREPARE_COMMIT if commit else _State.PREPARE_ABORT
+        return self._prepare(
+            state, partitions=frozenset(self.partitions), start_ms=self.start_ms, update_ms=now_ms
+        )
+
+    def prepare_fence(self, now_ms: int) -> Step:
+        """Abort with the next epoch, which no producer is given: whoever still writes is kept out."""
+        if not self.has_failed_fence and self.producer_epoch < _MAX_EPOCH:
+            self.producer_epoch += 1
+        self.last_producer_epoch = NO_EPOCH
+        return self.prepare_end(False, now_ms)
+
+    def prepare_completion(self, now_ms: int) -> Step:
+        """All markers are written."""
+        self.has_failed_fence = False
+        is_commit = self.state is _State.PREPARE_COMMIT
+        return self._prepare(
+            _State.COMPLETE_COMMIT if is_commit else _State.COMPLETE_ABORT, start_ms=self.start_ms, update_ms=now_ms
+        )
+
+    def _prepare(
+        self, state: TransactionState, *, update_ms: int, producer_id: int | None = None,
+        producer_epoch: int | None = None, last_producer_id: int | None = None, last_producer_epoch: int | None = None,
+        timeout_ms: int | None = None, partitions: frozenset[TopicPartition] = frozenset(), start_ms: int = _NO_TIME,
+    ) -> Step:
+        assert self.pending is None, f"{self} has a step under way"
+        self.pending = state
+        return Step(
+            state=state,
+            producer_id=self.producer_id if producer_id is None else producer_id,
+            producer_epoch=self.producer_epoch if producer_epoch is None else producer_epoch,
+            last_producer_id=self.last_producer_id if last_producer_id is None else last_producer_id,
+            last_producer_epoch=self.last_producer_epoch if last_producer_epoch is None else last_producer_epoch,
+            timeout_ms=self.timeout_ms if timeout_ms is None else timeout_ms,
+            partitions=partitions, start_ms=start_ms, update_ms=update_ms,
+        )
+
+    def complete(self, step: Step) -> None:
+        """The step is durable."""
+        assert self.pending is step.state
+        self.pending = None
+        self.state = step.state
+        self.producer_id, self.producer_epoch = step.producer_id, step.producer_epoch
+        self.last_producer_id, self.last_producer_epoch = step.last_producer_id, step.last_producer_epoch
+        self.timeout_ms = step.timeout_ms
+        self.partitions = set(step.partitions)
+        self.start_ms, self.update_ms = step.start_ms, step.update_ms
+
+    def give_up(self) -> None:
+        """The step could not be written: all is as it was."""
+        self.pending = None
+
+
+def is_exhausted(epoch: int) -> bool:
+    return epoch >= _MAX_EPOCH - 1

@@ -1,0 +1,185 @@
+"""Requests of producers: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, DescribeProducers."""
+from collections.abc import Callable
+
+from seglog.endpoint.answer import Answer
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.group_offsets import TopicPartition
+from seglog.endpoint.messages import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    ApiKey,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from seglog.endpoint.offsets_topic import OFFSETS_TOPIC
+from seglog.endpoint.refusals import error_of
+from seglog.endpoint.request_context import Handler, RequestContext
+from seglog.endpoint.transaction import NO_EPOCH, NO_PRODUCER_ID
+from seglog.endpoint.transactions import TransactionCoordinator
+from seglog.errors import SeglogError
+
+# Since when each request knows PRODUCER_FENCED; before, it is INVALID_PRODUCER_EPOCH (KIP-588).
+_FENCED_SINCE = {ApiKey.INIT_PRODUCER_ID: 4, ApiKey.ADD_PARTITIONS_TO_TXN: 2, ApiKey.ADD_OFFSETS_TO_TXN: 2,
+                 ApiKey.END_TXN: 2}
+
+
+class TransactionRequests:
+    """Translates them for the coordinator, and its answers back."""
+
+    def __init__(self, coordinator: TransactionCoordinator) -> None:
+        self._coordinator = coordinator
+        self.HANDLERS: dict[ApiKey, Handler] = {
+            ApiKey.INIT_PRODUCER_ID: self.init_producer_id,
+            ApiKey.ADD_PARTITIONS_TO_TXN: self.add_partitions_to_txn,
+            ApiKey.ADD_OFFSETS_TO_TXN: self.add_offsets_to_txn,
+            ApiKey.END_TXN: self.end_txn,
+            ApiKey.DESCRIBE_PRODUCERS: self.describe_producers,
+        }
+
+    async def init_producer_id(self, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
+        error, producer_id, epoch = await self._init(request)
+        return InitProducerIdResponse(
+            error_code=_told(error, ApiKey.INIT_PRODUCER_ID, context), producer_id=producer_id, producer_epoch=epoch
+        )
+
+    async def _init(self, request: InitProducerIdRequest) -> tuple[Errors, int, int]:
+        coordinator, transactional_id = self._coordinator, request.transactional_id
+        try:
+            if transactional_id is None:
+                return Errors.NONE, coordinator.new_producer_id(), 0
+            is_known = request.producer_id != NO_PRODUCER_ID
+            error = coordinator.check(transactional_id)
+            if error is Errors.NONE and is_known is not (request.producer_epoch != NO_EPOCH):
+                error = Errors.INVALID_REQUEST      # one without the other
+            if error is not Errors.NONE:
+                return error, NO_PRODUCER_ID, NO_EPOCH
+            expected = (request.producer_id, request.producer_epoch) if is_known else None
+            answer: Answer[tuple[Errors, int, int]] = Answer()
+            coordinator.init_producer(
+                transactional_id, request.transaction_timeout_ms, expected,
+                lambda error, producer_id, epoch: answer.give((error, producer_id, epoch)),
+            )
+            return await answer
+        except SeglogError as error:
+            return error_of(error), NO_PRODUCER_ID, NO_EPOCH
+
+    async def add_partitions_to_txn(
+        self, request: AddPartitionsToTxnRequest, context: RequestContext
+    ) -> AddPartitionsToTxnResponse:
+        if context.version < 4:
+            rows = await self._add(
+                request.v3_and_below_transactional_id, request.v3_and_below_producer_id,
+                request.v3_and_below_producer_epoch, False, request.v3_and_below_topics, context,
+            )
+            return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=rows)
+        return AddPartitionsToTxnResponse(results_by_transaction=[
+            AddPartitionsToTxnResponse.AddPartitionsToTxnResult(
+                transactional_id=one.transactional_id,
+                topic_results=await self._add(
+                    one.transactional_id, one.producer_id, one.producer_epoch, one.verify_only, one.topics, context
+                ),
+            )
+            for one in request.transactions
+        ])
+
+    async def _add(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, verify_only: bool,
+        topics: list[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic], context: RequestContext,
+    ) -> list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]:
+        coordinator = self._coordinator
+        wanted = [(topic.name, partition) for topic in topics for partition in topic.partitions]
+        errors = {
+            where: Errors.NONE if 0 <= where[1] < coordinator.logs.partition_count(where[0])
+            else Errors.UNKNOWN_TOPIC_OR_PARTITION
+            for where in wanted
+        }
+        error = coordinator.check(transactional_id)
+        if error is Errors.NONE and any(errors.values()):
+            # All or nothing.
+            errors = {where: found or Errors.OPERATION_NOT_ATTEMPTED for where, found in errors.items()}
+        elif error is Errors.NONE and verify_only:
+            errors = {
+                where: coordinator.verify(transactional_id, producer_id, producer_epoch, *where) for where in wanted
+            }
+        else:
+            if error is Errors.NONE and wanted:
+                error = await _answered(lambda done: coordinator.add_partitions(
+                    transactional_id, producer_id, producer_epoch, set(wanted), done
+                ))
+            errors = dict.fromkeys(wanted, _told(error, ApiKey.ADD_PARTITIONS_TO_TXN, context))
+        return [
+            AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=[
+                AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult(
+                    partition_index=partition, partition_error_code=errors[topic.name, partition]
+                )
+                for partition in topic.partitions
+            ])
+            for topic in topics
+        ]
+
+    async def add_offsets_to_txn(
+        self, request: AddOffsetsToTxnRequest, context: RequestContext
+    ) -> AddOffsetsToTxnResponse:
+        coordinator = self._coordinator
+        error = coordinator.check(request.transactional_id)
+        if error is Errors.NONE:
+            offsets = coordinator.groups.topic
+            await offsets.ensure()
+            where: TopicPartition = OFFSETS_TOPIC, offsets.partition_for(request.group_id)
+            error = await _answered(lambda done: coordinator.add_partitions(
+                request.transactional_id, request.producer_id, request.producer_epoch, {where}, done
+            ))
+        return AddOffsetsToTxnResponse(error_code=_told(error, ApiKey.ADD_OFFSETS_TO_TXN, context))
+
+    async def end_txn(self, request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
+        coordinator = self._coordinator
+        error = coordinator.check(request.transactional_id)
+        if error is Errors.NONE:
+            error = await _answered(lambda done: coordinator.end(
+                request.transactional_id, request.producer_id, request.producer_epoch, request.committed, done
+            ))
+        return EndTxnResponse(error_code=_told(error, ApiKey.END_TXN, context))
+
+    async def describe_producers(
+        self, request: DescribeProducersRequest, context: RequestContext
+    ) -> DescribeProducersResponse:
+        return DescribeProducersResponse(topics=[
+            DescribeProducersResponse.TopicResponse(
+                name=topic.name,
+                partitions=[self._producers(topic.name, partition) for partition in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ])
+
+    def _producers(self, topic: str, partition: int) -> DescribeProducersResponse.PartitionResponse:
+        described = DescribeProducersResponse.PartitionResponse
+        log = self._coordinator.logs.log(topic, partition)
+        if log is None:
+            return described(partition_index=partition, error_code=Errors.UNKNOWN_TOPIC_OR_PARTITION)
+        return described(partition_index=partition, active_producers=[
+            DescribeProducersResponse.ProducerState(
+                producer_id=entry.producer_id, producer_epoch=entry.producer_epoch, last_sequence=entry.last_sequence,
+                last_timestamp=entry.timestamp, coordinator_epoch=entry.coordinator_epoch,
+                current_txn_start_offset=entry.current_txn_first_offset,
+            )
+            for entry in log.producers
+        ])
+
+
+async def _answered(ask: Callable[[Callable[[Errors], None]], None]) -> Errors:
+    """What `ask` calls its argument with."""
+    answer: Answer[Errors] = Answer()
+    ask(answer.give)
+    return await answer
+
+
+def _told(error: Errors, key: ApiKey, context: RequestContext) -> Errors:
+    """An error as a client of this version knows it."""
+    is_old = error is Errors.PRODUCER_FENCED and context.version < _FENCED_SINCE[key]
+    return Errors.INVALID_PRODUCER_EPOCH if is_old else error

@@ -1,0 +1,498 @@
+"""Groups and transactions over real logs: what is committed counts, what a crash leaves is ended at the next start."""
+import asyncio
+
+import pytest
+
+from seglog.clock import ManualClock
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.internal_topic import java_abs, java_hash
+from seglog.endpoint.messages import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    DescribeProducersRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    ListGroupsRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+    SyncGroupRequest,
+)
+from seglog.endpoint.transaction import TransactionState
+from seglog.errors import InvalidProducerEpochError, StorageError
+from support.coordinators import coordinators
+
+TOPIC = {"t": 2}
+T0, T1 = ("t", 0), ("t", 1)
+NOW = 1_700_000_000_000
+
+
+def run(test, *args, **config):
+    async def whole():
+        async with coordinators(*args, **config) as asked:
+            await asked.find()
+            return await test(asked)
+    return asyncio.run(whole())
+
+
+def test_the_hash_of_a_group_is_javas():
+    """String.hashCode of "hello", of the empty string, and of a name outside of the first plane; Utils.abs."""
+    assert [java_hash(text) for text in ("hello", "", "\U0001f600", "polygenelubricants")] == [
+        99162322, 0, 1772899, -(2**31)]
+    assert java_abs(-(2**31)) == 0
+
+
+# --- offsets -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_a_commit_of_every_version_is_fetched_after_a_restart(tmp_path, version):
+    async def commit(asked):
+        assert await asked.commit("g", {T0: 7, T1: 8}, version=version) == 0
+
+    async def fetch(asked):
+        assert await asked.fetch("g") == {T0: 7, T1: 8}
+        old = await asked(OffsetFetchRequest(group_id="g", topics=[
+            OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[1, 0, 5]),
+        ]), version=min(version, 7))
+        assert [(row.partition_index, row.committed_offset, row.error_code) for row in old.topics[0].partitions] == [
+            (1, 8, 0), (0, 7, 0), (5, -1, 0)]
+
+    run(commit, tmp_path, TOPIC)
+    run(fetch, tmp_path)
+
+
+def test_a_commit_is_on_the_disk_when_it_is_answered(tmp_path):
+    async def commit(asked):
+        await asked.commit("g", {T0: 7})
+        partition = asked.groups.topic.partition_for("g")
+        log = asked.topics.log("__consumer_offsets", partition)
+        assert log.durable_offset == log.log_end_offset == 1
+
+    run(commit, tmp_path, TOPIC)
+
+
+def test_commits_are_refused_row_by_row(tmp_path):
+    async def commit(asked):
+        assert await asked.commit("g", {("missing", 0): 1}) == Errors.UNKNOWN_TOPIC_OR_PARTITION
+        assert await asked.commit("g", {("t", 9): 1}) == Errors.UNKNOWN_TOPIC_OR_PARTITION
+        assert await asked.commit("g", {T0: 1}, generation=3, member="m") == Errors.ILLEGAL_GENERATION
+        assert asked.groups.groups == {}
+        await asked.commit("g", {T0: 1})
+        assert await asked.commit("g", {T0: 2}, generation=3, member="m") == Errors.UNKNOWN_MEMBER_ID
+        assert await asked.fetch("g") == {T0: 1}
+
+    run(commit, tmp_path, TOPIC)
+
+
+def test_whoever_is_no_member_may_not_commit_to_a_group_that_has_some(tmp_path):
+    async def commit(asked):
+        joined = await join(asked, "g")
+        assert await asked.commit("g", {T0: 1}) == Errors.UNKNOWN_MEMBER_ID
+        assert await asked.commit("g", {T0: 1}, generation=1, member=joined.member_id) == Errors.REBALANCE_IN_PROGRESS
+        await sync(asked, "g", joined)
+        assert await asked.commit("g", {T0: 1}, generation=1, member=joined.member_id) == 0
+        assert await asked.commit("g", {T0: 1}, generation=0, member=joined.member_id) == Errors.ILLEGAL_GENERATION
+
+    run(commit, tmp_path, TOPIC)
+
+
+async def join(asked, group, version=3):
+    request = JoinGroupRequest
+    return await asked(request(
+        group_id=group, session_timeout_ms=10_000, rebalance_timeout_ms=10_000, protocol_type="consumer",
+        protocols=[request.JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION)],
+    ), version)
+
+
+async def sync(asked, group, joined):
+    request = SyncGroupRequest
+    return await asked(request(
+        group_id=group, generation_id=joined.generation_id, member_id=joined.member_id,
+        assignments=[request.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"all")],
+    ), 3)
+
+
+# ConsumerProtocolSubscription 1: the topic t.
+SUBSCRIPTION = bytes.fromhex("0001" "00000001" "000174" "ffffffff" "00000000")
+
+
+def test_a_group_that_was_loaded_has_its_members_until_their_sessions_end(tmp_path):
+    async def begin(asked):
+        joined = await join(asked, "g")
+        synced = await sync(asked, "g", joined)
+        assert synced.assignment == b"all"
+        return joined
+
+    joined = run(begin, tmp_path, TOPIC)
+    clock = ManualClock(NOW)
+
+    async def go_on(asked):
+        heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id=joined.member_id)
+        assert (await asked(heartbeat, 3)).error_code == 0
+        described = (await asked(DescribeGroupsRequest(groups=["g", "other"]), 5)).groups
+        assert [(g.group_state, g.protocol_data, len(g.members)) for g in described] == [
+            ("Stable", "range", 1), ("Dead", "", 0)]
+        assert described[0].members[0].member_assignment == b"all"
+        clock.advance(10_001)
+        asked.groups.timer.run_due()
+        assert (await asked(heartbeat, 3)).error_code == Errors.UNKNOWN_MEMBER_ID
+        assert [g.group_state for g in (await asked(ListGroupsRequest(), 4)).groups] == ["Empty"]
+
+    run(go_on, tmp_path, clock=clock)
+
+
+def test_a_deleted_group_is_gone_after_a_restart_and_a_deleted_offset_is_too(tmp_path):
+    async def delete(asked):
+        await asked.commit("gone", {T0: 1})
+        await asked.commit("left", {T0: 1, T1: 2})
+        answer = await asked(DeleteGroupsRequest(groups_names=["gone", "never"]), 2)
+        assert [row.error_code for row in answer.results] == [0, Errors.GROUP_ID_NOT_FOUND]
+        request = OffsetDeleteRequest
+        answer = await asked(request(group_id="left", topics=[request.OffsetDeleteRequestTopic(name="t", partitions=[
+            request.OffsetDeleteRequestPartition(partition_index=number) for number in (0, 7)
+        ])]), 0)
+        assert [row.error_code for row in answer.topics[0].partitions] == [0, Errors.UNKNOWN_TOPIC_OR_PARTITION]
+
+    async def look(asked):
+        assert set(asked.groups.groups) == {"left"}
+        assert await asked.fetch("left") == {T1: 2}
+
+    run(delete, tmp_path, TOPIC)
+    run(look, tmp_path)
+
+
+def test_a_group_with_members_is_not_deleted_and_neither_are_offsets_that_it_reads(tmp_path):
+    async def delete(asked):
+        joined = await join(asked, "g")
+        await sync(asked, "g", joined)
+        await asked.commit("g", {T0: 1}, generation=1, member=joined.member_id)
+        answer = await asked(DeleteGroupsRequest(groups_names=["g"]), 2)
+        assert answer.results[0].error_code == Errors.NON_EMPTY_GROUP
+        request = OffsetDeleteRequest
+        answer = await asked(request(group_id="g", topics=[request.OffsetDeleteRequestTopic(
+            name="t", partitions=[request.OffsetDeleteRequestPartition(partition_index=0)])]), 0)
+        assert answer.topics[0].partitions[0].error_code == Errors.GROUP_SUBSCRIBED_TO_TOPIC
+
+    run(delete, tmp_path, TOPIC)
+
+
+def test_offsets_expire_when_their_group_was_empty_for_so_long(tmp_path):
+    clock = ManualClock(NOW)
+
+    async def expire(asked):
+        await asked.commit("g", {T0: 1})
+        clock.advance(59 * 60_000)
+        asked.groups.timer.run_due()
+        assert await asked.fetch("g") == {T0: 1}
+        clock.advance(11 * 60_000)
+        asked.groups.timer.run_due()
+        assert asked.groups.groups == {}
+
+    async def look(asked):
+        assert asked.groups.groups == {}
+
+    run(expire, tmp_path, TOPIC, clock=clock, offsets_retention_minutes=60)
+    run(look, tmp_path, clock=clock)
+
+
+# --- transactions ------------------------------------------------------------------------------------
+
+
+async def begin(asked, transactional_id="x", where=T0, value=b"v", sequence=0, producer=None):
+    """A producer with a record in an open transaction."""
+    producer = producer or await asked.init(transactional_id)
+    assert producer.error == 0
+    assert await asked.add(transactional_id, producer, [where]) == 0
+    asked.produce(producer, where, value, sequence)
+    return producer
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_ends_in_every_partition_and_in_the_offsets(tmp_path, commit):
+    async def end(asked):
+        producer = await begin(asked)
+        assert await asked.add("x", producer, [T1]) == 0
+        asked.produce(producer, T1, b"w", 0)
+        assert await asked.commit_in("x", producer, "g", {T0: 5}) == 0
+        assert asked.committed(T0) == []
+        assert await asked.fetch("g") == {}
+        unstable = await asked(OffsetFetchRequest(require_stable=True, groups=[
+            OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=[
+                OffsetFetchRequest.OffsetFetchRequestTopics(name="t", partition_indexes=[0])])]), 9)
+        assert unstable.groups[0].topics[0].partitions[0].error_code == Errors.UNSTABLE_OFFSET_COMMIT
+        assert await asked.end("x", producer, commit) == 0
+        assert asked.committed(T0) == ([b"v"] if commit else [])
+        assert asked.committed(T1) == ([b"w"] if commit else [])
+        assert await asked.end("x", producer, commit) == 0              # the answer was lost
+        assert await asked.end("x", producer, not commit) == Errors.INVALID_TXN_STATE
+
+    async def look(asked):
+        assert await asked.fetch("g") == ({T0: 5} if commit else {})
+
+    run(end, tmp_path, TOPIC)
+    run(look, tmp_path)
+
+
+def test_one_producer_after_another_commits_many_transactions(tmp_path):
+    async def many(asked):
+        producer = await asked.init("x")
+        for number in range(20):
+            await begin(asked, value=b"%d" % number, sequence=number, producer=producer)
+            assert await asked.end("x", producer, number % 2 == 0) == 0
+        assert asked.committed(T0) == [b"%d" % number for number in range(0, 20, 2)]
+
+    run(many, tmp_path, TOPIC)
+
+
+def test_a_new_producer_of_an_id_fences_the_old_one_and_aborts_what_it_left_open(tmp_path):
+    async def fence(asked):
+        old = await begin(asked)
+        assert (await asked.init("x")).error == Errors.CONCURRENT_TRANSACTIONS
+        while (new := await asked.init("x")).error:
+            await asyncio.sleep(0.01)
+        assert (new.id, new.epoch) == (old.id, old.epoch + 2)
+        assert await asked.add("x", old, [T0]) == Errors.PRODUCER_FENCED
+        assert await asked.end("x", old, True) == Errors.PRODUCER_FENCED
+        with pytest.raises(InvalidProducerEpochError):
+            asked.produce(old, T0, b"late", 1)
+        await begin(asked, producer=new, value=b"new")
+        await asked.end("x", new, True)
+        assert asked.committed(T0) == [b"new"]
+
+    run(fence, tmp_path, TOPIC)
+
+
+def test_a_partition_that_its_producer_has_not_written_to_is_fenced_too(tmp_path):
+    """The producer added it and was slow: without the marker its batch would open a transaction that nobody ends."""
+    async def fence(asked):
+        old = await asked.init("x")
+        assert await asked.add("x", old, [T0]) == 0
+        await asked.init("x")
+        while (await asked.init("x")).error:
+            await asyncio.sleep(0.01)
+        with pytest.raises(InvalidProducerEpochError):
+            asked.produce(old, T0, b"late", 0)
+
+    run(fence, tmp_path, TOPIC)
+
+
+def test_a_batch_is_let_in_only_while_its_partition_is_in_the_transaction(tmp_path):
+    async def verify(asked):
+        verify = asked.transactions.verify
+        producer = await asked.init("x")
+        assert verify("x", producer.id, producer.epoch, "t", 0) is Errors.INVALID_TXN_STATE
+        await begin(asked, producer=producer)
+        assert verify("x", producer.id, producer.epoch, "t", 0) is Errors.NONE
+        assert verify("x", producer.id, producer.epoch, "t", 1) is Errors.INVALID_TXN_STATE
+        assert verify("x", producer.id, producer.epoch - 1, "t", 0) is Errors.INVALID_PRODUCER_EPOCH
+        assert verify("y", producer.id, producer.epoch, "t", 0) is Errors.INVALID_PRODUCER_ID_MAPPING
+        assert verify(None, producer.id, producer.epoch, "t", 0) is Errors.INVALID_PRODUCER_ID_MAPPING
+        await asked.end("x", producer, True)
+        assert verify("x", producer.id, producer.epoch, "t", 0) is Errors.INVALID_TXN_STATE
+        request = await asked.commit_in("x", producer, "g", {T0: 1})
+        assert request == 0
+
+    run(verify, tmp_path, TOPIC)
+
+
+def test_offsets_are_refused_if_their_group_was_not_added(tmp_path):
+    async def commit(asked):
+        from seglog.endpoint.messages import TxnOffsetCommitRequest as request
+        producer = await begin(asked)
+        answer = await asked(request(
+            transactional_id="x", group_id="g", producer_id=producer.id, producer_epoch=producer.epoch,
+            generation_id=-1, topics=[request.TxnOffsetCommitRequestTopic(name="t", partitions=[
+                request.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)])],
+        ), 3)
+        assert answer.topics[0].partitions[0].error_code == Errors.INVALID_TXN_STATE
+
+    run(commit, tmp_path, TOPIC)
+
+
+def test_a_transaction_that_is_open_for_too_long_is_aborted_and_its_producer_fenced(tmp_path):
+    clock = ManualClock(NOW)
+
+    async def wait(asked):
+        producer = await asked.init("x", timeout_ms=20_000)
+        await begin(asked, producer=producer)
+        clock.advance(10_000)
+        asked.groups.timer.run_due()
+        assert asked.topics.log(*T0).last_stable_offset == 0
+        for _ in range(2):
+            clock.advance(10_001)
+            asked.groups.timer.run_due()
+        while asked.transactions.open_transactions():
+            await asyncio.sleep(0.01)
+        assert asked.topics.log(*T0).last_stable_offset == 2
+        assert await asked.end("x", producer, True) == Errors.PRODUCER_FENCED
+        assert asked.committed(T0) == []
+
+    run(wait, tmp_path, TOPIC, clock=clock)
+
+
+@pytest.mark.parametrize(("timeout_ms", "error"), [(0, 50), (900_001, 50), (900_000, 0)])
+def test_a_timeout_beyond_the_limits_is_refused(tmp_path, timeout_ms, error):
+    async def init(asked):
+        assert (await asked.init("x", timeout_ms=timeout_ms)).error == error
+
+    run(init, tmp_path)
+
+
+def test_a_producer_that_asks_again_for_its_epoch_gets_the_same_one(tmp_path):
+    async def ask(asked):
+        first = await asked.init("x")
+        second = await asked.init("x", producer=(first.id, first.epoch))
+        assert (second.id, second.epoch) == (first.id, 1)
+        again = await asked.init("x", producer=(first.id, first.epoch))
+        assert (again.id, again.epoch) == (first.id, 1)
+        await asked.init("x")       # another producer
+        fenced = await asked.init("x", producer=(second.id, second.epoch))
+        assert fenced.error == Errors.PRODUCER_FENCED
+        old = await asked.init("x", producer=(second.id, second.epoch), version=3)
+        assert old.error == Errors.INVALID_PRODUCER_EPOCH
+
+    run(ask, tmp_path)
+
+
+def test_epochs_that_are_used_up_bring_another_producer_id(tmp_path):
+    async def use_up(asked):
+        first = await asked.init("x")
+        transaction = asked.transactions._transactions["x"]
+        transaction.producer_epoch = 2**15 - 3
+        assert (await asked.init("x")).epoch == 2**15 - 2
+        new = await asked.init("x")
+        assert (new.epoch, new.id) == (0, first.id + 1)
+
+    run(use_up, tmp_path)
+
+
+def test_producer_ids_are_not_given_out_twice(tmp_path):
+    async def ask(asked):
+        return [(await asked.init(None)).id for _ in range(1001)]
+
+    given = [run(ask, tmp_path) for _ in range(3)]
+    assert len({*given[0], *given[1], *given[2]}) == 3003
+    assert min(given[0]) > 2**40        # no controller comes that far
+
+
+def test_a_damaged_file_of_producer_ids_gives_no_id_out(tmp_path):
+    async def ask(asked):
+        return await asked.init(None)
+
+    run(ask, tmp_path)
+    file = tmp_path / ".seglog.producer_ids"
+    file.write_bytes(file.read_bytes().replace(b"next_block", b"next_clock"))
+    assert run(ask, tmp_path).error == Errors.UNKNOWN_SERVER_ERROR
+
+
+def test_an_expired_transactional_id_is_forgotten_for_good(tmp_path):
+    clock = ManualClock(NOW)
+
+    async def expire(asked):
+        await asked.init("x")
+        clock.advance(8 * 86_400_000)
+        asked.groups.timer.run_due()
+        while asked.transactions._transactions:
+            await asyncio.sleep(0.01)
+
+    async def look(asked):
+        assert asked.transactions._transactions == {}
+
+    run(expire, tmp_path, clock=clock)
+    run(look, tmp_path, clock=clock)
+
+
+def test_describe_producers_tells_of_an_open_transaction(tmp_path):
+    async def describe(asked):
+        producer = await begin(asked)
+        request = DescribeProducersRequest
+        answer = await asked(request(topics=[request.TopicRequest(name="t", partition_indexes=[0, 1, 9])]), 0)
+        first, second, third = answer.topics[0].partitions
+        row, = first.active_producers
+        assert (row.producer_id, row.producer_epoch, row.last_sequence, row.current_txn_start_offset) == (
+            producer.id, producer.epoch, 0, 0)
+        assert second.active_producers == []
+        assert third.error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION
+
+    run(describe, tmp_path, TOPIC)
+
+
+# --- crashes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("marked", [(), (T0,), (T0, T1)])
+def test_a_transaction_that_a_crash_left_prepared_is_ended_at_the_start(tmp_path, commit, marked):
+    """The end was written, and of the markers those in `marked`: what stands in the log is what was answered, or will
+    be."""
+    async def prepare(asked):
+        producer = await begin(asked)
+        await asked.add("x", producer, [T1])
+        asked.produce(producer, T1, b"w", 0)
+        await asked.commit_in("x", producer, "g", {T0: 5})
+        real = asked.topics.log
+
+        class Dead:
+            """Whatever is asked of it, the process died before."""
+
+            def end_transaction(self, *args, **how):
+                raise StorageError("killed")
+
+        asked.transactions.logs = type("Logs", (), {
+            "log": lambda self, *where: real(*where) if where in marked else Dead(),
+            "durable": lambda self, *args: asked.topics.durable(*args),
+            "partition_count": lambda self, name: asked.topics.partition_count(name),
+        })()
+        assert await asked.end("x", producer, commit) == 0      # late, but it is decided
+        transaction = asked.transactions._transactions["x"]
+        assert transaction.is_prepared
+        return producer
+
+    async def look(asked):
+        assert asked.transactions._transactions["x"].state is (
+            TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT)
+        assert asked.committed(T0) == ([b"v"] if commit else [])
+        assert asked.committed(T1) == ([b"w"] if commit else [])
+        assert await asked.fetch("g") == ({T0: 5} if commit else {})
+        assert await asked.end("x", producer, commit) == 0
+        await begin(asked, producer=producer, value=b"next", sequence=1)
+
+    producer = run(prepare, tmp_path, TOPIC)
+    run(look, tmp_path)
+
+
+def test_an_open_transaction_is_open_after_a_restart_and_its_producer_goes_on(tmp_path):
+    async def leave(asked):
+        return await begin(asked)
+
+    async def go_on(asked):
+        assert asked.committed(T0) == []
+        assert await asked.end("x", producer, True) == 0
+        assert asked.committed(T0) == [b"v"]
+
+    producer = run(leave, tmp_path, TOPIC)
+    run(go_on, tmp_path)
+
+
+def test_a_client_that_went_away_leaves_no_step_half_done(tmp_path):
+    """A handler is cancelled with its connection, at whatever await it is."""
+    async def cancel(asked):
+        for turns in range(12):
+            producer = await asked.init("x")
+            while producer.error:
+                await asyncio.sleep(0.01)
+                producer = await asked.init("x")
+            await begin(asked, producer=producer, sequence=0)
+            task = asyncio.ensure_future(asked.end("x", producer, True))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        for _ in range(200):
+            if not asked.transactions.open_transactions():
+                break
+            await asyncio.sleep(0.01)
+        log = asked.topics.log(*T0)
+        assert log.last_stable_offset == log.log_end_offset or asked.transactions.open_transactions()
+
+    run(cancel, tmp_path, TOPIC)

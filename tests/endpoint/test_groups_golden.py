@@ -1,0 +1,108 @@
+"""What a real broker wrote to __consumer_offsets and __transaction_state: read, and written again as it is."""
+import asyncio
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+
+import seglog
+from seglog.endpoint.codec import decode_versioned
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.group import Group
+from seglog.endpoint.messages import GroupMetadataKey, OffsetCommitKey, TransactionLogKey
+from seglog.endpoint.offsets_topic import group_key, group_value, offset_key, offset_value, read_group, read_offset
+from seglog.endpoint.transaction import Step, TransactionState
+from seglog.endpoint.transaction_topic import read_transaction, transaction_key, transaction_value
+from support.coordinators import coordinators
+
+PARTITIONS = ("__consumer_offsets-0", "__transaction_state-7", "__transaction_state-10", "__transaction_state-26")
+
+
+@pytest.fixture(scope="module")
+def golden(golden_groups):
+    return golden_groups, json.loads((golden_groups / "expected.json").read_text())["groups"]
+
+
+def records(directory):
+    """(key, value) of each record that is no marker."""
+    with seglog.open_partition(directory) as partition:
+        return [
+            (bytes(record.key), None if record.value is None else bytes(record.value))
+            for batch in partition.batches() if not batch.is_control for record in batch
+        ]
+
+
+def written_again(name, key, value):
+    """The same record, by way of what we make of it."""
+    if name.startswith("__transaction_state"):
+        transactional_id = decode_versioned(TransactionLogKey, key)[1].transactional_id
+        known = read_transaction(transactional_id, value)
+        return transaction_key(transactional_id), transaction_value(Step(
+            known.state, known.producer_id, known.producer_epoch, -1, -1, known.timeout_ms,
+            frozenset(known.partitions), known.start_ms, known.update_ms,
+        ))
+    if key[:2] == b"\0\2":
+        group = Group(decode_versioned(GroupMetadataKey, key)[1].group)
+        read_group(group, value)
+        assignments = {member.member_id: member.assignment for member in group.members.values()}
+        return group_key(group.group_id), group_value(group, assignments)
+    where = decode_versioned(OffsetCommitKey, key)[1]
+    again = None if value is None else offset_value(read_offset(value))
+    return offset_key(where.group, where.topic, where.partition), again
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_each_record_of_a_broker_is_written_again_byte_for_byte(golden, name):
+    found = records(golden[0] / name)
+    assert len(found) >= 3
+    assert [written_again(name, key, value) for key, value in found] == found
+
+
+def test_an_offset_that_says_when_it_expires_is_written_in_the_version_that_has_room_for_it():
+    """No client since 2.1 sends one, so the golden data has none: OffsetCommitValue 1, as Kafka chooses it."""
+    commit = read_offset(offset_value(replace(read_offset(_v3()), leader_epoch=5, expire_timestamp=77)))
+    assert (commit.expire_timestamp, commit.leader_epoch) == (77, -1)
+
+
+def _v3():
+    return bytes.fromhex("0003" "0000000000000007" "ffffffff" "0000" "0000000000000001")
+
+
+def test_a_coordinator_that_takes_a_brokers_directory_over_knows_its_groups(golden, tmp_path):
+    path, expected = golden
+    for name in PARTITIONS:
+        shutil.copytree(path / name, tmp_path / "data" / name)
+    for number in range(50):        # empty, so that they are not among the golden data
+        (tmp_path / f"data/__transaction_state-{number}").mkdir(exist_ok=True)
+
+    async def run():
+        topics = {"topic": 2, "missing": 1}
+        async with coordinators(tmp_path / "data", topics) as asked:
+            known = {
+                group.group_id: {
+                    "state": group.state, "members": [],
+                    "offsets": {f"{topic}-{partition}": offset for (topic, partition), offset in group.offsets.items()},
+                }
+                for group in asked.groups.overview()
+            }
+            for group_id, group in asked.groups.groups.items():
+                known[group_id]["members"] = [m.group_instance_id or "" for m in group.members.values()]
+            # The open transaction's offsets are there, and count when it ends.
+            assert await asked.fetch("open", require_stable=True) == {}
+            hanging = asked.transactions._transactions["hanging"]
+            assert hanging.state is TransactionState.ONGOING
+            producer = await asked.init("hanging")
+            assert producer.error == Errors.CONCURRENT_TRANSACTIONS     # it was aborted first
+            while (producer := await asked.init("hanging")).error:
+                await asyncio.sleep(0.01)
+            assert (producer.id, producer.epoch) == (3, 2)
+            assert asked.groups.groups["open"].offsets.is_empty
+            writer = await asked.init("writer")
+            assert (writer.error, writer.id, writer.epoch) == (0, 1, 1)
+            return known
+
+    known = asyncio.run(run())
+    for group in expected.values():
+        group["offsets"] = {where: offset for where, (offset, _) in group["offsets"].items()}
+    assert known == expected
