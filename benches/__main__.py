@@ -27,6 +27,7 @@ from benches import (
     memory,
     opening,
     reading,
+    tables,
     validating,
 )
 from benches.runner import Bench
@@ -59,6 +60,7 @@ def main() -> int:
         log_compaction.run(bench, Path(directory), options.records, with_java=options.java)
         delayed.run(bench, options.records)
         growth.run(bench, Path(directory), options.records)
+        tables.run(bench, Path(directory), options.records)
         if sys.platform == "linux":
             index_memory.run(bench, Path(directory), options.records)
             delayed_scale.run(bench, Path(directory) / "delayed", options.records)

@@ -15,6 +15,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t
 
+from .arena cimport Arena
 from .arrow_c cimport (
     ArrowArray, ArrowSchema, dictionary_of_array, dictionary_of_schema, fill_array, fill_binary, fill_schema,
     new_array_capsule, new_schema_capsule,
@@ -267,19 +268,19 @@ cdef class TopicRows:
 
     cdef int fill_bytes(self, ArrowArray* out, const seg_binary* column) except -1:
         cdef int64_t rows = self._columns.c.rows
-        cdef bytes views
+        cdef Arena views
         if not self.layout.has_views:
             return fill_binary(out, self._columns, column, rows)
         # The sizes of the data buffers (one), and then the views.
-        views = PyBytes_FromStringAndSize(NULL, 16 * rows + 8)
-        (<int64_t*>PyBytes_AS_STRING(views))[0] = column.bytes
-        seg_make_views(column, rows, <seg_view*>(PyBytes_AS_STRING(views) + 8))
+        views = self._columns.pool.acquire(16 * rows + 64)
+        (<int64_t*>views.base)[0] = column.bytes
+        seg_make_views(column, rows, <seg_view*>(views.base + 64))
         fill_array(out, (self._columns, views), rows, column.null_count, 4, 0)
         if column.null_count > 0:
             out.buffers[0] = column.validity
-        out.buffers[1] = PyBytes_AS_STRING(views) + 8
+        out.buffers[1] = views.base + 64
         out.buffers[2] = column.data
-        out.buffers[3] = PyBytes_AS_STRING(views)
+        out.buffers[3] = views.base
         return 0
 
     cdef int fill_headers(self, ArrowArray* out) except -1:

@@ -23,21 +23,57 @@ def dataset_of(scan: "RowScan") -> TopicDataset:
 
 def _pruned(scan: "RowScan", columns: Any, condition: Any) -> "tuple[RowScan, list[str]]":
     """The scan with what a filter tells, and of the columns those that are needed for both."""
-    bounds = bounds_of_text("" if condition is None else str(condition))
+    text = "" if condition is None else str(condition)
+    bounds = bounds_of_text(text)
     if columns is None:
         names = list(scan.columns)
     elif isinstance(columns, dict):         # a name and an expression each: nobody tells what they are made of
         return scan.narrowed(**_words(bounds)), list(scan.columns)
     else:
         names = list(columns)
-    text = "" if condition is None else str(condition)
     # A name that the text of the filter has, if only in a constant, is read as well: at worst one too many.
-    wanted = [name for name in scan.columns if name in names or name in text] or list(scan.columns[:1])
+    names += [name for name in scan.columns if name in text and name not in names]
+    wanted = names or list(scan.columns[:1])
     return scan.select(wanted).narrowed(**_words(bounds)), wanted
 
 
 def _words(bounds: Any) -> dict[str, Any]:
     return {name: getattr(bounds, name) for name in bounds.__slots__}
+
+
+class PlainScanner:
+    """What is asked of a pyarrow.dataset.Scanner, for rows as they come: that one passes each on through threads."""
+
+    def __init__(self, scan: "RowScan") -> None:
+        self._scan = scan
+
+    @property
+    def projected_schema(self) -> Any:
+        return library("pyarrow").schema(self._scan)
+
+    dataset_schema = projected_schema
+
+    def to_reader(self) -> Any:
+        return library("pyarrow").RecordBatchReader.from_stream(self._scan)
+
+    def to_batches(self) -> Any:
+        return iter(self.to_reader())
+
+    def to_table(self) -> Any:
+        return self.to_reader().read_all()
+
+    def head(self, num_rows: int) -> Any:
+        pyarrow = library("pyarrow")
+        kept, left = [], num_rows
+        for batch in self.to_reader():
+            kept.append(batch.slice(0, left))
+            left -= kept[-1].num_rows
+            if left <= 0:
+                break
+        return pyarrow.Table.from_batches(kept, self.projected_schema)
+
+    def count_rows(self) -> int:
+        return sum(batch.num_rows for batch in self.to_reader())
 
 
 @cache
@@ -59,8 +95,10 @@ def _dataset_class() -> Any:
             return pyarrow.compute.scalar(True)
 
         def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> Any:
-            """A pyarrow.dataset.Scanner; filters on offset, timestamp, partition and topic prune what is read."""
-            scan, _ = _pruned(self._scan, columns, filter)
+            """A scanner; filters on offset, timestamp, partition and topic prune what is read."""
+            scan, names = _pruned(self._scan, columns, filter)
+            if filter is None and (columns is None or list(columns) == names):
+                return PlainScanner(scan)
             return dataset.Scanner.from_batches(scan.to_reader(), columns=columns, filter=filter, **options)
 
         def get_fragments(self, filter: Any = None) -> Any:

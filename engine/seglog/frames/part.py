@@ -22,6 +22,8 @@ from seglog.segment.transaction_index import AbortedTransaction
 CHUNK_BYTES = 2 << 20
 # Memory that waits for the next chunk, of all scans of the process.
 POOL = ArenaPool(CHUNK_BYTES, 32 << 20)
+# For rows that are kept, all of a scan: of large pages, several begin in each chunk, and few chunks waste fewer.
+KEPT = ArenaPool(16 << 20, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +65,19 @@ class ScanPart:
     def layout(self) -> RowLayout:
         return self.options.layout(self.topic, self.partition)
 
-    def batches(self, lost: list[LostRange] | None = None) -> Iterator[TopicRows]:
+    def batches(self, lost: list[LostRange] | None = None, pool: ArenaPool = POOL) -> Iterator[TopicRows]:
         """The rows, in chunks; each is a record batch for whoever takes Arrow arrays.
 
-        `lost` gets what is skipped where on_corrupt="skip". Raises CorruptRecordError, StorageError, and
-        OffsetOutOfRangeError where the segment was removed or replaced.
+        `lost` gets what is skipped where on_corrupt="skip". `pool`: its chunks and memory. Raises CorruptRecordError,
+        StorageError, and OffsetOutOfRangeError where the segment was removed or replaced.
         """
-        for work in self.work(lost):
+        for work in self.work(lost, pool):
             rows, error = work()
             yield from rows
             if error is not None:
                 raise error
 
-    def work(self, lost: list[LostRange] | None = None) -> Iterator["Work"]:
+    def work(self, lost: list[LostRange] | None = None, pool: ArenaPool = POOL) -> Iterator["Work"]:
         """The same in pieces that threads may do beside each other: each gives rows, and what ended them early.
 
         Headers are walked here, records are decoded there.
@@ -89,16 +91,17 @@ class ScanPart:
             for position, end in self.spans:
                 for whole in _tables(segment, position, end, on_lost):
                     table = aborted.left_out_of(whole) if aborted else whole
-                    for start, stop in _slices(table, end):
-                        yield partial(self._decode, segment, table, layout, start, stop, on_lost)
+                    for start, stop in _slices(table, end, pool.chunk_bytes):
+                        yield partial(self._decode, segment, table, pool, layout, start, stop, on_lost)
         finally:
             segment.close()
 
     def _decode(
-        self, segment: Segment, table: BatchTable, layout: RowLayout, start: int, stop: int, on_lost: OnLost | None
+        self, segment: Segment, table: BatchTable, pool: ArenaPool, layout: RowLayout, start: int, stop: int,
+        on_lost: OnLost | None,
     ) -> "Rows":
         walk = topic_rows(
-            table, POOL, layout, start=start, stop=stop, start_offset=self.start_offset, stop_offset=self.stop_offset,
+            table, pool, layout, start=start, stop=stop, start_offset=self.start_offset, stop_offset=self.stop_offset,
             low_ms=self.options.since_ms, high_ms=self.options.until_ms, check_crc=on_lost is None,
         )
         rows: list[TopicRows] = []
@@ -131,13 +134,13 @@ def _tables(segment: Segment, position: int, end: int, on_lost: OnLost | None) -
             return
 
 
-def _slices(table: BatchTable, end: int) -> Iterator[tuple[int, int]]:
-    """The batches that begin before `end`, about CHUNK_BYTES at a time."""
+def _slices(table: BatchTable, end: int, chunk_bytes: int) -> Iterator[tuple[int, int]]:
+    """The batches that begin before `end`, about `chunk_bytes` at a time."""
     slots = range(len(table))
     stop = bisect_left(slots, end, key=lambda slot: table[slot].position)
     start = 0
     while start < stop:
-        following = table[start].position + CHUNK_BYTES
+        following = table[start].position + chunk_bytes
         until = max(bisect_left(slots, following, start, stop, key=lambda slot: table[slot].position), start + 1)
         yield start, until
         start = until

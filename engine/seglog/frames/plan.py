@@ -13,6 +13,7 @@ from seglog.format import names
 from seglog.format.live_ends import FILE_NAME
 from seglog.frames.options import OFFSET_MAX, ReadOptions
 from seglog.frames.part import ScanPart
+from seglog.fs.lock import writer_of
 from seglog.fs.refusals import refusals
 from seglog.log.arguments import Isolation, is_read_committed
 from seglog.log.follower import Follower
@@ -124,7 +125,8 @@ def _open_here(path: Path) -> LogReader | None:
 
 def opened(path: Path) -> Partition:
     """The partition as it is now: what another process is appending ends at its published end."""
-    return Follower(path) if (path / FILE_NAME).exists() else Partition(path)
+    is_written = (path / FILE_NAME).exists() and writer_of(path) is not None
+    return Follower(path) if is_written else Partition(path)
 
 
 class _Planned:
@@ -148,7 +150,6 @@ class _Planned:
             if found is None:
                 return
             start = max(start, found.offset)
-        inodes = log_files(log.path)
         for slot, segment in enumerate(segments):
             base = segment.base_offset
             following = segments[slot + 1].base_offset if slot + 1 < len(segments) else None
@@ -162,7 +163,7 @@ class _Planned:
                 self._source.topic, self._source.partition, str(segment.path), base, (), max(start, base),
                 stop if following is None else min(stop, following), self._options,
                 is_last=following is None and segment.published is None,
-                end_offset=OFFSET_MAX if following is None else following, inode=inodes.get(segment.path),
+                end_offset=OFFSET_MAX if following is None else following, inode=segment.inode,
             )
             if part.start_offset < part.stop_offset:
                 for piece in self._split(segment, part, min_bytes):

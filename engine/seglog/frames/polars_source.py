@@ -11,6 +11,7 @@ from typing import Any
 from seglog._kernels.topic_rows import TopicRows
 from seglog.frames.bounds import Bounds, flipped
 from seglog.frames.libraries import library
+from seglog.frames.part import KEPT
 from seglog.frames.rows import RowScan
 
 _OPERATORS = {"Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">=", "Eq": "=="}
@@ -20,7 +21,7 @@ _BETWEEN = {"Both": (">=", "<="), "Left": (">=", "<"), "Right": (">", "<="), "No
 def frame(scan: RowScan) -> Any:
     """See scan.TopicScan.to_polars."""
     polars = library("polars")
-    frames = [_frame(polars, rows) for rows in _in_views(scan).batches()]
+    frames = [_frame(polars, rows) for rows in _in_views(scan).batches(KEPT)]
     return polars.concat(frames, rechunk=False) if frames else polars.DataFrame(schema=_schema(polars, scan))
 
 

@@ -5,12 +5,13 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, Self
 
+from seglog._kernels.arena import ArenaPool
 from seglog._kernels.arrow_stream import export_stream
 from seglog._kernels.topic_rows import TopicRows
 from seglog.frames.ahead import in_order
 from seglog.frames.libraries import library
 from seglog.frames.options import OFFSET_MAX, TIME_MAX_MS, TIME_MIN_MS, ReadOptions, checked_columns
-from seglog.frames.part import ScanPart
+from seglog.frames.part import POOL, ScanPart
 from seglog.frames.plan import MIN_PART_BYTES, Limits, Source, partitions_of, parts_of
 from seglog.log.reader import LogReader
 from seglog.segment.answers import LostRange
@@ -100,8 +101,8 @@ class RowScan:
         """
         return list(parts_of(partitions_of(self._sources), self._options, self._limits, min_bytes))
 
-    def batches(self) -> Iterator[TopicRows]:
-        """The rows as record batches, in order; they have __arrow_c_array__.
+    def batches(self, pool: ArenaPool = POOL) -> Iterator[TopicRows]:
+        """The rows as record batches, in order; they have __arrow_c_array__. `pool`: KEPT for who keeps them all.
 
         Raises what `parts` raises, and CorruptRecordError where damage is met: behind the rows before it.
         """
@@ -110,7 +111,7 @@ class RowScan:
         first = list(_up_to(parts, _THREADS_FROM_BYTES))
         is_small = sum(part.size_bytes for part in first) < _THREADS_FROM_BYTES
         threads = self._threads or (1 if is_small else min(os.cpu_count() or 1, _THREADS_MAX))
-        work = chain.from_iterable(part.work(self._lost) for part in chain(first, parts))
+        work = chain.from_iterable(part.work(self._lost, pool) for part in chain(first, parts))
         for rows, error in in_order(work, threads):
             yield from rows
             if error is not None:

@@ -16,6 +16,7 @@ from seglog.frames.options import (
     checked_columns,
     checked_text,
 )
+from seglog.frames.part import KEPT
 from seglog.frames.plan import Limits, Source
 from seglog.frames.polars_source import frame
 from seglog.frames.rows import RowScan
@@ -35,7 +36,7 @@ class TopicScan(RowScan):
     def to_arrow(self) -> Any:
         """A pyarrow.Table of all rows. Raises what `batches` raises."""
         pyarrow = library("pyarrow")
-        batches = [pyarrow.record_batch(rows) for rows in self.batches()]
+        batches = [pyarrow.record_batch(rows) for rows in self.batches(KEPT)]
         return pyarrow.Table.from_batches(batches, pyarrow.schema(self))
 
     def to_pandas(self) -> Any:

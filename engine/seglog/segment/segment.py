@@ -144,6 +144,11 @@ class Segment:
     def decompress(self) -> Decompress:
         return self._access.decompress
 
+    @property
+    def inode(self) -> int | None:
+        """Of the file: another one of that name is not opened. None: not known."""
+        return _inode_of(self.path) if self._inode is None else self._inode
+
     # --- files -------------------------------------------------------------------------------
 
     def files(self) -> SegmentFiles:

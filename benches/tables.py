@@ -1,0 +1,181 @@
+"""Topics as tables: scanned to Arrow, and queried by DuckDB and polars, beside the same rows in Parquet.
+
+The clock is the processor time of the whole process: these libraries work in threads of their own.
+"""
+import time
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from aiokafka.record.memory_records import MemoryRecords
+
+import seglog
+import seglog.polars
+from benches import data
+from benches.runner import Bench, Goal
+
+PARTITIONS = 4
+# aiokafka makes an object of each record: so many tell its rate.
+AIOKAFKA_RECORDS = 100_000
+SQL = "select partition, count(*), sum(octet_length(value)), max(timestamp) from {} group by partition"
+
+
+def make_topic(directory: Path, records: int) -> None:
+    """Partitions of segments with time ranges, an equal part of the records in each, in batches of 16 KB."""
+    keys, values, timestamps = data.messages(min(records // PARTITIONS, 250_000))
+    for partition in range(PARTITIONS):
+        left = max(records // PARTITIONS, 1)
+        now = timestamps[0]
+        with seglog.open(directory / f"orders-{partition}", fsync="never", config={
+            "segment.bytes": 16 << 20, "retention.ms": -1, "time.index.ranges.enabled": True,
+        }) as log:
+            while left > 0:
+                for begin in range(0, min(left, len(keys)), 120):
+                    rows = slice(begin, min(begin + 120, left, len(keys)))
+                    log.append_columns(
+                        keys=keys[rows], values=values[rows],
+                        timestamps=[now + timestamp - timestamps[0] for timestamp in timestamps[rows]],
+                    )
+                left -= len(keys)
+                now += timestamps[-1] - timestamps[0] + 1
+
+
+def by_aiokafka(path: Path, stop: int) -> pa.Table:
+    columns = [], [], [], []
+    records = MemoryRecords(path.read_bytes())
+    while (batch := records.next_batch()) is not None:
+        for record in batch:
+            if record.offset >= stop:
+                break
+            for column, field in zip(columns, (record.key, record.value, record.offset, record.timestamp), strict=True):
+                column.append(field)
+        if record.offset >= stop:
+            break
+    keys, values, offsets, times = columns
+    return pa.table({
+        "key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary()),
+        "offset": pa.array(offsets, pa.int64()), "timestamp": pa.array(times, pa.timestamp("ms", "UTC")),
+    })
+
+
+def rows_in(batches: Iterable[pa.RecordBatch]) -> int:
+    return sum(batch.num_rows for batch in batches)
+
+
+def run(bench: Bench, directory: Path, records: int) -> None:
+    if not bench.wanted("table"):
+        return
+    topic = directory / "tables"
+    make_topic(topic, records)
+    plain, snappy = directory / "plain.parquet", directory / "snappy.parquet"
+    everything = seglog.scan(topic)
+    for path, codec in ((plain, "NONE"), (snappy, "snappy")):
+        with pq.ParquetWriter(path, pa.schema(everything), compression=codec) as writer:
+            for batch in everything.to_reader():
+                writer.write_batch(batch)
+    million = records / 1e6
+    compare = partial(bench.compare, clock=time.process_time)
+    scans(compare, topic, plain, million)
+    queries(compare, topic, plain, snappy, million)
+    selections(compare, topic, records, million)
+
+
+def scans(compare: partial[None], topic: Path, plain: Path, million: float) -> None:
+    some = AIOKAFKA_RECORDS
+    first = sorted((topic / "orders-0").glob("*.log"))[0]
+    rows = min(some, seglog.scan(first.parent).to_arrow().num_rows)
+    compare(
+        "table: scan to Arrow, 1 partition", rows / 1e6, "M rec/s",
+        {
+            "seglog": lambda: seglog.scan(first.parent, to_offset=some, threads=1).to_arrow(),
+            "aiokafka": lambda: by_aiokafka(first, some),
+        },
+        {("seglog", "aiokafka"): Goal(15, 25)},
+    )
+    compare(
+        "table: scan to Arrow", million, "M rec/s",
+        {
+            "seglog": lambda: rows_in(seglog.scan(topic).to_reader()),
+            "parquet": lambda: rows_in(pq.ParquetFile(plain).iter_batches()),
+        },
+        {("seglog", "parquet"): Goal(2)},
+    )
+
+
+def queries(compare: partial[None], topic: Path, plain: Path, snappy: Path, million: float) -> None:
+    connection = duckdb.connect()
+    connection.execute("set threads to 1")
+    connection.register("topic", seglog.scan(topic, threads=1).dataset())
+    connection.register("narrow", seglog.scan(topic, columns=["value", "partition", "timestamp"], threads=1))
+    compare(
+        "table: aggregate in DuckDB", million, "M rec/s",
+        {
+            "dataset()": lambda: connection.execute(SQL.format("topic")).fetchall(),
+            "scan(columns=)": lambda: connection.execute(SQL.format("narrow")).fetchall(),
+            "parquet": lambda: connection.execute(SQL.format(f"'{plain}'")).fetchall(),
+            "snappy parquet": lambda: connection.execute(SQL.format(f"'{snappy}'")).fetchall(),
+        },
+        {
+            ("dataset()", "parquet"): Goal(0.9), ("dataset()", "snappy parquet"): Goal(1.3),
+            ("scan(columns=)", "parquet"): Goal(0.9), ("scan(columns=)", "snappy parquet"): Goal(1.3),
+        },
+    )
+
+    def aggregated(frame: pl.LazyFrame) -> pl.DataFrame:
+        return frame.group_by("partition").agg(
+            pl.len(), pl.col("value").bin.size().sum(), pl.col("timestamp").max()
+        ).collect()
+
+    compare(
+        "table: aggregate in polars", million, "M rec/s",
+        {
+            "scan_topic": lambda: aggregated(seglog.polars.scan_topic(topic, threads=1)),
+            "parquet": lambda: aggregated(pl.scan_parquet(plain)),
+            "snappy parquet": lambda: aggregated(pl.scan_parquet(snappy)),
+        },
+        {("scan_topic", "parquet"): Goal(0.8, 0.9), ("scan_topic", "snappy parquet"): Goal(1.3)},
+    )
+
+
+def selections(compare: partial[None], topic: Path, records: int, million: float) -> None:
+    times = seglog.scan(topic / "orders-0", columns=["timestamp"]).to_arrow()["timestamp"].cast("int64")
+    first, last = times[0].as_py() // 1000, times[-1].as_py() // 1000
+    since, until = first + (last - first) * 60 // 100, first + (last - first) * 65 // 100
+
+    def unpushed() -> int:
+        low, high = (pa.scalar(ms * 1000, pa.timestamp("us", "UTC")) for ms in (since, until))
+        kept = 0
+        for batch in seglog.scan(topic, threads=1).to_reader():
+            column = batch["timestamp"]
+            kept += batch.filter(pc.and_(pc.greater_equal(column, low), pc.less(column, high))).num_rows
+        return kept
+
+    compare(
+        "table: 5 % by time", million, "M rec/s",
+        {
+            "pushed": lambda: rows_in(seglog.scan(topic, since=since, until=until, threads=1).to_reader()),
+            "not pushed": unpushed,
+        },
+        {("pushed", "not pushed"): Goal(10)},
+    )
+    compare(
+        "table: two columns of eight", million, "M rec/s",
+        {
+            "two": lambda: rows_in(seglog.scan(topic, columns=["offset", "timestamp"], threads=1).to_reader()),
+            "eight": lambda: rows_in(seglog.scan(topic, include_headers=True, threads=1).to_reader()),
+        },
+        {("two", "eight"): Goal(2)},
+    )
+    compare(
+        "table: threads", million, "M rec/s",
+        {
+            "two threads": lambda: rows_in(seglog.scan(topic, threads=2).to_reader()),
+            "one": lambda: rows_in(seglog.scan(topic, threads=1).to_reader()),
+        },
+        {("two threads", "one"): Goal()},       # wall time: see it beside
+    )
