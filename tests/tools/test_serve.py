@@ -1,5 +1,4 @@
 """`seglog serve`, as a process."""
-import json
 import signal
 import socket
 import subprocess
@@ -9,32 +8,21 @@ import pytest
 
 import seglog
 from seglog.endpoint.messages import MetadataRequest
+from support.servers.serve_process import ServeProcess
 from support.servers.wire_client import WireClient
 
 SERVE = [sys.executable, "-m", "seglog.tools", "serve"]
 
 
-def started(directory, *arguments):
-    process = subprocess.Popen(
-        [*SERVE, str(directory), "--listen", "127.0.0.1:0", "--json", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    line = process.stdout.readline()
-    assert line, process.stderr.read()
-    host, _, port = json.loads(line)["bootstrap_servers"].rpartition(":")
-    process.host, process.port = host, int(port)
-    return process
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_tells_its_address_serves_and_ends_clean(tmp_path, number):
-    with started(tmp_path / "data", "--topic", "orders:2", "--config", "num.partitions=4") as process:
-        with WireClient(process) as client:
+    arguments = ["--listen", "127.0.0.1:0", "--topic", "orders:2", "--config", "num.partitions=4"]
+    with ServeProcess(tmp_path / "data", *arguments) as server:
+        with WireClient(server) as client:
             assert [len(topic.partitions) for topic in client.ask(MetadataRequest(topics=None), 12).topics] == [2]
             asked = [MetadataRequest.MetadataRequestTopic(name="made")]
             assert len(client.ask(MetadataRequest(topics=asked), 12).topics[0].partitions) == 4
-        process.send_signal(number)
-        out, err = process.communicate(timeout=30)
-        assert (process.returncode, out, err) == (0, "", "")
+        assert (server.end(number), server.out, server.err) == (0, "", "")
     with seglog.open(tmp_path / "data/orders-1", create=False) as log:
         assert not log.recovery.repairs
 

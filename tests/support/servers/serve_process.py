@@ -1,0 +1,36 @@
+"""`seglog serve` as a process, which can be killed and started again."""
+import json
+import subprocess
+import sys
+
+
+class ServeProcess:
+    """Runs when it is made. `host` and `port` are what it tells."""
+
+    def __init__(self, directory, *arguments):
+        self._command = [sys.executable, "-m", "seglog.tools", "serve", str(directory), "--json", *arguments]
+        self.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+    def start(self):
+        self.process = subprocess.Popen(
+            self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        assert line, self.process.stderr.read()
+        self.told = json.loads(line)
+        self.bootstrap_servers = self.told["bootstrap_servers"]
+        self.host, _, port = self.bootstrap_servers.rpartition(":")
+        self.port = int(port)
+
+    def end(self, number):
+        """Send it a signal and wait. What it ended with; `out` and `err` are what it wrote since it listened."""
+        self.process.send_signal(number)
+        self.out, self.err = self.process.communicate(timeout=60)
+        return self.process.returncode
