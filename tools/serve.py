@@ -46,12 +46,14 @@ class TopicType(click.ParamType):   # type: ignore[type-arg]    # generic only s
 @click.option("--tls-cert", type=PATH, help="Encrypt: a file with the certificate, and those above it.")
 @click.option("--tls-key", type=PATH, help="The file with its key, if that is another one.")
 @click.option("--sasl-users", type=PATH, help="Ask for a password (SASL PLAIN): a file of lines `name:password`.")
+@click.option("--http", metavar="HOST:PORT", help="Show a page with topics, groups and lag there, and metrics for "
+              "Prometheus at /metrics.")
 @click.option("--insecure", is_flag=True, help="Listen beyond this machine without TLS and without passwords.")
 @json_option
 def command(
     directory: Path, listen: str, advertise: str | None, topics: Sequence[tuple[str, int]], fsync: Fsync,
     settings: Sequence[tuple[str, str]], tls_cert: Path | None, tls_key: Path | None, sasl_users: Path | None,
-    insecure: bool, as_json: bool,
+    http: str | None, insecure: bool, as_json: bool,
 ) -> int:
     """Let Kafka clients produce to and consume from the log dir DIR, which is made where it is not there.
 
@@ -68,13 +70,18 @@ def command(
             signal.signal(number, stop)
     server = serve(
         directory, listen=listen, topics=dict(topics), config=dict(settings), fsync=fsync, advertise=advertise,
-        users=None if sasl_users is None else _users(sasl_users), tls=_tls(tls_cert, tls_key), insecure=insecure,
+        users=None if sasl_users is None else _users(sasl_users), tls=_tls(tls_cert, tls_key), http=http,
+        insecure=insecure,
     )
     with server:
         if as_json:
-            report.print_json("listening", bootstrap_servers=server.bootstrap_servers, directory=str(directory))
+            report.print_json(
+                "listening", bootstrap_servers=server.bootstrap_servers, directory=str(directory),
+                http=server.http_address)
         else:
             click.echo(f"listening on {server.bootstrap_servers}")
+            if server.http_address:
+                click.echo(f"a page for people at http://{server.http_address}/, metrics at /metrics")
         stopped.wait()
     return 0
 

@@ -144,6 +144,8 @@ def serve(
         host=host, port=port, advertised=None if advertise is None else parse_address(advertise), users=users, tls=tls,
         config=ServerConfig.of(server), coordinators=CoordinatorConfig.of(coordinators), log_config=log,
         topics=dict(topics or {}),
+        # It asks nobody for a password.
+        http=None if http is None else checked_listen(http, is_safe=insecure),
     )
     # The settings of logs are given to each as it is opened: a topic's own come first.
     return LocalServer(lambda: open_dir(path, fsync=fsync, cleaner=cleaner), OsFileSystem(), fsync, options)

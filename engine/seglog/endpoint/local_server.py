@@ -3,6 +3,7 @@ the loop that runs."""
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -61,6 +62,19 @@ class LocalServer:
     @property
     def port(self) -> int:
         return self._running().port
+
+    @property
+    def path(self) -> Path:
+        """The log dir."""
+        self._running()
+        assert self._log_dir is not None
+        return self._log_dir.path
+
+    @property
+    def http_address(self) -> str | None:
+        """Host and port of the page and the metrics; None: there are none."""
+        page = self._running().page
+        return None if page is None else f"{page.host}:{page.port}"
 
     @property
     def requests_bytes(self) -> int:

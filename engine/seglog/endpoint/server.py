@@ -30,6 +30,7 @@ from seglog.endpoint.group_membership import GroupMembership
 from seglog.endpoint.groups import GroupCoordinator
 from seglog.endpoint.long_polls import LongPolls
 from seglog.endpoint.offsets import Offsets
+from seglog.endpoint.page import Page
 from seglog.endpoint.produce import Produce
 from seglog.endpoint.requests import Requests
 from seglog.endpoint.settings import ServerConfig
@@ -64,6 +65,7 @@ class ServerOptions:
     tls             None: plain
     log_config      of logs, where a topic has no setting of its own
     topics          partitions by names, made at the start if they are not there
+    http            where the page and the metrics are; None: nowhere
     """
 
     host: str = "127.0.0.1"
@@ -75,6 +77,7 @@ class ServerOptions:
     users: Mapping[str, str] | None = None
     tls: ssl.SSLContext | None = None
     topics: Mapping[str, int] = field(default_factory=dict)
+    http: tuple[str, int] | None = None
 
 
 class Server:
@@ -88,6 +91,7 @@ class Server:
         self.traffic = Traffic()
         self._tasks: dict[asyncio.Task[None], Connection | None] = {}
         self._services: list[asyncio.Task[None]] = []
+        self.page: Page | None = None
         self.host, self.port = options.host, options.port
 
     async def start(self) -> None:
@@ -125,6 +129,10 @@ class Server:
         await self.transactions.start()
         self._listener = _listener(options.host, options.port)
         self.host, self.port = self._listener.getsockname()[:2]
+        if options.http is not None:
+            page = Page(self.topics, self.traffic, tuple, lambda: f"{self.host}:{self.port}")
+            await page.start(*options.http)
+            self.page = page
         self._services = [
             loop.create_task(self._accept()),
             loop.create_task(self._close_idle()),
@@ -136,6 +144,8 @@ class Server:
         for task in [*self._services, *self._tasks]:
             task.cancel()
         await asyncio.gather(*self._services, *self._tasks, return_exceptions=True)
+        if self.page is not None:
+            await self.page.stop()
         self._listener.close()
         await self.transactions.stop()
         await self.groups.stop()

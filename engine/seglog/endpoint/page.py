@@ -1,0 +1,217 @@
+"""A page for people, and metrics for Prometheus: `seglog serve --http 127.0.0.1:8080`.
+
+    /               topics, their offsets and rates; groups, their offsets and lag
+    /state.json     the same as data
+    /metrics        seglog.metrics.PROCESS and what the server counts
+
+It only shows. Each request gets one answer, and the connection is closed.
+"""
+import asyncio
+import contextlib
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from seglog.endpoint.topics import Topics
+from seglog.endpoint.traffic import Traffic
+from seglog.errors import SeglogError
+from seglog.fs.refusals import storage_error
+from seglog.metrics import PROCESS, Exposition
+
+_HEAD_BYTES_MAX = 8 << 10
+_REQUEST_S_MAX = 10.0
+_SAMPLE_S = 1.0
+_SAMPLES = 11           # so rates are those of the last ten seconds
+_STYLE = (
+    "body{font:15px/1.4 system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em;color:#222}"
+    "table{border-collapse:collapse;width:100%;margin:.5em 0 2em}th,td{padding:.25em .6em;text-align:right;"
+    "border-bottom:1px solid #ddd}th:first-child,td:first-child{text-align:left}th{background:#f4f4f4}"
+    "p{color:#666}@media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}th{background:#262626}"
+    "th,td{border-color:#333}p{color:#999}}"
+)
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+
+
+class ShownGroup(Protocol):
+    """A group, as the page shows it."""
+
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def members(self) -> int: ...
+    @property
+    def offsets(self) -> Mapping[tuple[str, int], int]: ...
+
+
+class Page:
+    """In the loop of the server. `host`, `port`: where it listens."""
+
+    def __init__(
+        self, topics: Topics, traffic: Traffic, groups: Callable[[], Sequence[ShownGroup]], name: Callable[[], str]
+    ) -> None:
+        """`groups`: those that there are; `name`: where clients find the server."""
+        self._topics = topics
+        self._traffic = traffic
+        self._groups = groups
+        self._name = name
+        self._own = Exposition()
+        self._own.add(traffic)
+        # (time, end offsets by partition, received bytes, sent bytes)
+        self._samples: deque[tuple[float, dict[tuple[str, int], int], int, int]] = deque(maxlen=_SAMPLES)
+
+    async def start(self, host: str, port: int) -> None:
+        """Raises StorageError where the address cannot be had."""
+        try:
+            self._server = await asyncio.start_server(self._answer, host, port, limit=_HEAD_BYTES_MAX)
+        except OSError as error:
+            raise storage_error(error, "listen", f"{host}:{port}") from error
+        self.host, self.port = self._server.sockets[0].getsockname()[:2]
+        self._sampling = asyncio.get_running_loop().create_task(self._sample())
+
+    async def stop(self) -> None:
+        self._sampling.cancel()
+        self._server.close()
+        await asyncio.gather(self._sampling, return_exceptions=True)
+
+    async def _sample(self) -> None:
+        while True:
+            ends = {(name, number): log.log_end_offset for name, number, log in self._topics.logs()}
+            self._samples.append((time.monotonic(), ends, self._traffic.received_bytes, self._traffic.sent_bytes))
+            await asyncio.sleep(_SAMPLE_S)
+
+    # --- HTTP ------------------------------------------------------------------------------------
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = b""
+        with contextlib.suppress(OSError, TimeoutError):
+            try:
+                async with asyncio.timeout(_REQUEST_S_MAX):
+                    try:
+                        head = await reader.readuntil(b"\r\n\r\n")
+                        status, kind, body = self._made(head)
+                    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                        status, kind, body = HTTPStatus.BAD_REQUEST, "text/plain", "no request of HTTP"
+                    data = body.encode()
+                    writer.write(
+                        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {kind}; charset=utf-8\r\n"
+                        f"Content-Length: {len(data)}\r\nContent-Security-Policy: {_POLICY}\r\n"
+                        "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
+                        .encode())
+                    if not head.startswith(b"HEAD "):
+                        writer.write(data)
+                    await writer.drain()
+            finally:
+                writer.close()
+
+    def _made(self, head: bytes) -> tuple[HTTPStatus, str, str]:
+        words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            return HTTPStatus.BAD_REQUEST, "text/plain", "no request of HTTP/1"
+        method, path = words[0], words[1].partition("?")[0]
+        if method not in ("GET", "HEAD"):
+            return HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", "this page only shows"
+        if path == "/":
+            return HTTPStatus.OK, "text/html", self._html()
+        if path == "/state.json":
+            return HTTPStatus.OK, "application/json", json.dumps(self.state())
+        if path == "/metrics":
+            return HTTPStatus.OK, "text/plain; version=0.0.4", PROCESS.text() + self._own.text()
+        return HTTPStatus.NOT_FOUND, "text/plain", "there are /, /state.json and /metrics"
+
+    # --- what it shows ---------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What the page shows, as data for JSON."""
+        seconds, before, received, sent = self._rates()
+        topics: list[dict[str, Any]] = []
+        for name in self._topics.names():
+            partitions: list[dict[str, Any]] = []
+            for number in range(self._topics.partition_count(name)):
+                try:
+                    log = self._topics.log(name, number)
+                    if log is None:
+                        continue
+                    end = log.log_end_offset
+                    row: dict[str, Any] = {
+                        "partition": number, "log_start_offset": log.log_start_offset, "log_end_offset": end,
+                        "last_stable_offset": log.last_stable_offset, "log_bytes": log.stats().log_bytes,
+                        "records_per_second": round(max(0, end - before.get((name, number), end)) / seconds, 1),
+                    }
+                except SeglogError as error:
+                    row = {"partition": number, "error": error.what}
+                partitions.append(row)
+            topics.append({"topic": name, "partitions": partitions})
+        ends = {
+            (topic["topic"], row["partition"]): row["log_end_offset"]
+            for topic in topics for row in topic["partitions"] if "error" not in row
+        }
+        return {
+            "server": self._name(), "connections": self._traffic.connections,
+            "received_bytes_per_second": round(received / seconds), "sent_bytes_per_second": round(sent / seconds),
+            "topics": topics,
+            "groups": [
+                {
+                    "group": group.group_id, "state": group.state, "members": group.members,
+                    "offsets": [
+                        {"topic": topic, "partition": number, "offset": offset,
+                         "lag": None if (topic, number) not in ends else max(0, ends[topic, number] - offset)}
+                        for (topic, number), offset in sorted(group.offsets.items())
+                    ],
+                }
+                for group in self._groups()
+            ],
+        }
+
+    def _rates(self) -> tuple[float, dict[tuple[str, int], int], int, int]:
+        """Of the last seconds: how many they are, the ends before them, and how many bytes came and went."""
+        if not self._samples:
+            return 1.0, {}, 0, 0
+        when, ends, received, sent = self._samples[0]
+        seconds = max(time.monotonic() - when, _SAMPLE_S)
+        return seconds, ends, self._traffic.received_bytes - received, self._traffic.sent_bytes - sent
+
+    def _html(self) -> str:
+        state = self.state()
+        topics = [
+            [f"{topic['topic']}-{row['partition']}", *(
+                [row["error"]] if "error" in row else
+                [row[key] for key in ("log_start_offset", "log_end_offset", "last_stable_offset", "log_bytes",
+                                      "records_per_second")])]
+            for topic in state["topics"] for row in topic["partitions"]
+        ]
+        groups = [
+            [group["group"], group["state"], group["members"], f"{row['topic']}-{row['partition']}", row["offset"],
+             "" if row["lag"] is None else row["lag"]]
+            for group in state["groups"]
+            for row in group["offsets"] or [{"topic": "", "partition": "", "offset": "", "lag": None}]
+        ]
+        return (
+            '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>seglog serve</title>'
+            '<meta name="viewport" content="width=device-width"><meta http-equiv="refresh" content="2">'
+            f"<style>{_STYLE}</style></head><body><h1>seglog serve</h1>"
+            f"<p>{escape(state['server'])} · {state['connections']} connections · "
+            f"{state['received_bytes_per_second']:,} bytes/s in · {state['sent_bytes_per_second']:,} bytes/s out</p>"
+            "<h2>Topics</h2>"
+            + _table("topics", ["partition", "begins", "ends", "stable to", "bytes", "records/s"], topics)
+            + "<h2>Groups</h2>"
+            + _table("groups", ["group", "state", "members", "partition", "offset", "lag"], groups)
+            + "</body></html>\n"
+        )
+
+
+def _table(name: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row) + "</tr>" for row in rows
+    )
+    return f'<table id="{name}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def _cell(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int | float) else escape(str(value))

@@ -1,0 +1,63 @@
+"""The page and the metrics of a server."""
+import json
+import socket
+import urllib.error
+import urllib.request
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import seglog
+from support.servers.wire_client import WireClient, produce_request
+
+
+@pytest.fixture
+def shown(in_memory):
+    with seglog.serve(in_memory / "data", topics={"orders": 2}, http="127.0.0.1:0") as server:
+        with WireClient(server) as client:
+            client.ask(produce_request("orders", 1, seglog.build_batch([(b"k", b"a"), (b"k", b"b")])), 11)
+        yield server
+
+
+def got(server, path):
+    with urllib.request.urlopen(f"http://{server.http_address}{path}", timeout=20) as answer:
+        return answer.headers, answer.read().decode()
+
+
+def test_the_page_shows_partitions_and_their_offsets(shown):
+    headers, page = got(shown, "/")
+    assert headers["Content-Type"] == "text/html; charset=utf-8"
+    assert "script" not in page
+    body = ElementTree.fromstring("<body>" + page.split("<body>")[1].split("</html>")[0])
+    rows = [[cell.text or "" for cell in row] for row in body.findall(".//table[@id='topics']/tbody/tr")]
+    assert [row[:4] for row in rows] == [["orders-0", "0", "0", "0"], ["orders-1", "0", "2", "2"]]
+    state = json.loads(got(shown, "/state.json")[1])
+    assert [row["log_end_offset"] for row in state["topics"][0]["partitions"]] == [0, 2]
+
+
+def test_prometheus_reads_the_metrics(shown):
+    families = {family.name: family for family in text_string_to_metric_families(got(shown, "/metrics")[1])}
+    requests = {tuple(sample.labels.values()): sample.value for sample in families["seglog_server_requests"].samples}
+    assert requests["PRODUCE", "11"] == 1
+    ends = {
+        (sample.labels["topic"], sample.labels["partition"]): sample.value
+        for sample in families["seglog_log_end_offset"].samples if sample.labels["path"].startswith(str(shown.path))
+    }
+    assert ends == {("orders", "0"): 0, ("orders", "1"): 2}
+
+
+@pytest.mark.parametrize(("request_line", "status"), [
+    (b"GET /nowhere HTTP/1.1\r\n\r\n", 404), (b"POST / HTTP/1.1\r\n\r\n", 405), (b"nonsense\r\n\r\n", 400),
+    (b"GET / HTTP/1.1\r\nX: " + b"x" * 10_000, 400), (b"HEAD / HTTP/1.1\r\n\r\n", 200),
+])
+def test_other_requests_get_their_status(shown, request_line, status):
+    host, _, port = shown.http_address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(request_line)
+        assert connection.recv(12) == b"HTTP/1.1 %d" % status
+
+
+def test_the_page_is_not_shown_to_other_machines_unasked(tmp_path):
+    with pytest.raises(seglog.errors.InvalidArgumentError, match="other machines"):
+        seglog.serve(tmp_path, http="0.0.0.0:0", users={"alice": "secret"})
