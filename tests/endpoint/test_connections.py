@@ -17,7 +17,7 @@ from seglog.endpoint.messages import (
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
-from seglog.errors import InvalidArgumentError
+from seglog.errors import InvalidArgumentError, StorageError
 from support.servers.wire_client import WireClient, fetch_request, produce_request
 from support.waiting import wait_for
 
@@ -134,6 +134,16 @@ def test_what_was_written_is_there_when_it_is_served_again(in_memory):
             assert produced(client).base_offset == offset
             topic_ids.add(client.ask(MetadataRequest(topics=None), 12).topics[0].topic_id)
     assert len(topic_ids) == 1
+
+
+def test_an_address_that_is_taken_is_an_error_that_leaves_nothing_open(in_memory):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for arguments in ({"listen": address}, {"http": address}):
+            with pytest.raises(StorageError, match="cannot listen"), served_with(in_memory, **arguments):
+                pass
+    with served_with(in_memory) as server:      # the log dir is free
+        assert produced_elsewhere(server) == 0
 
 
 # --- who may come ---------------------------------------------------------------------------------

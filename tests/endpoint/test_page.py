@@ -9,12 +9,15 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import seglog
+from seglog.endpoint.messages import FindCoordinatorRequest, OffsetCommitRequest
 from support.servers.wire_client import WireClient, produce_request
+
+SMALL = {"offsets.topic.num.partitions": 2}
 
 
 @pytest.fixture
 def shown(in_memory):
-    with seglog.serve(in_memory / "data", topics={"orders": 2}, http="127.0.0.1:0") as server:
+    with seglog.serve(in_memory / "data", topics={"orders": 2}, http="127.0.0.1:0", config=SMALL) as server:
         with WireClient(server) as client:
             client.ask(produce_request("orders", 1, seglog.build_batch([(b"k", b"a"), (b"k", b"b")])), 11)
         yield server
@@ -45,6 +48,19 @@ def test_prometheus_reads_the_metrics(shown):
         for sample in families["seglog_log_end_offset"].samples if sample.labels["path"].startswith(str(shown.path))
     }
     assert ends == {("orders", "0"): 0, ("orders", "1"): 2}
+
+
+def test_a_group_and_its_lag_are_shown(shown):
+    commit = OffsetCommitRequest(group_id="<billing>", generation_id_or_member_epoch=-1, topics=[
+        OffsetCommitRequest.OffsetCommitRequestTopic(name="orders", partitions=[
+            OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=1, committed_offset=1)])])
+    with WireClient(shown) as client:
+        client.ask(FindCoordinatorRequest(key="<billing>"), 1)
+        assert not client.ask(commit, 6).topics[0].partitions[0].error_code
+    group, = json.loads(got(shown, "/state.json")[1])["groups"]
+    assert group["group"] == "<billing>"
+    assert group["offsets"] == [{"topic": "orders", "partition": 1, "offset": 1, "lag": 1}]
+    assert "<td>&lt;billing&gt;</td>" in got(shown, "/")[1]
 
 
 @pytest.mark.parametrize(("request_line", "status"), [

@@ -91,6 +91,7 @@ class Server:
         self.traffic = Traffic()
         self._tasks: dict[asyncio.Task[None], Connection | None] = {}
         self._services: list[asyncio.Task[None]] = []
+        self._listener: socket.socket | None = None
         self.page: Page | None = None
         self.host, self.port = options.host, options.port
 
@@ -121,20 +122,28 @@ class Server:
             TransactionRequests(self.transactions).HANDLERS,
         )
         self.traffic.requests = self.requests.counts
+        try:
+            await self._open()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _open(self) -> None:
+        loop, options = asyncio.get_running_loop(), self._options
         for name, partitions in options.topics.items():
             if self.topics.topic(name) is None:
                 await self.topics.create(name, partitions, {})
         # Before the port is open: whoever connects finds its offsets, and its transactions ended.
         await self.groups.start()
         await self.transactions.start()
-        self._listener = _listener(options.host, options.port)
-        self.host, self.port = self._listener.getsockname()[:2]
+        listener = self._listener = _listener(options.host, options.port)
+        self.host, self.port = listener.getsockname()[:2]
         if options.http is not None:
-            page = Page(self.topics, self.traffic, tuple, lambda: f"{self.host}:{self.port}")
+            page = Page(self.topics, self.traffic, self.groups.overview, lambda: f"{self.host}:{self.port}")
             await page.start(*options.http)
             self.page = page
         self._services = [
-            loop.create_task(self._accept()),
+            loop.create_task(self._accept(listener)),
             loop.create_task(self._close_idle()),
             loop.create_task(self.topics.open_all()),
         ]
@@ -146,7 +155,8 @@ class Server:
         await asyncio.gather(*self._services, *self._tasks, return_exceptions=True)
         if self.page is not None:
             await self.page.stop()
-        self._listener.close()
+        if self._listener is not None:
+            self._listener.close()
         await self.transactions.stop()
         await self.groups.stop()
         self._polls.close()
@@ -161,11 +171,11 @@ class Server:
 
     # --- connections -----------------------------------------------------------------------------
 
-    async def _accept(self) -> None:
+    async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                sock, peer = await loop.sock_accept(self._listener)
+                sock, peer = await loop.sock_accept(listener)
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED):
                     raise

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from seglog.config import MAX_INT
 from seglog.endpoint.durability import Durability
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError, SeglogError
 from seglog.format import names
@@ -255,8 +254,6 @@ class Topics:
             config = {name: value for name, value in self._log_config.items() if name not in kept}
             if topic in INTERNAL_TOPICS:
                 config.pop("message.format.version", None)      # transactions need v2
-            # The coordinator of transactions ends those whose time is over, not the log by itself.
-            config.setdefault("transaction.max.timeout.ms", MAX_INT)
             log = self._log_dir.log(topic, partition, create=create, config=config)
             self._logs[topic, partition] = log
             return log
