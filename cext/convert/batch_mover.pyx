@@ -13,6 +13,11 @@ from .append_result cimport stamp
 from .batch_header cimport CODEC_NONE, BatchHeader, codec_of
 from .segment_scan cimport BatchTable
 from .span cimport store_u32, store_u64
+from .status cimport OK
+from .window cimport Window
+
+cdef extern from "<stdint.h>" nogil:
+    const int64_t INT64_MIN
 
 
 def first_to_open(BatchTable table not None, Py_ssize_t first=0, *, bint close_holes=False):
@@ -37,7 +42,8 @@ def moved(
     BatchTable table not None, Py_ssize_t first, Py_ssize_t stop, *, int64_t next_offset=-1, int64_t previous=-1,
     int32_t leader_epoch=-1, log_append_time=None, bint close_holes=False,
 ):
-    """(bytes of the batches [first, stop), which follow each other in the window, one past their last offset).
+    """(the batches [first, stop), which follow each other in the window, in bytes of their own, one past their last
+    offset). Checksums are as they were, right or wrong, but where a time is replaced.
 
     next_offset: where the first one goes; -1: all keep their offsets and leader epochs. A v2 batch takes as many
         offsets as it has now, holes inside too. A message takes as many as lie between it and the batch before it,
@@ -51,6 +57,7 @@ def moved(
     cdef BatchHeader row
     cdef uint8_t* out
     cdef bytes made
+    cdef BatchTable placed
     cdef bint is_placed = next_offset >= 0
     cdef bint is_stamped = log_append_time is not None
     cdef int64_t time_ms = log_append_time if is_stamped else -1
@@ -58,12 +65,14 @@ def moved(
     cdef Py_ssize_t i
     if not -1 <= previous < INT64_MAX:
         raise InvalidArgumentError(f"an offset of {previous}")
-    if not 0 <= first < stop <= table.n:
-        raise InvalidArgumentError(f"batches [{first}, {stop}) of a table of {table.n}")
+    check_slots(table, first, stop)
+    if table.window.is_tagged and (is_placed or is_stamped):
+        raise InvalidArgumentError("tagged messages have their offsets and times under a checksum: they stay")
     last = &table.rows[stop - 1]
     begin = table.rows[first].position
     made = PyBytes_FromStringAndSize(<const char*>source + begin, last.position + last.size_bytes - begin)
     out = <uint8_t*><char*>made
+    placed = empty_table(table, Window(made, table.window.name, is_tagged=table.window.is_tagged), len(made))
     for i in range(first, stop):
         row = table.rows[i]
         if i > first and row.position != table.rows[i - 1].position + table.rows[i - 1].size_bytes:
@@ -77,13 +86,62 @@ def moved(
                 raise InvalidArgumentError(
                     f"a batch up to offset {row.last_offset} behind offset {previous}", position=table.rows[i].position
                 )
-            if row.magic == 2:
-                store_u64(out + row.position, <uint64_t>next_offset)
-                store_u32(out + row.position + 12, <uint32_t>leader_epoch)
-            else:
-                store_u64(out + row.position, <uint64_t>(next_offset + span))
-            next_offset += span + 1
             previous = row.last_offset
+            row.last_offset = next_offset + span
+            row.base_offset = next_offset if row.magic == 2 else row.last_offset
+            store_u64(out + row.position, <uint64_t>row.base_offset)
+            if row.magic == 2:
+                row.leader_epoch = leader_epoch
+                store_u32(out + row.position + 12, <uint32_t>leader_epoch)
+            next_offset += span + 1
         if is_stamped:
             stamp(out, &row, True, time_ms)
-    return made, next_offset if is_placed else last.last_offset + 1
+        add_row(placed, &row)
+    return placed, next_offset if is_placed else last.last_offset + 1
+
+
+def kept(BatchTable table not None, Py_ssize_t first, Py_ssize_t stop):
+    """The batches [first, stop) as they are and where they are: a table of them alone, of the same bytes."""
+    cdef BatchTable part
+    cdef Py_ssize_t i
+    check_slots(table, first, stop)
+    if first == 0 and stop == table.n:
+        return table
+    part = empty_table(table, table.window, table.rows[stop - 1].position + table.rows[stop - 1].size_bytes)
+    for i in range(first, stop):
+        add_row(part, &table.rows[i])
+    return part
+
+
+def run_of(BatchTable table not None):
+    """The bytes of a table's batches, which follow each other, as a memoryview."""
+    cdef int64_t begin
+    if table.n == 0:
+        raise InvalidArgumentError("a table without batches")
+    begin = table.rows[0].position
+    return table.window.view(table.window.base + begin, table.end - begin)
+
+
+cdef int check_slots(BatchTable table, Py_ssize_t first, Py_ssize_t stop) except -1:
+    if not 0 <= first < stop <= table.n:
+        raise InvalidArgumentError(f"batches [{first}, {stop}) of a table of {table.n}")
+    return 0
+
+
+cdef BatchTable empty_table(BatchTable like, Window window, int64_t end):
+    """For batches that end at `end`."""
+    cdef BatchTable table = BatchTable.__new__(BatchTable)
+    table.window, table.decompress = window, like.decompress
+    table.end = table.size = end
+    table.first_possible = INT64_MIN
+    table.stop_ = OK
+    return table
+
+
+cdef int add_row(BatchTable table, const BatchHeader* row) except -1:
+    cdef BatchHeader* free_row = table.next_row()
+    if free_row == NULL:
+        raise MemoryError
+    free_row[0] = row[0]
+    table.n += 1
+    return 0

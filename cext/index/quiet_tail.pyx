@@ -5,7 +5,9 @@ whole. Every other append takes the slow path, `WriteGate.change` and seglog.log
 """
 from libc.stdint cimport int32_t, int64_t
 
+from .append_result cimport Assigned
 from .batch_encode cimport EncodedBatch
+from .batch_header cimport CODEC_NONE, BatchHeader, codec_of
 from .write_gate cimport ChangeGate
 
 from .batch_encode import encode_one
@@ -21,7 +23,9 @@ cdef class QuietTail(ChangeGate):
     is_epoch_due        `leader_epoch` has not begun yet, or nothing was written since opening
     is_unordered        several batches were unsynced at a time, since opening
     publishes_synced    readers see what is durable, and appenders wait for that
-    is_old_format       what is appended is stored in format v0 or v1: never quietly
+    is_old_format       what is made here is stored in format v0 or v1: never quietly
+    follows             what came last has its offsets from elsewhere: a mirror, a follower
+    checked_by          the encoder that checks ready batches as of now
     announcements       a queue.SimpleQueue to which the log goes when readers may see more of it; None: nobody asks
     is_announced        it stands there already: the next appends need not
     """
@@ -33,6 +37,8 @@ cdef class QuietTail(ChangeGate):
     cdef public bint is_unordered
     cdef public bint publishes_synced
     cdef public bint is_old_format
+    cdef public bint follows
+    cdef public object checked_by
     cdef public object announcements
     cdef public bint is_announced
 
@@ -82,11 +88,33 @@ cdef class QuietTail(ChangeGate):
             self.wait(number)
         return last
 
+    def append_ready(self, Assigned assigned not None, encoder, bint waits=True):
+        """The same of one batch that `encoder` checked, for these offsets or others; its last offset.
+
+        Not quiet is one of a producer, of whom the log would have to know, one with tags, and one that another encoder
+        checked.
+        """
+        cdef int64_t last
+        cdef int64_t number
+        if not self.is_open():
+            return -1
+        self.lock.take()
+        try:
+            last = self.put_ready(assigned, encoder)
+            number = self.number
+        except BaseException as error:
+            self.give_after(error)
+            raise
+        self.lock.give()
+        if waits and last >= 0 and self.publishes_synced:
+            self.wait(number)
+        return last
+
     cdef int64_t put_one(
         self, int64_t timestamp, object key, object value, object headers, int64_t bytes_max
     ) except -2:
         cdef int64_t offset = self.next_offset
-        if not self.is_quiet():
+        if self.is_old_format or not self.is_quiet():
             return -1
         made = encode_one(offset, timestamp, key, value, headers, self.leader_epoch)
         if len(made) > bytes_max or not self.write_quietly(made, offset, offset, timestamp):
@@ -96,14 +124,30 @@ cdef class QuietTail(ChangeGate):
     cdef int64_t put_made(self, EncodedBatch made) except -2:
         cdef int64_t first = self.next_offset
         cdef int64_t last = first + made.batch.count - 1
-        if not self.is_quiet():
+        if self.is_old_format or not self.is_quiet():
             return -1
         made.place(first, self.leader_epoch)
         return last if self.write_quietly(made, first, last, made.batch.max_timestamp) else -1
 
+    cdef int64_t put_ready(self, Assigned assigned, object encoder) except -2:
+        cdef const BatchHeader* row = assigned.table.rows
+        cdef int64_t first = self.next_offset
+        if (
+            assigned.table.n != 1 or row.producer_id >= 0 or row.magic < 0 or encoder is not self.checked_by
+            or not self.is_quiet()
+        ):
+            return -1
+        if assigned.is_ours and not (row.magic == 0 and codec_of(row) != CODEC_NONE) and assigned.count > 0:
+            assigned.place(first, self.leader_epoch)
+        elif assigned.first_offset != first:    # its offsets lie in compressed bytes
+            return -1
+        if not self.write_quietly(assigned.raw, first, assigned.last_offset, assigned.max_timestamp):
+            return -1
+        return assigned.last_offset
+
     cdef bint is_quiet(self) noexcept:
         return (
-            self.is_open() and not self.is_epoch_due and not self.is_old_format
+            self.is_open() and not self.is_epoch_due and not self.follows
             and (self.is_unordered or self.durable_offset == self.next_offset)
         )
 

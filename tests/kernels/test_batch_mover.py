@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog._kernels.batch_mover import first_to_open, moved
+from seglog._kernels.batch_mover import first_to_open, kept, moved, run_of
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.errors import InvalidArgumentError
@@ -39,6 +39,17 @@ def table_of(raw):
     return table
 
 
+def bytes_of(made):
+    """Of a moved run, which says of itself what a scan of its bytes finds."""
+    raw = bytes(run_of(made))
+    assert list(map(repr, made)) == list(map(repr, table_of(raw)))
+    for mine, scanned in zip(made, table_of(raw), strict=True):
+        for name in ("position", "size_bytes", "last_offset", "leader_epoch", "max_timestamp", "timestamp_type", "crc"):
+            assert getattr(mine, name) == getattr(scanned, name), name
+        assert mine.base_offset == scanned.base_offset
+    return raw
+
+
 @given(BATCHES, st.integers(0, 2**40), st.integers(0, 2**40), st.integers(0, 2**31 - 1))
 def test_other_offsets_are_those_of_batches_built_there(batches, offset, target, epoch):
     batches = [(magic, codec if magic else "none", count, hole) for magic, codec, count, hole in batches]
@@ -47,14 +58,14 @@ def test_other_offsets_are_those_of_batches_built_there(batches, offset, target,
     assert first_to_open(table) == len(table)
     made, end = moved(table, 0, len(table), next_offset=target, previous=offset - 1, leader_epoch=epoch)
     wanted, wanted_end = built(batches, target, epoch=epoch, with_holes=False)
-    assert (made, end) == (wanted, wanted_end)
+    assert (bytes_of(made), end) == (wanted, wanted_end)
 
 
 @given(BATCHES, st.integers(0, 2**40))
 def test_another_time_is_that_of_batches_built_with_it(batches, offset):
     table = table_of(built(batches, offset, epoch=5)[0])
     made, end = moved(table, 0, len(table), log_append_time=123456)
-    mine = table_of(made)
+    mine = table_of(bytes_of(made))
     assert end == table[-1].last_offset + 1
     for one, theirs in zip(mine, table, strict=True):
         assert one.crc_is_valid()
@@ -66,8 +77,14 @@ def test_another_time_is_that_of_batches_built_with_it(batches, offset):
 def test_batches_that_stay_are_the_same_bytes():
     raw, end = built([(0, "gzip", 3, 0), (1, "lz4", 2, 4), (2, "none", 2, 1)], 9)
     table = table_of(raw)
-    assert moved(table, 0, 3) == (raw, end)
-    assert moved(table, 1, 2)[0] == bytes(table[1].raw())
+    made, made_end = moved(table, 0, 3)
+    assert (bytes_of(made), made_end) == (raw, end)
+    assert bytes_of(moved(table, 1, 2)[0]) == bytes(table[1].raw())
+    part = kept(table, 1, 3)
+    assert [b.position for b in part] == [table[1].position, table[2].position]
+    assert bytes(run_of(part)) == raw[table[1].position :]
+    assert run_of(part).obj is table[0].raw().obj       # not copied
+    assert kept(table, 0, 3) is table
     assert [first_to_open(table, first) for first in (0, 1, 3)] == [0, 3, 3]
 
 
@@ -76,6 +93,8 @@ def test_what_cannot_be_moved_is_refused():
     for slots in ((0, 0), (2, 1), (-1, 2), (0, 4)):
         with pytest.raises(InvalidArgumentError):
             moved(table, *slots)
+        with pytest.raises(InvalidArgumentError):
+            kept(table, *slots)
     with pytest.raises(InvalidArgumentError, match="behind offset 20"):
         moved(table, 0, 2, next_offset=0, previous=20)
     with pytest.raises(InvalidArgumentError):

@@ -14,6 +14,7 @@ from seglog.errors import (
 )
 from seglog.format import names
 from seglog.format.batch import end_marker
+from seglog.log.tail import LogTail
 
 NOW = 1_700_000_000_000
 
@@ -251,3 +252,42 @@ def test_a_mirror_is_told_what_is_due_when_it_is_its_turn(path):
         refused = [n for n, done in enumerate(taken) if done.exception() is not None]
         assert all(isinstance(taken[n].exception(), InvalidRecordError) for n in refused)
         assert [r.offset for r in log.read()] == [n for n in range(40) if n not in refused]
+
+
+@pytest.mark.parametrize("fsync", ["never", "batch"])
+def test_quiet_appends_write_what_the_slow_path_writes(in_memory, monkeypatch, fsync):
+    """A batch that asks for a write alone is one step of a kernel: the same files, counters and answers."""
+    def filled(path):
+        config = {"segment.bytes": 20_000, "index.interval.bytes": 300}
+        with seglog.open(path, config=config, fsync=fsync, clock=ManualClock(NOW)) as log:
+            results = []
+            for n in range(150):
+                magic, codec = (n + 2) % 3, ["none", "gzip", "lz4"][n // 3 % 3]
+                time = [NOW - n] if magic else []
+                records = [(b"k", b"%d" % n * 20, (), *time) for _ in range(n % 4 + 1)]
+                if n % 10 == 9:
+                    log.configure({"message.format.version": [None, 0, 1, 2][n // 10 % 4]})
+                results.append(log.append_batch(seglog.build_batch(records, magic=magic, codec=codec)))
+                if n % 7 == 0:
+                    log.append(b"between")
+            counts = [sample.value for sample in log.format_counters.samples()]
+        files = {file.name: file.read_bytes() for file in path.iterdir() if "0" in file.name}
+        return results, counts, files
+
+    quick = filled(in_memory / "quick" / "orders-0")
+    quiet = []
+    append_ready = LogTail.append_ready
+
+    def counted(self, *args):
+        last = append_ready(self, *args)
+        quiet.append(last >= 0)
+        return last
+
+    monkeypatch.setattr(LogTail, "append_ready", counted, raising=False)
+    filled(in_memory / "counted" / "orders-0")
+    assert sum(quiet) > 40
+    monkeypatch.setattr(LogTail, "append_ready", lambda *args: -1)
+    slow = filled(in_memory / "slow" / "orders-0")
+    assert slow[:2] == quick[:2]
+    assert [name for name in slow[2] if slow[2][name] != quick[2].get(name)] == []
+    assert slow[2].keys() == quick[2].keys()

@@ -230,6 +230,27 @@ def test_arguments_that_cannot_be_meant_are_refused(path, in_memory):
             seglog.mirror(src, dst, from_offset=1)
 
 
+@pytest.mark.parametrize("as_log", [False, True])
+def test_messages_with_tags_are_mirrored_as_they_are_and_into_such_a_log_alone(path, in_memory, as_log):
+    tagged = {"message.dialect": "tagged", "segment.bytes": 3000}
+    with seglog.open(in_memory / "orders-0", config=tagged) as log:
+        for n in range(40):
+            log.append_batch(seglog.build_batch([(b"k", b"%d" % n * 40)] * 3, codec=["none", "lz4"][n % 2]))
+        with (
+            log if as_log else seglog.open_partition(log.path) as src,
+            seglog.open(path, config={**tagged, "message.timestamp.type": "LogAppendTime"}) as dst,
+        ):
+            assert seglog.mirror(src, dst).next_offset == 120
+            assert bytes_of(dst) == bytes_of(src)
+            assert rows(dst) == rows(src)
+            with open_log(path.parent / "orders-1") as kafka:
+                with pytest.raises(InvalidArgumentError, match="in the tagged dialect and the target in the kafka"):
+                    seglog.mirror(src, kafka)
+                assert kafka.log_end_offset == 0
+            with pytest.raises(InvalidArgumentError, match="keep their offsets"):
+                seglog.mirror(src, dst, preserve_offsets=False)
+
+
 def test_a_target_with_more_than_its_source_is_not_taken_for_its_mirror(path, in_memory):
     """It used to say that nothing was to be done, and went on in the middle of other records later."""
     with open_log(in_memory / "orders-0") as src, open_log(path) as dst:

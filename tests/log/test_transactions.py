@@ -410,6 +410,29 @@ def test_what_another_process_left_open_is_aborted_with_the_first_append(in_memo
         assert committed(log) == [b"alive"]
 
 
+@pytest.mark.parametrize("own", ["record", "records", "ready"])
+def test_a_mirror_that_takes_over_ends_what_its_source_left_open(in_memory, own):
+    """Appends of its own left it a follower: the transaction stayed open, and committed readers before it."""
+    clock = ManualClock(1_700_000_000_000)
+    with seglog.open(in_memory / "a-0", clock=clock) as source, seglog.open(in_memory / "b-0", clock=clock) as mirrored:
+        source.append(b"before")
+        producer = source.producer(7)
+        producer.begin()
+        producer.append(b"left open")
+        source.flush()
+        seglog.mirror(source, mirrored)
+        for _ in range(2):
+            if own == "record":
+                mirrored.append(b"own")
+            elif own == "records":
+                mirrored.append_many([(None, b"own")])
+            else:
+                mirrored.append_batch(seglog.build_batch([(None, b"own")], timestamp=clock.now_ms()))
+        clock.set(clock.now_ms() + 10**6)
+        mirrored.keep_house()
+        assert committed(mirrored) == [b"before", b"own", b"own"]
+
+
 def test_a_mirror_gets_no_markers_of_ours(in_memory, clock):
     config = {"transaction.max.timeout.ms": 1}
     with (

@@ -4,6 +4,7 @@ from typing import final
 from typing_extensions import Buffer
 
 from seglog._kernels.append_result import Assigned, Unfit
+from seglog._kernels.segment_scan import BatchTable
 
 @final
 class AppendCheck:
@@ -24,7 +25,7 @@ class AppendCheck:
     def assign(
         self, raw: Buffer, first_offset: int, now_ms: int, leader_epoch: int, is_coordinator: bool = False
     ) -> Assigned | Unfit: ...
-    def follow(self, raw: Buffer, next_offset: int) -> Assigned: ...
+    def follow(self, raw: Buffer | BatchTable, next_offset: int) -> Assigned: ...
     def check_encoded(
         self, size_bytes: int, min_timestamp: int, max_timestamp: int, has_null_key: bool, now_ms: int
     ) -> None: ...

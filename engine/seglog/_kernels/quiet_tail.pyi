@@ -3,6 +3,7 @@ from typing import Any
 
 from typing_extensions import Buffer, disjoint_base
 
+from seglog._kernels.append_result import Assigned
 from seglog._kernels.batch_encode import EncodedBatch, Headers
 from seglog._kernels.quiet_appender import QuietAppender
 from seglog._kernels.write_gate import ChangeGate
@@ -17,6 +18,8 @@ class QuietTail(ChangeGate):
     is_unordered: bool
     publishes_synced: bool
     is_old_format: bool
+    follows: bool
+    checked_by: object
     announcements: SimpleQueue[Any] | None
     is_announced: bool
     def announce(self) -> None: ...
@@ -25,3 +28,4 @@ class QuietTail(ChangeGate):
         waits: bool | None = True,
     ) -> int: ...
     def append_made(self, made: EncodedBatch, waits: bool | None = True) -> int: ...
+    def append_ready(self, assigned: Assigned, encoder: object, waits: bool | None = True) -> int: ...

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from seglog._kernels.batch_encode import Headers, Record, TimeOf
+    from seglog._kernels.segment_scan import BatchTable
 
 # No time in ms, but one in seconds, lies between 0 and here: timestamp.check, in the kernel append_rules.
 SANE_TIME_MIN = 10**11
@@ -319,8 +320,8 @@ class BatchEncoder:
             raw, next_offset, self.rules, now_ms=now_ms, leader_epoch=leader_epoch, allow_control=allow_control
         )
 
-    def followed(self, raw: "Buffer", next_offset: int) -> Assigned:
-        """What a leader has, as it is stored: as `validate.check_follower`."""
+    def followed(self, raw: "Buffer | BatchTable", next_offset: int) -> Assigned:
+        """What a leader has, as it is stored: as `validate.check_follower`. A table: whose checksums are good."""
         return check_follower(raw, next_offset, self.rules)
 
     def uncompressed_bytes_max(self, max_bytes: int) -> int:

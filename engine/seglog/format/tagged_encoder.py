@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from seglog._kernels.append_result import trusted
+from seglog._kernels.batch_mover import run_of
 from seglog._kernels.batch_survey import first_disorder, first_larger, first_with_producer
+from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.tagged_packer import TaggedPacker
 from seglog.config import MAX_INT, LogConfig
 from seglog.errors import (
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from seglog._kernels.batch_encode import TimeOf
-    from seglog._kernels.segment_scan import BatchTable
 
 
 class TaggedEncoder(MessageEncoder):
@@ -61,7 +62,8 @@ class TaggedEncoder(MessageEncoder):
             )
         return self._as_messages(found)
 
-    def followed(self, raw: "Buffer", next_offset: int) -> Assigned:
+    def followed(self, raw: "Buffer | BatchTable", next_offset: int) -> Assigned:
+        raw = run_of(raw) if isinstance(raw, BatchTable) else raw
         table = scan_tagged(raw)
         slot = first_disorder(table, next_offset) if len(table) else 0
         if slot >= 0:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from seglog._kernels.segment_scan import BatchTable
+
 __all__ = ["AppendRules", "Assigned", "assign", "assign_trusted", "check_follower"]
 
 
@@ -139,10 +141,11 @@ def _message_set(
     )
 
 
-def check_follower(raw: "Buffer", next_offset: int, rules: AppendRules) -> Assigned:
+def check_follower(raw: "Buffer | BatchTable", next_offset: int, rules: AppendRules) -> Assigned:
     """The batches of `raw`, which keep their offsets, leader epochs and timestamps: a leader checked them.
 
-    Each begins at or above `next_offset` and behind the one before it. Raises CorruptRecordError, InvalidRecordError,
+    Each begins at or above `next_offset` and behind the one before it. A table is of batches whose checksums were found
+    good, in bytes that nobody changes. Raises CorruptRecordError, InvalidRecordError,
     RecordTooLargeError (of segment.bytes, or max.decompressed.message.bytes), UnsupportedCompressionTypeError.
     """
     assigned = rules.check.follow(raw, next_offset)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from seglog._kernels.batch_encode import EncodedBatch
 from seglog._kernels.batch_survey import first_with_producer
+from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import CorruptRecordError, InvalidArgumentError, RecordTooLargeError
 from seglog.format.batch import BatchEncoder
 from seglog.format.compression import Codec
@@ -170,7 +171,6 @@ class LogAppender:
         self, raw: "Buffer", assign_offsets: bool, leader_epoch: int | None, wait: bool,
         from_coordinator: bool = False,
     ) -> AppendResult | Written[AppendResult]:
-        now_ms = self._now_ms()
         if leader_epoch is not None:
             check_leader_epoch(leader_epoch)
         try:
@@ -179,30 +179,52 @@ class LogAppender:
             raise InvalidArgumentError(
                 f"a batch is one run of bytes, not {type(raw).__name__}", hint="seglog.build_batch makes one of records"
             ) from error
+        return self._append_ready(view, assign_offsets, leader_epoch, wait, from_coordinator)
+
+    def append_table(self, table: BatchTable) -> None:
+        """Batches that keep their offsets, as a follower's. Their checksums were found good, and nobody changes their
+        bytes: they are written from where they lie."""
+        self._append_ready(table, False, None, True)
+
+    def _append_ready(
+        self, given: memoryview | BatchTable, assign_offsets: bool, leader_epoch: int | None, wait: bool,
+        from_coordinator: bool = False,
+    ) -> AppendResult | Written[AppendResult]:
+        now_ms = self._now_ms()
         tail = self._tail
         tail.check()
         # Checked without the lock, for it may take long; placed anew where somebody else came in between.
         place = tail.next_offset, tail.leader_epoch if leader_epoch is None else leader_epoch
         encoder = self._encoder
-        assigned, origin = self._checked(view, assign_offsets, *place, now_ms, encoder)
+        assigned, origin = self._checked(given, assign_offsets, *place, now_ms, encoder)
         if from_coordinator:
             origin = Origin.COORDINATOR
+        elif (      # Fast path.
+            assign_offsets and leader_epoch is None and self._linger is None
+            and tail.append_ready(assigned, encoder, wait) >= 0
+        ):
+            self._count(given, assigned)
+            if self._flushes:
+                tail.flush_if_due(wait)
+            result = AppendResult(assigned.first_offset, assigned.last_offset)
+            return result if wait else Written(result, tail.number)
         result, number = tail.change(
-            self._write_checked, view, assign_offsets, leader_epoch, now_ms, place, encoder, assigned, origin
+            self._write_checked, given, assign_offsets, leader_epoch, now_ms, place, encoder, assigned, origin
         )
         tail.acknowledge(number, wait)
         return result if wait else Written(result, number)
 
     def _checked(
-        self, view: memoryview, assign_offsets: bool, next_offset: int, epoch: int, now_ms: int, encoder: BatchEncoder
+        self, given: memoryview | BatchTable, assign_offsets: bool, next_offset: int, epoch: int, now_ms: int,
+        encoder: BatchEncoder,
     ) -> tuple[Assigned, Origin]:
         """A ready batch with its offsets, and whose it is."""
         try:
-            if not assign_offsets:
-                return encoder.followed(view, next_offset), Origin.REPLICATION
-            from_coordinator = _is_control(view)
+            if not assign_offsets or isinstance(given, BatchTable):
+                return encoder.followed(given, next_offset), Origin.REPLICATION
+            from_coordinator = _is_control(given)
             assigned = encoder.assigned(
-                view, next_offset, now_ms=now_ms, leader_epoch=epoch, allow_control=from_coordinator
+                given, next_offset, now_ms=now_ms, leader_epoch=epoch, allow_control=from_coordinator
             )
             return assigned, Origin.COORDINATOR if from_coordinator else Origin.CLIENT
         except CorruptRecordError as error:
@@ -325,8 +347,8 @@ class LogAppender:
         return offset, tail.number + (1 if batch else 0)
 
     def _write_checked(
-        self, view: memoryview, assign_offsets: bool, leader_epoch: int | None, now_ms: int, place: tuple[int, int],
-        encoder: BatchEncoder, assigned: Assigned, origin: Origin,
+        self, given: memoryview | BatchTable, assign_offsets: bool, leader_epoch: int | None, now_ms: int,
+        place: tuple[int, int], encoder: BatchEncoder, assigned: Assigned, origin: Origin,
     ) -> tuple[AppendResult, int]:
         """A ready batch that was checked for `place`."""
         tail = self._tail
@@ -344,7 +366,7 @@ class LogAppender:
             except InvalidArgumentError:    # its offsets are its own, or lie in compressed bytes
                 is_good = False
         if not is_good:
-            assigned, _ = self._checked(view, assign_offsets, tail.next_offset, epoch, now_ms, self._encoder)
+            assigned, _ = self._checked(given, assign_offsets, tail.next_offset, epoch, now_ms, self._encoder)
         update = None
         if first_with_producer(assigned.table) >= 0:
             found = tail.producers.prepare(assigned.table, origin)
@@ -354,13 +376,16 @@ class LogAppender:
         if epoch > tail.leader_epoch:
             tail.set_epoch(epoch)
         tail.write_assigned(assigned, origin, now_ms, update)
+        self._count(given, assigned)
+        return AppendResult(assigned.first_offset, assigned.last_offset), tail.number
+
+    def _count(self, given: memoryview | BatchTable, assigned: Assigned) -> None:
         stored = assigned.table[0]
         if stored.magic >= 0:       # (messages with tags are of no format that a client asks for)
             self._counters.appended(
-                came=view[_MAGIC_POSITION], stored=stored.magic, count=len(assigned.table), rebuilt=assigned.rebuilt,
-                is_compressed=stored.codec != 0,
+                came=stored.magic if isinstance(given, BatchTable) else given[_MAGIC_POSITION], stored=stored.magic,
+                count=len(assigned.table), rebuilt=assigned.rebuilt, is_compressed=stored.codec != 0,
             )
-        return AppendResult(assigned.first_offset, assigned.last_offset), tail.number
 
 
 def listed_headers(headers: "Headers | None") -> "Headers | None":

@@ -49,7 +49,7 @@ class FormatCounters:
         self.append_recompressed_batches = _counters()
 
     def appended(self, *, came: int, stored: int, count: int, rebuilt: bool, is_compressed: bool) -> None:
-        """`count` batches of format `came` are in the log in format `stored`. With the log's lock."""
+        """`count` batches of format `came` are in the log in format `stored`."""
         if not rebuilt:
             self.append_in_place_batches[stored].add(count)
             return

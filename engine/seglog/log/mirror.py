@@ -55,12 +55,16 @@ def mirror(
             hint="leave preserve_offsets out",
         )
     preserves = is_plain if preserve_offsets is None else preserve_offsets
+    if src.segments[0].dialect.is_tagged and not preserves:
+        raise InvalidArgumentError(
+            "messages with tags keep their offsets", file=src.path, hint="mirror to one log, with its offsets")
     start = _start(src, targets[0], from_offset, preserves)
+    is_steady = isinstance(src, Log)    # nothing of ours ever changes bytes that were written; a broker may
     run: MirrorRun | BatchRouter
     if isinstance(dst, Sequence):
-        run = BatchRouter(targets, start, close_holes)
+        run = BatchRouter(targets, start, close_holes, is_steady)
     else:
-        run = MirrorRun(targets[0], start, preserves, close_holes)
+        run = MirrorRun(targets[0], start, preserves, close_holes, is_steady)
     try:
         for _, table in src.tables(start, src.log_end_offset):
             run.add(table)
@@ -86,7 +90,7 @@ def _check_logs(src: LogReader, targets: Sequence[Log]) -> None:
         if not isinstance(log, kind):
             raise InvalidArgumentError(
                 f"{name} is an open log, not {type(log).__name__}", hint=f"open it: seglog.{maker}(path)")
-    seen = {os.path.realpath(src.path)}
+    seen, dialect = {os.path.realpath(src.path)}, src.segments[0].dialect
     for log in targets:
         real = os.path.realpath(log.path)
         if real in seen:
@@ -96,6 +100,11 @@ def _check_logs(src: LogReader, targets: Sequence[Log]) -> None:
                 file=log.path, hint="give each target a directory of its own",
             )
         seen.add(real)
+        if log.dialect is not dialect:
+            raise InvalidArgumentError(
+                f"the source is in the {dialect.name} dialect and the target in the {log.dialect.name} dialect",
+                file=log.path, hint="`seglog convert` writes a log in the other dialect",
+            )
 
 
 def _start(src: LogReader, dst: Log, from_offset: SupportsIndex | None, preserve_offsets: bool) -> int:

@@ -22,9 +22,9 @@ from seglog.log.mirror_run import Mirrored, MirrorTarget, put_whole
 class BatchRouter:
     """Batches into several logs, table by table. What `done` counts is appended."""
 
-    def __init__(self, targets: Sequence[Log], from_offset: int, close_holes: bool) -> None:
+    def __init__(self, targets: Sequence[Log], from_offset: int, close_holes: bool, is_steady: bool) -> None:
         self.done = self._reached = Mirrored(next_offset=from_offset)
-        self._targets = [MirrorTarget(log) for log in targets]
+        self._targets = [MirrorTarget(log, is_steady) for log in targets]
         self._closes = close_holes
         # Not always the first one: --follow brings batches one by one, each in a run of its own.
         self._turn = min(range(len(targets)), key=lambda i: self._targets[i].next_offset)
@@ -77,5 +77,5 @@ class BatchRouter:
         """All pieces are made before the first one counts: one may be too large."""
         why = "a piece of a batch that was split by keys"
         made = [self._targets[i].made(batch, pieces, i, count, why) for i, count in records]
-        for (i, count), raw in zip(records, made, strict=True):
-            self._targets[i].put_made(batch, raw, count)
+        for (i, count), piece in zip(records, made, strict=True):
+            self._targets[i].put_made(batch, piece, count)

@@ -1,7 +1,7 @@
 """A mirror into one log: which batches go by their headers, which have to be opened, and how they are written."""
 from dataclasses import dataclass, replace
 
-from seglog._kernels.batch_mover import first_to_open, moved
+from seglog._kernels.batch_mover import first_to_open, kept, moved, run_of
 from seglog._kernels.batch_pieces import BatchPieces
 from seglog._kernels.batch_survey import cut
 from seglog._kernels.record_batch import RecordBatch
@@ -45,35 +45,45 @@ class Mirrored:
 
 
 class MirrorTarget:
-    """A log that batches of another one go to. What `put` takes is appended by `flush`, in one run."""
+    """A log that batches of another one go to. What it is given is appended by `flush`, in one run.
 
-    def __init__(self, log: Log) -> None:
+    `is_steady`: nobody changes the bytes that batches come from. Else, as beside a broker, which may cut its file and
+    write on, they are copied first, and the checksums of the copy count.
+    """
+
+    def __init__(self, log: Log, is_steady: bool) -> None:
         self.log = log
+        self._appender = log._appender
+        self._is_steady = is_steady
         self.rules = AppendRules.of(replace(log.config, message_format_version=None, compression_type="producer"))
         self.run_bytes = min(_RUN_BYTES, log.config.segment_bytes)
         self.next_offset = log.log_end_offset
         self._compressors = [compressor(log.config, magic) for magic in (0, 1, 2)]
-        self._waiting: list[bytes] = []
+        self._waiting: list[BatchTable] = []
         self._waiting_bytes = 0
+        self._are_good = True
         self._recompressed = [0, 0, 0]
 
     @property
     def log_append_time(self) -> int | None:
-        return self.log.clock.now_ms() if self.rules.is_log_append_time else None
+        is_stamped = self.rules.is_log_append_time and not self.log.dialect.is_tagged
+        return self.log.clock.now_ms() if is_stamped else None
 
     def move(self, table: BatchTable, first: int, stop: int, previous: int, *, close_holes: bool = False) -> None:
         """Give batches the next offsets by their headers."""
-        raw, next_offset = moved(
+        self._put(*moved(
             table, first, stop, next_offset=self.next_offset, previous=previous, leader_epoch=self.log.leader_epoch,
             log_append_time=self.log_append_time, close_holes=close_holes,
-        )
-        self._put(raw, next_offset)
+        ), is_good=self._is_steady)
 
     def keep(self, table: BatchTable, first: int, stop: int) -> None:
         """Let batches have the offsets that they have."""
-        self._put(*moved(table, first, stop, log_append_time=self.log_append_time))
+        if self._is_steady and not self.rules.is_log_append_time:
+            self._put(kept(table, first, stop), table[stop - 1].last_offset + 1, is_good=True)
+        else:
+            self._put(*moved(table, first, stop, log_append_time=self.log_append_time), is_good=self._is_steady)
 
-    def made(self, batch: RecordBatch, pieces: BatchPieces, piece: int, count: int, why: str) -> bytes:
+    def made(self, batch: RecordBatch, pieces: BatchPieces, piece: int, count: int, why: str) -> BatchTable:
         """Records of an opened batch as a batch for the next offsets, which `put_made` takes.
 
         Raises RecordTooLargeError, with `why` the batch is built again.
@@ -83,31 +93,36 @@ class MirrorTarget:
             log_append_time=self.log_append_time,
         )
         try:
-            self.rules.check.accept(raw, self.next_offset, count)
+            return self.rules.check.accept(raw, self.next_offset, count).table
         except RecordTooLargeError as error:
             error.what = f"{why}: {error.what}"
             error.file = str(self.log.path)
             raise
-        return raw
 
-    def put_made(self, batch: RecordBatch, raw: bytes, count: int) -> None:
-        self._put(raw, self.next_offset + count)
+    def put_made(self, batch: RecordBatch, made: BatchTable, count: int) -> None:
+        self._put(made, self.next_offset + count, is_good=True)
         if batch.codec:
             self._recompressed[batch.magic] += 1
 
-    def _put(self, raw: bytes, next_offset: int) -> None:
-        if self._waiting_bytes and self._waiting_bytes + len(raw) > self.run_bytes:
+    def _put(self, batches: BatchTable, next_offset: int, is_good: bool) -> None:
+        """`is_good`: as far as checksums tell, and nobody changes the bytes."""
+        size_bytes = batches.end - batches[0].position
+        if self._waiting_bytes and self._waiting_bytes + size_bytes > self.run_bytes:
             self.flush()
-        self._waiting.append(raw)
-        self._waiting_bytes += len(raw)
+        self._waiting.append(batches)
+        self._waiting_bytes += size_bytes
+        self._are_good &= is_good
         self.next_offset = next_offset
 
     def flush(self) -> None:
         """Append what waits. What is refused goes on waiting, so that nobody takes it for appended."""
         if not self._waiting:
             return
-        self.log.append_batch(b"".join(self._waiting), assign_offsets=False)
-        self._waiting, self._waiting_bytes = [], 0
+        if self._are_good and len(self._waiting) == 1:
+            self._appender.append_table(self._waiting[0])
+        else:
+            self.log.append_batch(b"".join(map(run_of, self._waiting)), assign_offsets=False)
+        self._waiting, self._waiting_bytes, self._are_good = [], 0, True
         for magic, count in enumerate(self._recompressed):
             if count:
                 self.log.format_counters.append_recompressed_batches[magic].add(count)
@@ -117,10 +132,12 @@ class MirrorTarget:
 class MirrorRun:
     """Batches into one log, table by table."""
 
-    def __init__(self, dst: Log, from_offset: int, preserve_offsets: bool, close_holes: bool) -> None:
+    def __init__(
+        self, dst: Log, from_offset: int, preserve_offsets: bool, close_holes: bool, is_steady: bool
+    ) -> None:
         self.done = Mirrored(next_offset=from_offset)
         self._previous = from_offset - 1        # the last offset that was mirrored, or is passed over
-        self._target = MirrorTarget(dst)
+        self._target = MirrorTarget(dst, is_steady)
         self._preserves = preserve_offsets
         self._closes = close_holes
 

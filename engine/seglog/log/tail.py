@@ -78,7 +78,6 @@ class LogTail(WriteGate, QuietTail):
         self.ranges = RangesWriter(fs, self.path, shown, self.files_lock)
         self.producers: ProducerState
         self.fences: dict[int, int] = {}        # the last epoch that was given out, of producers: log.transactions
-        self.follows = False                    # what came last has its offsets from elsewhere: a mirror, a follower
         # With the lock: these have begun, (producer id, first offset).
         self.on_transaction: Callable[[list[tuple[int, int]]], None] | None = None
         self.epoch_cache: LeaderEpochFileCache
@@ -162,6 +161,7 @@ class LogTail(WriteGate, QuietTail):
         self._access = SegmentAccess.of(config, self._last_opened)
         self.decompress = self._access.decompress
         self.encoder = encoder_of(config, self.leader_epoch, to_timestamp_ms)
+        self.checked_by = self.encoder
         self.is_old_format = isinstance(self.encoder, MessageEncoder)
         # (Records of v0 and v1 are made with their offsets: nothing lingers there.)
         lingers = config.linger_ms and not self.is_old_format
@@ -271,6 +271,7 @@ class LogTail(WriteGate, QuietTail):
             active.append_batch(made, first, last, max_timestamp)
             self._end.at = active.end
         self.next_offset = last + 1
+        self.follows = False
         self.number += 1
         if not self.publishes_synced:
             self.announce()
@@ -283,7 +284,7 @@ class LogTail(WriteGate, QuietTail):
                 f"no segment holds batches from offset {first} to {last}", file=self.path,
                 hint="append those behind the hole in a call of their own",
             )
-        size = len(assigned.raw)
+        size = table.end - table[0].position
         active = self.active
         follows = origin is Origin.REPLICATION and table[0].magic in (0, 1)
         base_offset = new_base_offset(None if follows else first, last, self.next_offset)
