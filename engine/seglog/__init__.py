@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
     from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
     from seglog.format.batch import build_batch
-    from seglog.frames.scan import TopicScan, scan
+    from seglog.frames.scan import TopicScan, scan, write_parquet
     from seglog.ledger.cursor import Cursor
     from seglog.ledger.ledger import Ledger
     from seglog.ledger.managed_ledger import ManagedLedger
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "build_batch", "convert", "follow_partition", "mirror", "open", "open_dir", "open_partition", "open_topic",
-    "read_compacted", "recover", "scan", "serve", "verify",
+    "read_compacted", "recover", "scan", "serve", "verify", "write_parquet",
     "AppendResult", "Columns", "Follower", "Log", "LogCursor", "LogDir", "LogStats", "Mirrored", "Partition",
     "Producer", "Record", "RecordBatch", "Segment", "Written",
     "Finding", "LostRange", "Recovery", "Report", "TimestampOffset",
@@ -110,6 +110,7 @@ _ROOM_OF = {
     "recover": "upkeep.recover",
     "scan": "frames.scan",
     "TopicScan": "frames.scan",
+    "write_parquet": "frames.scan",
     "verify": "verification.verify",
 }
 

@@ -6,6 +6,7 @@ from typing import Any, SupportsIndex
 
 from seglog.errors import InvalidArgumentError
 from seglog.frames.dataset import TopicDataset, dataset_of
+from seglog.frames.lake import FILE_BYTES, ParquetTable, WrittenRange, checked_directory
 from seglog.frames.libraries import library
 from seglog.frames.options import (
     OFFSET_MAX,
@@ -108,6 +109,34 @@ def scan(
         to_offset=OFFSET_MAX if to_offset is None else _offset(to_offset), isolation=isolation,
     )
     return TopicScan(sources, options, limits, threads)
+
+
+def write_parquet(
+    topic: Source | Iterable[Source] | TopicScan,
+    dst: str | os.PathLike[str],
+    *,
+    partition_by: Sequence[str] = ("topic", "partition"),
+    file_bytes: int = FILE_BYTES,
+    compression: str = "zstd",
+    **options: Any,
+) -> list[WrittenRange]:
+    """Write records as Parquet files under `dst`, which every lake engine reads as a table; on from where it ended.
+
+    topic, options: as for `seglog.scan`, or what that gave; `offset` and `timestamp` are always written.
+    partition_by: the directories, in Hive's way, of topic, partition, date (UTC); what they say stands in no file.
+    file_bytes: about so much a file, uncompressed. Run it again: it adds what the topic has more, by the offsets in the
+    footers of the files; killed in the middle, the next run makes it whole. One run at a time.
+
+    Gives what was written by this run. Raises InvalidArgumentError, StorageError, MissingLibraryError without pyarrow,
+    and what `TopicScan.batches` raises.
+    """
+    rows = topic if isinstance(topic, TopicScan) else scan(topic, **options)
+    if isinstance(topic, TopicScan) and options:
+        raise InvalidArgumentError(f"say it to scan(): {', '.join(options)}")
+    missing = [name for name in ("offset", "timestamp") if name not in rows.columns]
+    wanted = rows.select([*rows.columns, *missing]) if missing else rows
+    table = ParquetTable(checked_directory(dst), partition_by, file_bytes=file_bytes, compression=compression)
+    return list(table.add(wanted))
 
 
 def _offset(offset: SupportsIndex) -> int:
