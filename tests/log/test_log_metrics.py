@@ -1,4 +1,5 @@
 """`log.stats()` without a walk, and `seglog.metrics.PROCESS`: every open log."""
+import gc
 import logging
 import os
 import shutil
@@ -78,6 +79,44 @@ def test_every_open_log_is_shown_with_its_labels_and_read_back(in_memory):
         for metric in METRICS:
             assert kinds[metric.name.removesuffix("_total")] == metric.kind or kinds[metric.name] == metric.kind
     assert shown(log) == {}
+
+
+def test_appends_their_bytes_and_who_listens_are_counted_over_rolls_and_cuts(in_memory):
+    with seglog.open(in_memory / "orders-0", config={"segment.bytes": 300}, fsync="never") as log:
+        sizes_before = log.stats().log_bytes
+        for _ in range(10):
+            log.append(b"v" * 100)
+        log.flush()
+        found = shown(log)
+        assert found["seglog_log_appends_total"] == 10
+        assert found["seglog_log_appended_bytes_total"] == log.stats().log_bytes - sizes_before > 1000
+        before = found["seglog_log_appended_bytes_total"]
+        log.truncate_to(1)
+        assert shown(log)["seglog_log_appended_bytes_total"] == before        # a counter goes up only
+        log.append_many([(None, b"v"), (None, b"v")])
+        log.flush()
+        assert shown(log)["seglog_log_appends_total"] == 11
+        assert shown(log)["seglog_log_appended_bytes_total"] > before
+        assert shown(log)["seglog_log_listeners"] == 0
+        listening = log.on_published(lambda end: None)
+        assert shown(log)["seglog_log_listeners"] == 1
+        listening.cancel()
+        assert shown(log)["seglog_log_listeners"] == 0
+    with seglog.open(in_memory / "orders-0") as log:
+        assert (log.stats().appends, log.stats().appended_bytes) == (0, 0)
+
+
+def test_followers_are_counted_also_those_that_nobody_closed(in_memory):
+    seglog.open(in_memory / "orders-0").close()
+    before = shown()
+    first, second = seglog.follow_partition(in_memory / "orders-0"), seglog.follow_partition(in_memory / "orders-0")
+    now = shown()
+    assert now["seglog_followers_open"] == before["seglog_followers_open"] + 2
+    assert now["seglog_followers_opened_total"] == before["seglog_followers_opened_total"] + 2
+    first.close()
+    del second
+    gc.collect()
+    assert shown()["seglog_followers_open"] == before["seglog_followers_open"]
 
 
 @pytest.mark.parametrize("torn", [False, True])

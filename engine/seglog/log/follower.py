@@ -40,6 +40,7 @@ from seglog.log.damage import OnLost
 from seglog.log.extent import Extent
 from seglog.log.following import Followable, FollowedLog
 from seglog.log.listing import log_files, settled_log_files
+from seglog.log.log_metrics import FOLLOWERS
 from seglog.log.lookup import out_of_range
 from seglog.log.partition import Partition
 from seglog.log.times import Time
@@ -106,6 +107,7 @@ class Follower(Partition, Followable):
         except BaseException:
             self.close()
             raise
+        FOLLOWERS.opened(self)
 
     def __repr__(self) -> str:
         return f"<Follower {self.path.name}{'' if self._is_open else ': closed'}>"
@@ -115,6 +117,7 @@ class Follower(Partition, Followable):
 
     def close(self) -> None:
         self._is_open = False
+        FOLLOWERS.closed(self)
         super().close()
         for bell in self._bells:
             bell.ring()

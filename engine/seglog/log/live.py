@@ -9,7 +9,7 @@ go by them, too.
 """
 import logging
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from seglog.errors import UnsupportedVersionError
@@ -31,22 +31,42 @@ class Growth:
     written: PublishedEnd
     published: PublishedEnd
     durable: End
+    begun_position: int = field(init=False)     # where this process went on in it
+
+    def __post_init__(self) -> None:
+        self.begun_position = self.durable.position
+
+    @property
+    def appended_bytes(self) -> int:
+        return self.written.at.position - self.begun_position
 
 
 class LiveWriter:
-    """Threads may share it. `growth` is put by whoever holds the log's lock."""
+    """Threads may share it. `grow` is called by whoever holds the log's lock."""
 
     growth: Growth
 
     def __init__(self, path: Path, shows_durable: bool) -> None:
         self._file = LiveFile(path / FILE_NAME)
         self._lock = threading.Lock()       # guards all below
+        self._bytes_before = 0              # appended to other segments than this one
         self._is_new = True                 # the file says nothing of ours yet
         self._is_off = False                # closed, another process's, or the file cannot be written
         self._ends = LiveEnds(
             BOOT_ID, is_open=True, shows_durable=shows_durable, epoch=0, log_start_offset=0, last_stable_offset=0,
             base_offset=0, written=_NOWHERE, durable=_NOWHERE,
         )
+
+    def grow(self, growth: Growth) -> None:
+        """Another segment is the active one now, or the same one after a cut."""
+        if hasattr(self, "growth"):
+            self._bytes_before += self.growth.appended_bytes
+        self.growth = growth
+
+    @property
+    def appended_bytes(self) -> int:
+        """Since the log was opened."""
+        return self._bytes_before + self.growth.appended_bytes
 
     @property
     def epoch(self) -> int:

@@ -1,5 +1,6 @@
 """What the open logs of a process tell Prometheus (docs/embedded_log.md), and what opening them had to mend."""
 import logging
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -18,8 +19,10 @@ METRICS = (
     Metric("seglog_logs_recovered_total", "counter", (), "openings of logs that were not closed cleanly"),
     Metric("seglog_logs_lost_ranges_total", "counter", (), "torn tails and damaged ranges that recoveries cut"),
     Metric("seglog_logs_repairs_total", "counter", (), "what else openings put right: indexes, checkpoints, snapshots"),
+    Metric("seglog_followers_open", "gauge", (), "followers that the process has open (follow_partition)"),
+    Metric("seglog_followers_opened_total", "counter", (), "openings of followers"),
     Metric("seglog_log_start_offset", "gauge", _LABELS, "the first offset of the log"),
-    Metric("seglog_log_end_offset", "gauge", _LABELS, "one past the last offset that readers see; its rate is appends"),
+    Metric("seglog_log_end_offset", "gauge", _LABELS, "one past the last offset that readers see; its rate is records"),
     Metric("seglog_log_last_stable_offset", "gauge", _LABELS, "where the oldest open transaction begins, else the end"),
     Metric("seglog_log_durable_offset", "gauge", _LABELS, "one past the last offset that is surely on the disk"),
     Metric("seglog_log_bytes", "gauge", _LABELS, "bytes of the .log files"),
@@ -27,6 +30,9 @@ METRICS = (
     Metric("seglog_log_segments", "gauge", _LABELS, "segments, the active one too"),
     Metric("seglog_log_producers", "gauge", _LABELS, "idempotent producers that the log remembers"),
     Metric("seglog_log_lingering_records", "gauge", _LABELS, "records that wait in memory (linger.ms)"),
+    Metric("seglog_log_appends_total", "counter", _LABELS, "batches that were written since opening"),
+    Metric("seglog_log_appended_bytes_total", "counter", _LABELS, "bytes of these batches"),
+    Metric("seglog_log_listeners", "gauge", _LABELS, "followers and callbacks of the process that are told of appends"),
     Metric("seglog_log_syncs_total", "counter", _LABELS, "shared syncs since opening"),
     Metric("seglog_log_sync_seconds_total", "counter", _LABELS, "how long these took together"),
     Metric("seglog_log_failed", "gauge", _LABELS, "1: read-only since a write or a sync failed"),
@@ -61,6 +67,31 @@ class Openings:
 OPENINGS = Openings()
 
 
+class OpenFollowers:
+    """Those that the process has open, and how many it opened."""
+
+    def __init__(self) -> None:
+        self.all = Counter()
+        self._open: dict[int, weakref.ref[object]] = {}     # no WeakSet: log.log says why
+
+    def opened(self, follower: object) -> None:
+        self.all.add()
+        self._open[id(follower)] = weakref.ref(follower)
+
+    def closed(self, follower: object) -> None:
+        self._open.pop(id(follower), None)
+
+    def count(self) -> int:
+        """Without those that were dropped and not closed."""
+        for number, found in list(self._open.items()):
+            if found() is None and self._open.get(number) is found:
+                del self._open[number]
+        return len(self._open)
+
+
+FOLLOWERS = OpenFollowers()
+
+
 class Statistical(Protocol):
     """A log, as it is seen here."""
 
@@ -89,6 +120,8 @@ class OpenLogs:
             for name, value in _values(stats):
                 yield Sample(f"seglog_log_{name}", labels, value)
         yield Sample("seglog_logs_open", (), count)
+        yield Sample("seglog_followers_open", (), FOLLOWERS.count())
+        yield Sample("seglog_followers_opened_total", (), FOLLOWERS.all.value)
         yield Sample("seglog_logs_opened_total", (), OPENINGS.all.value)
         yield Sample("seglog_logs_recovered_total", (), OPENINGS.recovered.value)
         yield Sample("seglog_logs_lost_ranges_total", (), OPENINGS.lost_ranges.value)
@@ -105,6 +138,9 @@ def _values(stats: LogStats) -> Iterator[tuple[str, float]]:
     yield "segments", stats.segments
     yield "producers", stats.producers
     yield "lingering_records", stats.lingering_records
+    yield "appends_total", stats.appends
+    yield "appended_bytes_total", stats.appended_bytes
+    yield "listeners", stats.listeners
     yield "syncs_total", stats.syncs
     yield "sync_seconds_total", stats.sync_seconds
     yield "failed", int(stats.failure is not None)

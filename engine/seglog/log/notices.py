@@ -63,6 +63,9 @@ class Listeners:
         self._lock = threading.Lock()       # guards the change
         self._all: tuple[Listening, ...] = ()
 
+    def __len__(self) -> int:
+        return len(self._all)
+
     def add(self, callback: Listener, log: Announced) -> Listening:
         """Have `callback` called, while `log` is open; if it is closed already, it hears that."""
         log.announcements = NOTICES.started()

@@ -19,6 +19,8 @@ class LogStats:
     segments                how many there are, the active one too
     producers               idempotent producers that the log remembers
     lingering_records       in memory, not written yet (linger.ms)
+    appends, appended_bytes batches that were written since opening, and their bytes
+    listeners               followers and callbacks of on_published in this process that are told of appends
     syncs, sync_seconds     shared syncs of the active segment since opening, and how long they took together
     failure                 why the log is read-only since an error; None: it is not
     uncleanable             why retention or compaction failed when it was last tried; None: it did not
@@ -37,6 +39,9 @@ class LogStats:
     index_bytes: int
     producers: int
     lingering_records: int
+    appends: int
+    appended_bytes: int
+    listeners: int
     syncs: int
     sync_seconds: float
     failure: str | None

@@ -90,6 +90,7 @@ class LogTail(WriteGate, QuietTail):
         self._published: PublishedEnd           # the same one, or, with fsync="batch", what of it is durable
         self.listeners = Listeners(shown)
         self.live = LiveWriter(hold.path, self.publishes_synced)
+        self.flush_marks = 0                    # of `number`: that are no appends
         self._asked_to = 0                      # up to where the sync thread is asked to flush, by flush.messages
 
     # --- opening ---------------------------------------------------------------------------------
@@ -387,10 +388,8 @@ class LogTail(WriteGate, QuietTail):
 
     def created_at(self, base_offset: int) -> SegmentAppender:
         """A new, empty segment, durably."""
-        return SegmentAppender.create(
-            self.fs, self.path, base_offset, self.config, self.now_ms(),
-            jitter_ms=segment_jitter_ms(self.config, random.randrange),
-        )
+        jitter_ms = segment_jitter_ms(self.config, random.randrange)
+        return SegmentAppender.create(self.fs, self.path, base_offset, self.config, self.now_ms(), jitter_ms=jitter_ms)
 
     def seal_active(self) -> None:
         """All of the active segment is on the disk, its indexes closed, and readers see it. Alone with the files."""
@@ -403,9 +402,9 @@ class LogTail(WriteGate, QuietTail):
 
     def take_up(self, before: list[Segment], base_offset: int, size_bytes: int, log_start_offset: int) -> None:
         """Append to the segment at `base_offset`, whose .log has so many bytes, from the next offset on."""
+        jitter_ms, now_ms = segment_jitter_ms(self.config, random.randrange), self.now_ms()
         active = SegmentAppender.open(
-            self.fs, self.path, base_offset, self.config, size_bytes, self.next_offset, self.now_ms(),
-            jitter_ms=segment_jitter_ms(self.config, random.randrange),
+            self.fs, self.path, base_offset, self.config, size_bytes, self.next_offset, now_ms, jitter_ms=jitter_ms
         )
         self.use(active, before, log_start_offset)
 
@@ -421,7 +420,7 @@ class LogTail(WriteGate, QuietTail):
         self.recovery_point.go_on_at(active.end.position)
         self._end = active.seen = PublishedEnd(active.end)
         self._published = PublishedEnd(active.end) if self.publishes_synced else self._end
-        self.live.growth = Growth(active.base_offset, self._end, self._published, active.end)
+        self.live.grow(Growth(active.base_offset, self._end, self._published, active.end))
         return Segment(
             active.path, decompress=self.decompress, published=self._published, owned=True,
             reserve_bytes=self.config.segment_bytes, by_minute=bool(self.config.time_index_minute_enabled),
@@ -485,6 +484,7 @@ class LogTail(WriteGate, QuietTail):
             self._published.at = self._end.at
             return 0
         self.number += 1
+        self.flush_marks += 1
         return self.number
 
     def sync(self) -> int:
