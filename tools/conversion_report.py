@@ -8,6 +8,7 @@ from typing import Any
 from seglog.conversion.plan import FormatCount, Plan, Result
 from seglog.conversion.proof import PROOF_FILE
 from seglog.conversion.report import PartitionRow
+from seglog.format.conversion_profile import TO_TAGGED, version_words
 
 from . import report
 
@@ -103,7 +104,8 @@ def rows_text(rows: Sequence[PartitionRow], to: int, *, with_steps: bool = False
         report.size(sum(row.bytes_in for row in rows)), report.size(bytes_out),
         f"{bytes_out / bytes_in:.2f}" if bytes_in else "-", f"{sum(row.seconds for row in rows):.1f}", "",
     ])
-    head = ["partition", "status", "segments", "records", "bytes", f"as v{to}", "ratio", "seconds", "digest"]
+    version = version_words(to)
+    head = ["partition", "status", "segments", "records", "bytes", f"as {version}", "ratio", "seconds", "digest"]
     if with_steps:
         head[7:7] = ["skipped", "retried"]
         for line, row in zip(lines, rows, strict=False):
@@ -115,7 +117,7 @@ def rows_text(rows: Sequence[PartitionRow], to: int, *, with_steps: bool = False
         if row.losses and row.losses.undecided_records:
             lost.append(row.losses.undecided_words)
         if lost:
-            yield f"no place in v{to}: {report.printable(row.partition)}: {'; '.join(lost)}"
+            yield f"no place in {version_words(to)}: {report.printable(row.partition)}: {'; '.join(lost)}"
     for row in rows:
         for warning in row.warnings:
             yield f"{report.paint('warning:', 'yellow')} {report.printable(f'{row.partition}: {warning}')}"
@@ -127,7 +129,7 @@ def rows_text(rows: Sequence[PartitionRow], to: int, *, with_steps: bool = False
 
 
 def plan_text(plan: Plan, src: Path) -> Iterable[str]:
-    yield report.paint(f"{plan.source.name} to v{plan.to}", "bold") + f"  {_profile_text(plan)}"
+    yield report.paint(f"{plan.source.name} to {version_words(plan.to)}", "bold") + f"  {_profile_text(plan)}"
     rows = []
     for s in plan.segments:
         mark = "" if s.forecast_is_exact else "about "
@@ -137,7 +139,8 @@ def plan_text(plan: Plan, src: Path) -> Iterable[str]:
     forecast = "-" if plan.forecast_bytes is None else report.size(plan.forecast_bytes)
     rows.append(["total", _offsets(plan.segments[0].base_offset, plan.log_end_offset), "",
                  report.size(plan.size_bytes), forecast])
-    yield report.table(("segment", "offsets", "formats", "bytes", f"as v{plan.to}"), rows, left=(0, 1, 2), total=True)
+    head = ("segment", "offsets", "formats", "bytes", f"as {version_words(plan.to)}")
+    yield report.table(head, rows, left=(0, 1, 2), total=True)
     yield from _losses_text(plan)
     yield from _remarks(plan, plan.warnings, ())
     yield (
@@ -160,16 +163,17 @@ def result_text(result: Result, src: Path, dst: Path) -> Iterable[str]:
         ]
         for proof in result.proof.segments
     ]
-    yield report.table(
-        ("source segment", "bytes", f"as v{plan.to}", "segments", "records", "digest", "proof"), rows, left=(0, 5, 6)
-    )
+    head = ("source segment", "bytes", f"as {version_words(plan.to)}", "segments", "records", "digest", "proof")
+    yield report.table(head, rows, left=(0, 5, 6))
     for words in result.proof.left_out:
         yield f"left out: {words}"
     yield from _remarks(plan, result.warnings, result.notes)
     fields = {0: "offset, key and value", 1: "offset, timestamp, key and value"}
+    has_tags = any(f.magic == TO_TAGGED for segment in plan.segments for f in segment.formats)
+    to = 1 if plan.to == TO_TAGGED or (has_tags and plan.to == 2) else plan.to
     yield (
         f"{report.count_of(result.proof.records, 'record')}: "
-        f"{fields.get(plan.to, 'offset, timestamp, key, value and headers')} are the same in "
+        f"{fields.get(to, 'offset, timestamp, key, value and headers')} are the same in "
         f"both, read again from the files ({os.path.join(result.target.name, PROOF_FILE)})"
     )
     if result.proven_again:
@@ -180,12 +184,12 @@ def _losses_text(plan: Plan) -> Iterable[str]:
     """Each kind of loss with its count, and the question that only the user can answer."""
     losses = plan.losses
     if losses.kinds:
-        yield f"no place in v{plan.to} for:"
+        yield f"no place in {version_words(plan.to)} for:"
         width = max(len(f"{count:,}") for count, _ in losses.kinds)
         for count, what in losses.kinds:
             yield f"  {count:>{width},}  {what}"
     if losses.undecided_records:
-        would = f"{losses.undecided_words}, which would look committed in v{plan.to}"
+        would = f"{losses.undecided_words}, which would look committed in {version_words(plan.to)}"
         yield f"{would}: {_ABORTED[plan.profile.aborted]}"
 
 
@@ -201,7 +205,7 @@ def _options_text(plan: Plan) -> str:
     profile = plan.profile
     options = []
     if plan.to < 2:
-        options.append(f"--to {plan.to}")
+        options.append(f"--to {'tagged' if plan.to == TO_TAGGED else plan.to}")
     if profile.repack_bytes:
         options.append(f"--repack {profile.repack_bytes}")
     if profile.codec is not None:
@@ -233,7 +237,7 @@ _AS_KAFKA = {False: "batch for batch, as Kafka 4 does it", True: "batch for batc
 def _profile_text(plan: Plan) -> str:
     words = [
         f"batches of about {report.size(plan.profile.repack_bytes)}" if plan.profile.repack_bytes
-        else _AS_KAFKA[plan.to < 2]
+        else "a message with tags for each record or wrapper" if plan.to == TO_TAGGED else _AS_KAFKA[plan.to < 2]
     ]
     if plan.profile.codec is not None:
         words.append(f"codec {plan.profile.codec.label}")
@@ -248,4 +252,5 @@ def _formats(formats: Iterable[FormatCount]) -> str:
     sizes: dict[int, int] = {}
     for f in formats:
         sizes[f.magic] = sizes.get(f.magic, 0) + f.size_bytes
-    return ", ".join(f"v{magic} {report.size(size_bytes)}" for magic, size_bytes in sizes.items()) or "empty"
+    words = (f"{version_words(magic)} {report.size(size_bytes)}" for magic, size_bytes in sizes.items())
+    return ", ".join(words) or "empty"

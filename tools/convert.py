@@ -20,7 +20,7 @@ from seglog.conversion.throttle import Throttle
 from seglog.errors import InvalidArgumentError, LogLockedError, NotALogError, SeglogError
 from seglog.format import names
 from seglog.format.compression import Codec
-from seglog.format.conversion_profile import Aborted
+from seglog.format.conversion_profile import Aborted, version_of
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import OsFileSystem
 
@@ -36,16 +36,18 @@ _INDEPENDENT = "independent"
 @click.command(cls=Command)
 @click.argument("src", metavar="SRC", type=PATH)
 @click.argument("dst", metavar="[DST]", required=False, type=PATH)
-@click.option("--to", metavar="VERSION", default="2", show_default=True, help="The format to convert to: 0, 1 or 2.")
+@click.option("--to", metavar="VERSION", default="2", show_default=True,
+              help="The format to convert to: 0, 1, 2, or tagged.")
 @click.option("--repack", "repack_bytes", metavar="BYTES", type=SizeType(), default=0,
               help="Pack consecutive records into batches of about BYTES, such as 16k. All replicas must then be "
               "replaced together.")
 @click.option("--codec", type=click.Choice([codec.label for codec in Codec]), help="Recompress every batch.")
 @click.option("--allow-lossy", is_flag=True,
-              help="Below v2: go on although headers, control batches, producer ids, and in v0 timestamps are lost. "
-              "A dry run counts them.")
+              help="Below v2, and to or from tagged: go on although headers, control batches, producer ids, and in v0 "
+              "timestamps are lost. A dry run counts them.")
 @click.option("--aborted", type=click.Choice(["drop", "keep"]),
-              help="Below v2: what becomes of records of aborted and open transactions, which would look committed.")
+              help="Below v2 and to tagged: what becomes of records of aborted and open transactions, which would look "
+              "committed.")
 @click.option("--delete-horizon", "delete_horizon_ms", metavar="TIME", type=TimeType(),
               help="To v2: when compaction may remove tombstones, stamped on batches as Kafka's cleaner does.")
 @click.option("--throttle", "throttle_bytes", metavar="BYTES", type=SizeType(), default=0,
@@ -101,14 +103,15 @@ def command(
     proven equal. SRC is changed only by --in-place, and then exchanged with the result in one step. In a log dir a
     partition that fails is reported, and the others go on: status 7.
     """
-    version = to.lower().removeprefix("v")
-    if version not in ("0", "1", "2"):
-        raise click.BadParameter(f"{to!r} is no format version", param_hint="--to")
+    try:
+        version = version_of(to)
+    except InvalidArgumentError as error:
+        raise click.BadParameter(error.what, param_hint="--to") from None
     prove_again = proof_every if _INDEPENDENT in proofs else 0
     proof_files = [Path(proof) for proof in proofs if proof != _INDEPENDENT]
     proof_file = proof_files[-1] if proof_files else None
     options = Options(
-        int(version), repack_bytes, codec, delete_horizon_ms, allow_lossy, aborted, dict(settings), prove_again
+        version, repack_bytes, codec, delete_horizon_ms, allow_lossy, aborted, dict(settings), prove_again
     )
     if src.is_file():
         raise NotALogError(

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from dataclasses import replace as changed
 from pathlib import Path
 
 from seglog._version import __version__
@@ -33,7 +34,8 @@ from seglog.conversion.state_fold import StateFold, reader
 from seglog.errors import InvalidArgumentError, LogLockedError
 from seglog.format import names
 from seglog.format.compression import Codec
-from seglog.format.conversion_profile import Aborted, Profile
+from seglog.format.conversion_profile import TO_TAGGED, Aborted, Profile, version_of
+from seglog.format.dialect import KAFKA, TAGGED
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import LOG_DIR_LOCK, SHARED, lock_log_dir
 from seglog.fs.partition_locks import holder_of, names_of
@@ -64,8 +66,10 @@ class Options:
 
     def profile(self) -> Profile:
         """Raises InvalidArgumentError for what cannot be meant, UnsupportedCompressionTypeError."""
-        if self.to not in (0, 1, 2):
-            raise InvalidArgumentError(f"no record format has the version {self.to!r}", hint="there are 0, 1 and 2")
+        if self.to not in (0, 1, 2, TO_TAGGED):
+            raise InvalidArgumentError(
+                f"no record format has the version {self.to!r}", hint="there are 0, 1, 2 and tagged"
+            )
         if self.repack_bytes < 0 or self.repack_bytes > names.MAX_PARTITION:
             raise InvalidArgumentError(f"batches of {self.repack_bytes} bytes: 0 keeps the batches, a size packs them")
         if self.repack_bytes and self.delete_horizon_ms is not None:
@@ -75,13 +79,17 @@ class Options:
 
     def log_config(self) -> LogConfig:
         """The topic configuration. Raises InvalidConfigError."""
-        return self.config if isinstance(self.config, LogConfig) else LogConfig.of(self.config or {})
+        config = self.config if isinstance(self.config, LogConfig) else LogConfig.of(self.config or {})
+        dialect = TAGGED if self.to == TO_TAGGED else KAFKA
+        if dialect.is_tagged:       # which has one index
+            config = changed(config, time_index_minute_enabled=False, time_index_ranges_enabled=False)
+        return changed(config, message_dialect=dialect.name)
 
 
 def convert(
     src: AnyPath,
     dst: AnyPath | None = None,
-    to: int = 2,
+    to: int | str = 2,
     *,
     repack_bytes: int = 0,
     codec: str | Codec | None = None,
@@ -93,7 +101,8 @@ def convert(
     fs: FileSystem | None = None,
     prove_again: int = 0,
 ) -> Plan:
-    """The plan to convert the partition directory `src` to record format `to` as `dst`; `plan.run()` carries it out.
+    """The plan to convert the partition directory `src` to record format `to` (0, 1, 2 or "tagged") as `dst`;
+    `plan.run()` carries it out.
 
     Without `dst` it is a dry run: formats, sizes, a forecast. Records keep offset, timestamp, key, value and headers;
     by default batches come out as Kafka 4 rewrites data at rest. `repack_bytes` packs consecutive records into larger
@@ -103,7 +112,8 @@ def convert(
 
     To 0 or 1, batches come out as Kafka gave them to old consumers (FileRecords.downConvert). What has no place there
     (headers, control batches, producers; in v0 timestamps) is counted in `plan.losses` and needs `allow_lossy`;
-    where records of aborted or open transactions are among it, `aborted` says whether to "drop" or to "keep" them.
+    To "tagged", messages with tags (docs/formats/tagged_message.md): what has no place there is counted, too.
+    Where records of aborted or open transactions are among it, `aborted` says whether to "drop" or to "keep" them.
 
     `prove_again`: every so many-th segment, and the last one, is proven a second time by plain Python, which shares no
     code with what converts and proves; slow (some MB/s), and needs the `witness` extra.
@@ -113,7 +123,8 @@ def convert(
     where a broker or another writer holds the log dir of either; StorageError; InvalidConfigError; codec errors;
     UnsupportedForMessageFormatError for losses without leave; UnsupportedCompressionTypeError for zstd below v2.
     """
-    options = Options(to, repack_bytes, codec, delete_horizon_ms, allow_lossy, aborted, config, prove_again)
+    version = version_of(to) if isinstance(to, str) else to
+    options = Options(version, repack_bytes, codec, delete_horizon_ms, allow_lossy, aborted, config, prove_again)
     return plan_conversion(src, dst, options, progress=progress, fs=fs)
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from seglog._kernels.batch_survey import first_larger
 from seglog._kernels.segment_scan import BatchTable, scan
-from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.format.compression import Decompress
 from seglog.format.conversion_profile import Profile, slices
@@ -80,7 +79,7 @@ class Forecast:
     def _take(self) -> None:
         made = self._packer.take()
         self._to[self._doing] += made.nbytes
-        table = scan(Window(made))
+        table = scan(self._profile.dialect.window(made))
         limit = self._config.max_message_bytes
         slot = first_larger(table, limit)
         while slot >= 0:

@@ -13,7 +13,7 @@ from seglog.format.conversion_profile import Profile
 from seglog.fs.refusals import refusals
 from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
 
-_CARRIED = (names.LOG_SUFFIX, names.TRANSACTION_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX)
+_CARRIED = (*names.LOG_SUFFIXES, names.TRANSACTION_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX)
 
 
 def made_from(source: Path, profile: Profile, config: LogConfig) -> str:

@@ -9,13 +9,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
+from seglog._kernels.batch_packer import BatchPacker
 from seglog._kernels.batch_survey import first_transactional, first_with_producer, tally
 from seglog._kernels.columns import chunks
-from seglog._kernels.segment_scan import BatchTable
+from seglog._kernels.record_batch import RecordBatch
+from seglog._kernels.segment_scan import BatchTable, scan
+from seglog._kernels.tagged_packer import TaggedPacker
+from seglog._kernels.window import Window
 from seglog.conversion.arenas import POOL
 from seglog.errors import InvalidArgumentError, UnsupportedForMessageFormatError
 from seglog.format import names
-from seglog.format.conversion_profile import Profile
+from seglog.format.compression import Codec, Decompress
+from seglog.format.conversion_profile import TO_TAGGED, Profile, slices, version_words
 from seglog.log.partition import Partition
 from seglog.log.replay import producers_before
 from seglog.segment.aborted_transactions import AbortedFilter
@@ -23,6 +28,9 @@ from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction
 from seglog.state.producer_snapshot import ProducerEntry
 from seglog.state.producer_state import ProducerState
+
+# Where the attributes of a message stand, and the type of a commit: docs/formats/tagged_message.md.
+_ATTRIBUTES_AT, _COMMIT = 17, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +76,13 @@ class Losses:
         if self.kinds and not allow_lossy:
             listed = "; ".join(f"{count:,} {what}" for count, what in self.kinds)
             raise UnsupportedForMessageFormatError(
-                f"format v{profile.to} has no place for {listed}", file=source,
+                f"format {version_words(profile.to)} has no place for {listed}", file=source,
                 hint="allow it with --allow-lossy (allow_lossy=True)"
                 + (f", and say --aborted drop or keep: there are {self.undecided_words}" if undecided else ""),
             )
         if undecided:
             raise InvalidArgumentError(
-                f"{self.undecided_words} would look committed in format v{profile.to}", file=source,
+                f"{self.undecided_words} would look committed in format {version_words(profile.to)}", file=source,
                 hint="say --aborted drop to leave them out, --aborted keep to keep them",
             )
 
@@ -92,7 +100,10 @@ class LossSurvey:
     `dropped` are the transactions whose records are left out, in the order of their markers.
     """
 
-    def __init__(self, segments: Iterable[Segment], producers: Iterable[ProducerEntry], profile: Profile) -> None:
+    def __init__(
+        self, segments: Iterable[Segment], producers: Iterable[ProducerEntry], profile: Profile, decompress: Decompress
+    ) -> None:
+        self._decompress = decompress
         self._profile = profile
         self._headers = self._timestamps = self._control = self._with_producer = 0
         self._aborted_records = self._open_records = 0
@@ -105,7 +116,8 @@ class LossSurvey:
     @classmethod
     def of_partition(cls, source: Partition, profile: Profile) -> Self:
         """Of a partition directory, opened."""
-        return cls(source.segments, producers_before(source.path, source.segments[0].base_offset), profile)
+        producers = producers_before(source.path, source.segments[0].base_offset)
+        return cls(source.segments, producers, profile, source.decompress)
 
     def kept(self, table: BatchTable) -> BatchTable:
         """The batches of a table that are carried over: without those of dropped transactions."""
@@ -114,6 +126,12 @@ class LossSurvey:
     def add(self, table: BatchTable) -> None:
         """Count what the batches of a table would lose. One table after the other, in log order."""
         magics = {magic for magic, _ in tally(table)}
+        if TO_TAGGED in magics and self._profile.to != TO_TAGGED:
+            self._add_of_tagged(table)
+            return
+        if self._profile.to == TO_TAGGED:
+            self._add_to_tagged(table)
+            return
         if max(magics, default=0) <= self._profile.to:
             self._end_offset = table[-1].last_offset + 1 if len(table) else self._end_offset
             return
@@ -125,6 +143,37 @@ class LossSurvey:
                 self._end_offset = int(columns.offset[-1]) + 1
             if self._profile.to == 0:
                 self._timestamps += len(columns) - columns.timestamp.tolist().count(-1)
+
+    def _add_to_tagged(self, table: BatchTable) -> None:
+        """What becomes no tag: headers, leader changes, producers; transactions but for their markers."""
+        if len(table):
+            self._end_offset = table[-1].last_offset + 1
+        if not any(magic == 2 for magic, _ in tally(table)):
+            return
+        self._add_of_v2(table)
+        self._control -= sum(batch.is_control and batch.is_transactional for batch in table)
+        kept = self.kept(table)
+        packer = TaggedPacker(codec=Codec.NONE, decompress=self._decompress, check_crc=False)
+        for first, stop in slices(kept):
+            packer.add(kept, first, stop)
+            packer.take()
+        self._headers += packer.headers_left_out
+
+    def _add_of_tagged(self, table: BatchTable) -> None:
+        """Control messages that are no commit or abort, and below v2 all of them, and tags that nothing knows."""
+        self._end_offset = table[-1].last_offset + 1
+        if self._profile.to == 2:
+            self._control += sum(batch.is_control and _type_of(batch) < _COMMIT for batch in table)
+            return
+        self._control += sum(batch.is_control for batch in table)
+        packer = BatchPacker(codec=Codec.NONE, decompress=self._decompress, check_crc=False)
+        for first, stop in slices(table):
+            packer.add(table, first, stop)
+            packer.finish()
+            for columns in chunks(scan(Window(packer.take())), POOL, check_crc=False, include_control=False):
+                self._headers += len(columns.header_key)
+                if self._profile.to == 0:
+                    self._timestamps += len(columns) - columns.timestamp.tolist().count(-1)
 
     def _add_of_v2(self, table: BatchTable) -> None:
         slot = first_with_producer(table)
@@ -147,6 +196,11 @@ class LossSurvey:
             producer_batches=self._with_producer, aborted_records=self._aborted_records,
             open_records=self._open_records,
         )
+
+
+def _type_of(message: RecordBatch) -> int:
+    """Of a tagged control message: the low four bits of its attributes."""
+    return message.raw()[_ATTRIBUTES_AT] & 0x0F
 
 
 def _records(table: BatchTable) -> int:

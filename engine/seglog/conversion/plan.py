@@ -18,7 +18,8 @@ from seglog.conversion.segment import tables_in_order
 from seglog.errors import UnfinishedChangeError, UnsupportedCompressionTypeError
 from seglog.format import names
 from seglog.format.compression import Codec
-from seglog.format.conversion_profile import Profile
+from seglog.format.conversion_profile import TO_TAGGED, Profile, version_words
+from seglog.format.dialect import KAFKA, TAGGED
 from seglog.fs.files import FileSystem
 from seglog.fs.refusals import refusals
 from seglog.log.partition import Partition
@@ -30,7 +31,7 @@ Progress = Callable[[int, int], None]
 """Told (bytes of work done, bytes of work in all) now and then. An exception that it raises ends the work."""
 
 # What a segment has that is carried over or made anew.
-CARRIED_BELOW_V2 = (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
+CARRIED_BELOW_V2 = (KAFKA.log, *KAFKA.own_indexes, TAGGED.log, *TAGGED.own_indexes)
 CARRIED = (*CARRIED_BELOW_V2, names.TRANSACTION_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX)
 # .seglog.lock, .seglog.mark and others.
 _OURS = ".seglog."
@@ -76,7 +77,7 @@ class SegmentPlan:
     @property
     def legacy_bytes(self) -> int:
         """Bytes in format v0 and v1."""
-        return sum(f.size_bytes for f in self.formats if f.magic < 2)
+        return sum(f.size_bytes for f in self.formats if f.magic in (0, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +279,7 @@ def _plan_segment(
 
 def refuse_zstd(segment: Segment, what: tuple[int, int], profile: Profile) -> None:
     """Before anything is made: a format below v2 has no zstd, and Kafka refuses the down-conversion as well."""
-    if profile.to < 2 and what == (2, Codec.ZSTD) and profile.codec is None:
+    if profile.to in (0, 1) and what in ((2, Codec.ZSTD), (TO_TAGGED, Codec.ZSTD)) and profile.codec is None:
         raise UnsupportedCompressionTypeError(
             f"batches in zstd, which format v{profile.to} does not have (KIP-110)", file=segment.path,
             hint="choose gzip, snappy, lz4 or none with --codec",
@@ -349,7 +350,8 @@ def _warnings(
 def _end_offset_warning(profile: Profile, before: int, after: int) -> Iterator[str]:
     if after < before:
         yield (
-            f"the log end offset falls from {before} to {after}: what stands last has no place in v{profile.to}."
+            f"the log end offset falls from {before} to {after}: what stands last has no place in"
+            f" {version_words(profile.to)}."
             " Offsets in between are given again; a consumer that committed one is out of range"
         )
 

@@ -11,13 +11,15 @@ import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from seglog._kernels.canonical import update_digest
 from seglog._kernels.columns import ArenaPool, chunks
 from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import ProofMismatchError
 from seglog.format.checked_json import format_json, parse_json
+from seglog.format.conversion_profile import Profile
+from seglog.format.dialect import Dialect
 from seglog.segment.segment import Segment
 
 PROOF_FILE = "seglog-conversion.json"
@@ -121,6 +123,26 @@ class View:
 
 
 EVERYTHING = View()
+
+
+class Views(NamedTuple):
+    """What is compared of each side."""
+
+    source: View
+    target: View
+
+
+def views(profile: Profile, source: Dialect) -> Views:
+    """What of the source has a place in the target: the target's digest covers all that it holds.
+
+    Of messages with tags the records: a tag may be a header on the other side, and their control messages no markers.
+    """
+    if source.is_tagged or profile.dialect.is_tagged:
+        records = View(with_time=profile.to != 0, with_headers=False, with_control=False)
+        return Views(records, records)
+    if profile.to == 2:
+        return Views(EVERYTHING, EVERYTHING)
+    return Views(View(with_time=profile.to > 0, with_headers=False, with_control=False), EVERYTHING)
 
 
 def digest(

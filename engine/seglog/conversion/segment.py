@@ -6,6 +6,7 @@ is harmless. What a segment cannot know, for it hangs on those before it, is fol
 """
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 from seglog._kernels.batch_survey import first_disorder
@@ -13,12 +14,13 @@ from seglog._kernels.segment_scan import BatchTable
 from seglog.config import LogConfig
 from seglog.conversion.arenas import POOL
 from seglog.conversion.converted_segment import ConvertedSegment
-from seglog.conversion.proof import EVERYTHING, SegmentProof, View, digest
+from seglog.conversion.proof import SegmentProof, digest, views
 from seglog.conversion.segment_parts import SegmentParts
 from seglog.errors import CorruptIndexError, CorruptRecordError, ProofMismatchError, UnsupportedVersionError
 from seglog.format import names
 from seglog.format.compression import decompressor
 from seglog.format.conversion_profile import SLICE_BYTES, Profile, slices
+from seglog.format.dialect import dialect_of
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import refusals
@@ -73,6 +75,7 @@ class _SegmentConversion:
         self._directory = directory
         self._profile = profile
         self._config = config
+        self._views = views(profile, dialect_of(source))
         self._dropped = AbortedFilter(dropped)
         self._worked = worked
 
@@ -127,17 +130,14 @@ class _SegmentConversion:
                 check_indexes(target, self._config, _file_beside(target))
             weight = source.size_bytes / max(1, sum(target.size_bytes for target in targets))
             proof = SegmentProof(
-                digest([source], POOL, lambda size_bytes: self._worked(size_bytes / 2), self._view()),
-                digest(targets, POOL, lambda size_bytes: self._worked(weight * size_bytes / 2)),
+                digest(
+                    [source], POOL, lambda size_bytes: self._worked(size_bytes / 2),
+                    replace(self._views.source, kept=self._kept),
+                ),
+                digest(targets, POOL, lambda size_bytes: self._worked(weight * size_bytes / 2), self._views.target),
             )
         proof.check(self._source)
         return proof
-
-    def _view(self) -> View:
-        """What of the source has a place in the target: the target's digest covers all that it holds."""
-        if self._profile.to == 2:
-            return EVERYTHING
-        return View(with_time=self._profile.to > 0, with_headers=False, with_control=False, kept=self._kept)
 
 
 def check_indexes(segment: Segment, config: LogConfig, read: Callable[[str], bytes | None]) -> None:
@@ -145,7 +145,7 @@ def check_indexes(segment: Segment, config: LogConfig, read: Callable[[str], byt
 
     Raises ProofMismatchError.
     """
-    for suffix, entries in index_bytes(segment, config).files(config):
+    for suffix, entries in index_bytes(segment, config).files(config, segment.dialect):
         name = segment.path.with_suffix(suffix).name
         if read(name) != entries:
             raise ProofMismatchError(

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Self
 from seglog._kernels.batch_survey import first_disorder, first_larger
 from seglog._kernels.segment_scan import Status, scan
 from seglog._kernels.status import words
-from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.conversion.converted_segment import ConvertedPart, EpochTrail, ProducerTrail
 from seglog.errors import CorruptRecordError
 from seglog.format.compression import Decompress
+from seglog.format.dialect import dialect_of_config
 from seglog.fs.files import FileSystem
 from seglog.segment.batches import first_offset_of
 from seglog.segment.writer import SegmentWriter
@@ -53,7 +53,7 @@ class SegmentParts:
         Raises CorruptRecordError where they are out of order: then a wrapper of the source began inside of the
         batch before it.
         """
-        window = Window(batches)
+        window = dialect_of_config(self._config).window(batches)
         table = scan(window, decompress=self._decompress)
         if table.stop != Status.OK:
             raise CorruptRecordError(f"the conversion made a batch that is none: {words(table.stop)}")

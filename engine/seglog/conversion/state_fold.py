@@ -10,9 +10,12 @@ from pathlib import Path
 from seglog.conversion.converted_segment import ConvertedSegment
 from seglog.errors import CorruptCheckpointError, CorruptSettingsError, CorruptSnapshotError, UnsupportedVersionError
 from seglog.format import names
+from seglog.format.conversion_profile import TO_TAGGED
+from seglog.format.dialect import TAGGED
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import refusals
 from seglog.segment import transaction_index
+from seglog.state.directory_dialect import DIALECT_SETTING
 from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
 from seglog.state.kept_settings import parse_settings, settings_to_bytes
 from seglog.state.leader_epochs import EpochStart, LeaderEpochs
@@ -80,12 +83,20 @@ class StateFold:
     def _carry_settings(self) -> None:
         """What the log keeps, but for the format: the next append to the result shall not write the old one."""
         raw = self._read(SETTINGS_FILE)
-        if raw is None:
-            return
-        try:
-            settings = parse_settings(raw, Path(SETTINGS_FILE))
-        except (CorruptSettingsError, UnsupportedVersionError) as e:
-            self.notes.append(f"{SETTINGS_FILE} is not carried over: {e.what}")
+        settings: dict[str, str] = {}
+        if raw is not None:
+            try:
+                settings = parse_settings(raw, Path(SETTINGS_FILE))
+            except (CorruptSettingsError, UnsupportedVersionError) as e:
+                self.notes.append(f"{SETTINGS_FILE} is not carried over: {e.what}")
+                raw = None
+        # The dialect is what the result is in, whatever the source was.
+        settings.pop(DIALECT_SETTING, None)
+        if self._to == TO_TAGGED:
+            settings[DIALECT_SETTING] = TAGGED.name
+            if settings.pop(_FORMAT_VERSION, None) is not None:
+                self.notes.append(f"{_FORMAT_VERSION} in {SETTINGS_FILE} is left out: the result is tagged")
+        if raw is None and not settings:
             return
         kept = settings.get(_FORMAT_VERSION)
         if kept is not None and kept != str(self._to):

@@ -8,9 +8,11 @@ from seglog._kernels.batch_survey import cut_plain, tally
 from seglog._kernels.message_packer import MessagePacker
 from seglog._kernels.packer import Packer
 from seglog._kernels.segment_scan import BatchTable
+from seglog._kernels.tagged_packer import TaggedPacker
 from seglog.config import LogConfig
 from seglog.errors import InvalidArgumentError, UnsupportedCompressionTypeError
 from seglog.format.compression import Codec, Decompress, compress
+from seglog.format.dialect import KAFKA, TAGGED, Dialect
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -22,6 +24,23 @@ SLICE_BYTES = 4 << 20
 
 Aborted = Literal["drop", "keep"]
 
+# As a version to convert to: messages with tags. (Theirs and v1's is the same magic byte.)
+TO_TAGGED = -1
+
+
+def version_of(text: str) -> int:
+    """0, 1, 2 or TO_TAGGED of text such as "1", "v2" and "tagged". Raises InvalidArgumentError."""
+    if text == TAGGED.name:
+        return TO_TAGGED
+    if text.lower().removeprefix("v") in ("0", "1", "2"):
+        return int(text[-1])
+    raise InvalidArgumentError(f"{text!r} is no format version", hint="there are 0, 1, 2 and tagged")
+
+
+def version_words(to: int) -> str:
+    """v0, v1, v2 or tagged."""
+    return TAGGED.name if to == TO_TAGGED else f"v{to}"
+
 
 @dataclass(frozen=True, slots=True)
 class Profile:
@@ -30,6 +49,8 @@ class Profile:
     One v2 batch for each compressed legacy batch, one for each legacy message that is not compressed, v2 batches as
     they are. `repack_bytes` > 0 packs consecutive records into batches of about that size. `codec` recompresses.
     `delete_horizon_ms` is stamped on batches that hold a tombstone, as Kafka's cleaner does (KIP-534).
+
+    To messages with tags: a wrapper for each compressed batch, else a message for each record.
 
     To v0 and v1: Kafka's treatment of a fetch by an old consumer (FileRecords.downConvert). `aborted` says what becomes
     of records whose transaction was aborted or is still open: without markers they are committed to any reader.
@@ -44,19 +65,29 @@ class Profile:
     def __post_init__(self) -> None:
         if self.to < 2 and (self.repack_bytes or self.delete_horizon_ms is not None):
             raise InvalidArgumentError(
-                f"repacking and delete horizons are for v2, not for v{self.to}",
+                f"repacking and delete horizons are for v2, not for {version_words(self.to)}",
                 hint="leave them out: to an older format each batch becomes one of its own",
             )
-        if self.to < 2 and self.codec == Codec.ZSTD:
+        if self.to in (0, 1) and self.codec == Codec.ZSTD:
             raise UnsupportedCompressionTypeError(
                 f"zstd in format v{self.to}: only v2 may use it (KIP-110)", hint="choose gzip, snappy, lz4 or none"
             )
         if self.aborted not in (None, "drop", "keep"):
             raise InvalidArgumentError(f"aborted records are dropped or kept, not {self.aborted!r}")
 
+    @property
+    def dialect(self) -> Dialect:
+        """That of the result."""
+        return TAGGED if self.to == TO_TAGGED else KAFKA
+
     def packer(self, config: LogConfig, decompress: Decompress) -> Packer:
         """What converts the batches of a log with this topic configuration."""
-        compress = compressor(config, self.to)
+        compress = compressor(config, 2 if self.to == TO_TAGGED else self.to)
+        if self.to == TO_TAGGED:
+            return TaggedPacker(
+                codec=-1 if self.codec is None else self.codec, decompress=decompress, compress=compress,
+                check_crc=False,        # Segment.tables did
+            )
         if self.to < 2:
             return MessagePacker(
                 self.to,
