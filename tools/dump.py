@@ -262,7 +262,7 @@ def _records(partition: Partition, selection: Selection, on_lost: OnLost) -> Ite
         except UNREADABLE as e:
             if on_lost is None:
                 raise
-            base = batch.last_offset if batch.magic < 2 else batch.base_offset
+            base = batch.last_offset if batch.magic in (0, 1) else batch.base_offset
             on_lost(LostRange(str(segment.path), batch.position, batch.size_bytes, base, batch.last_offset, e.what))
             continue
         opening = next(iter(records), None)
@@ -357,8 +357,9 @@ class TextTable:
 
 def _batch_row(batch: RecordBatch) -> str:
     return _BATCH_ROW.format(
-        batch.position, batch.size_bytes, f"v{batch.magic}", lines.codec_name(batch.codec), batch.base_offset,
-        batch.last_offset, "?" if batch.count < 0 else batch.count, lines.TIMESTAMP_TYPES[batch.timestamp_type],
+        batch.position, batch.size_bytes, lines.format_name(batch.magic), lines.codec_name(batch.codec),
+        batch.base_offset, batch.last_offset, "?" if batch.count < 0 else batch.count,
+        lines.TIMESTAMP_TYPES[batch.timestamp_type],
         report.moment(batch.max_timestamp), batch.leader_epoch if batch.leader_epoch >= 0 else "-",
         lines.flags_of(batch),
     ).rstrip() + "\n"

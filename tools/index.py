@@ -29,10 +29,13 @@ def command() -> None:
 
 # --- check -------------------------------------------------------------------------------
 
-_SUFFIXES = (
-    names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.MINUTE_INDEX_SUFFIX, names.TRANSACTION_INDEX_SUFFIX,
-    names.TIME_RANGES_SUFFIX,
-)
+# By suffix, as what a Segment reads the file.
+_READ_AS = {
+    names.OFFSET_INDEX_SUFFIX: "offset_index", names.TIME_INDEX_SUFFIX: "time_index",
+    names.MINUTE_INDEX_SUFFIX: "minute_index", names.TRANSACTION_INDEX_SUFFIX: "transaction_index",
+    names.TIME_RANGES_SUFFIX: "time_ranges", names.TAGGED_INDEX_SUFFIX: "offset_index",
+}
+_SUFFIXES = tuple(_READ_AS)
 
 
 @command.command(cls=Command)
@@ -101,7 +104,7 @@ def _is_index(finding: Finding) -> bool:
     if finding.code == "timeindex_none":
         return True
     parsed = names.parse_file_name(os.path.basename(finding.file))
-    suffixes = (*_SUFFIXES, names.LOG_SUFFIX) if finding.code == "unreadable" else _SUFFIXES
+    suffixes = (*_SUFFIXES, *names.LOG_SUFFIXES) if finding.code == "unreadable" else _SUFFIXES
     return parsed is not None and not parsed.state and parsed.suffix in suffixes
 
 
@@ -111,9 +114,9 @@ def _about(path: Path, findings: Iterable[Finding]) -> list[Finding]:
 
 def _indexes_of(segment: Segment) -> Iterable[tuple[Path, int | None, int]]:
     """(path, entries, size) of the index files of a segment; None entries where it does not parse."""
-    for suffix, read in zip(
-        _SUFFIXES, ("offset_index", "time_index", "minute_index", "transaction_index", "time_ranges"), strict=True
-    ):
+    for suffix, read in _READ_AS.items():
+        if suffix not in segment.dialect.indexes:
+            continue
         path = segment.path.with_suffix(suffix)
         try:
             size = path.stat().st_size

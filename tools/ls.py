@@ -3,6 +3,7 @@
 Of a log dir a line a partition, of a partition a line a segment. No checksum is computed and nothing is
 decompressed; a file that is damaged is shown with what could be read of it, and marked.
 """
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ class Totals:
     bytes_v0: int = 0
     bytes_v1: int = 0
     bytes_v2: int = 0
+    bytes_tagged: int = 0
     first_timestamp: int = -1
     max_timestamp: int = -1
     damaged_bytes: int = 0      # skipped to find the next batch
@@ -41,7 +43,8 @@ class Totals:
     @property
     def tail_bytes(self) -> int:
         """Behind the last batch: a write that did not finish, or the zeros of a preallocated file."""
-        return self.bytes - self.bytes_v0 - self.bytes_v1 - self.bytes_v2 - self.damaged_bytes
+        whole = self.bytes_v0 + self.bytes_v1 + self.bytes_v2 + self.bytes_tagged
+        return self.bytes - whole - self.damaged_bytes
 
     def add(self, other: "Totals") -> None:
         self.segments += other.segments
@@ -50,6 +53,7 @@ class Totals:
         self.bytes_v0 += other.bytes_v0
         self.bytes_v1 += other.bytes_v1
         self.bytes_v2 += other.bytes_v2
+        self.bytes_tagged += other.bytes_tagged
         self.damaged_bytes += other.damaged_bytes
         self.minute_indexes += other.minute_indexes
         self.time_ranges += other.time_ranges
@@ -64,6 +68,7 @@ class Totals:
             "damaged_bytes": self.damaged_bytes, "first_timestamp": self.first_timestamp,
             "max_timestamp": self.max_timestamp, "minute_indexes": self.minute_indexes,
             "time_ranges": self.time_ranges,
+            **({"bytes_tagged": self.bytes_tagged} if self.bytes_tagged else {}),
         }
 
 
@@ -79,11 +84,12 @@ def extent_of(segment: Segment) -> tuple[Totals, int]:
         extent.damaged_bytes += lost.size_bytes
 
     for table in segment.tables(check_crc=False, on_lost=on_lost):
-        bytes_of = [0, 0, 0]
+        bytes_of = Counter[int]()
         for (magic, _), (_, size_bytes, _) in tally(table).items():
             bytes_of[magic] += size_bytes
         extent.add(Totals(
             batches=len(table), bytes_v0=bytes_of[0], bytes_v1=bytes_of[1], bytes_v2=bytes_of[2],
+            bytes_tagged=bytes_of[-1],
             first_timestamp=table.min_timestamp, max_timestamp=table.max_timestamp,
         ))
         next_offset = table[-1].last_offset + 1
@@ -141,8 +147,8 @@ def _row(name: str, extent: Totals, start: int, end: int) -> list[str]:
     return [
         name, f"{extent.segments:,}", report.size(extent.bytes), *(_offsets(start, end)), _day(extent.first_timestamp),
         _day(extent.max_timestamp), *map(_size_or_dash, (extent.bytes_v0, extent.bytes_v1, extent.bytes_v2)),
-        *map(_size_or_dash, (extent.tail_bytes, extent.damaged_bytes)), f"{extent.minute_indexes:,}",
-        f"{extent.time_ranges:,}",
+        *map(_size_or_dash, (extent.bytes_tagged, extent.tail_bytes, extent.damaged_bytes)),
+        f"{extent.minute_indexes:,}", f"{extent.time_ranges:,}",
     ]
 
 
@@ -150,7 +156,7 @@ def _print_table(places: Sequence[Place], rows: list[list[str]], total: Totals) 
     of_partitions = any(place.in_log_dir for place in places)
     head = [
         "partition" if of_partitions else "segment", "segments", "bytes", "first", "last", "first time", "last time",
-        "v0", "v1", "v2", "tail", "damaged", "minute indexes", "time ranges",
+        "v0", "v1", "v2", "tagged", "tail", "damaged", "minute indexes", "time ranges",
     ]
     summed = len(rows) > 1
     if summed:
@@ -163,7 +169,8 @@ def _print_table(places: Sequence[Place], rows: list[list[str]], total: Totals) 
     # What nothing has needs no column.
     wanted = [
         n for n, title in enumerate(head)
-        if not (title == "tail" and not total.tail_bytes)
+        if not (title == "tagged" and not total.bytes_tagged)
+        and not (title == "tail" and not total.tail_bytes)
         and not (title == "damaged" and not total.damaged_bytes)
         and not (title == "minute indexes" and not total.minute_indexes)
         and not (title == "time ranges" and not total.time_ranges)

@@ -11,6 +11,7 @@ from hashlib import sha256
 from json.encoder import encode_basestring_ascii as json_string
 
 from seglog._kernels.record_batch import Record, RecordBatch
+from seglog._kernels.tag_list import tags_of
 
 from .report import moment
 
@@ -29,9 +30,14 @@ def codec_name(codec: int) -> str:
     return CODECS[codec] if 0 <= codec < len(CODECS) else f"codec {codec}"
 
 
+def format_name(magic: int) -> str:
+    """v0, v1, v2; tg of messages with tags."""
+    return "tg" if magic < 0 else f"v{magic}"
+
+
 def base_offset_of(batch: RecordBatch, records: list[Record]) -> int:
     """The first offset; of a wrapper that is open already, without opening it again."""
-    if batch.magic < 2:
+    if batch.magic in (0, 1):
         return records[0].offset if records else batch.last_offset
     return batch.base_offset
 
@@ -40,7 +46,11 @@ def base_offset_of(batch: RecordBatch, records: list[Record]) -> int:
 
 
 def batch_fields(segment: str, batch: RecordBatch) -> dict[str, object]:
-    """A line of `dump --batches --json`. count is null below v2, where only opening the batch would tell."""
+    """A line of `dump --batches --json`. count is null below v2, where only opening the batch would tell.
+
+    A message with tags has the magic -1, and `tags` beside: bytes in hex.
+    """
+    tags = {str(tag): value.hex() if isinstance(value, bytes) else value for tag, value in tags_of(batch).items()}
     return {
         "segment": segment,
         "position": batch.position,
@@ -62,6 +72,7 @@ def batch_fields(segment: str, batch: RecordBatch) -> dict[str, object]:
         "control": batch.is_control,
         "leader_epoch": batch.leader_epoch,
         "delete_horizon_ms": batch.delete_horizon_ms,
+        **({"tags": tags} if batch.magic < 0 else {}),
     }
 
 
@@ -213,4 +224,7 @@ def flags_of(batch: RecordBatch) -> str:
         words.append("control")
     if batch.delete_horizon_ms is not None:
         words.append(f"horizon {moment(batch.delete_horizon_ms)}")
+    if batch.magic < 0 and (tags := tags_of(batch)):
+        shown_tags = (f"{tag}={shown(value) if isinstance(value, bytes) else value}" for tag, value in tags.items())
+        words.append("tags " + " ".join(shown_tags))
     return " ".join(words)

@@ -174,7 +174,8 @@ def _print_text(
     flags = lines.flags_of(batch)
     write(
         f"  batch     byte {batch.position:,}, {batch.size_bytes:,} bytes, "
-        f"offsets {found.base_offset}…{batch.last_offset}, v{batch.magic} {lines.codec_name(batch.codec)}"
+        f"offsets {found.base_offset}…{batch.last_offset}, "
+        f"{lines.format_name(batch.magic)} {lines.codec_name(batch.codec)}"
         f"{', ' + flags if flags else ''}\n"
     )
     if record is None:

@@ -8,9 +8,17 @@ from pathlib import Path
 from seglog._kernels.window import Window
 from seglog.errors import NotALogError
 from seglog.format import names
+from seglog.format.dialect import dialect_of
 from seglog.fs.mapping import Mapping as FileMapping
 from seglog.fs.mapping import read_file
-from seglog.segment.index_file import OffsetIndex, TimeIndex
+from seglog.segment.index_file import (
+    OffsetIndex,
+    TaggedOffsetIndex,
+    TaggedTimeIndex,
+    TimeIndex,
+    offset_index_class,
+    time_index_class,
+)
 from seglog.segment.time_ranges import TimeRanges
 from seglog.segment.transaction_index import TransactionIndex
 from seglog.state.checkpoints import read_offset_checkpoint
@@ -93,9 +101,10 @@ def _time_ranges(path: Path) -> Iterable[Entry]:
 
 def _preallocated_bytes(path: Path) -> int:
     parsed = names.parse_file_name(path.name)
-    if parsed is None or parsed.suffix not in (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
+    dialect = dialect_of(path)
+    if parsed is None or parsed.suffix not in dialect.own_indexes:
         return 0
-    index = OffsetIndex if parsed.suffix == names.OFFSET_INDEX_SUFFIX else TimeIndex
+    index = offset_index_class(dialect) if parsed.suffix == dialect.offset_index else time_index_class(dialect)
     return index(FileMapping(path), parsed.offset, path=path).preallocated_bytes
 
 
@@ -135,10 +144,20 @@ def _offset_checkpoint(path: Path) -> Sequence[Entry]:
     ]
 
 
+def _tagged_index(path: Path) -> Iterable[Entry]:
+    mapped, base_offset = FileMapping(path), names.parse_base_offset(path.name)
+    offsets, times = TaggedOffsetIndex(mapped, base_offset, path=path), TaggedTimeIndex(mapped, base_offset, path=path)
+    return (
+        {"entry": n, "offset": offset, "timestamp": times[n][0], "position": position}
+        for n, (offset, position) in enumerate(offsets)
+    )
+
+
 _BY_SUFFIX = {
     names.OFFSET_INDEX_SUFFIX: ("offset_index_entry", _offset_index),
     names.TIME_INDEX_SUFFIX: ("time_index_entry", _time_index),
     names.MINUTE_INDEX_SUFFIX: ("minute_index_entry", _time_index),
+    names.TAGGED_INDEX_SUFFIX: ("tagged_index_entry", _tagged_index),
     names.TRANSACTION_INDEX_SUFFIX: ("aborted_transaction", _transaction_index),
     names.TIME_RANGES_SUFFIX: ("time_range", _time_ranges),
     names.SNAPSHOT_SUFFIX: ("producer", _snapshot),

@@ -256,7 +256,7 @@ def _text(
             f"  damaged: {report.size(lost.size_bytes)} in {os.path.basename(lost.file)} at byte {lost.position:,}: "
             f"{lost.reason}"
         )
-    yield f"\nwritten by  Kafka {writer.text}"
+    yield f"\nwritten by  {f'Kafka {writer.text}' if writer.is_kafka else 'seglog'}"
     yield _indented(report.table(
         ("bound", "because"), [(_bound(reason), reason.text) for reason in writer.reasons], left=(0, 1)
     ))
@@ -291,7 +291,8 @@ def _codecs(survey: Survey) -> str:
     rows = []
     for (magic, codec), use in sorted(survey.codecs.items()):
         rows.append((
-            f"v{magic}", lines.codec_name(codec), f"{use.batches:,}", f"{use.records:,}", report.size(use.batch_bytes),
+            lines.format_name(magic), lines.codec_name(codec), f"{use.batches:,}", f"{use.records:,}",
+            report.size(use.batch_bytes),
             report.ratio(use.batch_bytes, survey.batch_bytes),
             f"{use.ratio:.2f}×" if codec and use.stored_bytes else "-", f"{use.records / use.batches:.1f}",
         ))

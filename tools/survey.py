@@ -204,7 +204,7 @@ class Survey:
             use = self.codecs[magic, codec] = CodecUse()
         use.batches += 1
         use.batch_bytes += size
-        if magic < 2 and codec == 0:
+        if magic < 2 and codec == 0 and not batch.is_control:
             # A bare message: its header tells all.
             use.records += 1
             use.stored_bytes += size
@@ -217,7 +217,7 @@ class Survey:
         try:
             records = checked_records(batch)
         except (CorruptRecordError, RecordTooLargeError) as e:
-            first = batch.last_offset if magic < 2 else batch.base_offset
+            first = batch.last_offset if magic in (0, 1) else batch.base_offset
             self.lost.append(LostRange(str(segment.path), batch.position, size, first, batch.last_offset, e.what))
             return
         stored = len(batch.payload())

@@ -34,6 +34,7 @@ class Writer:
     since: str | None
     until: str | None
     reasons: tuple[Reason, ...]
+    is_kafka: bool = True
 
     @property
     def text(self) -> str:
@@ -47,6 +48,8 @@ class Writer:
 
 
 def infer(partition: Partition, survey: Survey) -> Writer:
+    if partition.dialect.is_tagged:
+        return Writer(None, None, (Reason(".tlog files: messages with tags, which no Kafka writes"),), is_kafka=False)
     reasons = (*_by_files(partition), *_by_batches(survey), *_by_index_rule(partition))
     since = max((r.since for r in reasons if r.since), key=_order, default=None)
     until = min((r.until for r in reasons if r.until), key=_order, default=None)

@@ -13,6 +13,7 @@ from seglog.errors import (
     NotALogError,
     RecordTooLargeError,
     UnsupportedForMessageFormatError,
+    UnsupportedVersionError,
 )
 from seglog.format import names
 from seglog.format.tagged import scan_tagged
@@ -237,6 +238,15 @@ def test_missing_tags_are_counted_and_told_once_a_segment(path, caplog):
         assert sum(segment.tag_defaults.counts[0] for segment in partition.segments) == RECORDS
         told = [record for record in caplog.records if "without tags" in record.message]
         assert len(told) == len(partition.segments)
+
+
+def test_a_client_of_kafka_s_gets_nothing_that_it_would_take_for_v1(path):
+    with filled(path) as log:
+        assert bytes(log.fetch(0).view()) == names.log_files(path)[0].read_bytes()
+        with pytest.raises(UnsupportedVersionError, match="no client of Kafka's"):
+            log.fetch(0, magic=1)
+        with pytest.raises(UnsupportedVersionError):
+            list(log.read(max_magic=2))
 
 
 # --- two witnesses -------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from contextlib import closing
 
 import pytest
 
+import seglog
 from seglog._kernels.crc import crc32c
 from seglog.clock import ManualClock
 from seglog.format.checked_json import format_json
@@ -218,6 +219,20 @@ def sealed(raw):
     return raw[:8] + struct.pack(">I", crc32c(raw[12:])) + raw[12:]
 
 
+def tagged(*beside, with_ms=True):
+    """A log of messages with tags, and empty files of these names."""
+    def make(directory):
+        partition = directory / "orders-0"
+        with seglog.open(
+            partition, config={"message.dialect": "tagged", "message.tagged.timestamp.ms": with_ms}
+        ) as log:
+            log.append(b"v")
+        for name in beside:
+            (partition / name).touch()
+        return partition
+    return make
+
+
 MAKERS = {
     "unreadable": changed(f"{FIRST}.log", directory_for_file),
     "epochs_corrupt": changed("leader-epoch-checkpoint", lambda path: path.write_text("0\n1\n")),
@@ -235,6 +250,7 @@ MAKERS = {
     "torn_tail": of_last_log(cut(-7)),
     "zero_tail": of_last_log(added(bytes(512))),
     "large_batch": large_batch,
+    "tags_missing": tagged(with_ms=False),
     "wrapper_time": of_a_client("franz-go-gzip"),
     "wrapper_format": of_a_client("kafka-node-gzip"),
     "index_missing": changed(f"{FIRST}.index", lambda path: path.unlink()),
@@ -263,6 +279,7 @@ MAKERS = {
     "epochs_missing": changed("leader-epoch-checkpoint", lambda path: path.unlink()),
     "metadata_corrupt": changed("partition.metadata", lambda path: path.write_text("version: 0\n")),
     "settings_corrupt": changed(".seglog.config", added(b"{}")),
+    "foreign_log": tagged(f"{FIRST}.log"),
     "leftover": changed(f"{FIRST}.log.cleaned", added(b"")),
     "orphan_index": changed("00000000000000009999.index", added(b"")),
 }

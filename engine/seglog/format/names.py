@@ -5,7 +5,6 @@ Sources: LogFileUtils, LocalLog.parseTopicPartitionName, org.apache.kafka.common
 """
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -114,12 +113,14 @@ def log_files(directory: str | os.PathLike[str]) -> list[Path]:
     """
     with os.scandir(directory) as entries:
         found = sorted(name for entry in entries if (name := entry.name).endswith(LOG_SUFFIXES) and is_log_file(name))
-    return [Path(directory, name) for name in of_one_dialect(found)]
+    if TAGGED_LOG_SUFFIX in "".join(found):
+        found = of_one_dialect(found)
+    return [Path(directory, name) for name in found]
 
 
-def of_one_dialect(found: Sequence[str]) -> list[str]:
+def of_one_dialect(found: list[str]) -> list[str]:
     """Of the names of log files those of the directory's dialect: a broker puts an empty .log beside a .tlog."""
-    return [name for name in found if name.endswith(TAGGED_LOG_SUFFIX)] or list(found)
+    return [name for name in found if name.endswith(TAGGED_LOG_SUFFIX)] or found
 
 
 def is_log_file(name: str) -> bool:

@@ -208,7 +208,7 @@ class LogReader(LogLookup):
         transactions, whose records the client leaves out.
 
         Raises OffsetOutOfRangeError, UnsupportedCompressionTypeError (zstd first, for a client below v2),
-        UnsupportedVersionError (message.downconversion.enable=false), InvalidArgumentError.
+        UnsupportedVersionError (message.downconversion.enable=false; a tagged log, with `magic`), InvalidArgumentError.
         """
         offset = checked_offset(offset)
         if magic not in (None, 0, 1, 2) or isinstance(magic, bool):
@@ -220,6 +220,11 @@ class LogReader(LogLookup):
         with self._gone_is_out_of_range(offset):
             if not extent.log_start_offset <= offset <= extent.log_end_offset:
                 raise out_of_range(extent, offset, self.path)
+            if magic is not None and extent.segments[0].dialect.is_tagged:
+                raise UnsupportedVersionError(
+                    "messages with tags, which no client of Kafka's reads", file=self.path,
+                    hint="fetch them as they are, without magic=, or convert the log",
+                )
             fetch = LogFetch(
                 self, extent, magic=LATEST_FORMAT if magic is None else magic, max_bytes=max_bytes, min_one=min_one,
                 is_committed=is_committed,
@@ -462,7 +467,7 @@ def _up_to_format(
     tables: Iterator[tuple[Segment, BatchTable]], stop: int | None, max_magic: int
 ) -> Iterator[tuple[Segment, BatchTable]]:
     for segment, table in tables:
-        slot = first_above(table, max_magic)
+        slot = 0 if segment.dialect.is_tagged else first_above(table, max_magic)
         if slot < 0 or (stop is not None and first_offset_of(table[slot]) >= stop):
             yield segment, table
             continue

@@ -37,7 +37,7 @@ from seglog.log.partition import Partition
 from seglog.log.replay import producers_before
 from seglog.segment import transaction_index
 from seglog.segment.batches import UNREADABLE
-from seglog.segment.index_file import OffsetIndex, TimeIndex, minute_index_path
+from seglog.segment.index_file import TimeIndex, minute_index_path
 from seglog.segment.indexes import index_bytes, time_ranges_bytes
 from seglog.segment.segment import Segment
 from seglog.segment.time_ranges import TimeRanges, read_time_ranges, time_ranges_path
@@ -97,9 +97,13 @@ def rebuild_indexes(
             except CorruptRecordError as e:
                 yield RefusedSegment(os.fspath(segment.path), e)
             else:
-                base = segment.path
-                yield _put(fs, base.with_suffix(names.OFFSET_INDEX_SUFFIX), right.offset_index, OffsetIndex.ENTRY_SIZE)
-                yield _put(fs, base.with_suffix(names.TIME_INDEX_SUFFIX), right.time_index, TimeIndex.ENTRY_SIZE)
+                dialect = segment.dialect
+                for suffix, raw in dialect.index_files(right.offset_index, right.time_index).items():
+                    size = dialect.offset_entry_bytes if suffix == dialect.offset_index else dialect.time_entry_bytes
+                    yield _put(fs, segment.path.with_suffix(suffix), raw or b"", size)
+                if dialect.has_one_index:
+                    done += segment.size_bytes
+                    continue
                 minute_index = minute_index_path(segment.path)
                 if partition.config.time_index_minute_enabled or minute_index.exists():
                     yield _put(fs, minute_index, right.minute_index, TimeIndex.ENTRY_SIZE)
@@ -107,7 +111,7 @@ def rebuild_indexes(
                 if wanted_ranges or time_ranges_path(segment.path).exists():
                     yield _put_time_ranges(fs, segment, is_asked=time_ranges)
             done += segment.size_bytes
-        if not only:
+        if not only and partition.dialect.has_producers:
             for segment, raw in _transaction_indexes(partition):
                 path = segment.path.with_suffix(names.TRANSACTION_INDEX_SUFFIX)
                 yield _put(fs, path, raw, transaction_index.ENTRY_SIZE)

@@ -14,6 +14,7 @@ from seglog.clock import Clock, SystemClock
 from seglog.config import LogConfig
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError, NotALogError
 from seglog.format import names
+from seglog.format.dialect import KAFKA
 from seglog.fs.aside import copy_file
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import lock_log_dir, lock_partition
@@ -23,6 +24,8 @@ from seglog.log.arguments import checked_path
 from seglog.log.loader import LoadPlan, Repair, plan_load
 from seglog.segment.answers import LostRange
 from seglog.state.checkpoints import read_offset_checkpoint
+from seglog.state.directory_dialect import DIALECT_SETTING, directory_dialect
+from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
 from seglog.state.log_dir_state import LogDirState
 from seglog.state.quarantine import DIRECTORY as QUARANTINE
 
@@ -86,7 +89,8 @@ def recover(
     source = Path(os.path.abspath(checked_path(src)))
     if source.is_dir() and not names.log_files(source):
         raise NotALogError("no segment file (<20 digits>.log) in the directory", file=source)
-    settings = LogConfig.of({**(config or {}), "recovery.mode": mode})
+    dialect = directory_dialect(source).dialect if source.is_dir() else KAFKA
+    settings = LogConfig.of({**(config or {}), "recovery.mode": mode, DIALECT_SETTING: dialect.name})
     if in_place:
         with ExitStack() as locks:
             for lock in lock_beside(fs, source):
@@ -157,9 +161,9 @@ def _checked_target(source: Path, target: Path) -> Path:
 
 
 def _copy(fs: FileSystem, source: Path, staging: Staging) -> None:
-    """The files of the log, and a quarantine that it has already. Locks and marks of ours stay behind."""
+    """The files of the log, its settings, and a quarantine that it has already. Locks and marks stay behind."""
     for path in sorted(source.iterdir()):
-        if path.is_file() and not path.name.startswith("."):
+        if path.is_file() and (path.name == SETTINGS_FILE or not path.name.startswith(".")):
             copy_file(fs, path, staging.path / path.name)
     quarantine = source / QUARANTINE
     if quarantine.is_dir():

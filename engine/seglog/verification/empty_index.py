@@ -41,7 +41,7 @@ class EmptyIndex:
                 self._wanted_at = max(self._largest, survey.largest_timestamp(table, 0, within + 1))
         self._largest = max(self._largest, survey.largest_timestamp(table, 0, -1))
         for (magic, _), (_, _, records) in survey.tally(table).items():
-            self._is_v2 &= magic == 2
+            self._is_v2 &= magic not in (0, 1)
             self._records += records
         self._next_offset, self._last_position = table[-1].last_offset + 1, table[-1].position
 

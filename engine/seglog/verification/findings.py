@@ -81,6 +81,8 @@ _OF_PARTITIONS = {
                           "nothing is lost but that write; a broker cuts it at the next start"),
         "zero_tail": Kind(_W, "zeros behind the last batch: the file was preallocated and its broker crashed",
                           "nothing is lost; a broker cuts them at the next start"),
+        "tags_missing": Kind(_N, "messages of a .tlog without tags that are needed: their defaults count",
+                             "nothing: docs/formats/tagged_message.md says which"),
         "large_batch": Kind(_N, "a batch larger than max.message.bytes",
                             "nothing, unless it has to be appended again"),
     }),
@@ -160,6 +162,9 @@ _OF_PARTITIONS = {
             _W, "a .seglog.config (ours, a broker leaves it alone) that fails its checksum, or keeps a setting that is"
             " none: the log does not open to be written",
             "remove it, open the log and give it its settings again by Log.configure"),
+        "foreign_log": Kind(
+            _N, "an empty .log beside .tlog files, as a broker puts it there: it is no part of the log",
+            "nothing, or remove it with its indexes while no broker runs"),
         "leftover": Kind(_W, "a .cleaned, .swap or .deleted file: compaction or deletion was under way",
                          "a broker completes or removes it at the next start"),
         "orphan_index": Kind(_W, "an index file without its .log", "a broker removes it at the next start"),

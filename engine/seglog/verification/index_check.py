@@ -12,9 +12,8 @@ from seglog._kernels import batch_survey as survey
 from seglog._kernels.segment_scan import BatchTable
 from seglog.config import LogConfig
 from seglog.errors import CorruptIndexError, StorageError
-from seglog.format import names
 from seglog.fs.mapping import read_file
-from seglog.segment.index_file import IndexFile, OffsetIndex, TimeIndex
+from seglog.segment.index_file import IndexFile, OffsetIndex, TimeIndex, offset_index_class, time_index_class
 from seglog.segment.segment import Segment
 from seglog.verification.empty_index import EmptyIndex
 from seglog.verification.findings import Finding
@@ -42,8 +41,12 @@ class IndexCheck:
         self._missing: set[str] = set()
         self._minutes = MinuteIndexCheck(segment, findings)
         self._ranges = TimeRangesCheck(segment, findings, deep=deep)
-        offset_index = self._open(OffsetIndex, names.OFFSET_INDEX_SUFFIX, "index_corrupt")
-        time_index = self._open(TimeIndex, names.TIME_INDEX_SUFFIX, "timeindex_corrupt")
+        dialect = self._dialect = segment.dialect
+        offset_index = self._open(offset_index_class(dialect), dialect.offset_index, "index_corrupt")
+        if dialect.has_one_index and offset_index is None:
+            time_index = None       # told already
+        else:
+            time_index = self._open(time_index_class(dialect), dialect.time_index, "timeindex_corrupt")
         self._empty = EmptyIndex(segment.base_offset, config.index_interval_bytes)
         self._has_empty_index = offset_index is not None and not len(offset_index)
         self._has_empty_time_index = time_index is not None and not len(time_index)
@@ -106,7 +109,7 @@ class IndexCheck:
 
     def _begins_by(self, table: BatchTable, slot: int, offset: int) -> bool:
         batch = table[slot]
-        if batch.magic == 2 or batch.codec == 0:
+        if batch.magic not in (0, 1) or batch.codec == 0:
             return batch.base_offset <= offset
         # A wrapper: it begins behind the batch before it; to know exactly it would have to be opened.
         before = table[slot - 1].last_offset if slot else self._last_offset
@@ -138,35 +141,41 @@ class IndexCheck:
         self._hidden += range(self._time_slot, len(self._times))
         self._misled = [s for s in self._misled if not _within(self._offsets[s][1], lost)]
         if self._misled:
-            self._tell("index_misleads", names.OFFSET_INDEX_SUFFIX, self._misled, self._offsets, OffsetIndex.ENTRY_SIZE)
+            self._tell(
+                "index_misleads", self._dialect.offset_index, self._misled, self._offsets,
+                self._dialect.offset_entry_bytes,
+            )
         if self._hidden and not lost:
-            self._tell("timeindex_misleads", names.TIME_INDEX_SUFFIX, self._hidden, self._times, TimeIndex.ENTRY_SIZE)
+            self._tell_of_times("timeindex_misleads", self._hidden)
         if self._loose:
-            self._tell("timeindex_loose", names.TIME_INDEX_SUFFIX, self._loose, self._times, TimeIndex.ENTRY_SIZE)
+            self._tell_of_times("timeindex_loose", self._loose)
         self._minutes.finish(is_damaged=bool(lost))
         self._ranges.finish(self._segment.window, is_damaged=bool(lost))
         self._find_missing()
 
     def _find_missing(self) -> None:
         size = self._data_bytes
-        if names.OFFSET_INDEX_SUFFIX in self._missing:
+        if self._dialect.offset_index in self._missing:
             if size:
-                self._find("index_missing", names.OFFSET_INDEX_SUFFIX)
+                self._find("index_missing", self._dialect.offset_index)
         elif self._has_empty_index:
             code = self._empty.judge(self._times, interval_given=self._interval_given)
             if code is not None:
-                self._find(code, names.OFFSET_INDEX_SUFFIX, found="no entry",
+                self._find(code, self._dialect.offset_index, found="no entry",
                            expected=f"entries for {size} bytes of log")
-        if self._largest < 0:
+        if self._largest < 0 or self._dialect.has_one_index:
             return
-        if names.TIME_INDEX_SUFFIX in self._missing:
-            self._find("timeindex_missing", names.TIME_INDEX_SUFFIX)
+        if self._dialect.time_index in self._missing:
+            self._find("timeindex_missing", self._dialect.time_index)
         elif self._has_empty_time_index:
-            self._find("timeindex_empty", names.TIME_INDEX_SUFFIX, found="no entry",
+            self._find("timeindex_empty", self._dialect.time_index, found="no entry",
                        expected=f"an entry for timestamp {self._largest}")
         elif self._times and self._times[-1][0] < self._largest and not self._segment.is_last:
-            self._find("timeindex_behind", names.TIME_INDEX_SUFFIX, found=f"timestamp {self._times[-1][0]}",
+            self._find("timeindex_behind", self._dialect.time_index, found=f"timestamp {self._times[-1][0]}",
                        expected=f"timestamp {self._largest}")
+
+    def _tell_of_times(self, code: str, slots: Sequence[int]) -> None:
+        self._tell(code, self._dialect.time_index, slots, self._times, self._dialect.time_entry_bytes)
 
     def _tell(
         self, code: str, suffix: str, slots: Sequence[int], entries: Entries, entry_size: int

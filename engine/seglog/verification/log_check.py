@@ -71,12 +71,17 @@ class LogWalk:
             if table.stop not in (Status.OK, Status.LIMIT):
                 position = self._damage(segment, table, finder)
         wrappers.finish()
+        if segment.dialect.is_tagged and (counts := segment.tag_defaults.counts):
+            tags = ", ".join(f"tag {tag} in {count}" for tag, count in sorted(counts.items()))
+            self._find("tags_missing", file, found=f"messages without {tags}")
 
     # --- batches -----------------------------------------------------------------------------
 
     def _check(self, segment: Segment, table: BatchTable, wrappers: WrapperCheck) -> None:
         file = str(segment.path)
         self.batches += len(table)
+        if segment.dialect.is_tagged:
+            segment.tag_defaults.add(table, segment.path)
         if survey.first_disorder(table, self.next_offset) >= 0:
             self._find_disorder(segment, table)
         self.next_offset = max(self.next_offset, table[-1].last_offset + 1)
@@ -101,7 +106,7 @@ class LogWalk:
         above, run = self.next_offset, None
         for batch in table:
             # (Where a wrapper begins is inside; it is judged by its last offset.)
-            first, last = batch.base_offset if batch.magic == 2 else batch.last_offset, batch.last_offset
+            first, last = batch.last_offset if batch.magic in (0, 1) else batch.base_offset, batch.last_offset
             if first >= above and last >= first:
                 above, run = last + 1, None
             elif run is None:

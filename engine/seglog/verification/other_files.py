@@ -1,4 +1,5 @@
 """What `verify` finds in a partition directory beside its segments: metadata, snapshots, leftovers, stray indexes."""
+from collections.abc import Sequence
 from pathlib import Path
 
 from seglog.config import LogConfig
@@ -11,6 +12,7 @@ from seglog.errors import (
     UnsupportedVersionError,
 )
 from seglog.format import names
+from seglog.format.dialect import dialect_of
 from seglog.fs.refusals import refusals
 from seglog.log.configuring import LogSettings
 from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
@@ -19,13 +21,14 @@ from seglog.state.producer_snapshot import ProducerSnapshot
 from seglog.verification.findings import Finding
 
 
-def find_in_other_files(directory: Path, *, expects_epochs: bool) -> list[Finding]:
-    """One look at them. `expects_epochs`: batches of the log carry leader epochs."""
+def find_in_other_files(directory: Path, *, expects_epochs: bool, foreign: Sequence[str] = ()) -> list[Finding]:
+    """One look at them. `expects_epochs`: batches carry leader epochs. `foreign`: logs of another dialect."""
     with refusals("list", directory):
         paths = sorted(directory.iterdir())
     findings = []
     if expects_epochs and not any(path.name == names.LEADER_EPOCH_CHECKPOINT for path in paths):
         findings.append(Finding("epochs_missing", str(directory / names.LEADER_EPOCH_CHECKPOINT)))
+    findings += [Finding("foreign_log", str(directory / name)) for name in foreign]
     for path in paths:
         try:
             findings += _find_in(path)
@@ -57,13 +60,13 @@ def _find_in(path: Path) -> list[Finding]:
             ProducerSnapshot.read(path)
         except (CorruptSnapshotError, UnsupportedVersionError) as e:
             return [Finding("snapshot_corrupt", str(path), e.position, found=e.what)]
-    elif file.suffix != names.LOG_SUFFIX and not _log_of(path).exists():
+    elif file.suffix not in names.LOG_SUFFIXES and not _log_of(path).exists():
         return [Finding("orphan_index", str(path))]
     return []
 
 
 def _log_of(index: Path) -> Path:
-    return index.with_name(index.name[:20] + names.LOG_SUFFIX)
+    return index.with_name(index.name[:20] + dialect_of(index).log)
 
 
 # --- 0.10.0 ----------------------------------------------------------------------------------

@@ -188,7 +188,8 @@ class _PartitionCheck:
         report.log_start_offset = max(self._partition.log_start_offset, self._first_base or 0)
         report.log_end_offset = walk.next_offset
         report.findings[:] = map(walk.judge_epoch, report.findings)
-        self._tell(lambda: find_in_other_files(self._directory, expects_epochs=walk.seen_epoch))
+        self._tell(lambda: find_in_other_files(
+            self._directory, expects_epochs=walk.seen_epoch, foreign=self._partition.foreign_files))
         if self._moving.live or self._moving.has_moved():
             report.findings[:] = [finding for finding in report.findings if not self._is_in_progress(finding)]
         if not walk.seen_v2 and wrote_no_time_indexes(self._directory):

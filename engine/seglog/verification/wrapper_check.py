@@ -19,9 +19,9 @@ class WrapperCheck:
     def see(self, table: BatchTable) -> bool:
         """Look into the table's wrappers; does a message in one of them fail its own checksum? Raises for damage."""
         is_bad = False
-        if any(magic < 2 and codec for magic, codec in survey.tally(table)):
+        if any(magic in (0, 1) and codec for magic, codec in survey.tally(table)):
             for batch in table:
-                if batch.magic < 2 and batch.codec:
+                if batch.magic in (0, 1) and batch.codec:
                     is_bad |= self._see_batch(batch)
         return is_bad
 
