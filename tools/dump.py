@@ -16,6 +16,8 @@ from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import CorruptRecordError
 from seglog.format import names
+from seglog.frames.scan import scan as topic_scan
+from seglog.log.damage import OnCorrupt
 from seglog.log.follower import Follower
 from seglog.log.partition import Partition
 from seglog.segment.answers import LostRange
@@ -25,6 +27,8 @@ from seglog.segment.segment import Segment
 from . import records as lines
 from . import report, small_files
 from .cli import Command
+from .dump_tables import FORMATS
+from .dump_tables import write as write_table
 from .each_place import EachPlace
 from .options import (
     SizeType,
@@ -80,6 +84,15 @@ class Selection:
     help="Then wait for what is appended, until ^C; without --tail or where to begin, only for that. One partition.",
 )
 @click.option("--max-value-bytes", type=SizeType(), help="Longer values: only their size and SHA-256.")
+@click.option(
+    "--format", "table_format", type=click.Choice(FORMATS),
+    help="All PATHs as one table, with the columns of Spark's Kafka source; csv and jsonl have bytes in base64.",
+)
+@click.option("--columns", metavar="NAMES", help="With --format: only these, with commas between them.")
+@click.option("--decode", type=click.Choice(["utf8", "json"]), help="With --format: keys and values as text.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="With --format: a new file, not stdout.",
+)
 @on_corrupt_option
 @config_option
 @json_option
@@ -95,7 +108,11 @@ def command(
     tail: int | None,
     follows: bool,
     max_value_bytes: int | None,
-    on_corrupt: str,
+    table_format: str | None,
+    columns: str | None,
+    decode: Literal["utf8", "json"] | None,
+    output: Path | None,
+    on_corrupt: OnCorrupt,
     settings: Sequence[tuple[str, str]],
     as_json: bool,
 ) -> int:
@@ -108,6 +125,22 @@ def command(
     process, until ^C.
     Of a log dir, a partition that cannot be read is reported, and the others are dumped; the status is 7 then.
     """
+    if table_format is not None:
+        limits = max_bytes, limit, tail, max_value_bytes
+        if what or follows or as_json or settings or any(n is not None for n in limits):
+            raise click.UsageError(
+                "--format goes with offsets, times, --columns, --decode, --output and --on-corrupt only"
+            )
+        scan = topic_scan(
+            paths, from_offset=start, to_offset=stop, since=since, until=until, on_corrupt=on_corrupt, decode=decode,
+            columns=None if columns is None else columns.split(","), include_headers=columns is None,
+        )
+        write_table(scan, table_format, output)
+        if scan.lost:
+            _note_lost(len(scan.lost))
+        return report.PARTIAL if scan.lost else 0
+    if columns or decode or output:
+        raise click.UsageError("--columns, --decode and --output go with --format")
     selection = Selection(start, stop, since, until, max_bytes, limit, tail, follows)
     if follows:
         _refuse_to_follow(paths, on_corrupt)
@@ -129,8 +162,12 @@ def command(
                     if follows:
                         sys.stdout.flush()
     if lost:
-        report.note(f"{report.count_of(len(lost), 'range')} of bytes skipped: `seglog verify` says what they were")
+        _note_lost(len(lost))
     return report.PARTIAL if lost else places.status(found=False)
+
+
+def _note_lost(ranges: int) -> None:
+    report.note(f"{report.count_of(ranges, 'range')} of bytes skipped: `seglog verify` says what they were")
 
 
 def _refuse_to_follow(paths: Sequence[Path], on_corrupt: str) -> None:

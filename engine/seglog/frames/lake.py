@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,9 @@ from seglog.frames.libraries import library
 from seglog.frames.options import OFFSET_MAX
 from seglog.frames.part import ScanPart
 from seglog.frames.rows import RowScan
+from seglog.frames.sink import Sink
 from seglog.fs.aside import SCRATCH_SUFFIX, make_directories
-from seglog.fs.files import FileSystem, OsFileSystem, WritableFile
+from seglog.fs.files import FileSystem, OsFileSystem
 
 RANGE_KEY = b"seglog.range"
 RANGE_VERSION = 1
@@ -168,7 +168,7 @@ class ParquetTable:
             self._fs.unlink(scratch)
         file = self._fs.create(scratch)
         try:
-            with self._pyarrow.PythonFile(_Sink(file), mode="w") as sink:
+            with self._pyarrow.PythonFile(Sink(file), mode="w") as sink:
                 self._parquet.write_table(table, sink, **self._options)
             file.sync()
         except BaseException:
@@ -185,34 +185,6 @@ def _within(parts: Sequence[ScanPart], start: int, stop: int) -> list[ScanPart]:
         replace(part, start_offset=max(part.start_offset, start), stop_offset=min(part.stop_offset, stop))
         for part in parts if part.start_offset < stop and part.stop_offset > start
     ]
-
-
-class _Sink:
-    """A file of ours as pyarrow writes to one."""
-
-    def __init__(self, file: WritableFile) -> None:
-        self._file = file
-        self.closed = False
-        self.tell = partial(getattr, file, "position")
-
-    def write(self, data: Any) -> int:
-        self._file.append(data)
-        return len(data)
-
-    def flush(self) -> None:
-        """The sync at the end does it."""
-
-    def close(self) -> None:
-        self.closed = True
-
-    def readable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
 
 
 def checked_directory(path: str | os.PathLike[str]) -> Path:

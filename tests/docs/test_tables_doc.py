@@ -1,0 +1,31 @@
+"""docs/tables.md: its examples run, one after the other, and print what stands below them."""
+import re
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog._kernels.topic_rows import COLUMNS
+
+PAGE = Path(__file__).parents[2] / "docs/tables.md"
+EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n(?:```output\n(?P<output>.*?)```\n)?", re.DOTALL)
+
+
+def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    examples = list(EXAMPLE.finditer(PAGE.read_text()))
+    assert len(examples) > 5
+    for example in examples:
+        exec(compile(example["code"], PAGE.name, "exec"), names)
+        assert capsys.readouterr().out == (example["output"] or ""), example["code"]
+
+
+DOORS = {name for name in dir(seglog.TopicScan) if not name.startswith("_")}
+# For whoever pushes filters down, and for polars.
+INNER = {"select", "narrowed", "viewed", "key_is_text", "value_is_text"}
+
+
+@pytest.mark.parametrize("name", sorted(DOORS - INNER | set(COLUMNS)))
+def test_whatever_a_scan_can_be_asked_is_on_the_page(name):
+    assert re.search(rf"\b{name}\b", PAGE.read_text())

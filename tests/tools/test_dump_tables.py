@@ -1,0 +1,78 @@
+"""`seglog dump --format`: every golden record as a table, and a table of what is asked for."""
+import base64
+import csv
+import io
+import json
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+import seglog as engine
+from support.command import seglog
+from support.table_rows import COLUMNS, by_partition, directories, expected_rows, rows_of_table
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return {k: rows for k, rows in expected_rows().items() if rows}
+
+
+def test_parquet_and_arrow_have_every_golden_record(tmp_path, expected):
+    for kind in ("parquet", "arrow"):
+        seglog("dump", "--format", kind, "-o", tmp_path / kind, *directories())
+    assert by_partition(rows_of_table(pyarrow.parquet.read_table(tmp_path / "parquet"))) == expected
+    assert by_partition(rows_of_table(pyarrow.ipc.open_stream(tmp_path / "arrow").read_all())) == expected
+
+
+def test_json_lines_have_every_golden_record(expected):
+    lines = [json.loads(line) for line in seglog("dump", "--format", "jsonl", *directories()).stdout.splitlines()]
+    decoded = [None if text is None else base64.b64decode(text) for text in (line["value"] for line in lines)]
+    assert [list(line) for line in lines] == [list(COLUMNS)] * len(lines)
+    whole = sorted((row for rows in expected.values() for row in rows), key=lambda row: (row[2], row[4]))
+    assert [(line["topic"], line["offset"]) for line in lines] == [(row[2], row[4]) for row in whole]
+    assert [v for v, row in zip(decoded, whole, strict=True) if not isinstance(row[1], tuple)] == [
+        row[1] for row in whole if not isinstance(row[1], tuple)]
+    assert [line["timestamp"] is None for line in lines] == [row[5] is None for row in whole]
+
+
+def test_csv_tells_nothing_from_empty(tmp_path):
+    with engine.open(tmp_path / "t-0") as log:
+        log.append_many([(None, b"a"), (b"", b'say "hi",\nthere'), (b"k", None, (("h", b"\xff"),))])
+    chosen = "--decode", "utf8", "--columns", "offset,key,value,headers"
+    out = seglog("dump", "--format", "csv", *chosen, tmp_path / "t-0")
+    assert out.stdout_bytes.decode().split("\r\n") == [
+        "offset,key,value,headers", '0,,"a","[]"', '1,"","say ""hi"",\nthere","[]"',
+        '2,"k",,"[{""key"": ""h"", ""value"": ""/w==""}]"', "",
+    ]
+    rows = list(csv.DictReader(io.StringIO(out.stdout_bytes.decode(), newline="")))
+    assert rows[1]["value"] == 'say "hi",\nthere'
+
+
+def test_what_does_not_go_together_is_refused(tmp_path):
+    with engine.open(tmp_path / "t-0") as log:
+        log.append(b"\xff")
+    for options in (["--batches"], ["--json"], ["--limit", 3], ["--follow"], ["--max-bytes", 4]):
+        assert "--format goes with" in seglog("dump", "--format", "csv", *options, tmp_path / "t-0", status=2).output
+    assert "go with --format" in seglog("dump", "-o", tmp_path / "x", tmp_path / "t-0", status=2).output
+    assert "not UTF-8" in seglog("dump", "--format", "csv", "--decode", "utf8", "-o", tmp_path / "x", tmp_path / "t-0",
+                                 status=2).output
+    assert not (tmp_path / "x").exists()
+    (tmp_path / "x").write_text("mine")
+    seglog("dump", "--format", "csv", "-o", tmp_path / "x", tmp_path / "t-0", status=None)
+    assert (tmp_path / "x").read_text() == "mine"
+
+
+def test_damage_ends_or_is_passed_over_with_status_7(tmp_path):
+    with engine.open(tmp_path / "t-0") as log:
+        for n in range(20):
+            log.append(b"value %d" % n)
+    [path] = (tmp_path / "t-0").glob("*.log")
+    raw = bytearray(path.read_bytes())
+    raw[300] ^= 1
+    path.write_bytes(raw)
+    done = seglog("dump", "--format", "jsonl", tmp_path / "t-0", status=None)
+    assert done.exit_code not in (0, 7)
+    assert path.name in done.output
+    done = seglog("dump", "--format", "jsonl", "--on-corrupt", "skip", tmp_path / "t-0", status=7)
+    assert len(done.stdout.splitlines()) == 19

@@ -1,0 +1,115 @@
+"""`seglog dump --format`: records as a table, in files that other programs read. Rows come batch by batch."""
+import base64
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from seglog.frames.libraries import library
+from seglog.frames.scan import TopicScan
+from seglog.frames.sink import Sink
+from seglog.fs.files import OsFileSystem
+
+FORMATS = ("parquet", "arrow", "csv", "jsonl")
+
+
+def write(scan: TopicScan, kind: str, output: Path | None) -> int:
+    """Write the rows to a file, or to stdout; give how many. Raises what reading raises, and StorageError."""
+    with _opened(output) as file:
+        return _WRITERS[kind](scan, file)
+
+
+@contextmanager
+def _opened(output: Path | None) -> Iterator[Any]:
+    if output is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    fs = OsFileSystem()
+    file = fs.create(output)        # refused, if there is one of that name
+    try:
+        yield Sink(file)
+        file.sync()
+    except BaseException:
+        file.close()
+        fs.unlink(output)
+        raise
+    file.close()
+
+
+def _parquet(scan: TopicScan, file: Any) -> int:
+    parquet = library("pyarrow.parquet")
+    reader = scan.to_reader()
+    with library("pyarrow").PythonFile(file, mode="w") as sink, parquet.ParquetWriter(
+        sink, reader.schema, compression="zstd"
+    ) as writer:
+        return _all(reader, writer.write_batch)
+
+
+def _arrow(scan: TopicScan, file: Any) -> int:
+    pyarrow = library("pyarrow")
+    reader = scan.to_reader()
+    with pyarrow.PythonFile(file, mode="w") as sink, pyarrow.ipc.new_stream(sink, reader.schema) as writer:
+        return _all(reader, writer.write_batch)
+
+
+def _all(reader: Any, write_batch: Callable[[Any], object]) -> int:
+    rows = 0
+    for batch in reader:
+        write_batch(batch)
+        rows += batch.num_rows
+    return rows
+
+
+def _csv(scan: TopicScan, file: Any) -> int:
+    """RFC 4180; null is an empty field, an empty text a quoted one."""
+    file.write((",".join(scan.columns) + "\r\n").encode())
+    rows = 0
+    for row in _rows(scan):
+        rows += 1
+        file.write((",".join(map(_field, row)) + "\r\n").encode())
+    return rows
+
+
+def _field(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, int):
+        return str(value)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _jsonl(scan: TopicScan, file: Any) -> int:
+    rows = 0
+    for row in _rows(scan):
+        rows += 1
+        file.write((json.dumps(dict(zip(scan.columns, row, strict=True)), ensure_ascii=False) + "\n").encode())
+    return rows
+
+
+def _rows(scan: TopicScan) -> Iterator[Iterable[object]]:
+    """Rows as JSON has values: bytes in base64, times in ISO 8601."""
+    plain: dict[str, Callable[[Any], object]] = {
+        "key": _text, "value": _text, "timestamp": _time,
+        "headers": lambda headers: [{"key": h["key"], "value": _text(h["value"])} for h in headers],
+    }
+    for batch in scan.to_reader():
+        columns = []
+        for name in scan.columns:
+            values = batch[name].to_pylist()
+            columns.append(list(map(plain[name], values)) if name in plain else values)
+        yield from zip(*columns, strict=True)
+
+
+def _text(value: bytes | str | None) -> str | None:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def _time(moment: Any) -> str | None:
+    return None if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+_WRITERS = {"parquet": _parquet, "arrow": _arrow, "csv": _csv, "jsonl": _jsonl}
