@@ -12,18 +12,17 @@ from seglog.clock import Clock
 from seglog.config import Fsync, LogConfig, Settings, keys
 from seglog.errors import InvalidConfigError
 from seglog.fs.files import FileSystem, OsFileSystem
-from seglog.ledger.config import ManagedLedgerConfig
-from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.log.arguments import check_mapping, checked_config
 from seglog.log.log import Log
 from seglog.log.open_dir import LogDir
 from seglog.upkeep.cleaner_config import CleanerConfig
 from seglog.upkeep.cleaner_thread import LogCleaner
 from seglog.upkeep.retention import expired
-from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 
 if TYPE_CHECKING:
     from seglog.endpoint.local_server import LocalServer
+    from seglog.ledger.config import ManagedLedgerConfig
+    from seglog.ledger.managed_ledger import ManagedLedger
 
 
 def open(
@@ -83,18 +82,22 @@ def open_dir(
 def open_topic(
     path: str | os.PathLike[str],
     *,
-    config: Mapping[str, object] | ManagedLedgerConfig | None = None,
+    config: "Mapping[str, object] | ManagedLedgerConfig | None" = None,
     fsync: Fsync = "batch",
     clock: Clock | None = None,
     fs: FileSystem | None = None,
     create: bool = True,
-) -> ManagedLedger:
+) -> "ManagedLedger":
     """Open a topic's directory such as `topics/orders` to add to it, and make it if it is not there.
 
     A `ManagedLedger` that compacts by itself, where `config` has a compaction.threshold: in keep_house() and in its
     thread. The arguments are those of `ManagedLedger`. Raises what that raises, and CorruptManifestError where the
     pointer to what is compacted was lost.
     """
+    # Half of what a process that opens logs alone would load.
+    from seglog.ledger.managed_ledger import ManagedLedger
+    from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
+
     topic = ManagedLedger(path, config=config, fsync=fsync, clock=clock, fs=fs, create=create)
     if topic.config.compaction_threshold_bytes:
         try:
