@@ -27,6 +27,7 @@ from benches import (
     memory,
     opening,
     reading,
+    serving,
     tables,
     validating,
 )
@@ -55,6 +56,7 @@ def main() -> int:
         format_versions.run(bench, Path(directory), options.records, with_java=options.java)
         looking_up.run(bench, Path(directory), options.records)
         opening.run(bench, Path(directory), options.records)
+        serving.run(bench, Path(directory), options.records, with_java=options.java)
         ledgers.run(bench, Path(directory), options.records)
         compaction.run(bench, Path(directory), options.records, with_java=options.java)
         log_compaction.run(bench, Path(directory), options.records, with_java=options.java)

@@ -19,9 +19,11 @@ _PIECE_BYTES_MAX = 1 << 20
 
 
 class ByteStream(Protocol):
-    """`moved_at`: when the other side last took something, by time.monotonic()."""
+    """moved_at: when the other side last took something, by time.monotonic(). has_waited: for the other side, so that
+    other tasks had their turn; whoever looks sets it back."""
 
     moved_at: float
+    has_waited: bool
 
     async def receive_into(self, view: memoryview) -> int:
         """How many bytes came; 0: the other side sends no more."""
@@ -43,9 +45,14 @@ class PlainStream:
         self._loop = loop
         self._number = sock.fileno()
         self.moved_at = time.monotonic()
+        self.has_waited = False
 
     async def receive_into(self, view: memoryview) -> int:
-        return await self._loop.sock_recv_into(self._socket, view)
+        while True:
+            try:
+                return self._socket.recv_into(view)
+            except BlockingIOError:
+                await self._readable()
 
     async def send(self, data: "Buffer", *, more: bool = False) -> None:
         view = memoryview(data).cast("B")
@@ -75,7 +82,17 @@ class PlainStream:
             if at < size_bytes:
                 await asyncio.sleep(0)
 
+    async def _readable(self) -> None:
+        self.has_waited = True
+        future = self._loop.create_future()
+        self._loop.add_reader(self._number, _wake, future)
+        try:
+            await future
+        finally:
+            self._loop.remove_reader(self._number)
+
     async def _writable(self) -> None:
+        self.has_waited = True
         future = self._loop.create_future()
         self._loop.add_writer(self._number, _wake, future)
         try:
@@ -103,6 +120,14 @@ class TlsStream:
     @moved_at.setter
     def moved_at(self, now: float) -> None:
         self._stream.moved_at = now
+
+    @property
+    def has_waited(self) -> bool:
+        return self._stream.has_waited
+
+    @has_waited.setter
+    def has_waited(self, has_waited: bool) -> None:
+        self._stream.has_waited = has_waited
 
     async def shake_hands(self) -> None:
         """Raises ssl.SSLError, OSError."""

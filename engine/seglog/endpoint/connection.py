@@ -57,7 +57,9 @@ class Connection:
         try:
             while await self._serve_one():
                 # Else a client that sends without a pause holds the loop.
-                await asyncio.sleep(0)
+                if not self._stream.has_waited:
+                    await asyncio.sleep(0)
+                self._stream.has_waited = False
         except DroppedError:
             pass
         except ProtocolError as error:

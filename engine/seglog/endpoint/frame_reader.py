@@ -5,8 +5,10 @@ from collections import deque
 from seglog.endpoint.byte_streams import ByteStream
 from seglog.errors import ProtocolError
 
-# Most requests are smaller; a thousand idle connections hold as many of these.
+# Most requests are smaller; a thousand idle connections hold as many of these. One that sends larger requests, as a
+# producer does, gets a larger buffer, up to the second number: a request is then read by one call, and not copied.
 _BUFFER_BYTES = 8 << 10
+_BUFFER_BYTES_MAX = 64 << 10
 # A length is believed for so much memory at once: the rest is taken as the bytes come.
 _STEP_BYTES = 256 << 10
 _FRAME_BYTES_MIN = 8        # api key, version and correlation id
@@ -72,7 +74,7 @@ class FrameReader:
         await self._memory.take(size_bytes)
         self._taken_bytes = size_bytes
         self._start += 4
-        if size_bytes > _BUFFER_BYTES:
+        if size_bytes > len(self._buffer):
             return await self._large(size_bytes)
         if not await self._have(size_bytes):
             return None
@@ -91,7 +93,7 @@ class FrameReader:
         while self._end - self._start < count:
             if self._start == self._end:
                 self._start = self._end = 0
-            elif self._start + count > _BUFFER_BYTES:
+            elif self._start + count > len(self._buffer):
                 rest = self._buffer[self._start : self._end]
                 self._buffer[: len(rest)] = rest
                 self._start, self._end = 0, len(rest)
@@ -107,6 +109,8 @@ class FrameReader:
         have = self._end - self._start
         frame[:have] = self._buffer[self._start : self._end]
         self._start = self._end = 0
+        if size_bytes < _BUFFER_BYTES_MAX:
+            self._buffer = bytearray(_BUFFER_BYTES_MAX)
         while have < size_bytes:
             if have == len(frame):
                 larger = bytearray(min(size_bytes, 2 * len(frame)))

@@ -1,0 +1,205 @@
+"""A server beside a warm Kafka 4.1.1, with librdkafka at both ends: processor time of the server, all of its threads.
+
+    python -m benches --only serve --java
+
+Linux alone tells the processor time of another process finely enough. Each server has all of its work on loopback.
+"""
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benches.java import JAVA
+from benches.runner import Bench, Goal
+
+KAFKA = "4.1.1"
+VALUE = b"x" * 100
+BATCH_BYTES = 16384
+CONNECTIONS = 16        # of those whose acknowledgements share a sync
+WARMING = 300_000       # messages, through Kafka alone: its compiler needs them
+_TOPIC = "bench"
+
+
+class ServerProcess:
+    """A server that runs. `bootstrap_servers`: where."""
+
+    def __init__(self, bootstrap_servers: str, pid: int) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self._pid = pid
+
+    def cpu_s(self) -> float:
+        """Processor time of its threads that live; those that ended did little."""
+        tasks = Path(f"/proc/{self._pid}/task")
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
+
+    def anonymous_mib(self) -> float:
+        rollup = Path(f"/proc/{self._pid}/smaps_rollup").read_text()
+        return int(rollup.split("Anonymous:")[1].split()[0]) / 1024
+
+
+@contextmanager
+def ours(directory: Path, fsync: str) -> Iterator[ServerProcess]:
+    command = [sys.executable, "-m", "seglog.tools", "serve", str(directory), "--listen", "127.0.0.1:0", "--json",
+               "--fsync", fsync, "--topic", _TOPIC]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield ServerProcess(json.loads(process.stdout.readline())["bootstrap_servers"], process.pid)
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def kafka(directory: Path) -> Iterator[ServerProcess]:
+    """A broker and controller in one, with Kafka's defaults; flushed by the system, as Kafka leaves it."""
+    directory.mkdir()
+    port, controller = _free_port(), _free_port()
+    properties = directory / "server.properties"
+    properties.write_text("".join(f"{line}\n" for line in (
+        "process.roles=broker,controller", "node.id=1", f"controller.quorum.voters=1@127.0.0.1:{controller}",
+        f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        "controller.listener.names=CONTROLLER", f"log.dirs={directory}/data", "offsets.topic.replication.factor=1",
+    )))
+    options = ["-XX:TieredStopAtLevel=4", "-XX:+UseG1GC", "-XX:-UseSerialGC"]
+    messages = (directory / "messages").open("w")
+    with messages:
+        form = ["kafka.tools.StorageTool", "format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", properties]
+        subprocess.run([JAVA, KAFKA, *options, *form], check=True, stdout=messages, stderr=messages)
+        with subprocess.Popen(
+            [JAVA, KAFKA, *options, "kafka.Kafka", properties], stdout=messages, stderr=messages
+        ) as shell:
+            pid = 0
+            try:
+                _wait(lambda: _answers(port), "Kafka did not start")
+                pid = _java_of(shell.pid)
+                yield ServerProcess(f"127.0.0.1:{port}", pid)
+            finally:
+                os.kill(pid or shell.pid, 15)
+
+
+def produce(server: ServerProcess, messages: int, acks: str = "all") -> None:
+    """By one producer, in batches of 16 KB."""
+    from confluent_kafka import Producer
+
+    producer = Producer({
+        "bootstrap.servers": server.bootstrap_servers, "acks": acks, "linger.ms": 5, "batch.size": BATCH_BYTES,
+        "queue.buffering.max.messages": 2_000_000, "log_level": 0})
+    for n in range(messages):
+        while True:
+            try:
+                producer.produce(_TOPIC, VALUE)
+                break
+            except BufferError:
+                producer.poll(0.01)
+        if n % 1024 == 0:
+            producer.poll(0)
+    assert producer.flush(600) == 0
+
+
+def consume(server: ServerProcess, messages: int) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({
+        "bootstrap.servers": server.bootstrap_servers, "group.id": "bench", "enable.auto.commit": False,
+        "check.crcs": False, "queued.min.messages": 200_000, "log_level": 0})
+    consumer.assign([TopicPartition(_TOPIC, 0, 0)])
+    count = 0
+    while count < messages:
+        came = consumer.consume(10_000, 60)
+        assert came
+        count += len(came)
+    consumer.close()
+
+
+def produce_together(server: ServerProcess, messages: int) -> None:
+    """By many producers, each with a connection of its own: what several of them wait for is one sync."""
+    from confluent_kafka import Producer
+
+    producers: list[Any] = [
+        Producer({"bootstrap.servers": server.bootstrap_servers, "acks": "all", "linger.ms": 5,
+                  "batch.size": BATCH_BYTES, "max.in.flight": 1, "log_level": 0})
+        for _ in range(CONNECTIONS)
+    ]
+    for n in range(messages):
+        producers[n // 150 % CONNECTIONS].produce(_TOPIC, VALUE)
+        if n % 1500 == 0:
+            for producer in producers:
+                producer.poll(0)
+    for producer in producers:
+        assert producer.flush(600) == 0
+
+
+def run(bench: Bench, directory: Path, count: int, *, with_java: bool) -> None:
+    if sys.platform != "linux" or not bench.wanted("serve"):
+        return
+    messages = max(count // 4, 2000)
+    with ours(directory / "batch", "batch") as batch, ours(directory / "interval", "interval") as interval:
+        clock = _clock(batch, interval)
+        bench.compare(
+            "serve produce, 16 connections", messages / 1e6, "M rec/s",
+            {"durable": partial(produce_together, batch, messages),
+             "interval": partial(produce_together, interval, messages)},
+            {("durable", "interval"): Goal(1 / 1.5)}, clock=clock,
+        )
+        _memory(bench, batch)
+    if with_java:
+        _beside_kafka(bench, directory, messages)
+
+
+def _beside_kafka(bench: Bench, directory: Path, messages: int) -> None:
+    with ours(directory / "beside", "interval") as server, kafka(directory / "kafka") as broker:
+        clock = _clock(server, broker)
+        produce(broker, WARMING)
+        for work, goal in ((produce, 1 / 0.3), (consume, 1 / 0.4)):
+            bench.compare(
+                f"serve {work.__name__}, 16 KB batches", messages / 1e6, "M rec/s",
+                {"seglog": partial(work, server, messages), f"Kafka {KAFKA}": partial(work, broker, messages)},
+                {("seglog", f"Kafka {KAFKA}"): Goal(goal)}, clock=clock,
+            )
+
+
+def _memory(bench: Bench, server: ServerProcess) -> None:
+    host, _, port = server.bootstrap_servers.rpartition(":")
+    connections = [socket.create_connection((host, int(port))) for _ in range(100)]
+    time.sleep(0.5)
+    bench.limit("serve, 100 connections", "MiB", "anonymous memory", server.anonymous_mib(), 40)
+    for connection in connections:
+        connection.close()
+
+
+def _clock(*servers: ServerProcess) -> Callable[[], float]:
+    """While one of them works the others have nothing to do."""
+    return lambda: sum(server.cpu_s() for server in servers)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _wait(what: Callable[[], bool], otherwise: str) -> None:
+    end = time.monotonic() + 120
+    while not what():
+        assert time.monotonic() < end, otherwise
+        time.sleep(0.1)
+
+
+def _java_of(shell: int) -> int:
+    """The JVM that a script runs."""
+    children = Path(f"/proc/{shell}/task/{shell}/children").read_text().split()
+    return next(int(child) for child in children if "java" in Path(f"/proc/{child}/comm").read_text())
