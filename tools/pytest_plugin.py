@@ -26,8 +26,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def seglog_kafka_arguments() -> dict[str, Any]:
-    """What `seglog.serve` is called with: override it in your conftest.py. Nothing is synced by default."""
-    return {"fsync": "never"}
+    """What `seglog.serve` is called with: override it in your conftest.py. By default nothing is synced, and the first
+    group or transaction makes one partition for all of them, not fifty."""
+    return {
+        "fsync": "never", "config": {"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1},
+    }
 
 
 @pytest.fixture(scope="session")
