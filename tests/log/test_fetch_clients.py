@@ -32,21 +32,33 @@ def by_kafka_python(raw):
 
 
 def knows(client, magic, codec):
-    """Neither client knows the LZ4 frames of v0; kafka-python opens what the tests install libraries for."""
-    if client is by_kafka_python:
-        return codec in ("none", "gzip")
+    """Neither client knows the LZ4 frames of v0. kafka-python opens snappy by python-snappy alone, which tests lack."""
+    if client is by_kafka_python and codec == "snappy":
+        return False
     return (magic, codec) != (0, "lz4")
 
 
-@pytest.mark.parametrize("client", [by_aiokafka, by_kafka_python])
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-@pytest.mark.parametrize("magic", [0, 1, 2])
-def test_clients_decode_what_a_fetch_gives(in_memory, magic, codec, client):
-    versions = [version for version in (0, 1, 2) if codec != "zstd" or version == 2]
-    if codec == "zstd" and magic < 2:
-        pytest.skip("zstd came with v2: nobody gets it below")
-    if not all(knows(client, min(version, magic), codec) for version in versions):
-        pytest.skip(f"{client.__name__[3:]} does not open {codec} of some of these versions")
+CASES = [
+    pytest.param(client, magic, codec, versions, id=f"{client.__name__[3:]}-{codec}-as-v{magic}")
+    for client in (by_aiokafka, by_kafka_python) for codec in ("none", "gzip", "snappy", "lz4", "zstd")
+    for magic in (0, 1, 2)
+    # zstd came with v2: nobody gets it below. What the client gets is the older of the two formats.
+    if (versions := [
+        version for version in (0, 1, 2)
+        if (codec != "zstd" or version == magic == 2) and knows(client, min(version, magic), codec)
+    ])
+]
+
+
+def test_no_pair_of_format_and_codec_is_left_out_for_both_clients():
+    shown = {(min(version, case.values[1]), case.values[2]) for case in CASES for version in case.values[3]}
+    assert shown == {
+        *((magic, codec) for magic in (0, 1, 2) for codec in ("none", "gzip", "snappy", "lz4")), (2, "zstd")
+    } - {(0, "lz4")}
+
+
+@pytest.mark.parametrize(("client", "magic", "codec", "versions"), CASES)
+def test_clients_decode_what_a_fetch_gives(in_memory, client, magic, codec, versions):
     with seglog.open(in_memory / "orders-0", fsync="never", clock=ManualClock(NOW)) as log:
         for version in versions:
             log.configure({"message.format.version": version})

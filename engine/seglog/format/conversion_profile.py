@@ -128,10 +128,10 @@ def compressor(config: LogConfig, magic: int) -> "Callable[[int, bytes], Buffer]
     return compress_payload
 
 
-def slices(table: BatchTable) -> Iterator[tuple[int, int]]:
+def slices(table: BatchTable, slice_bytes: int = SLICE_BYTES) -> Iterator[tuple[int, int]]:
     """The table as ranges of slots [first, stop) that are converted at a time."""
     first = 0
     while first < len(table):
-        stop = max(cut_plain(table, first, SLICE_BYTES), first + 1)
+        stop = max(cut_plain(table, first, slice_bytes), first + 1)
         yield first, stop
         first = stop
