@@ -92,3 +92,13 @@ def test_kafka_reads_the_records(oracle, request, which):
     for directory, records in oracle.dump(expected).items():
         found = [(r["offset"], r["timestamp"], base64.b64decode(r["value"])) for r in records]
         assert found == expected[directory], directory.parent.name
+
+
+@pytest.mark.parametrize("which", ["logs", "fetched"])
+def test_kafka_2_8_loads_and_reads_both(kafka_oracle, request, which):
+    """The last release that still writes every format. It recovers all of it, as after a kill, and changes nothing."""
+    expected = request.getfixturevalue(which)
+    for directory, found in kafka_oracle("2.8.2").load(expected).items():
+        assert found["unchanged"], directory.parent.name
+        assert found["end"] == len(expected[directory]), directory.parent.name
+        assert found["records"] == expected[directory], directory.parent.name

@@ -3,6 +3,7 @@
 One call is one JVM, which costs about a second to start: ask about many directories at once. Answers come back keyed by
 the paths that were given. Directories are never changed; what opens a log opens a copy.
 """
+import base64
 import json
 import os
 import re
@@ -148,6 +149,16 @@ class KafkaOracle:
     def check(self, dirs: Iterable[Path], config: Mapping[str, object] | None = None) -> dict[Path, dict]:
         """`clean` and `unclean`: what the real loader found after each kind of stop, and which files it changed."""
         return self._lines("check", dirs, config)
+
+    def load(self, dirs: Iterable[Path]) -> dict[Path, dict]:
+        """What the real log holds after it recovered a copy: `end`, `unchanged`, `records` (offset, timestamp, value).
+        Kafka 2.8.2 can answer this, too."""
+        dirs = list(dirs)
+        answers = map(json.loads, self._java("Load", *map(str, dirs)).stdout.splitlines())
+        return {
+            path: {**found, "records": [(o, t, base64.b64decode(value)) for o, t, value in found["records"]]}
+            for path, found in zip(dirs, answers, strict=True)
+        }
 
     def index_check(self, dirs: Iterable[Path]) -> dict[Path, dict]:
         """`bad`: index entries by which a lookup could go wrong; `notes`: loose ones, as real Kafka writes them."""
