@@ -15,8 +15,8 @@ from seglog.endpoint.messages import (
 from seglog.endpoint.request_context import Handler, RequestContext
 
 _CLASSIC = "classic"
-# AclEntry.supportedOperations(GROUP): READ, DELETE, DESCRIBE and, from 3.7 on, the two of configurations, as bits.
-_ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+# AclEntry.supportedOperations(GROUP): READ, DELETE, DESCRIBE, as bits.
+_ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 _UNKNOWN_OPERATIONS = -(1 << 31)
 
 

@@ -42,7 +42,9 @@ class GroupMembership:
         self, request: FindCoordinatorRequest, context: RequestContext
     ) -> FindCoordinatorResponse:
         """It is always this node. Its topics are made with the first question."""
-        error, message = Errors.NONE, None
+        error = Errors.NONE
+        # Where all is well, Kafka says so in older versions.
+        message = Errors.NONE.name if context.version < 4 else ""
         if request.key_type == _GROUP:
             await self._coordinator.topic.ensure()
         elif request.key_type == _TRANSACTION and self._coordinator.ensure_transactions is not None:

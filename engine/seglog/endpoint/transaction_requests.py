@@ -104,8 +104,13 @@ class TransactionRequests:
             # All or nothing.
             errors = {where: found or Errors.OPERATION_NOT_ATTEMPTED for where, found in errors.items()}
         elif error is Errors.NONE and verify_only:
-            errors = {
+            found = {
                 where: coordinator.verify(transactional_id, producer_id, producer_epoch, *where) for where in wanted
+            }
+            # Whoever asks this knows the error that says what to do.
+            errors = {
+                where: Errors.TRANSACTION_ABORTABLE if error is Errors.INVALID_TXN_STATE else error
+                for where, error in found.items()
             }
         else:
             if error is Errors.NONE and wanted:
@@ -161,7 +166,10 @@ class TransactionRequests:
         described = DescribeProducersResponse.PartitionResponse
         log = self._coordinator.logs.log(topic, partition)
         if log is None:
-            return described(partition_index=partition, error_code=Errors.UNKNOWN_TOPIC_OR_PARTITION)
+            return described(
+                partition_index=partition, error_code=Errors.UNKNOWN_TOPIC_OR_PARTITION,
+                error_message="This server does not host this topic-partition.",
+            )
         return described(partition_index=partition, active_producers=[
             DescribeProducersResponse.ProducerState(
                 producer_id=entry.producer_id, producer_epoch=entry.producer_epoch, last_sequence=entry.last_sequence,

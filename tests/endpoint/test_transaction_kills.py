@@ -1,0 +1,159 @@
+"""A server that is killed under producers that commit records and offsets in one transaction: both count or neither."""
+import os
+import random
+import signal
+import socket
+import threading
+import time
+
+import seglog
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.messages import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    FindCoordinatorRequest,
+    InitProducerIdRequest,
+    OffsetFetchRequest,
+    TxnOffsetCommitRequest,
+)
+from support.servers.serve_process import ServeProcess
+from support.servers.wire_client import WireClient, produce_request
+
+PRODUCERS = 3
+PARTITIONS = 2
+
+
+class Refused(Exception):
+    pass
+
+
+class Load:
+    """Moves a counter on: record `n` goes into every partition, and n + 1 is committed as the offset of its group.
+
+    After a fault it begins again at the committed offset, as a program does that reads, changes and writes.
+    """
+
+    def __init__(self, server, number):
+        self.server = server
+        self.number = number
+        self.name = f"load-{number}"
+        self.rng = random.Random(number)
+        self.answered = 0           # transactions whose commit was answered
+        self.faults = []
+        self.stopped = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        while not self.stopped.is_set():
+            try:
+                with WireClient(self.server) as client:
+                    self.begin(client)
+                    while not self.stopped.is_set():
+                        self.transaction(client)
+            except OSError:
+                time.sleep(0.005)
+            except Refused as error:
+                self.faults.append(str(error))
+                return
+
+    def begin(self, client):
+        for key_type in (0, 1):
+            client.ask(FindCoordinatorRequest(key=self.name, key_type=key_type), 1)
+        while True:
+            answer = client.ask(InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=60_000), 4)
+            if answer.error_code != Errors.CONCURRENT_TRANSACTIONS:
+                break
+            time.sleep(0.005)
+        self.check("InitProducerId", answer.error_code)
+        self.producer = {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
+        self.sequence = 0
+        self.next = self.committed(client)
+        if self.next < self.answered:
+            raise Refused(f"{self.answered} were committed, and {self.next} are there")
+
+    def committed(self, client):
+        request = OffsetFetchRequest
+        while True:
+            answer = client.ask(request(group_id=self.name, require_stable=True, topics=[
+                request.OffsetFetchRequestTopic(name="orders", partition_indexes=[0])]), 7)
+            row = answer.topics[0].partitions[0]
+            if row.error_code != Errors.UNSTABLE_OFFSET_COMMIT:
+                return max(row.committed_offset, 0)
+            time.sleep(0.005)
+
+    def transaction(self, client):
+        whose = {"transactional_id": self.name, **self.producer}
+        request = AddPartitionsToTxnRequest
+        answer = client.ask(request(
+            **{f"v3_and_below_{key}": value for key, value in whose.items()}, v3_and_below_topics=[
+                request.AddPartitionsToTxnTopic(name="orders", partitions=list(range(PARTITIONS)))]), 3)
+        for row in answer.results_by_topic_v3_and_below[0].results_by_partition:
+            self.check("AddPartitionsToTxn", row.partition_error_code)
+        for partition in range(PARTITIONS):
+            batch = seglog.build_batch(
+                [(b"%d" % self.number, b"%d" % self.next)], transactional=True, base_sequence=self.sequence,
+                **self.producer)
+            answer = client.ask(produce_request("orders", partition, batch, transactional_id=self.name), 9)
+            self.check("Produce", answer.responses[0].partition_responses[0].error_code)
+        self.sequence += 1
+        answer = client.ask(AddOffsetsToTxnRequest(**whose, group_id=self.name), 3)
+        self.check("AddOffsetsToTxn", answer.error_code)
+        request = TxnOffsetCommitRequest
+        answer = client.ask(request(**whose, group_id=self.name, generation_id=-1, topics=[
+            request.TxnOffsetCommitRequestTopic(name="orders", partitions=[
+                request.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=self.next + 1)])]), 3)
+        self.check("TxnOffsetCommit", answer.topics[0].partitions[0].error_code)
+        commit = self.rng.random() < 0.8
+        self.check("EndTxn", client.ask(EndTxnRequest(**whose, committed=commit), 3).error_code)
+        if commit:
+            self.next += 1
+            self.answered = self.next
+
+    @staticmethod
+    def check(what, error):
+        if error:
+            raise Refused(f"{what}: {Errors(error).name}")
+
+
+def test_a_transaction_counts_as_a_whole_or_not_at_all_whenever_the_server_is_killed(tmp_path):
+    kills = 200 if os.environ.get("SEGLOG_TORTURE") else 3
+    rng = random.Random(22)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    server = ServeProcess(
+        tmp_path / "data", "--listen", f"127.0.0.1:{port}", "--topic", f"orders:{PARTITIONS}",
+        "--config", "offsets.topic.num.partitions=3", "--config", "transaction.state.log.num.partitions=3",
+    )
+    loads = [Load(server, number) for number in range(PRODUCERS)]
+    for load in loads:
+        load.thread.start()
+    for _ in range(kills):
+        before = [load.answered for load in loads]
+        end = time.monotonic() + 60
+        while any(load.answered <= one for load, one in zip(loads, before, strict=True)):
+            assert time.monotonic() < end, [load.faults for load in loads]
+            assert not [load.faults for load in loads if load.faults]
+            time.sleep(0.001)
+        time.sleep(rng.random() / 20)
+        server.end(signal.SIGKILL)
+        server.start()
+    for load in loads:
+        load.stopped.set()
+        load.thread.join()
+    assert not [load.faults for load in loads if load.faults]
+    with WireClient(server) as client:
+        offsets = []
+        for load in loads:
+            load.begin(client)      # ends what it left open
+            offsets.append(load.next)
+    assert server.end(signal.SIGTERM) == 0
+    for partition in range(PARTITIONS):
+        found = {number: [] for number in range(PRODUCERS)}
+        with seglog.open_partition(tmp_path / f"data/orders-{partition}") as log:
+            assert log.last_stable_offset == log.log_end_offset
+            for record in log.read(isolation="read_committed"):
+                found[int(record.key)].append(int(record.value))
+        for load, offset in zip(loads, offsets, strict=True):
+            assert found[load.number] == list(range(offset))
+            assert load.answered <= offset <= load.answered + 1

@@ -1,0 +1,105 @@
+"""A log dir with groups and transactions goes from a real broker to us, back to the broker, and to us again."""
+import asyncio
+import time
+
+import pytest
+
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.transaction import TransactionState
+from support.coordinators import coordinators
+
+pytestmark = pytest.mark.oracle
+
+T0, T1 = ("topic", 0), ("topic", 1)
+
+
+def offsets_of(groups):
+    return {name: {where: row[0] for where, row in group["offsets"].items()} for name, group in groups.items()}
+
+
+def loaded(broker, names):
+    """The groups of a broker that was started: it loads them while clients may ask already."""
+    for _ in range(100):
+        groups = broker.groups()
+        if set(names) <= set(groups):
+            break
+        time.sleep(0.2)
+    return groups
+
+
+def ask(path, what):
+    async def whole():
+        async with coordinators(path) as asked:
+            return await what(asked)
+    return asyncio.run(whole())
+
+
+async def begun(asked, transactional_id):
+    """A producer of the id, once what an earlier one left open is aborted."""
+    while (producer := await asked.init(transactional_id)).error == Errors.CONCURRENT_TRANSACTIONS:
+        await asyncio.sleep(0.01)
+    assert producer.error == 0
+    return producer
+
+
+async def all_offsets(asked):
+    return {
+        group.group_id: {f"{topic}-{partition}": offset for (topic, partition), offset in group.offsets.items()}
+        for group in asked.groups.overview()
+    }
+
+
+def test_groups_and_transactions_go_from_a_broker_to_us_and_back(kafka_oracle, tmp_path):
+    with kafka_oracle("3.9.1").serving(tmp_path) as broker:
+        broker.start()
+        broker.create("topic", {}, partitions=2)
+        broker.produce("topic-0", 0, 12, 1_700_000_000_000)
+        for command in (
+            "consume-in readers topic 6", "consume-in statics topic 6 instance-1", "commit plain topic-0 5 said",
+            "commit-in writer simple topic-0 3 commit", "commit-in hanging open topic-1 4 open",
+        ):
+            broker.of_groups(command)
+        theirs = broker.groups()
+        broker.stop()
+
+        async def first(asked):
+            known = await all_offsets(asked)
+            static, = asked.groups.groups["statics"].members.values()
+            assert static.group_instance_id == "instance-1"
+            assert asked.transactions._transactions["hanging"].state is TransactionState.ONGOING
+            assert await asked.commit("plain", {T0: 7}) == 0
+            assert await asked.commit("ours", {T0: 1, T1: 2}) == 0
+            writer = await begun(asked, "writer")
+            assert await asked.add("writer", writer, [T0]) == 0
+            asked.produce(writer, T0, b"by us", 0)
+            assert await asked.commit_in("writer", writer, "simple", {T0: 9}) == 0
+            assert await asked.end("writer", writer, True) == 0
+            aborted = await begun(asked, "hanging")
+            assert await asked.add("hanging", aborted, [T1]) == 0
+            asked.produce(aborted, T1, b"open again", 0)
+            assert await asked.commit_in("hanging", aborted, "open", {T1: 77}) == 0
+            # Left open: it is the broker's to end.
+            return known
+
+        assert ask(broker.log_dir, first) == offsets_of(theirs)
+
+        broker.start()
+        back = loaded(broker, offsets_of(theirs))
+        assert offsets_of(back) == offsets_of(theirs) | {
+            "plain": {"topic-0": 7}, "ours": {"topic-0": 1, "topic-1": 2}, "simple": {"topic-0": 9}, "open": {},
+        }
+        assert back["statics"]["members"] == ["instance-1"]
+        broker.of_groups("commit-in writer simple topic-0 11 commit")
+        broker.of_groups("commit-in hanging open topic-1 13 commit")
+        broker.of_groups("consume-in readers topic 1")
+        records = broker.consume("topic-1", "read_committed").records
+        assert len(records) == 1        # what we left open, the broker aborted, and committed its own
+        ends = broker.groups()
+        broker.stop()
+
+        async def second(asked):
+            assert asked.committed(T1) == [b"in a transaction"]
+            return await all_offsets(asked)
+
+        assert ask(broker.log_dir, second) == offsets_of(ends)
+        assert offsets_of(ends)["open"] == {"topic-1": 13}
