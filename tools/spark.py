@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import click
 
-from seglog.format.conversion_profile import Aborted
+from seglog.errors import InvalidArgumentError
+from seglog.format.conversion_profile import Aborted, version_of
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import OsFileSystem
 from seglog.spark.plan import TASK_BYTES
@@ -114,9 +115,10 @@ def convert(
     DST.seglog-spark until --finalize or --rollback: run the same command again after any fault. A partition that fails
     is reported, and the others go on: status 7.
     """
-    version = to.lower().removeprefix("v")
-    if version not in ("0", "1", "2"):
-        raise click.BadParameter(f"{to!r} is no format version", param_hint="--to")
+    try:
+        version = version_of(to)
+    except InvalidArgumentError as error:
+        raise click.BadParameter(error.what, param_hint="--to") from None
     if end is not None:
         return _end(end, dst, dict(store_options), as_json=as_json)
     if report_file is not None and is_local(src):
@@ -125,7 +127,7 @@ def convert(
 
     with _Line(enabled=not no_progress) as line, _started(line, master, spark_settings) as spark:
         done = convert_topics(
-            spark, src, dst, int(version), topics=topics, repack_bytes=repack_bytes, codec=codec,
+            spark, src, dst, version, topics=topics, repack_bytes=repack_bytes, codec=codec,
             delete_horizon_ms=delete_horizon_ms, allow_lossy=allow_lossy, aborted=aborted, skip_active=skip_active,
             config=dict(settings), verify=verify, dry_run=dry_run, resume=resume, max_concurrent=max_concurrent,
             throttle_bytes_per_s=throttle_bytes, task_bytes=task_bytes, progress=line,

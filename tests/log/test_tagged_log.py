@@ -17,6 +17,7 @@ from seglog.errors import (
 )
 from seglog.format import names
 from seglog.format.tagged import scan_tagged
+from seglog.upkeep.compact import compact
 from support.models import plain_tagged
 
 NOW = 1_700_000_000_000
@@ -307,3 +308,52 @@ def test_only_a_conversion_changes_the_dialect(path):
         open_log(other, TAGGED)
     with pytest.raises(InvalidConfigError, match="one index"):
         open_log(path, {"time.index.minute.enabled": True})
+
+
+# --- retention, copies ---------------------------------------------------------------------------------
+
+
+def test_old_segments_go_by_time_and_by_size_with_their_indexes(path):
+    with filled(path) as log:
+        bases = [segment.base_offset for segment in log.segments]
+        log.configure({"retention.bytes": 4000, "file.delete.delay.ms": 0})
+        log.delete_old_segments()       # or the log's own thread has
+        start = log.log_start_offset
+        assert start in bases[1:]
+        assert records(log) == expected()[start:]
+        log.configure({"retention.bytes": -1, "retention.ms": 10**6 - time_of(RECORDS - 1) + NOW})
+        log.delete_old_segments()
+        assert log.log_start_offset > start
+        left = {segment.base_offset for segment in log.segments}
+    assert {int(file.stem) for file in path.iterdir() if file.suffix in (".tlog", ".tindex")} == left
+
+
+def test_retention_by_batches_rewrites_the_head(path):
+    config = {"retention.granularity": "batch", "retention.ms": 10**6 - 90_000, "file.delete.delay.ms": 0}
+    with filled(path, config={**config, "retention.head.rewrite.ratio": 0.1}) as log:
+        log.delete_old_segments()
+        start = log.log_start_offset
+        assert start > 0
+        assert records(log) == expected()[start:]
+    check_indexes(path)
+    with open_log(path, TAGGED) as log:
+        assert records(log) == expected()[start:]
+
+
+def test_a_hot_backup_is_a_tagged_log(path):
+    with filled(path) as log:
+        log.snapshot(path.with_name("copy-0"))
+    with open_log(path.with_name("copy-0")) as copy:
+        assert (copy.dialect.name, records(copy)) == ("tagged", expected())
+
+
+def test_it_is_not_compacted(path):
+    with pytest.raises(InvalidConfigError, match="not compacted"):
+        open_log(path, {**TAGGED, "cleanup.policy": "compact"})
+    with filled(path):
+        pass
+    before = [log.read_bytes() for log in names.log_files(path)]
+    for dry_run in (True, False):
+        with pytest.raises(InvalidConfigError, match="not compacted"):
+            compact(path, config={}, dry_run=dry_run)
+    assert [log.read_bytes() for log in names.log_files(path)] == before

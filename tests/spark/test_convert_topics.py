@@ -15,6 +15,7 @@ from seglog.errors import (
     NotALogError,
     StorageError,
 )
+from seglog.format.conversion_profile import TO_TAGGED
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
 from seglog.spark import convert_topics, finalize_topics, rollback_topics
@@ -100,6 +101,25 @@ def test_options_mean_the_same_as_on_one_machine(log_dir, tmp_path, options):
 def test_how_the_work_is_cut_changes_nothing(log_dir, tmp_path, layout):
     spark_convert(log_dir, tmp_path / "new", **layout)
     assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
+
+
+def test_to_tagged_and_back_is_that_of_one_machine(log_dir, tmp_path):
+    options = {"allow_lossy": True, "aborted": "keep"}
+    made = by_cli(log_dir, tmp_path / "by cli", to=TO_TAGGED, **options)
+    assert {os.path.splitext(name)[1] for name in made} >= {".tlog", ".tindex"}
+    spark_convert(log_dir, tmp_path / "new", to="tagged", verify="full", **options)
+    finalize_topics(tmp_path / "new")
+    assert content(tmp_path / "new") == made
+    back = by_cli(tmp_path / "new", tmp_path / "back by cli")
+    report = spark_convert(tmp_path / "new", tmp_path / "back", to=2, verify="full")
+    assert {row.status for row in report.rows} == {"converted"}
+    finalize_topics(tmp_path / "back")
+    assert content(tmp_path / "back") == back
+    tagged = next(path for path in (tmp_path / "new").iterdir() if path.is_dir())
+    (tagged / ".seglog.config").unlink()
+    report = spark_convert(tmp_path / "new", tmp_path / "again", to=2)
+    (failed,) = [row for row in report.rows if row.status == "failed"]
+    assert (failed.partition, failed.error) == (tagged.name, "not_a_log")
 
 
 def test_topics_are_chosen_by_patterns(log_dir, tmp_path):

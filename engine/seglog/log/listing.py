@@ -42,4 +42,5 @@ def log_files(directory: Path) -> dict[Path, int]:
 
 
 def _has_swaps(directory: Path) -> bool:
-    return any(any(directory.glob(f"*{suffix}{names.SWAP_SUFFIX}")) for suffix in names.LOG_SUFFIXES)
+    # (A .tlog.swap ends so, too.)
+    return any(directory.glob(f"*{names.LOG_SUFFIX[1:]}{names.SWAP_SUFFIX}"))

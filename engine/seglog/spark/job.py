@@ -12,7 +12,8 @@ the workplace. So a driver that died is followed by another that begins at the p
 import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from seglog.conversion.log_dir import choose_partitions, is_topics_name
@@ -21,7 +22,8 @@ from seglog.conversion.report import PartitionRow
 from seglog.errors import InvalidArgumentError, NotALogError, SeglogError
 from seglog.format import names
 from seglog.format.compression import Codec
-from seglog.format.conversion_profile import Aborted
+from seglog.format.conversion_profile import Aborted, version_of
+from seglog.format.dialect import TAGGED
 from seglog.format.foreign_names import Shape, has_shape
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.spark.cluster import Cluster, Progress
@@ -36,6 +38,9 @@ from seglog.spark.segment_task import convert_task, verify_task
 from seglog.spark.survey_task import forecast_all, survey_all
 from seglog.spark.target import Target, target_of
 from seglog.spark.workplace import Workplace
+from seglog.state.directory_dialect import DIALECT_SETTING
+from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
+from seglog.state.kept_settings import parse_settings
 from seglog.stores.open_store import AnyPath, open_store
 from seglog.stores.remote_store import RemoteStore
 from seglog.stores.store import LocalStore, RenamingStore, Store
@@ -50,7 +55,7 @@ def convert_topics(
     spark: "SparkSession",
     source: AnyPath,
     target: AnyPath,
-    to: int = 2,
+    to: int | str = 2,
     *,
     topics: Iterable[str] = (),
     repack_bytes: int = 0,
@@ -87,7 +92,8 @@ def convert_topics(
     StorageError, also where Spark gives up: then call again.
     """
     options = ConversionOptions(
-        to, repack_bytes, None if codec is None else Codec.of(codec).label, delete_horizon_ms, allow_lossy, aborted,
+        version_of(to) if isinstance(to, str) else to,
+        repack_bytes, None if codec is None else Codec.of(codec).label, delete_horizon_ms, allow_lossy, aborted,
         skip_active, tuple((key, str(value)) for key, value in (config or {}).items()),
     )
     if verify not in ("full", "sample"):
@@ -153,6 +159,7 @@ class _Job:
     task_bytes: int
     throttle_bytes_per_s: int
     resume: bool
+    _tagged: set[str] = field(default_factory=set)      # partitions of the source that have messages with tags
 
     def run(self) -> tuple[TopicsReport, list[str]]:
         """The report, and the partitions that are to be published."""
@@ -217,6 +224,8 @@ class _Job:
         def plan(partition: str) -> tuple[PartitionRow, Shard | None]:
             try:
                 shard = plan_partition(workplace, partition)
+                if shard.is_tagged:
+                    self._tagged.add(partition)
                 before = self._published_before(goal, partition, shard, journal)
             except SeglogError as error:
                 return PartitionRow.of_error(partition, error, 0.0), None
@@ -258,9 +267,11 @@ class _Job:
     # --- the stages ----------------------------------------------------------------------------
 
     def _survey(self, partitions: list[str], rows: dict[str, PartitionRow]) -> None:
-        """To v0 or v1: what would be lost, before anything is made."""
+        """To v0, v1 or tagged, and of tagged partitions: what would be lost, before anything is made."""
         workplace = self.workplace
         if workplace.options.to == 2:
+            partitions = [name for name in partitions if name in self._tagged]
+        if not partitions:
             return
         lists = self._spread(partitions)
 
@@ -342,10 +353,23 @@ def plan_partition(workplace: Workplace, partition: str) -> Shard:
     path = workplace.source_of(partition)
     skip_active = workplace.options.skip_active
     shard = Shard(partition, tuple(segments_of(workplace.source_store.files(path), path, skip_active=skip_active)))
+    if shard.is_tagged:
+        _check_witness(workplace, path)
     raw, shard_path = shard.to_bytes(), workplace.within("plan", partition)
     if workplace.store.read(shard_path) != raw:
         workplace.store.write(shard_path, raw)
     return shard
+
+
+def _check_witness(workplace: Workplace, path: str) -> None:
+    """Raises NotALogError where .tlog files stand without the setting that says so."""
+    settings = f"{path}/{SETTINGS_FILE}"
+    raw = workplace.source_store.read(settings)
+    if raw is None or parse_settings(raw, Path(settings)).get(DIALECT_SETTING) != TAGGED.name:
+        raise NotALogError(
+            f".tlog files, and {SETTINGS_FILE} does not say that they are tagged", file=path,
+            hint=f"bring back its {SETTINGS_FILE}: a directory of tagged messages has {DIALECT_SETTING}=tagged",
+        )
 
 
 def row_of(body: dict[str, Any]) -> PartitionRow:

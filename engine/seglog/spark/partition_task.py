@@ -58,7 +58,7 @@ class _Assembly:
         self._clear()
         self._store.sync(self._staged)
         target_of(self._workplace).seal(self._partition, self._expected)
-        logs = {name: size for name, size in self._expected.items() if name.endswith(names.LOG_SUFFIX)}
+        logs = {name: size for name, size in self._expected.items() if name.endswith(names.LOG_SUFFIXES)}
         row = PartitionRow(
             self._partition, "converted", segments=len(logs), records=proof.records,
             bytes_in=sums.bytes_in, bytes_out=sum(logs.values()), seconds=round(sums.seconds, 3), digest=proof.sha256,

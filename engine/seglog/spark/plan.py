@@ -13,6 +13,7 @@ from seglog._kernels.crc import crc32c
 from seglog.errors import CorruptCheckpointError, NotALogError, UnfinishedChangeError
 from seglog.format import names
 from seglog.format.checked_json import format_json, parse_json
+from seglog.format.dialect import DIALECTS, KAFKA, TAGGED, Dialect, dialect_of
 from seglog.format.foreign_names import Shape, judged
 from seglog.stores.store import StoredFile
 
@@ -34,10 +35,11 @@ class SourceSegment:
     stamp: str
     end_offset: int
     is_last: bool
+    dialect: Dialect = KAFKA
 
     @property
     def file(self) -> str:
-        return names.file_name(self.base_offset, names.LOG_SUFFIX)
+        return self.dialect.log_name(self.base_offset)
 
     @property
     def identity(self) -> list[Any]:
@@ -57,15 +59,19 @@ def segments_of(files: Iterable[StoredFile], path: str, *, skip_active: bool = F
             raise UnfinishedChangeError(
                 "a segment that a compaction was about to put in place", file=f"{path}/{file.name}"
             )
-        parsed = names.parse_file_name(file.name)
-        if parsed is not None and parsed.suffix == names.LOG_SUFFIX and not parsed.state:
-            found.append((parsed.offset, file))
+        if names.is_log_file(file.name):
+            found.append((names.parse_base_offset(file.name), file))
+    if any(file.name.endswith(TAGGED.log) for _, file in found):
+        filled = next((file for _, file in found if not file.name.endswith(TAGGED.log) and file.size_bytes), None)
+        if filled is not None:
+            raise NotALogError("a segment of Kafka's in a directory of tagged messages", file=f"{path}/{filled.name}")
+        found = [(offset, file) for offset, file in found if file.name.endswith(TAGGED.log)]
     found.sort(key=lambda pair: pair[0])
     if not found:
         raise NotALogError("no segment file (<20 digits>.log) in the directory", file=path)
     ends = [*(offset for offset, _ in found[1:]), names.MAX_OFFSET]
     segments = [
-        SourceSegment(offset, file.size_bytes, file.stamp, end, end == names.MAX_OFFSET)
+        SourceSegment(offset, file.size_bytes, file.stamp, end, end == names.MAX_OFFSET, dialect_of(file.name))
         for (offset, file), end in zip(found, ends, strict=True)
     ]
     if skip_active:
@@ -90,15 +96,23 @@ class Shard:
         return sum(segment.size_bytes for segment in self.segments)
 
     @property
+    def is_tagged(self) -> bool:
+        """Whether the source has messages with tags."""
+        return self.segments[0].dialect.is_tagged
+
+    @property
     def identity(self) -> str:
         """Equal as long as no segment was added, removed or changed."""
         return f"{crc32c(self._lines()):08x}-{len(self.segments)}-{self.size_bytes}"
 
     def to_bytes(self) -> bytes:
         lines = self._lines()
-        return format_json(
-            SHARD, VERSION, partition=self.partition, segments=len(self.segments), lines_crc32c=crc32c(lines)
-        ) + lines
+        head: dict[str, Any] = {
+            "partition": self.partition, "segments": len(self.segments), "lines_crc32c": crc32c(lines),
+        }
+        if self.is_tagged:
+            head["dialect"] = TAGGED.name
+        return format_json(SHARD, VERSION, **head) + lines
 
     @classmethod
     def parse(cls, raw: bytes, file: str) -> "Shard":
@@ -109,10 +123,11 @@ class Shard:
             if crc32c(lines) != head["lines_crc32c"]:
                 raise ValueError("the checksum of the segments does not match")
             rows = [line.split() for line in lines.decode().splitlines()]
+            dialect = DIALECTS[head.get("dialect", KAFKA.name)]
             return cls(
                 judged(head["partition"], Shape.PARTITION, file, CorruptCheckpointError),
                 tuple(
-                    SourceSegment(int(base), int(size), stamp, int(end), last == "last")
+                    SourceSegment(int(base), int(size), stamp, int(end), last == "last", dialect)
                     for base, size, stamp, end, last in rows
                 ),
             )

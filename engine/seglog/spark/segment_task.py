@@ -14,11 +14,12 @@ from typing import Any
 
 from seglog._kernels.columns import ArenaPool
 from seglog._kernels.crc import crc32c
-from seglog.conversion.proof import SegmentProof, digest
+from seglog.conversion.proof import SegmentProof, digest, views
 from seglog.conversion.segment import check_indexes, convert_segment
 from seglog.conversion.throttle import Throttle
 from seglog.errors import SeglogError, StorageError
 from seglog.format.compression import decompressor
+from seglog.format.dialect import dialect_of
 from seglog.fs.files import OsFileSystem
 from seglog.fs.refusals import storage_error
 from seglog.segment.segment import Segment
@@ -63,7 +64,7 @@ def convert_task(workplace: Workplace, number: int, attempt: int) -> TaskReport:
         if partition in failed:
             continue
         survey = workplace.survey(partition)
-        if survey is None and workplace.options.to < 2:
+        if survey is None and (workplace.options.to < 2 or segments[0].dialect.is_tagged):
             continue        # it failed there
         for segment in segments:
             try:
@@ -170,6 +171,7 @@ def verify_segment(workplace: Workplace, partition: str, marker: Marker) -> None
                 workplace.store.local(workplace.staged(partition), part.file, part.size_bytes)
             )
             staged.append(closer.enter_context(closing(Segment(path, is_last=False, decompress=decompress))))
-        SegmentProof(proven, digest(staged, ArenaPool())).check(staged[0].path)
+        view = views(workplace.options.profile, dialect_of(marker.segment.source)).target
+        SegmentProof(proven, digest(staged, ArenaPool(), view=view)).check(staged[0].path)
         for segment in staged:
             check_indexes(segment, config, lambda name: workplace.store.read(workplace.staged(partition, name)))

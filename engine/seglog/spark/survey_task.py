@@ -24,7 +24,7 @@ SAMPLED_SEGMENTS = 3
 
 
 def survey_all(workplace: Workplace, partitions: list[str]) -> list[dict[str, Any]]:
-    """Before a conversion to v0 or v1: leave the survey of each, or say why it cannot be converted."""
+    """Before a conversion that may lose something: leave the survey of each, or say why it cannot be converted."""
     failed = []
     for partition in partitions:
         shard = workplace.shard(partition)
@@ -103,7 +103,7 @@ def _forecast(workplace: Workplace, partition: str) -> dict[str, Any]:
     try:
         files = workplace.source_store.files(path)
         shard = Shard(partition, tuple(segments_of(files, path, skip_active=options.skip_active)))
-        if options.to < 2:
+        if options.to < 2 or shard.is_tagged:
             losses = _survey(workplace, shard).losses
         samples = [_sample(workplace, partition, segment) for segment in _sampled(shard)]
         bytes_in = sum(sample.bytes_in for sample in samples)

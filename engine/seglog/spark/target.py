@@ -160,7 +160,7 @@ class RenamedTarget(Target):
             path, outcome = self._published(partition), self.workplace.outcome(partition)
             if outcome is None or not self._store.exists(path):
                 continue
-            logs = {f.name: f.size_bytes for f in self._store.files(path) if f.name.endswith(names.LOG_SUFFIX)}
+            logs = {f.name: f.size_bytes for f in self._store.files(path) if f.name.endswith(names.LOG_SUFFIXES)}
             if logs != outcome.logs:
                 raise InvalidArgumentError(
                     "the partition has changed since it was published: a rollback would lose that", file=path,
