@@ -37,6 +37,7 @@ COMMANDS = {
     "index": "Check the index files, or rebuild them from the log.",
     "ledger": "Managed ledgers and Pulsar entries: list, dump, verify, seek, recover.",
     "stats": "Batch sizes, codecs, timestamps, indexes, producers, who wrote it.",
+    "report": "Draw a log dir or a partition: a page that needs nothing beside itself.",
     "delayed": "The index of delayed messages of a managed ledger.",
     "spark": "Convert whole topics with Apache Spark.",
     "explain": "What an error, a finding or an exit status means, and what to do.",
@@ -45,6 +46,9 @@ COMMANDS = {
     "doctor": "Which Python, Java, PySpark and pyarrow are here, and what to change.",
     "demo": "See it all on a small partition that a real broker wrote.",
 }
+
+# Modules that are not called like their commands: report.py is how all of them print.
+_MODULES = {"report": "picture"}
 
 EPILOG = (
     "Exit status: 0 clean, 1 findings, 2 usage, 3 I/O, 4 not a Kafka log, 5 locked, 6 codec not installed, "
@@ -82,7 +86,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command = import_module(f".{name.replace('-', '_')}", __package__).command
+        command = import_module(f".{_MODULES.get(name, name).replace('-', '_')}", __package__).command
         assert isinstance(command, click.Command)
         return command
 

@@ -17,7 +17,7 @@ from seglog.conversion.log_dir import convert_log_dir, convert_log_dir_in_place,
 from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.conversion.report import PartitionRow, report_json
 from seglog.conversion.throttle import Throttle
-from seglog.errors import InvalidArgumentError, LogLockedError, NotALogError, SeglogError
+from seglog.errors import LogLockedError, NotALogError, SeglogError
 from seglog.format import names
 from seglog.format.compression import Codec
 from seglog.format.conversion_profile import Aborted, version_of
@@ -28,6 +28,7 @@ from . import report
 from .cli import Command
 from .conversion_report import plan_text, print_json, print_row, print_summary, result_text, rows_text
 from .options import PATH, SizeType, TimeType, config_option, json_option, progress_option
+from .targets import check_output_file
 
 # What --proof may say instead of a file; one of that name is ./independent.
 _INDEPENDENT = "independent"
@@ -277,17 +278,3 @@ class _Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def check_output_file(file: Path, src: Path) -> None:
-    """Before the work: a target that stands while its command failed would be taken for a failed conversion."""
-    directory = Path(os.path.realpath(file.parent))
-    if not directory.is_dir():
-        raise InvalidArgumentError("the directory for this file is not there", file=directory, hint="make it first")
-    if file.is_dir():
-        raise InvalidArgumentError("a directory stands where the file should", file=file, hint="name a file")
-    source = Path(os.path.realpath(src))
-    if source in (directory, *directory.parents):
-        raise InvalidArgumentError(
-            "the file would lie in the source, which is never changed", file=file, hint="choose another place"
-        )

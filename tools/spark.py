@@ -20,6 +20,7 @@ from . import report
 from .cli import Command
 from .conversion_report import print_row, print_summary, rows_text
 from .options import PATH, ConfigType, SizeType, json_option, options_of, progress_option
+from .targets import check_output_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,7 +123,7 @@ def convert(
     if end is not None:
         return _end(end, dst, dict(store_options), as_json=as_json)
     if report_file is not None and is_local(src):
-        on_one_machine.check_output_file(report_file, Path(src))
+        check_output_file(report_file, Path(src))
     from seglog.spark import convert_topics
 
     with _Line(enabled=not no_progress) as line, _started(line, master, spark_settings) as spark:

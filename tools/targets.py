@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from seglog.errors import NotALogError
+from seglog.errors import InvalidArgumentError, NotALogError
 from seglog.format import names
 from seglog.log.partition import Partition
 
@@ -83,3 +83,17 @@ def _is_partition(path: Path, unreadable: bool) -> bool:
         return False
     except OSError:
         return os.path.lexists(path)    # else it was removed since it was listed
+
+
+def check_output_file(file: Path, src: Path) -> None:
+    """Before the work, which would be for nothing. Raises InvalidArgumentError."""
+    directory = Path(os.path.realpath(file.parent))
+    if not directory.is_dir():
+        raise InvalidArgumentError("the directory for this file is not there", file=directory, hint="make it first")
+    if file.is_dir():
+        raise InvalidArgumentError("a directory stands where the file should", file=file, hint="name a file")
+    source = Path(os.path.realpath(src))
+    if source in (directory, *directory.parents):
+        raise InvalidArgumentError(
+            "the file would lie in the source, which is never changed", file=file, hint="choose another place"
+        )

@@ -141,7 +141,7 @@ def test_a_page_shows_what_the_commands_print_and_take(file, workplace):
 
 
 # What these print is another thing on another machine.
-NO_EXAMPLE = (["cursors", "ls"], ["demo"], ["doctor"], ["serve"], ["spark", "convert"], ["spark", "fetch"])
+NO_EXAMPLE = (["cursors", "ls"], ["demo"], ["doctor"], ["serve"], ["report"], ["spark", "convert"], ["spark", "fetch"])
 
 
 def leaves():

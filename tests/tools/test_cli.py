@@ -252,13 +252,15 @@ OF_TOPICS = {("delayed", name) for name in (
 OF_CURSORS = {("cursors", "reset")}
 # What takes codes and keys: tests/tools/test_explain.py.
 OF_WORDS = {("explain",), ("config",)}
+# What writes a page, and no lines: tests/tools/test_report_page.py.
+OF_PAGES = {("report",)}
 # These do not take a partition directory, a log dir and a .log alike.
 OF_ONE = {("convert",), ("recover",), ("plan-upgrade",), ("retain",), ("compact",), ("mirror",)}
 
 
 def test_json_of_every_command_is_lines_with_type_and_schema(golden_kafka, tmp_path):
     sample = golden_kafka / "cases/mixed-formats-k391/mixed-formats-k391-0"
-    assert {*leaves()} == {*ARGUMENTS, *OF_THE_MACHINE, *OF_LEDGERS, *OF_TOPICS, *OF_CURSORS, *OF_WORDS}
+    assert {*leaves()} == {*ARGUMENTS, *OF_THE_MACHINE, *OF_LEDGERS, *OF_TOPICS, *OF_CURSORS, *OF_WORDS, *OF_PAGES}
     for words, arguments in ARGUMENTS.items():
         copy = shutil.copytree(sample, tmp_path / "-".join(words) / "orders-0")
         result = CliRunner().invoke(cli.cli, [*words, *(a.format(copy) for a in arguments), "--json"])

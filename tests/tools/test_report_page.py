@@ -1,0 +1,165 @@
+"""`seglog report`: the page says what `stats`, `ls` and `verify` say, needs nothing beside itself, and stays small."""
+import json
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+
+import pytest
+from click.testing import CliRunner
+
+from seglog.log.partition import Partition
+from seglog.tools.cli import cli
+from seglog.tools.picture.page import Page
+from seglog.tools.picture.partition import _segments
+from seglog.tools.picture.timeline import SegmentSpan, Timeline
+from seglog.verification.findings import Report
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def run(*words):
+    result = CliRunner().invoke(cli, [*map(str, words)])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def json_of(*words):
+    return [json.loads(line) for line in CliRunner().invoke(cli, [*map(str, words), "--json"]).stdout.splitlines()]
+
+
+class Facts(HTMLParser):
+    """`facts`: what stands in the elements with a data-fact; `anchors` and `links` of the page."""
+
+    def __init__(self):
+        super().__init__()
+        self.facts, self.anchors, self.links, self._name = {}, set(), set(), None
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self._name = attrs.get("data-fact")
+        self.anchors |= {attrs["id"]} if "id" in attrs else set()
+        self.links |= {attrs["href"]} if "href" in attrs else set()
+
+    def handle_data(self, data):
+        if self._name:
+            self.facts[self._name] = int(data.replace(",", ""))
+            self._name = None
+
+
+def read(text):
+    page = Facts()
+    page.feed(text)
+    return page
+
+
+@pytest.fixture
+def mixed(golden_kafka, tmp_path):
+    return shutil.copytree(golden_kafka / "cases/mixed-formats-k391/mixed-formats-k391-0", tmp_path / "logs/orders-0")
+
+
+def test_the_page_of_a_partition_has_the_numbers_of_stats(mixed, tmp_path):
+    run("report", mixed, "-o", tmp_path / "page.html")
+    page, stats = read((tmp_path / "page.html").read_text()), json_of("stats", mixed)[0]
+    for name in ("segments", "bytes", "batches", "records", "first_offset", "log_end_offset", "damaged_batches"):
+        assert page.facts[name] == stats[name], name
+    assert page.facts["late"] == stats["timestamps"]["late"]
+    assert page.facts["future"] == stats["timestamps"]["future"]
+
+
+def test_the_page_of_a_log_dir_has_the_numbers_of_ls(mixed, tmp_path):
+    run("report", mixed.parent, "-o", tmp_path / "page.html")
+    page, summary = read((tmp_path / "page.html").read_text()), json_of("ls", mixed.parent)[-1]
+    assert page.facts == {name: summary[name] for name in page.facts}
+    assert len(page.facts) == 8
+
+
+def test_a_page_needs_nothing_beside_itself_and_all_its_links_lead_somewhere(mixed, tmp_path):
+    for path in (mixed, mixed.parent):
+        run("report", path, "-o", tmp_path / "page.html")
+        text = (tmp_path / "page.html").read_text()
+        assert "<script" not in text
+        assert not re.findall(r'(?:src|href)="(?!#)[^"]*"|url\(|@import', text)
+        page = read(text)
+        assert page.links
+        assert {link[1:] for link in page.links} <= page.anchors
+
+
+def test_a_finding_leads_to_its_batch(mixed, tmp_path):
+    log = mixed / "00000000000000000000.log"
+    raw = bytearray(log.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    log.write_bytes(raw)
+    finding = next(line for line in json_of("verify", mixed) if line["type"] == "finding" and "position" in line)
+    run("report", mixed, "-o", tmp_path / "page.html")
+    at = f"{log.name}:{finding['position']}"
+    page = read((tmp_path / "page.html").read_text())
+    assert f"#{at}" in page.links
+    assert at in page.anchors
+
+
+def test_what_cannot_be_read_is_a_row_of_its_log_dir(mixed, tmp_path):
+    shutil.copytree(mixed, mixed.with_name("orders-1"))
+    hurt = mixed.with_name("orders-1") / "00000000000000000000.log"
+    hurt.unlink()
+    hurt.mkdir()
+    run("report", mixed.parent, "-o", tmp_path / "page.html")
+    assert "orders-1" in (tmp_path / "page.html").read_text()
+
+
+def test_ten_thousand_segments_are_a_page_of_less_than_a_megabyte(mixed):
+    timeline = Timeline(now_ms=0)
+    for n in range(10_000):
+        timeline.segments.append(SegmentSpan(f"{n * 1000:020}.log", n * 1000, (n + 1) * 1000, 1 << 30, n * 60_000,
+                                             (n + 1) * 60_000, 1000, [0, 0, 1 << 30]))
+    with Partition(mixed) as partition:
+        section = _segments(partition, timeline, Report(str(mixed), "crc"))
+    text = Page("orders-0", str(mixed), "now", [], [section]).html()
+    assert len(text.encode()) < 1 << 20
+    assert "9,700 more are in the drawing alone." in text
+
+
+def test_a_drawing_stands_alone(mixed, tmp_path):
+    run("report", mixed, "-o", tmp_path / "drawing.svg")
+    drawing = ET.parse(tmp_path / "drawing.svg").getroot()
+    assert drawing.find("{http://www.w3.org/2000/svg}title").text == "Segments by offset and time"
+    run("report", mixed, "--format", "png", "-o", tmp_path / "drawing")
+    assert (tmp_path / "drawing").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_hostile_name_is_text_on_the_page(mixed, tmp_path):
+    hostile = mixed.rename(mixed.with_name("a&<b>'\"-0"))
+    for path in (hostile, hostile.parent):
+        run("report", path, "-o", tmp_path / "page.html")
+        assert "<b>" not in (tmp_path / "page.html").read_text()
+
+
+def test_a_page_is_not_put_into_the_directory_that_it_shows(mixed):
+    result = CliRunner().invoke(cli, ["report", str(mixed), "-o", str(mixed / "page.html")])
+    assert result.exit_code == 2
+    assert "which is never changed" in result.stderr
+
+
+def test_without_jinja2_the_extra_is_named(mixed, tmp_path):
+    code = "import sys; sys.modules['jinja2'] = None; from seglog.tools.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "report", mixed, "-o", tmp_path / "page.html"], capture_output=True, text=True,
+        timeout=60, check=False,
+    )
+    assert done.returncode == 6
+    assert "seglog[report]" in done.stderr
+    assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: the page is not looked at in a browser")
+def test_a_browser_shows_the_page_without_an_error(mixed, tmp_path):
+    run("report", mixed, "-o", tmp_path / "page.html")
+    done = subprocess.run(
+        [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom",
+         f"--user-data-dir={tmp_path / 'profile'}", (tmp_path / "page.html").as_uri()],
+        capture_output=True, text=True, timeout=120, check=True,
+    )
+    assert read(done.stdout).facts == read((tmp_path / "page.html").read_text()).facts
+    assert "CONSOLE" not in done.stderr

@@ -1,0 +1,71 @@
+"""`seglog report`: what a log dir or a partition looks like."""
+import time
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from seglog.errors import MissingLibraryError
+from seglog.fs.aside import write_atomically
+from seglog.fs.files import OsFileSystem
+
+from .. import report
+from ..cli import Command
+from ..options import PATH, TimeType, config_option, progress_option
+from ..targets import check_output_file, resolve
+from .log_dir import log_dir_page
+from .page import Page
+from .partition import partition_page
+
+_FORMATS = ("html", "svg", "png")
+
+
+@click.command(cls=Command)
+@click.argument("path", metavar="PATH", type=PATH)
+@click.option("-o", "--output", "output", type=PATH, metavar="FILE", help="Where it goes. [default: report.html]")
+@click.option("--format", "kind", type=click.Choice(_FORMATS),
+              help="A page, or its first drawing alone. [default: by the name of FILE]")
+@click.option("--open", "opens", is_flag=True, help="Show it in the browser.")
+@click.option("--now", "now_ms", type=TimeType(), help="What to take for now when looking for future timestamps.")
+@config_option
+@progress_option
+def command(
+    path: Path, output: Path | None, kind: str | None, opens: bool, now_ms: int | None,
+    settings: Sequence[tuple[str, str]], no_progress: bool,
+) -> int:
+    """Draw a log dir or a partition: a page of its own that needs no network, and prints.
+
+    Of a partition: its segments by offset and time, bytes by time, batches, codecs, what `verify` finds and what
+    retention takes. Of a log dir: a bar a partition over time, its formats, and what is wrong. Reads only.
+    """
+    kind = kind or (output.suffix[1:] if output is not None and output.suffix[1:] in _FORMATS else "html")
+    output = output or Path(f"report.{kind}")
+    places = resolve([path], unreadable=True)
+    check_output_file(output, path)
+    now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    with report.Progress(f"reading {path.name or path.resolve().name}", enabled=not no_progress) as progress:
+        if places[0].in_log_dir:
+            page = log_dir_page(path, places, dict(settings), now_ms, progress)
+        else:
+            with places[0].open(dict(settings)) as partition:
+                page = partition_page(partition, places[0].name, dict(settings), now_ms, progress)
+    write_atomically(OsFileSystem(), output, _rendered(page, kind))
+    print(output)
+    if opens:
+        webbrowser.open(output.resolve().as_uri())
+    return 0
+
+
+def _rendered(page: Page, kind: str) -> bytes:
+    """Raises MissingLibraryError."""
+    if kind == "html":
+        return page.html().encode()
+    drawing = page.drawing()
+    if kind == "svg":
+        return drawing.encode()
+    try:
+        from resvg_py import svg_to_bytes
+    except ImportError:
+        raise MissingLibraryError("a png is made with resvg-py", hint="pip install 'seglog[report]'") from None
+    return bytes(svg_to_bytes(svg_string=drawing, width=1920))
