@@ -17,7 +17,7 @@ from seglog.conversion.log_dir import convert_log_dir, convert_log_dir_in_place,
 from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.conversion.report import PartitionRow, report_json
 from seglog.conversion.throttle import Throttle
-from seglog.errors import LogLockedError, NotALogError, SeglogError
+from seglog.errors import InvalidArgumentError, LogLockedError, NotALogError, SeglogError
 from seglog.format import names
 from seglog.format.compression import Codec
 from seglog.format.conversion_profile import Aborted, version_of
