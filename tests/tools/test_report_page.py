@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from seglog.log.partition import Partition
 from seglog.tools.cli import cli
-from seglog.tools.picture.page import Page
+from seglog.tools.picture.page import ReportPage
 from seglog.tools.picture.partition import _segments
 from seglog.tools.picture.timeline import SegmentSpan, Timeline
 from seglog.verification.findings import Report
@@ -116,7 +116,7 @@ def test_ten_thousand_segments_are_a_page_of_less_than_a_megabyte(mixed):
                                              (n + 1) * 60_000, 1000, [0, 0, 1 << 30]))
     with Partition(mixed) as partition:
         section = _segments(partition, timeline, Report(str(mixed), "crc"))
-    text = Page("orders-0", str(mixed), "now", [], [section]).html()
+    text = ReportPage("orders-0", str(mixed), "now", [], [section]).html()
     assert len(text.encode()) < 1 << 20
     assert "9,700 more are in the drawing alone." in text
 

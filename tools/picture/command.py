@@ -15,7 +15,7 @@ from ..cli import Command
 from ..options import PATH, TimeType, config_option, progress_option
 from ..targets import check_output_file, resolve
 from .log_dir import log_dir_page
-from .page import Page
+from .page import ReportPage
 from .partition import partition_page
 
 _FORMATS = ("html", "svg", "png")
@@ -57,7 +57,7 @@ def command(
     return 0
 
 
-def _rendered(page: Page, kind: str) -> bytes:
+def _rendered(page: ReportPage, kind: str) -> bytes:
     """Raises MissingLibraryError."""
     if kind == "html":
         return page.html().encode()

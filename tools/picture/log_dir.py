@@ -10,7 +10,7 @@ from seglog.verification.verify import verify_partition
 from .. import report
 from ..ls import Totals, extent_of
 from ..targets import Place
-from .page import Cell, Page, Section, Table
+from .page import Cell, ReportPage, Section, Table
 from .partition import FORMATS
 from .svg import Drawing, time_scale
 
@@ -37,7 +37,7 @@ class _Row:
 
 def log_dir_page(
     path: Path, places: Sequence[Place], settings: Mapping[str, object], now_ms: int, progress: report.Progress
-) -> Page:
+) -> ReportPage:
     """Reads batch headers, and what `verify` finds by them."""
     rows = []
     for n, place in enumerate(places):
@@ -59,7 +59,7 @@ def log_dir_page(
     ]
     shown = rows if len(rows) <= _ROWS_MAX else [*[row for row in rows if row.is_marked], *rows][:_ROWS_MAX]
     sections = [_bars(shown, len(rows)), _table(shown, len(rows)), _upgrade(path, rows, old, whole.bytes)]
-    return Page(path.resolve().name, str(path), report.moment(now_ms), facts, sections)
+    return ReportPage(path.resolve().name, str(path), report.moment(now_ms), facts, sections)
 
 
 def _look(place: Place, settings: Mapping[str, object]) -> _Row:

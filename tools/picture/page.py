@@ -43,7 +43,7 @@ class Section:
 
 
 @dataclass(slots=True)
-class Page:
+class ReportPage:
     """`facts`: (name, value, data-fact): what `stats --json` or `ls --json` says under that name."""
 
     title: str

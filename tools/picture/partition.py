@@ -14,7 +14,7 @@ from .. import records as lines
 from .. import report
 from ..survey import Survey
 from ..writer import infer
-from .page import Cell, Page, Section, Table
+from .page import Cell, ReportPage, Section, Table
 from .svg import Drawing, number_scale, time_scale
 from .timeline import SegmentSpan, Timeline
 
@@ -28,7 +28,7 @@ _BUCKETS = 120
 
 def partition_page(
     partition: Partition, name: str, settings: Mapping[str, object], now_ms: int, progress: report.Progress
-) -> Page:
+) -> ReportPage:
     """Reads every batch: for what `stats` counts, for what `verify` finds, and for where it lies in time."""
     survey = Survey(now_ms)
     survey.run(partition, progress)
@@ -44,7 +44,7 @@ def partition_page(
         *([_producers(survey)] if survey.producers or survey.transactions.other_control_records else []),
     ]
     facts = _facts(survey, infer(partition, survey).text)
-    return Page(name, str(partition.path), report.moment(now_ms), facts, sections)
+    return ReportPage(name, str(partition.path), report.moment(now_ms), facts, sections)
 
 
 def _facts(survey: Survey, writer: str) -> list[tuple[str, str, str]]:
