@@ -287,6 +287,29 @@ def test_settings_last_and_those_of_kafka_that_are_not_known_are_kept(path):
         assert log.config.segment_bytes == 32 << 10
 
 
+@pytest.mark.parametrize("door", ["open", "open_dir"])
+def test_settings_of_kafka_that_are_not_known_may_be_given_at_opening(path, door):
+    """They were refused as no keys, although `configure` takes them."""
+    given = {"min.insync.replicas": 2, "preallocate": True, "unclean_leader_election_enable": None, "linger.ms": 0}
+    for _ in range(2):
+        where = path if door == "open" else path.parent
+        with getattr(seglog, door)(where, config=given) as opened:
+            log = opened if door == "open" else opened.log("orders", 0)
+            assert log.settings["min.insync.replicas"] == ("2", "given", False)
+            assert [name for name, setting in log.settings.items() if not setting.is_used] == [
+                "min.insync.replicas", "preallocate"]
+            assert log.settings["linger.ms"].source == "given"
+            assert len(log.settings) == len(list(log.settings))
+            log.configure({"preallocate": False})
+            assert log.settings["preallocate"] == ("false", "kept", False)
+            log.configure({"preallocate": None})
+            assert "preallocate" not in log.settings
+    with seglog.open(path) as log:
+        assert "min.insync.replicas" not in log.settings       # it was given, not kept
+    with pytest.raises(InvalidConfigError, match=r"no such key: min\.insync\.replica"):
+        seglog.open(path, config={"min.insync.replica ": 2})
+
+
 @pytest.mark.parametrize("wrong", [
     {"segment.bytes": 1}, {"segmnt.bytes": 100}, {"message.format.version": "0.7"}, {"linger.bytes": -5}, {5: 6},
 ])

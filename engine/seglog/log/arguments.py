@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, SupportsIndex, get_args
 
-from seglog.config import Fsync, LogConfig, with_minute_indexes
+from seglog.config import OTHER_TOPIC_SETTINGS, Fsync, LogConfig, with_minute_indexes
 from seglog.errors import InvalidArgumentError, InvalidConfigError
 from seglog.format import names
 from seglog.format.dialect import KAFKA
@@ -24,10 +24,13 @@ def check_mapping(config: object) -> None:
 
 
 def checked_config(config: Mapping[str, object] | LogConfig | None, fsync: str, leader_epoch: int) -> LogConfig:
-    """The configuration of a log that is written to, with what goes together only there."""
+    """The configuration of a log that is written to, with what goes together only there. Kafka's topic settings that
+    seglog does not go by are left out: LogSettings lists them."""
     if not isinstance(config, LogConfig):
         check_mapping(config)
-        config = LogConfig.of(config or {})
+        config = LogConfig.of({
+            name: value for name, value in (config or {}).items() if key_name(name) not in OTHER_TOPIC_SETTINGS
+        })
     if fsync not in get_args(Fsync):
         raise InvalidArgumentError(f'fsync is "batch", "interval" or "never", not {fsync!r}')
     check_leader_epoch(leader_epoch)
@@ -37,6 +40,13 @@ def checked_config(config: Mapping[str, object] | LogConfig | None, fsync: str, 
             'the disk then: choose fsync="interval" or "never"'
         )
     return config
+
+
+def key_name(spelling: object) -> str:
+    """Kafka's name of a key that may be spelled as an attribute is. Raises InvalidConfigError."""
+    if not isinstance(spelling, str):
+        raise InvalidConfigError(f"a key is text such as segment.bytes, not {spelling!r}")
+    return spelling.strip().replace("_", ".")
 
 
 def decided(config: LogConfig, directory: Path) -> LogConfig:

@@ -14,7 +14,7 @@ from seglog.config import OTHER_TOPIC_SETTINGS, LogConfig, keys
 from seglog.errors import InvalidArgumentError, InvalidConfigError
 from seglog.format import names
 from seglog.format.dialect import DIALECTS, KAFKA, TAGGED
-from seglog.log.arguments import checked_config, decided
+from seglog.log.arguments import checked_config, decided, key_name
 from seglog.state.directory_dialect import DIALECT_SETTING, DirectoryDialect, directory_dialect
 from seglog.state.kept_settings import FILE_NAME, put_settings, read_settings
 
@@ -52,6 +52,10 @@ class LogSettings(Mapping[str, Setting]):
         InvalidConfigError where a kept setting is none (any more)."""
         self._path = path
         self._given = _given_names(given, config)
+        self._others = {
+            name: _text(value) for spelling, value in (given.items() if isinstance(given, Mapping) else ())
+            if (name := key_name(spelling)) in OTHER_TOPIC_SETTINGS and value is not None
+        }
         self._opened_with = config
         self.kept = read_settings(path)
         self.config = self._with_kept(self.kept)
@@ -99,10 +103,10 @@ class LogSettings(Mapping[str, Setting]):
 
         All are kept or none. Raises InvalidConfigError, StorageError.
         """
-        if DIALECT_SETTING in map(_name_of, changes):
+        if DIALECT_SETTING in map(key_name, changes):
             raise InvalidConfigError(f"only a conversion changes {DIALECT_SETTING}: seglog convert --to")
         kept = _changed(self.kept, checked_changes(changes))
-        given, self._given = self._given, self._given - kept.keys() - {_name_of(name) for name in changes}
+        given, self._given = self._given, self._given - kept.keys() - {key_name(name) for name in changes}
         try:
             config = checked_config(self._with_kept(kept), fsync, 0)
             self._put(fs, kept)
@@ -110,6 +114,7 @@ class LogSettings(Mapping[str, Setting]):
             self._given = given
             raise
         self.config = config
+        self._others = {name: text for name, text in self._others.items() if name in self._given}
         return config
 
     def _put(self, fs: "FileSystem", kept: dict[str, str]) -> None:
@@ -119,12 +124,14 @@ class LogSettings(Mapping[str, Setting]):
 
     def __getitem__(self, name: str) -> Setting:
         if name not in _ATTRIBUTES:
+            if name in self._others:
+                return Setting(self._others[name], "given", is_used=False)
             return Setting(self.kept[name], "kept", is_used=False)
         value = getattr(self.config, _ATTRIBUTES[name][0])
         return Setting(value, "given" if name in self._given else "kept" if name in self.kept else "default")
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*_ATTRIBUTES, *(name for name in self.kept if name not in _ATTRIBUTES)])
+        return iter(dict.fromkeys([*_ATTRIBUTES, *self.kept, *self._others]))
 
     def __len__(self) -> int:
         return len(list(iter(self)))
@@ -139,7 +146,7 @@ def checked_changes(changes: Mapping[str, object]) -> dict[str, object]:
         raise InvalidArgumentError(f"settings are a mapping of keys to values, not {type(changes).__name__}")
     checked: dict[str, object] = {}
     for given, value in changes.items():
-        name = _name_of(given)
+        name = key_name(given)
         if name in checked:
             raise InvalidConfigError(f"{name} is given twice")
         if value is None:
@@ -183,15 +190,9 @@ def _take_up_anew(tail: "LogTail", config: LogConfig) -> None:
 
 def _given_names(given: Mapping[str, object] | LogConfig | None, config: LogConfig) -> frozenset[str]:
     if isinstance(given, Mapping):
-        return frozenset(map(_name_of, given))
+        return frozenset(map(key_name, given))
     default = dict(LogConfig().items())
     return frozenset(name for name, value in config.items() if value != default[name])
-
-
-def _name_of(spelling: object) -> str:
-    if not isinstance(spelling, str):
-        raise InvalidConfigError(f"a key is text such as segment.bytes, not {spelling!r}")
-    return spelling.strip().replace("_", ".")
 
 
 def _changed(kept: Mapping[str, str], changes: Mapping[str, object]) -> dict[str, str]:

@@ -53,7 +53,9 @@ class LogDir(OpenHandle):
         logs delete by themselves, and who looks after all of them (log.keeper)."""
         self.path = Path(os.path.abspath(checked_path(path)))
         refuse_file_in_the_way(self.path)
-        self._config = checked_config(config, fsync, leader_epoch)
+        checked = checked_config(config, fsync, leader_epoch)
+        # As it was given: each log then knows what was, also what equals the default, or what seglog does not go by.
+        self._config = dict(config) if isinstance(config, Mapping) else checked
         self._fsync = fsync
         self._leader_epoch = leader_epoch
         self._clock = clock
