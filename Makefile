@@ -24,7 +24,7 @@ endif
 # Tests that no word of $(TESTS) names a room of need neither PySpark nor Java: those are of tests/spark alone.
 NEEDS_SPARK := $(or $(filter tests tests/ tests/spark%,$(TESTS)),$(if $(filter tests/%,$(TESTS)),,all))
 
-.PHONY: help build dev demo test spark spark-matrix lint ruff cython-lint mypy stubtest torture oracle sanitize coverage bench dist docs clean
+.PHONY: help build dev demo test spark spark-matrix lint ruff cython-lint mypy stubtest torture oracle clients sanitize coverage bench dist docs clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -49,6 +49,9 @@ torture: build .make/test  ## the tests at full size, on every core: up to an ho
 
 oracle: build .make/test  ## the tests against real Kafka classes and a real broker: needs Java 17 and Maven
 	$(PY) -m pytest -m oracle $(or $(TESTS),tests)
+
+clients: build .make/test  ## real clients from 0.8.2 to today over our server: needs Java 17 and Maven
+	$(PY) -m pytest -m clients $(or $(TESTS),tests/clients)
 
 spark: build .make/test .make/java .make/connect .make/s3  ## the conversion on a cluster of its own, its faults, real brokers: up to an hour
 	.ci/spark-archive 3.5.9

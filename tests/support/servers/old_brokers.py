@@ -63,25 +63,75 @@ def _free_port() -> int:
             return port
 
 
-class OldBroker:
-    """One broker and its ZooKeeper. `with OldBroker(version, work) as broker:` starts both, and ends both."""
+class JavaClients:
+    """The producers and consumers of one version of Kafka, which talk to whatever listens at `address`."""
 
-    def __init__(self, version: str, work: Path, config: Mapping[str, object] | None = None) -> None:
+    def __init__(self, version: str, work: Path, address: str = "") -> None:
         subprocess.run([SCRIPTS / "prepare.sh", version], check=True)
         cache = os.environ.get("SEGLOG_OLD_BROKERS_CACHE", SCRIPTS.parents[2] / "build/oracle/old_brokers")
         self.version = version
         self.work = work.absolute()
-        self.log_dir = self.work / "logs"
-        self.address = ""
+        self.address = address
         self._classpath = f"{cache}/{version}.classes:{cache}/{version}.jars/*"
-        self._config = dict(config or {})
-        self._zookeeper: subprocess.Popen[bytes] | None = None
-        self._broker: subprocess.Popen[bytes] | None = None
-        self.log_dir.mkdir(parents=True)
+        self.work.mkdir(parents=True, exist_ok=True)
         (self.work / "log4j.properties").write_text(
             "log4j.rootLogger=WARN, stdout\nlog4j.appender.stdout=org.apache.log4j.ConsoleAppender\n"
             "log4j.appender.stdout.layout=org.apache.log4j.PatternLayout\n"
             "log4j.appender.stdout.layout.ConversionPattern=[%d] %p %m (%c)%n\n")
+
+    def produce(self, seed: int, jobs: Iterable[str], *, by: str = "Produce") -> None:
+        """Run Produce.java or ScalaProduce.java, which say what a job is."""
+        self._run(by, self.address, seed, *jobs)
+
+    @contextlib.contextmanager
+    def producing(self, seed: int, job: str):
+        """A producer at work meanwhile, killed at the end."""
+        process = self._launch("producer", 96, "Produce", self.address, seed, job)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    def consume(self, partitions: Iterable[str], isolation: str = "read_uncommitted") -> dict[str, str]:
+        """{partition: the lines of its records}: see Read."""
+        target = self.work / f"consumed-{isolation}"
+        target.mkdir(exist_ok=True)
+        partitions = list(partitions)
+        by = "SimpleConsume" if numbers(self.version) < (0, 9) else "Consume"
+        self._run(by, self.address, isolation, target, *partitions)
+        return {name: (target / name).read_text() for name in partitions}
+
+    def _command(self, heap_mb: int, *words: object) -> list[str]:
+        return [
+            "java", *OPENED, f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", f"-Dlog4j.configuration=file:{self.work}/log4j.properties",
+            f"-Djava.io.tmpdir={self.work}", "-cp", self._classpath, *map(str, words),
+        ]
+
+    def _launch(self, name: str, heap_mb: int, *words: object) -> subprocess.Popen[bytes]:
+        with (self.work / f"{name}.out").open("ab") as out:
+            return subprocess.Popen(self._command(heap_mb, *words), stdout=out, stderr=out, cwd=self.work)
+
+    def _run(self, *words: object) -> str:
+        done = subprocess.run(
+            self._command(192, *words), capture_output=True, text=True, cwd=self.work, timeout=10 * PATIENCE_S,
+            check=False)
+        if done.returncode or "FAILED" in done.stdout:
+            raise OldBrokerError(f"Kafka {self.version}, {words[0]}: {done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+        return done.stdout
+
+
+class OldBroker(JavaClients):
+    """One broker and its ZooKeeper. `with OldBroker(version, work) as broker:` starts both, and ends both."""
+
+    def __init__(self, version: str, work: Path, config: Mapping[str, object] | None = None) -> None:
+        super().__init__(version, work)
+        self.log_dir = self.work / "logs"
+        self._config = dict(config or {})
+        self._zookeeper: subprocess.Popen[bytes] | None = None
+        self._broker: subprocess.Popen[bytes] | None = None
+        self.log_dir.mkdir(parents=True)
 
     def __enter__(self) -> "OldBroker":
         try:
@@ -168,29 +218,6 @@ class OldBroker:
             for topic in topics
         ])
 
-    def produce(self, seed: int, jobs: Iterable[str], *, by: str = "Produce") -> None:
-        """Run Produce.java or ScalaProduce.java, which say what a job is."""
-        self._run(by, self.address, seed, *jobs)
-
-    @contextlib.contextmanager
-    def producing(self, seed: int, job: str):
-        """A producer at work meanwhile, killed at the end."""
-        process = self._launch("producer", 96, "Produce", self.address, seed, job)
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
-
-    def consume(self, partitions: Iterable[str], isolation: str = "read_uncommitted") -> dict[str, str]:
-        """{partition: the lines of its records}: see Read."""
-        target = self.work / f"consumed-{isolation}"
-        target.mkdir(exist_ok=True)
-        partitions = list(partitions)
-        by = "SimpleConsume" if numbers(self.version) < (0, 9) else "Consume"
-        self._run(by, self.address, isolation, target, *partitions)
-        return {name: (target / name).read_text() for name in partitions}
-
     def _where(self) -> list[str]:
         if numbers(self.version) >= (3,):
             return ["--bootstrap-server", self.address]
@@ -210,25 +237,6 @@ class OldBroker:
             "clientPortAddress=127.0.0.1\nadmin.enableServer=false\n")
         self._zookeeper = self._launch("zookeeper", 96, "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
         self._await(self._zookeeper_port, self._zookeeper)
-
-    def _command(self, heap_mb: int, *words: object) -> list[str]:
-        return [
-            "java", *OPENED, f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", f"-Dlog4j.configuration=file:{self.work}/log4j.properties",
-            f"-Djava.io.tmpdir={self.work}", "-cp", self._classpath, *map(str, words),
-        ]
-
-    def _launch(self, name: str, heap_mb: int, *words: object) -> subprocess.Popen[bytes]:
-        with (self.work / f"{name}.out").open("ab") as out:
-            return subprocess.Popen(self._command(heap_mb, *words), stdout=out, stderr=out, cwd=self.work)
-
-    def _run(self, *words: object) -> str:
-        done = subprocess.run(
-            self._command(192, *words), capture_output=True, text=True, cwd=self.work, timeout=10 * PATIENCE_S,
-            check=False)
-        if done.returncode or "FAILED" in done.stdout:
-            raise OldBrokerError(f"Kafka {self.version}, {words[0]}: {done.stdout[-2000:]}\n{done.stderr[-2000:]}")
-        return done.stdout
 
     def _await(self, port: int, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + PATIENCE_S

@@ -2,6 +2,7 @@ import java.io.BufferedOutputStream;
 import java.io.FileOutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.Method;
+import java.time.Duration;
 import java.util.Collections;
 import java.util.Properties;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -65,7 +66,7 @@ public class Consume {
         PrintStream out = new PrintStream(new BufferedOutputStream(new FileOutputStream(dir + "/" + partition)), false, "UTF-8");
         long count = 0, deadline = System.currentTimeMillis() + PATIENCE_MS;
         while (consumer.position(at) < end && System.currentTimeMillis() < deadline)
-            for (ConsumerRecord<byte[], byte[]> record : consumer.poll(200)) {
+            for (ConsumerRecord<byte[], byte[]> record : poll(consumer)) {
                 count++;
                 deadline = System.currentTimeMillis() + PATIENCE_MS;
                 Common.line(out, record.offset(), of(record, "timestamp"), of(record, "timestampType"), record.key(),
@@ -76,6 +77,14 @@ public class Consume {
         if (count > 0) consumer.commitSync();
         consumer.close();
         return begin + " " + end + " " + count + (whole ? "" : " FAILED: only to " + count);
+    }
+
+    /** poll(long), or poll(Duration), which came with 2.0 and is alone since 4.0. */
+    @SuppressWarnings("unchecked")
+    static Iterable<ConsumerRecord<byte[], byte[]>> poll(KafkaConsumer<byte[], byte[]> consumer) throws Exception {
+        Method m = method(KafkaConsumer.class, "poll", 1);
+        Object wait = m.getParameterTypes()[0] == long.class ? (Object) 200L : Duration.ofMillis(200);
+        return (Iterable<ConsumerRecord<byte[], byte[]>>) m.invoke(consumer, wait);
     }
 
     static Object of(Object record, String name) throws Exception {
