@@ -1,9 +1,11 @@
 """`seglog spark convert`: whole topics, by the tasks of a Spark cluster."""
+import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -11,6 +13,7 @@ from seglog.errors import InvalidArgumentError
 from seglog.format.conversion_profile import Aborted, version_of
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import OsFileSystem
+from seglog.spark.cluster import Step
 from seglog.spark.plan import TASK_BYTES
 from seglog.stores.open_store import is_local
 from seglog.stores.store import WORKPLACE_SUFFIX
@@ -55,6 +58,8 @@ def command() -> None:
     on_one_machine.command,
     "to", "repack_bytes", "codec", "allow_lossy", "aborted", "delete_horizon_ms", "topics", "settings",
 )
+@click.option("--partition", "partitions", metavar="NAME", multiple=True,
+              help="Convert, or with --rollback take back, this partition alone (orders-3). Repeat for more.")
 @click.option("--skip-active", is_flag=True, help="Leave out the last segment of each partition.")
 @click.option("--dry-run", is_flag=True,
               help="Write nothing: the plan, the size to expect by samples, what would be lost.")
@@ -71,7 +76,7 @@ def command() -> None:
 @click.option("--throttle", "throttle_bytes", metavar="BYTES", type=SizeType(), default=0,
               help="Read and convert at most so many bytes of the source a second, all tasks together.")
 @click.option("--task-bytes", metavar="BYTES", type=SizeType(), default=TASK_BYTES, show_default="64m",
-              help="Pack segments into tasks of at least so many bytes.")
+              help="Pack segments into tasks of at least so many bytes; a segment counts as 2m more than it has.")
 @click.option("--report", "report_file", metavar="FILE", type=PATH,
               help="Write what became of each partition to FILE, as JSON.")
 @click.option("--master", metavar="URL",
@@ -93,6 +98,7 @@ def convert(
     delete_horizon_ms: int | None,
     topics: Sequence[str],
     settings: Sequence[tuple[str, str]],
+    partitions: Sequence[str],
     skip_active: bool,
     dry_run: bool,
     resume: bool,
@@ -121,14 +127,16 @@ def convert(
     except InvalidArgumentError as error:
         raise click.BadParameter(error.what, param_hint="--to") from None
     if end is not None:
-        return _end(end, dst, dict(store_options), as_json=as_json)
+        if end == "finalize" and partitions:
+            raise click.UsageError("--finalize keeps all that was published: leave out --partition")
+        return _end(end, dst, partitions, dict(store_options), as_json=as_json)
     if report_file is not None and is_local(src):
         check_output_file(report_file, Path(src))
     from seglog.spark import convert_topics
 
     with _Line(enabled=not no_progress) as line, _started(line, master, spark_settings) as spark:
         done = convert_topics(
-            spark, src, dst, version, topics=topics, repack_bytes=repack_bytes, codec=codec,
+            spark, src, dst, version, topics=topics, partitions=partitions, repack_bytes=repack_bytes, codec=codec,
             delete_horizon_ms=delete_horizon_ms, allow_lossy=allow_lossy, aborted=aborted, skip_active=skip_active,
             config=dict(settings), verify=verify, dry_run=dry_run, resume=resume, max_concurrent=max_concurrent,
             throttle_bytes_per_s=throttle_bytes, task_bytes=task_bytes, progress=line,
@@ -207,34 +215,63 @@ def fetch(
     return 0
 
 
-class _End(Protocol):
-    def __call__(self, target: str, *, store_options: Mapping[str, str]) -> list[str]: ...
-
-
-def _end(end: Literal["rollback", "finalize"], dst: str, store_options: dict[str, str], *, as_json: bool) -> int:
+def _end(
+    end: Literal["rollback", "finalize"], dst: str, partitions: Sequence[str], store_options: dict[str, str], *,
+    as_json: bool,
+) -> int:
+    """Status 7 where a result is kept that is not all of the source."""
     from seglog.spark import finalize_topics, rollback_topics
 
-    ends: dict[str, tuple[_End, str]] = {
-        "rollback": (rollback_topics, "taken out of"), "finalize": (finalize_topics, "kept in"),
-    }
-    run, words = ends[end]
-    partitions = run(dst, store_options=store_options)
-    if as_json:
-        report.print_json(end, target=dst, partitions=partitions)
+    failed: dict[str, str] = {}
+    if end == "rollback":
+        words, done = "taken out of", rollback_topics(dst, partitions=partitions, store_options=store_options)
     else:
-        print(f"{report.count_of(len(partitions), 'partition')} {words} {report.printable(dst)}")
-    return 0
+        kept = finalize_topics(dst, store_options=store_options)
+        words, done, failed = "kept in", kept.partitions, kept.failed
+    if as_json:
+        report.print_json(end, target=dst, partitions=done, failed=failed)
+    else:
+        print(f"{report.count_of(len(done), 'partition')} {words} {report.printable(dst)}")
+        for partition, why in failed.items():
+            print(f"{report.paint('not in it:', 'bold', 'red')} {report.printable(f'{partition}: {why}')}")
+        if failed:
+            print("  try: mend them and convert again; what is in the target and did not change is left alone")
+    return report.PARTIAL if failed else 0
+
+
+def progress_text(step: Step, seconds: float) -> str:
+    """The tasks that have ended; the bytes behind them, so many a second, and when the rest is likely to be done."""
+    words = f"{step.what}  {step.done:,} of {report.count_of(step.tasks, 'task')}"
+    if not 0 < step.done_bytes < step.size_bytes or seconds <= 0:
+        return words
+    bytes_per_s = step.done_bytes / seconds
+    left_s = math.ceil((step.size_bytes - step.done_bytes) / bytes_per_s)
+    minutes, rest_s = divmod(left_s, 60)
+    left = f"{minutes // 60}:{minutes % 60:02}:{rest_s:02}" if minutes >= 60 else f"{minutes}:{rest_s:02}"
+    return (
+        f"{words}, {report.size(step.done_bytes)} of {report.size(step.size_bytes)},"
+        f" {bytes_per_s / 1e6:.1f} MB/s, {left} left"
+    )
 
 
 class _Line:
-    """A line on stderr that says which tasks have ended; on a terminal only. Wiped at the end."""
+    """A line on stderr that says how far it is; on a terminal only. Wiped at the end; partitions that failed stay."""
 
     def __init__(self, *, enabled: bool) -> None:
         self._enabled = enabled and sys.stderr.isatty()
         self._width = 0
+        self._failed: set[str] = set()
+        self._job, self._began_s = "", 0.0
 
-    def __call__(self, what: str, done: int, tasks: int) -> None:
-        self.say(f"{what}  {done:,} of {report.count_of(tasks, 'task')}")
+    def __call__(self, step: Step) -> None:
+        if step.what != self._job:
+            self._job, self._began_s = step.what, time.monotonic()
+        for partition in step.failed:
+            if partition not in self._failed and self._enabled:
+                self.wipe()
+                print(f"failed: {report.printable(partition)}", file=sys.stderr)
+            self._failed.add(partition)
+        self.say(progress_text(step, time.monotonic() - self._began_s))
 
     def say(self, words: str) -> None:
         if self._enabled:

@@ -11,8 +11,8 @@ from seglog.endpoint.coders import MAX_ELEMENTS
 from seglog.endpoint.messages import REQUESTS, ApiKey, MetadataRequest, OffsetCommitKey, ProduceRequest
 from seglog.endpoint.structs import fields
 from seglog.errors import InvalidArgumentError, ProtocolError, UnsupportedApiVersionError, UnsupportedVersionError
-from support.hostile.mutated_requests import mutate_frame, request_frames
-from support.wire.random_messages import random_message
+from support.mutated_requests import mutate_frame, request_frames
+from support.random_messages import random_message
 
 # `make torture` sets SEGLOG_TORTURE: the full count; otherwise a twentieth.
 MANY = 2000

@@ -8,8 +8,8 @@ from seglog.endpoint import codec, messages
 from seglog.endpoint.definitions import parse_field
 from seglog.endpoint.messages import REQUESTS, RESPONSES
 from seglog.endpoint.structs import fields
-from support.wire.message_table import generator, table
-from support.wire.random_messages import random_message
+from support.message_table import generator, table
+from support.random_messages import random_message
 
 ALONE = [
     messages.ConsumerProtocolSubscription, messages.ConsumerProtocolAssignment, messages.OffsetCommitKey,

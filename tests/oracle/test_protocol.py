@@ -6,7 +6,7 @@ import pytest
 
 from seglog.endpoint.definitions import INTEGERS, LAST_VERSION, NO_VERSIONS, parse_versions
 from seglog.endpoint.error_codes import Errors
-from support.wire.message_table import table
+from support.message_table import table
 
 pytestmark = pytest.mark.oracle
 

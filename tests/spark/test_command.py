@@ -5,12 +5,15 @@ import pty
 import subprocess
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
 from seglog.spark import segment_task
+from seglog.spark.cluster import Step
+from seglog.tools.spark import progress_text
 from support.command import seglog, seglog_json
 from support.conversion import tree
 from support.spark_cluster import lacking
@@ -161,6 +164,14 @@ def test_master_and_settings_go_to_spark(convert, spark):
     assert spark.asked == ("spark://there:7077", {"spark.executor.memory": "1g"})
 
 
+def test_the_line_tells_bytes_rate_and_the_time_that_is_left():
+    step = Step("convert", 3, 9, 250_000_000, 1_000_000_000)
+    assert progress_text(step, 10) == "convert  3 of 9 tasks, 238.4 MiB of 953.7 MiB, 25.0 MB/s, 0:30 left"
+    assert progress_text(replace(step, size_bytes=10**12), 10).endswith("25.0 MB/s, 11:06:30 left")
+    assert progress_text(replace(step, done_bytes=0), 10) == "convert  3 of 9 tasks"
+    assert progress_text(Step("assemble", 9, 9), 10) == "assemble  9 of 9 tasks"
+
+
 @pytest.mark.spark
 @pytest.mark.skipif(lacking() is not None, reason=str(lacking()))
 def test_on_a_terminal_a_line_tells_how_far_it_is_and_nothing_else_is_said(log_dir, in_memory):
@@ -181,6 +192,7 @@ def test_on_a_terminal_a_line_tells_how_far_it_is_and_nothing_else_is_said(log_d
     assert "total       3 converted" in table
     lines = [line.strip() for line in said.decode().split("\r") if line.strip()]
     assert lines[0] == "starting Spark"
-    assert "convert orders, payments to v2: 6 segments  6 of 6 tasks" in lines
+    converted = [line for line in lines if line.startswith("convert orders, payments to v2: 6 segments, ")]
+    assert converted[-1].endswith("6 of 6 tasks")
     assert {line.split()[0] for line in lines[1:]} == {"convert", "verify", "assemble"}
     assert said.endswith(b" \r")

@@ -141,7 +141,7 @@ def test_the_active_segment_stays_behind_on_request(log_dir, tmp_path):
 def test_finalizing_leaves_the_result_and_nothing_else(log_dir, tmp_path):
     spark_convert(log_dir, tmp_path / "new")
     nothing_else(tmp_path, "new", "new.seglog-spark")
-    assert finalize_topics(tmp_path / "new") == ["orders-0", "orders-1", "payments-0"]
+    assert finalize_topics(tmp_path / "new").partitions == ["orders-0", "orders-1", "payments-0"]
     nothing_else(tmp_path, "new")
     assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
     with pytest.raises(InvalidArgumentError, match="no conversion"):

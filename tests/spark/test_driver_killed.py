@@ -55,8 +55,8 @@ class Mortal(OsFileSystem):
     def __reduce__(self):
         return OsFileSystem, ()
 
-def progress(what, done, tasks):
-    if what.startswith(phase):
+def progress(step):
+    if step.what.startswith(phase):
         die()
 
 def watch():

@@ -55,7 +55,7 @@ class Home:
         return rollback_topics(self.new, store_options=self.options)
 
     def finalize(self):
-        return finalize_topics(self.new, store_options=self.options)
+        return finalize_topics(self.new, store_options=self.options).partitions
 
     def fetch(self):
         log_dir = self._work / secrets.token_hex(4)

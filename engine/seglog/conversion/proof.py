@@ -97,7 +97,12 @@ class Proof:
     @classmethod
     def read(cls, path: Path) -> "Proof":
         """Raises CorruptCheckpointError where the file contradicts itself, UnsupportedVersionError for a newer one."""
-        return parse_json(path.read_bytes(), _FORMAT, VERSION, path, _proof_of, oldest=1)
+        return cls.parse(path.read_bytes(), path)
+
+    @classmethod
+    def parse(cls, raw: bytes, path: Path | str) -> "Proof":
+        """The same of bytes that were read from a store."""
+        return parse_json(raw, _FORMAT, VERSION, path, _proof_of, oldest=1)
 
 
 def _proof_of(body: dict[str, Any]) -> Proof:

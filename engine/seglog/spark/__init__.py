@@ -14,17 +14,18 @@ if TYPE_CHECKING:
     from seglog.spark.fetch import Fetched, fetch_topics
     from seglog.spark.job import convert_topics
     from seglog.spark.ledger_job import ConvertedLedger, convert_compacted_ledgers
-    from seglog.spark.publication import finalize_topics, rollback_topics
+    from seglog.spark.publication import Finalized, finalize_topics, rollback_topics
     from seglog.spark.report import TopicsReport
 
 __all__ = [
     "convert_compacted_ledgers", "convert_topics", "fetch_topics", "finalize_topics", "rollback_topics",
-    "ConvertedLedger", "Fetched", "TopicsReport",
+    "ConvertedLedger", "Fetched", "Finalized", "TopicsReport",
 ]
 
 _MODULE_OF = {
     "ConvertedLedger": "ledger_job",
     "Fetched": "fetch",
+    "Finalized": "publication",
     "TopicsReport": "report",
     "convert_compacted_ledgers": "ledger_job",
     "convert_topics": "job",

@@ -6,8 +6,10 @@ task returns one line of JSON.
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from seglog.errors import StorageError
@@ -16,8 +18,26 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-Progress = Callable[[str, int, int], None]
-"""Told (what is done, tasks that have ended, tasks in all): when a job begins, now and then, and when it has ended."""
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How far a job of a conversion is: `done` of `tasks` have ended.
+
+    `done_bytes` of the source's `size_bytes` are behind it: those of as many of the largest tasks, which Spark starts
+    first. 0 where a job reads no segments. `failed`: partitions that cannot be converted, as they are found (not by
+    Connect, which tells nothing before the end).
+    """
+
+    what: str
+    done: int
+    tasks: int
+    done_bytes: int = 0
+    size_bytes: int = 0
+    failed: tuple[str, ...] = ()
+
+
+Progress = Callable[[Step], None]
+"""Told of each step: when a job begins, now and then, and when it has ended."""
 
 Work = Callable[[int, int], dict[str, Any]]
 """One task: (its number, Spark's number of the attempt) -> a few lines for the driver. Runs on an executor."""
@@ -49,12 +69,22 @@ class Cluster:
         """
         return self.parallelism if throttled or self._max_concurrent is not None else None
 
-    def run(self, description: str, tasks: int, work: Work) -> list[dict[str, Any]]:
-        """What `work` returns for each number below `tasks`. Raises StorageError where Spark gives up."""
+    def run(self, description: str, tasks: int, work: Work, sizes: Sequence[int] = ()) -> list[dict[str, Any]]:
+        """What `work` returns for each number below `tasks`. Raises StorageError where Spark gives up.
+
+        `sizes`: bytes of the source that each task reads.
+        """
         if not tasks:
             return []
-        frame = self._spark.range(0, tasks, 1, tasks).mapInArrow(_in_arrow(work), "report string")
-        with self._shown(description, tasks):
+        failures = None if self._context is None else self._context.accumulator((), _Failures())   # type: ignore[arg-type]
+        frame = self._spark.range(0, tasks, 1, tasks).mapInArrow(_in_arrow(work, failures), "report string")
+        read_bytes = [0, *accumulate(sizes)] if sizes else [0] * (tasks + 1)
+
+        def step(done: int) -> Step:
+            failed = () if failures is None else tuple(failures.value)
+            return Step(description, done, tasks, read_bytes[min(done, tasks)], read_bytes[tasks], failed)
+
+        with self._shown(description, step, tasks):
             try:
                 return [json.loads(row.report) for row in frame.collect()]
             except Exception as error:
@@ -64,16 +94,16 @@ class Cluster:
                 ) from error
 
     @contextmanager
-    def _shown(self, description: str, tasks: int) -> Iterator[None]:
+    def _shown(self, description: str, step: Callable[[int], Step], tasks: int) -> Iterator[None]:
         """Name the job on Spark's page, and tell the progress while it runs."""
         tell = self._progress or _nobody
-        tell(description, 0, tasks)
-        with self._named(description, tasks) if self._context is not None else self._told(description, tasks):
+        tell(step(0))
+        with self._named(description, step) if self._context is not None else self._told(step):
             yield
-        tell(description, tasks, tasks)
+        tell(step(tasks))
 
     @contextmanager
-    def _told(self, description: str, tasks: int) -> Iterator[None]:
+    def _told(self, step: Callable[[int], Step]) -> Iterator[None]:
         """By Connect: its client is told the progress by the server, since Spark 4.0."""
         session: Any = self._spark
         if self._progress is None or not hasattr(session, "registerProgressHandler"):
@@ -82,7 +112,7 @@ class Cluster:
         progress = self._progress
 
         def handler(stages: Any, **_: object) -> None:
-            progress(description, sum(stage.num_completed_tasks for stage in stages or ()), tasks)
+            progress(step(sum(stage.num_completed_tasks for stage in stages or ())))
 
         session.registerProgressHandler(handler)
         try:
@@ -91,13 +121,13 @@ class Cluster:
             session.removeProgressHandler(handler)
 
     @contextmanager
-    def _named(self, description: str, tasks: int) -> Iterator[None]:
+    def _named(self, description: str, step: Callable[[int], Step]) -> Iterator[None]:
         context = self._context
         assert context is not None
         group = f"seglog-{id(self)}-{description}"
         context.setJobGroup(group, f"seglog: {description}", interruptOnCancel=True)
         ended = threading.Event()
-        watcher = threading.Thread(target=self._watch, args=(context, group, description, tasks, ended), daemon=True)
+        watcher = threading.Thread(target=self._watch, args=(context, group, step, ended), daemon=True)
         watcher.start()
         try:
             yield
@@ -111,7 +141,7 @@ class Cluster:
             context.setLocalProperty("spark.job.description", None)     # type: ignore[arg-type]
 
     def _watch(
-        self, context: "SparkContext", group: str, description: str, tasks: int, ended: threading.Event
+        self, context: "SparkContext", group: str, step: Callable[[int], Step], ended: threading.Event
     ) -> None:
         if self._progress is None:
             return
@@ -125,16 +155,29 @@ class Cluster:
             ]
             completed = sum(stage.numCompletedTasks for stage in stages)
             if completed != before:
-                self._progress(description, completed, tasks)
+                self._progress(step(completed))
                 before = completed
 
 
-def _nobody(what: str, done: int, tasks: int) -> None:
+def _nobody(step: Step) -> None:
     """Nobody wants to know."""
 
 
-def _in_arrow(work: Work) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The function of mapInArrow: takes the numbers of tasks, gives their reports; both as pyarrow.RecordBatch."""
+class _Failures:
+    """How names of partitions that failed come together at the driver while the job runs: each once."""
+
+    def zero(self, value: tuple[str, ...]) -> tuple[str, ...]:
+        return ()
+
+    def addInPlace(self, value: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*value, *more)))
+
+
+def _in_arrow(work: Work, failures: Any = None) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """The function of mapInArrow: takes the numbers of tasks, gives their reports; both as pyarrow.RecordBatch.
+
+    `failures`: an accumulator for the partitions that failed.
+    """
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow  # type: ignore[import-untyped]
@@ -143,8 +186,14 @@ def _in_arrow(work: Work) -> Callable[[Iterator[Any]], Iterator[Any]]:
         context = TaskContext.get()
         attempt = 0 if context is None else context.attemptNumber()
         for batch in batches:
-            reports = [json.dumps(work(number, attempt)) for number in batch.column(0).to_pylist()]
-            yield pyarrow.RecordBatch.from_arrays([pyarrow.array(reports, pyarrow.string())], ["report"])
+            reports = [work(number, attempt) for number in batch.column(0).to_pylist()]
+            if failures is not None:
+                failures.add(tuple(
+                    failure["partition"] for report in reports
+                    for failure in (*report.get("failures", ()), *report.get("failed", ()))
+                ))
+            lines = [json.dumps(report) for report in reports]
+            yield pyarrow.RecordBatch.from_arrays([pyarrow.array(lines, pyarrow.string())], ["report"])
 
     return run
 

@@ -98,7 +98,7 @@ def _fetch(
         _check_same(store, place, target, files)
         return fetched
     known = offsets.of(partition)
-    put_offsets(fs, log_dir, partition, known)
+    put_offsets(fs, log_dir, {partition: known})
     with lock_log_dir(fs, log_dir):
         remove_leftovers(fs, log_dir)
         with Staging.of_partition(fs, target) as staging:

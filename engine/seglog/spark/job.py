@@ -32,7 +32,7 @@ from seglog.spark.manifest import MANIFEST_FILE, removable
 from seglog.spark.options import ConversionOptions
 from seglog.spark.partition_task import assemble_all
 from seglog.spark.plan import TASK_BYTES, Shard, Task, TaskPacker, segments_of, spread, tasks_to_bytes
-from seglog.spark.publication import publish, source_locked
+from seglog.spark.publication import publish, remove_workplace, source_locked
 from seglog.spark.report import TopicsReport
 from seglog.spark.segment_task import convert_task, verify_task
 from seglog.spark.survey_task import forecast_all, survey_all
@@ -58,6 +58,7 @@ def convert_topics(
     to: int | str = 2,
     *,
     topics: Iterable[str] = (),
+    partitions: Iterable[str] = (),
     repack_bytes: int = 0,
     codec: str | Codec | None = None,
     delete_horizon_ms: int | None = None,
@@ -78,10 +79,11 @@ def convert_topics(
     """Convert the partitions of the log dir `source` into the log dir `target`, by the tasks of `spark`.
 
     Both are paths that are the same on every executor, or URLs (s3://, webhdfs://), with `store_options` for their
-    stores: docs/spark.md. `topics` are patterns such as "orders*"; none means all. The other
-    options are those of `seglog.convert`. What an earlier call with the same source and options has finished is not
-    done again; with `resume` false, one that was begun is an error. `verify`: read all of the result again before it is
-    published, or a sample of it. `max_concurrent` tasks run at a time, and read `throttle_bytes_per_s` together.
+    stores: docs/spark.md. `topics` are patterns such as "orders*", `partitions` directories such as "orders-3"; none
+    means all. The other options are those of `seglog.convert`. What an earlier call with the same source and options
+    has finished is not done again; with `resume` false, one that was begun is an error. `verify`: read all of the
+    result again before it is published, or a sample of it. `max_concurrent` tasks run at a time, and read
+    `throttle_bytes_per_s` together.
     `dry_run` says what would be done, from samples.
 
     The source is never changed. A partition that cannot be converted is reported and left alone, the others are
@@ -104,7 +106,9 @@ def convert_topics(
     _check_places(source_store, source, store, target)
     workplace = Workplace(store, source_store, source, target, options, run=secrets.token_hex(8))
     cluster = Cluster(spark, progress, max_concurrent)
-    job = _Job(workplace, cluster, tuple(topics), verify, task_bytes, throttle_bytes_per_s, resume)
+    job = _Job(
+        workplace, cluster, tuple(topics), tuple(partitions), verify, task_bytes, throttle_bytes_per_s, resume
+    )
     if dry_run:
         return job.dry_run()
     goal = target_of(workplace)
@@ -117,7 +121,7 @@ def convert_topics(
         if journal is not None:
             journal.check_ours(workplace.run)
         if journal is not None and (finished or journal.state == PUBLISHING):
-            publish(job.workplace, journal, finished)
+            publish(job.workplace, journal, finished, {row.partition: row.what or "" for row in report.failed})
     return report
 
 
@@ -155,6 +159,7 @@ class _Job:
     workplace: Workplace
     cluster: Cluster
     topics: tuple[str, ...]
+    partitions: tuple[str, ...]
     verify: Verify
     task_bytes: int
     throttle_bytes_per_s: int
@@ -167,6 +172,7 @@ class _Job:
         store, options = workplace.store, workplace.options
         partitions = self._partitions()
         journal = Journal.read(store, workplace.target)
+        begins = journal is None
         if journal is None:
             goal = target_of(workplace)
             goal.check_free(partitions)
@@ -183,7 +189,7 @@ class _Job:
             )
         else:
             journal.check_same(workplace.source, options)
-            journal = replace(journal, run=workplace.run)
+            journal = replace(journal, run=workplace.run, options=options.to_dict())
             journal.write(store)
         self.workplace = workplace = workplace.of_prefix(journal.prefix)
         _forget_attempts(workplace)
@@ -193,13 +199,22 @@ class _Job:
         open_ = [name for name, row in rows.items() if row.status == "planned"]
         if open_:
             self._survey(open_, rows)
+        if begins and all(row.status == "failed" for row in rows.values()):
+            # Nothing was made, and the next run may want other options.
+            remove_workplace(workplace)
+            return self._report(rows, tasks), []
+        if open_:
             self._convert(tasks, rows)
             self._verify(tasks, rows)
             self._assemble([name for name in open_ if rows[name].status != "failed"], rows)
             _forget_attempts(workplace)
-        finished = [name for name in open_ if rows[name].status != "failed"]
-        report = TopicsReport(workplace.source, workplace.target, options.to, tuple(rows.values()), tasks=len(tasks))
-        return report, finished
+        return self._report(rows, tasks), [name for name in open_ if rows[name].status != "failed"]
+
+    def _report(self, rows: dict[str, PartitionRow], tasks: list[Task]) -> TopicsReport:
+        workplace = self.workplace
+        return TopicsReport(
+            workplace.source, workplace.target, workplace.options.to, tuple(rows.values()), tasks=len(tasks)
+        )
 
     # --- plan ----------------------------------------------------------------------------------
 
@@ -213,12 +228,21 @@ class _Job:
         def has_log(name: str) -> bool:
             return any(names.is_log_file(file.name) for file in store.files(f"{path}/{name}"))
 
+        if self.partitions:
+            missing = [name for name in self.partitions if name not in named]
+            if missing:
+                raise InvalidArgumentError(
+                    f"no such partition: {', '.join(missing)}", file=path,
+                    hint="name partitions as their directories are named, such as orders-3",
+                )
+            named = [name for name in named if name in self.partitions]
         found = [name for name, has in zip(named, store.each(has_log, named), strict=True) if has]
         return choose_partitions(found, self.topics, path)
 
     def _plan(self, partitions: list[str], journal: Journal) -> tuple[dict[str, PartitionRow], list[Task]]:
         """List the segments of each partition, a few partitions in memory at a time, and pack them into tasks."""
-        workplace, packer = self.workplace, TaskPacker(self.task_bytes)
+        workplace = self.workplace
+        packer = TaskPacker(self.task_bytes, at_least=self.cluster.parallelism)
         goal = target_of(workplace)
 
         def plan(partition: str) -> tuple[PartitionRow, Shard | None]:
@@ -231,8 +255,6 @@ class _Job:
                 return PartitionRow.of_error(partition, error, 0.0), None
             if before is not None:
                 return before, None
-            for directory in (workplace.staged(partition), workplace.within("done", partition)):
-                workplace.store.make_directory(directory)
             return PartitionRow(partition, "planned", bytes_in=shard.size_bytes), shard
 
         rows = {}
@@ -240,6 +262,8 @@ class _Job:
             rows[row.partition] = row
             if shard is not None:
                 packer.add(shard)
+        for place in (workplace.staged(), workplace.within("done")):
+            workplace.store.make_directories(place, [name for name, row in rows.items() if row.status == "planned"])
         tasks = packer.tasks(self.cluster.lanes(throttled=self.throttle_bytes_per_s > 0))
         workplace.store.write(workplace.within("tasks"), tasks_to_bytes(tasks))
         return rows, tasks
@@ -253,6 +277,8 @@ class _Job:
             return None
         outcome = workplace.outcome(partition)
         if outcome is None or partition not in journal.published:
+            if goal.has_result(partition):
+                return self._finalized_before(goal, partition, shard)
             raise InvalidArgumentError(
                 "the target has a partition of this name already", file=f"{workplace.target}/{partition}",
                 hint="choose another, or move it away",
@@ -263,6 +289,18 @@ class _Job:
                 hint="undo the conversion with --rollback, and convert again",
             )
         return replace(row_of(outcome.row), status="skipped", skipped=len(shard.segments), retried=0, seconds=0.0)
+
+    def _finalized_before(self, goal: Target, partition: str, shard: Shard) -> PartitionRow:
+        proof = goal.kept(partition)
+        assert proof is not None
+        logs = [
+            file for file in self.workplace.store.files(f"{self.workplace.target}/{partition}")
+            if names.is_log_file(file.name)
+        ]
+        return PartitionRow(
+            partition, "skipped", segments=len(logs), records=proof.records, bytes_in=shard.size_bytes,
+            bytes_out=sum(file.size_bytes for file in logs), digest=proof.sha256, skipped=len(shard.segments),
+        )
 
     # --- the stages ----------------------------------------------------------------------------
 
@@ -302,7 +340,8 @@ class _Job:
     def _of_tasks(
         self, word: str, tasks: list[Task], rows: dict[str, PartitionRow], work: Callable[[int, int], dict[str, Any]]
     ) -> None:
-        for done in self.cluster.run(f"{word} {self._words(tasks)}", len(tasks), work):
+        sizes = [task.size_bytes for task in tasks]
+        for done in self.cluster.run(f"{word} {self._words(tasks)}", len(tasks), work, sizes):
             _add_failures(rows, done["failures"])
 
     def _assemble(self, partitions: list[str], rows: dict[str, PartitionRow]) -> None:
@@ -325,7 +364,8 @@ class _Job:
         topics = sorted({name.rpartition("-")[0] for task in tasks[:100] for name, _, _ in task.ranges})
         listed = ", ".join(topics[:3]) + (" and more" if len(topics) > 3 else "")
         segments = sum(task.segments for task in tasks)
-        return f"{listed} to v{self.workplace.options.to}: {segments:,} segments"
+        size_bytes = sum(task.size_bytes for task in tasks)
+        return f"{listed} to v{self.workplace.options.to}: {segments:,} segments, {size_bytes:,} bytes"
 
     # --- a dry run -----------------------------------------------------------------------------
 
@@ -357,7 +397,7 @@ def plan_partition(workplace: Workplace, partition: str) -> Shard:
         _check_witness(workplace, path)
     raw, shard_path = shard.to_bytes(), workplace.within("plan", partition)
     if workplace.store.read(shard_path) != raw:
-        workplace.store.write(shard_path, raw)
+        workplace.store.write_draft(shard_path, raw)
     return shard
 
 

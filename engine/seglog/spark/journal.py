@@ -1,5 +1,5 @@
 """How far a conversion came: one small file, replaced whole, before and after each step that shows in the target."""
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from seglog._version import __version__
@@ -22,7 +22,8 @@ _STATES = (CONVERTING, PUBLISHING, COMMITTED, ROLLING_BACK, FINALIZING)
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """`published` are the partitions that have got, or are about to get, their names in the target.
+    """`published` are the partitions that have got, or are about to get, their names in the target; `failed` those that
+    the last run could not convert, with the reason.
 
     `prefix`: what the result is collected under in an object store; empty in others. `run`: of the driver that took up
     the conversion last.
@@ -34,6 +35,7 @@ class Journal:
     options: dict[str, Any]
     seglog: str = __version__
     published: tuple[str, ...] = ()
+    failed: dict[str, str] = field(default_factory=dict)
     prefix: str = ""
     run: str = ""
 
@@ -49,7 +51,9 @@ class Journal:
             published = tuple(
                 judged(name, Shape.PARTITION, path, CorruptCheckpointError) for name in body["published"]
             )
-            journal = cls(**members(body) | {"published": published})
+            failed = {judged(name, Shape.PARTITION, path, CorruptCheckpointError): str(what)
+                      for name, what in body.get("failed", {}).items()}
+            journal = cls(**members(body) | {"published": published, "failed": failed})
             ConversionOptions.of_dict(journal.options)      # or it raises what is wrong
             if journal.state not in _STATES:
                 raise ValueError(f"unknown state {journal.state!r}")
@@ -69,8 +73,7 @@ class Journal:
     def to_bytes(self) -> bytes:
         return format_json(
             _KIND, VERSION, state=self.state, source=self.source, target=self.target, options=self.options,
-            seglog=self.seglog, published=self.published, prefix=self.prefix,
-            run=self.run,
+            seglog=self.seglog, published=self.published, failed=self.failed, prefix=self.prefix, run=self.run,
         )
 
     def write(self, store: Store) -> None:
@@ -99,7 +102,7 @@ class Journal:
                 f"a conversion into this target was {self.state} and did not end", file=_path(self.target),
                 hint=f"run it to its end with {word}",
             )
-        if (self.source, self.options) != (source, options.to_dict()):
+        if self.source != source or not options.go_on_with(ConversionOptions.of_dict(self.options)):
             raise InvalidArgumentError(
                 f"another conversion into this target is under way: of {self.source}, with options"
                 f" {_differing(self.options, options.to_dict())}", file=_path(self.target),

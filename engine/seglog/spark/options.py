@@ -2,7 +2,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 from seglog._version import __version__
@@ -49,7 +49,14 @@ class ConversionOptions:
     @property
     def digest(self) -> str:
         """SHA-256 in hex: equal for options that make the same bytes. Another seglog may make others."""
-        return hashlib.sha256(json.dumps([__version__, self.to_dict()], sort_keys=True).encode()).hexdigest()
+        decisive = {**self.to_dict(), "allow_lossy": None}      # it lets bytes be made, and does not decide which
+        return hashlib.sha256(json.dumps([__version__, decisive], sort_keys=True).encode()).hexdigest()
+
+    def go_on_with(self, begun: "ConversionOptions") -> bool:
+        """Whether a conversion that was begun with other options may go on with these: they are the same, but for the
+        leave to lose something, and the word about aborted transactions, without which partitions were refused.
+        """
+        return self == replace(begun, allow_lossy=self.allow_lossy, aborted=begun.aborted or self.aborted)
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "config": sorted([key, value] for key, value in self.config)}

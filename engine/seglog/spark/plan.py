@@ -1,8 +1,9 @@
 """The plan of a conversion: which segments there are, and which task converts which of them.
 
 A million segments must fit, so that nothing here holds them all: the segments of each partition stand in a file of
-their own, and a task names ranges of slots in such files. Tasks are packed to at least TASK_BYTES, since starting one
-costs 20 to 120 ms of processor time; there are at most TASKS_MAX, since the driver holds them all.
+their own, and a task names ranges of slots in such files. Tasks are packed to a weight of at least TASK_BYTES, since
+starting one costs 20 to 120 ms of processor time; there are at most TASKS_MAX, since the driver holds them all. A
+segment weighs its bytes and SEGMENT_BYTES: 4 000 segments of 5 KB, which are 20 MB, took one task 208 s.
 """
 import heapq
 from collections.abc import Iterable, Iterator
@@ -18,6 +19,8 @@ from seglog.format.foreign_names import Shape, judged
 from seglog.stores.store import StoredFile
 
 TASK_BYTES = 64 << 20
+# To open a segment, to sync what comes of it and to prove it takes as long as so many of its bytes.
+SEGMENT_BYTES = 2 << 20
 TASKS_MAX = 20_000
 VERSION = 1
 SHARD, TASK = "seglog-spark-plan", "seglog-spark-task"
@@ -152,6 +155,11 @@ class Task:
     segments: int = 0
     ranges: list[tuple[str, int, int]] = field(default_factory=list)
 
+    @property
+    def weight_bytes(self) -> int:
+        """How long it takes, beside other tasks."""
+        return self.size_bytes + self.segments * SEGMENT_BYTES
+
     def add(self, partition: str, slot: int, size_bytes: int) -> None:
         if self.ranges and self.ranges[-1][0] == partition and self.ranges[-1][2] == slot:
             self.ranges[-1] = (partition, self.ranges[-1][1], slot + 1)
@@ -186,34 +194,36 @@ class Task:
 
 
 class TaskPacker:
-    """Packs segments into tasks as they are listed: `add` each partition's, then `tasks`."""
+    """Packs segments into tasks as they are listed: `add` each partition's, then `tasks`.
 
-    def __init__(self, task_bytes: int = TASK_BYTES, tasks_max: int = TASKS_MAX) -> None:
+    `at_least`: make so many tasks where there are so many segments, one for each core.
+    """
+
+    def __init__(self, task_bytes: int = TASK_BYTES, tasks_max: int = TASKS_MAX, at_least: int = 1) -> None:
         self._task_bytes = task_bytes
         self._tasks_max = tasks_max
+        self._at_least = min(at_least, tasks_max)
         self._full: list[Task] = []
         self._open = Task()
+        self._first: list[Task] = []        # of one segment each, as long as fewer tasks than `at_least` are full
 
     def add(self, shard: Shard) -> None:
         for slot, segment in enumerate(shard.segments):
             self._open.add(shard.partition, slot, segment.size_bytes)
-            if self._open.size_bytes >= self._task_bytes:
+            if len(self._full) < self._at_least:
+                self._first.append(Task(segment.size_bytes, 1, [(shard.partition, slot, slot + 1)]))
+            if self._open.weight_bytes >= self._task_bytes:
                 self._close()
 
     def tasks(self, lanes: int | None = None) -> list[Task]:
         """The tasks, largest first, so that the last ones to end are short; `lanes`: at most so many."""
         if self._open.segments:
             self._close()
-        ordered = sorted(self._full, key=lambda task: -task.size_bytes)
-        if lanes is None or len(ordered) <= lanes:
-            return ordered
-        # Each to whoever has the least to do.
-        heap = [(0, n, Task()) for n in range(lanes)]
-        for task in ordered:
-            _, n, lane = heapq.heappop(heap)
-            lane.take(task)
-            heapq.heappush(heap, (lane.size_bytes, n, lane))
-        return sorted((lane for _, _, lane in heap), key=lambda lane: -lane.size_bytes)
+        if len(self._full) < self._at_least:
+            self._full = _shared_out(self._first, self._at_least)
+        if lanes is None or len(self._full) <= lanes:
+            return _heaviest_first(self._full)
+        return _shared_out(self._full, lanes)
 
     def _close(self) -> None:
         self._full.append(self._open)
@@ -224,6 +234,20 @@ class TaskPacker:
             for one, other in zip(self._full[::2], self._full[1::2], strict=False):
                 one.take(other)
             self._full = self._full[::2]
+
+
+def _heaviest_first(tasks: Iterable[Task]) -> list[Task]:
+    return sorted(tasks, key=lambda task: -task.weight_bytes)
+
+
+def _shared_out(tasks: list[Task], lanes: int) -> list[Task]:
+    """The tasks as at most so many larger ones: each is added to the one that has the least to do."""
+    heap = [(0, n, Task()) for n in range(min(lanes, len(tasks)))]
+    for task in _heaviest_first(tasks):
+        _, n, lane = heapq.heappop(heap)
+        lane.take(task)
+        heapq.heappush(heap, (lane.weight_bytes, n, lane))
+    return _heaviest_first(lane for _, _, lane in heap)
 
 
 def read_task(raw: bytes, number: int, file: str) -> Task:

@@ -6,6 +6,7 @@ knows what is ours. Each step may be done again: what is done already is passed 
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from seglog.errors import InvalidArgumentError, LogLockedError
 from seglog.fs.files import FileSystem, OsFileSystem
@@ -13,14 +14,26 @@ from seglog.fs.lock import LOG_DIR_LOCK, SHARED, holder, lock_log_dir
 from seglog.spark.journal import COMMITTED, FINALIZING, PUBLISHING, ROLLING_BACK, Journal
 from seglog.spark.manifest import removable
 from seglog.spark.options import ConversionOptions
-from seglog.spark.target import target_of
+from seglog.spark.target import Target, target_of
 from seglog.spark.workplace import Workplace
 from seglog.stores.open_store import AnyPath, open_store
 from seglog.stores.store import WORKPLACE_SUFFIX, LocalStore, RenamingStore, Store
 
 
-def publish(workplace: Workplace, journal: Journal, partitions: Iterable[str]) -> Journal:
-    """Let each of `partitions`, which were assembled, be in the target; tell the log dir of it."""
+@dataclass(frozen=True, slots=True)
+class Finalized:
+    """`partitions` are kept in the target; `failed` ones are not in it: {partition: why}."""
+
+    partitions: list[str]
+    failed: dict[str, str]
+
+
+def publish(
+    workplace: Workplace, journal: Journal, partitions: Iterable[str], failed: Mapping[str, str] | None = None
+) -> Journal:
+    """Let each of `partitions`, which were assembled, be in the target; tell the log dir of it. `failed`: {partition:
+    why} of those that were not.
+    """
     store = workplace.store
     partitions = list(partitions)
     if journal.state == PUBLISHING:     # the last one of a run that died there may not have been told of
@@ -28,20 +41,23 @@ def publish(workplace: Workplace, journal: Journal, partitions: Iterable[str]) -
     published = tuple(sorted({*journal.published, *partitions}))
     target = target_of(workplace)
     target.check_names(partitions)
-    journal = journal.now(store, PUBLISHING, published)
+    journal = replace(journal, failed=dict(failed or {})).now(store, PUBLISHING, published)
     target.publish(partitions)
     return journal.now(store, COMMITTED)
 
 
 def rollback_topics(
-    target: AnyPath, *, store_options: Mapping[str, str] | None = None, fs: FileSystem | None = None
+    target: AnyPath, *, partitions: Iterable[str] = (), store_options: Mapping[str, str] | None = None,
+    fs: FileSystem | None = None,
 ) -> list[str]:
     """Undo the conversion into the log dir `target`, finished or not; the partitions that were taken out of it.
 
-    Nothing is left of the conversion then; an object store has the version of before. May be called again where it did
-    not come to its end. Raises InvalidArgumentError where there is none, or where a partition has changed since it was
-    published: its records would be lost. LogLockedError, StorageError.
+    Nothing is left of the conversion then; an object store has the version of before. With `partitions` ("orders-3")
+    only these are taken out, and forgotten: the next run converts them again, unless it is told which to convert. May
+    be called again where it did not come to its end. Raises InvalidArgumentError where there is none, or where a
+    partition has changed since it was published: its records would be lost. LogLockedError, StorageError.
     """
+    chosen = list(partitions)
     store, path = open_store(target, store_options or {}, fs or OsFileSystem(), removable=removable)
     found = _workplace(store, path)
     goal = target_of(found)
@@ -54,19 +70,45 @@ def rollback_topics(
                 "the conversion was finalized", file=found.path, hint="end that with --finalize"
             )
         goal = target_of(_workplace(store, path, journal))
+        is_part = bool(chosen) and journal.state != ROLLING_BACK
+        if not is_part:
+            chosen = list(journal.published)
+        unknown = [name for name in chosen if name not in journal.published]
+        if unknown:
+            raise InvalidArgumentError(
+                f"not published by this conversion: {', '.join(unknown)}", file=found.path,
+                hint="name partitions as their directories are named, such as orders-3",
+            )
         if journal.state != ROLLING_BACK:
-            goal.check_unchanged(journal.published)
+            goal.check_unchanged(chosen)
+        if not is_part:
             journal = journal.now(store, ROLLING_BACK)
-        taken = goal.take_back(journal.published)
-    goal.forget(journal.published)
-    _remove(goal.workplace)
+        taken = goal.take_back(chosen)
+    goal.forget(chosen)
+    if is_part:
+        _forget_partitions(goal, journal, chosen)
+    else:
+        goal.discard(None)
+        remove_workplace(goal.workplace)
     return taken
+
+
+def _forget_partitions(goal: Target, journal: Journal, partitions: list[str]) -> None:
+    """They were taken back, the rest stays. The journal forgets them last, so that a second call ends the work."""
+    store, workplace = goal.workplace.store, goal.workplace
+    goal.discard(partitions)
+    for partition in partitions:
+        store.remove_tree(workplace.within("done", partition))
+        for directory in ("outcome", "survey", "plan"):
+            store.remove_file(workplace.within(directory, partition))
+    journal.now(store, journal.state, tuple(name for name in journal.published if name not in partitions))
 
 
 def finalize_topics(
     target: AnyPath, *, store_options: Mapping[str, str] | None = None, fs: FileSystem | None = None
-) -> list[str]:
-    """Keep what was published in the log dir `target`, and remove the workplace; the published partitions.
+) -> Finalized:
+    """Keep what was published in the log dir `target`, and remove the workplace. The result names the partitions that
+    are not in it, since they failed: another conversion of the same source adds those, and leaves the others alone.
 
     In an object store the versions that they replaced are removed, too. There is no way back then but by the source,
     which nobody has changed. Raises InvalidArgumentError where there is no committed conversion, LogLockedError,
@@ -76,7 +118,7 @@ def finalize_topics(
     with target_of(_workplace(store, path)).held():
         journal = _journal(store, path)
         if journal is None:
-            return []
+            return Finalized([], {})
         if journal.state not in (COMMITTED, FINALIZING):
             raise InvalidArgumentError(
                 f"the conversion is {journal.state}, not committed", file=path, hint="run it to its end first"
@@ -84,8 +126,8 @@ def finalize_topics(
         journal = journal.now(store, FINALIZING)
         workplace = _workplace(store, path, journal)
         target_of(workplace).settle()
-        _remove(workplace)
-        return list(journal.published)
+        remove_workplace(workplace)
+        return Finalized(list(journal.published), journal.failed)
 
 
 def _journal(store: Store, target: str) -> Journal | None:
@@ -111,7 +153,7 @@ def _workplace(store: Store, target: str, journal: Journal | None = None) -> Wor
     return Workplace(store, store, journal.source, journal.target, options, prefix=journal.prefix)
 
 
-def _remove(workplace: Workplace) -> None:
+def remove_workplace(workplace: Workplace) -> None:
     """The workplace, the journal last: until then a second call goes on."""
     store = workplace.store
     for name in store.directories(workplace.path):

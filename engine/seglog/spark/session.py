@@ -1,5 +1,6 @@
 """A Spark session for the command line: the one of spark-submit, or one of our own."""
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from seglog.errors import InvalidArgumentError, StorageError
 from seglog.spark.java import INSTALL, JAVA_MIN, find_java
+from seglog.spark.start_errors import cause_of, check_master, stderr_held
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +50,8 @@ def session(master: str | None = None, settings: dict[str, str] | None = None) -
 
     builder = SparkSession.builder
     if "PYSPARK_GATEWAY_PORT" not in os.environ:        # spark-submit has started the JVM, and knows the master
-        master = master or LOCAL
+        master = with_retries(master or LOCAL)
+        check_master(master)
         if master.startswith("sc://"):
             builder = builder.remote(master)
         else:
@@ -61,15 +64,24 @@ def session(master: str | None = None, settings: dict[str, str] | None = None) -
             settings = {**_LOCAL_ONLY, **(settings or {})}
     for key, value in {**_ALWAYS, **(settings or {})}.items():
         builder = builder.config(key, value)
-    try:
-        spark = builder.getOrCreate()
-    except Exception as error:
-        words = str(error).strip().splitlines() or [type(error).__name__]
-        raise StorageError(f"Spark does not start: {words[0]}", hint="ask `seglog doctor`") from error
+    with stderr_held() as held:
+        try:
+            spark = builder.getOrCreate()
+        except Exception as error:
+            raise StorageError(
+                f"Spark does not start: {cause_of(error, held.text())}",
+                hint="mend --master or --conf; `seglog doctor` looks at Java and PySpark",
+            ) from None
     try:
         yield spark
     finally:
         spark.stop()
+
+
+def with_retries(master: str) -> str:
+    """A local master with four attempts for a task, as a cluster gives it: Spark's own local[2] has one."""
+    found = re.fullmatch(r"local(?:\[\s*(\d+|\*)\s*\])?", master)
+    return f"local[{found[1] or 1}, 4]" if found else master
 
 
 def _check_java() -> None:

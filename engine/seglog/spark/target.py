@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from seglog.errors import InvalidArgumentError
+from seglog.conversion.proof import PROOF_FILE, Proof
+from seglog.errors import CorruptCheckpointError, InvalidArgumentError, UnsupportedVersionError
 from seglog.format import names
 from seglog.fs.lock import lock_log_dir
 from seglog.fs.refusals import refusals
@@ -75,7 +76,15 @@ class Target(ABC):
 
     @abstractmethod
     def take_back(self, partitions: Iterable[str]) -> list[str]:
-        """Take them out of the target again; those that were in it."""
+        """Take them out of the target again, into `staged`; those that were in it."""
+
+    @abstractmethod
+    def discard(self, partitions: Iterable[str] | None) -> None:
+        """Remove what is staged of partitions that were taken back; None for all that the workplace does not hold."""
+
+    @abstractmethod
+    def kept(self, partition: str) -> Proof | None:
+        """The proof of a partition that is in the target; None where it has none, or is to have another version."""
 
     @abstractmethod
     def forget(self, partitions: Iterable[str]) -> None:
@@ -84,6 +93,11 @@ class Target(ABC):
     @abstractmethod
     def settle(self) -> None:
         """Remove what only taking back would need."""
+
+    def has_result(self, partition: str) -> bool:
+        """Whether it has already what this conversion would make of the source as it is now: one that was finalized."""
+        proof = self.kept(partition)
+        return proof is not None and proof.made_from == self.workplace.made_from(partition)
 
     def _offsets(self) -> LogDirOffsets:
         source, store = self.workplace.source, self.workplace.source_store
@@ -122,11 +136,23 @@ class RenamedTarget(Target):
     def check_free(self, partitions: Iterable[str]) -> None:
         there = set(self._store.directories(self.path))
         for partition in partitions:
-            if partition in there:
+            if partition in there and not self.has_result(partition):
                 raise InvalidArgumentError(
                     "the target has a partition of this name already", file=self._published(partition),
                     hint="choose another target, or move it away",
                 )
+
+    def kept(self, partition: str) -> Proof | None:
+        path = f"{self._published(partition)}/{PROOF_FILE}"
+        raw = self._store.read(path)
+        try:
+            return None if raw is None else Proof.parse(raw, path)
+        except (CorruptCheckpointError, UnsupportedVersionError):
+            return None
+
+    def discard(self, partitions: Iterable[str] | None) -> None:
+        for partition in partitions or ():
+            self._store.remove_tree(self.workplace.staged(partition))
 
     def has(self, partition: str) -> bool:
         return self._store.exists(self._published(partition))
@@ -149,11 +175,9 @@ class RenamedTarget(Target):
             if outcome is not None and self._store.exists(self.workplace.staged(partition)):
                 ready[partition] = offsets.carried(partition, outcome.end_offset)
         self._announce(ready)
-        for partition in partitions:
-            if partition in ready:
-                self._before(partition, ready[partition])
-                self._store.rename(self.workplace.staged(partition), self._published(partition))
-            self._after(partition)
+        if ready:
+            self._store.move(ready, self.workplace.staged(), self.path)
+        self._settled(partitions)
 
     def check_unchanged(self, partitions: Iterable[str]) -> None:
         for partition in partitions:
@@ -168,12 +192,10 @@ class RenamedTarget(Target):
                 )
 
     def take_back(self, partitions: Iterable[str]) -> list[str]:
-        taken = []
-        self._store.make_directory(self.workplace.staged())
-        for partition in partitions:
-            if self.has(partition):
-                self._store.rename(self._published(partition), self.workplace.staged(partition))
-                taken.append(partition)
+        taken = [partition for partition in partitions if self.has(partition)]
+        if taken:
+            self._store.make_directory(self.workplace.staged())
+            self._store.move(taken, self.path, self.workplace.staged())
         return taken
 
     def forget(self, partitions: Iterable[str]) -> None:
@@ -184,14 +206,13 @@ class RenamedTarget(Target):
         """Nothing: no partition took the place of another."""
 
     def _announce(self, offsets: Mapping[str, Offsets]) -> None:
-        """Before the first rename: what the log dir shall say of the partitions."""
+        """Before the first rename: what the log dir shall say of the partitions. Each file is written once: it has a
+        line for every partition.
+        """
         merge_checkpoints(self._store, self.path, offsets)
 
-    def _before(self, partition: str, offsets: Offsets) -> None:
-        """Before a partition's rename."""
-
-    def _after(self, partition: str) -> None:
-        """The partition has its name."""
+    def _settled(self, partitions: list[str]) -> None:
+        """The partitions have their names."""
 
     def _published(self, partition: str) -> str:
         return f"{self.path}/{partition}"
@@ -216,17 +237,13 @@ class LocalTarget(RenamedTarget):
         return lock_log_dir(self._fs, self.path)
 
     def forget(self, partitions: Iterable[str]) -> None:
-        for partition in partitions:
-            forget_offsets(self._fs, Path(self.path), partition)
+        forget_offsets(self._fs, Path(self.path), *partitions)
 
     def _announce(self, offsets: Mapping[str, Offsets]) -> None:
-        """Nothing: others share the files, and are told of one partition after the other."""
+        put_offsets(self._fs, Path(self.path), offsets)
 
-    def _before(self, partition: str, offsets: Offsets) -> None:
-        put_offsets(self._fs, Path(self.path), partition, offsets)
-
-    def _after(self, partition: str) -> None:
-        tell_log_dir(self._fs, Path(self.path), partition)
+    def _settled(self, partitions: list[str]) -> None:
+        tell_log_dir(self._fs, Path(self.path), *partitions)
 
 
 def _device(path: str) -> int:
@@ -309,9 +326,19 @@ class ManifestTarget(Target):
         taken = [name for name in partitions if now.partitions.get(name) == self.workplace.prefix]
         if taken:
             self._put(now.replaced({name: former.get(name) for name in taken}))
-        if self.workplace.prefix:
-            self._store.remove_tree(self.workplace.staged())
         return taken
+
+    def kept(self, partition: str) -> Proof | None:
+        """None: it gets another version."""
+        return None
+
+    def discard(self, partitions: Iterable[str] | None) -> None:
+        if partitions is None and self.workplace.prefix:
+            self._store.remove_tree(self.workplace.staged())
+        for partition in partitions or ():
+            directory = self.workplace.staged(partition)
+            self._store.remove_tree(directory)
+            self._store.remove_file(files_path(directory))
 
     def forget(self, partitions: Iterable[str]) -> None:
         """Nothing: what is said of them is in the version that is gone."""

@@ -71,10 +71,14 @@ def carry_offsets(fs: FileSystem, source: Path, target: Path, end_offsets: Mappi
         })
 
 
-def put_offsets(fs: FileSystem, target: Path, partition: str, offsets: Mapping[str, int | None]) -> None:
-    """Let the checkpoints of the log dir `target` say this of a partition: {checkpoint: offset, None for no line}."""
-    with LogDirState(fs, target) as state:
-        state.put_offsets(topic_partition(partition), offsets)
+def put_offsets(fs: FileSystem, target: Path, offsets: Mapping[str, Mapping[str, int | None]]) -> None:
+    """Let the checkpoints of the log dir `target` say this: {partition: {checkpoint: offset, None for no line}}.
+
+    Each file is written once for all of them.
+    """
+    if offsets:
+        with LogDirState(fs, target) as state:
+            state.put_lines({topic_partition(partition): lines for partition, lines in offsets.items()})
 
 
 def tell_log_dir(fs: FileSystem, target: Path, *partitions: str) -> None:
@@ -94,9 +98,10 @@ def lower_offsets(fs: FileSystem, log_dir: Path, partition: str, end_offset: int
                 state.put_offset(checkpoint, where, end_offset)
 
 
-def forget_offsets(fs: FileSystem, target: Path, partition: str) -> None:
-    """The partition is gone from the log dir `target`, and so are its lines."""
-    put_offsets(fs, target, partition, dict.fromkeys((names.RECOVERY_POINT_CHECKPOINT, *_CARRIED_CHECKPOINTS)))
+def forget_offsets(fs: FileSystem, target: Path, *partitions: str) -> None:
+    """The partitions are gone from the log dir `target`, and so are their lines."""
+    none: dict[str, int | None] = dict.fromkeys((names.RECOVERY_POINT_CHECKPOINT, *_CARRIED_CHECKPOINTS))
+    put_offsets(fs, target, dict.fromkeys(partitions, none))
 
 
 def topic_partition(directory: str) -> TopicPartition:

@@ -60,6 +60,10 @@ class Store(ABC):
     def write(self, path: str, data: bytes) -> None:
         """Let the file hold `data`; a reader sees what was there before or all of it."""
 
+    def write_draft(self, path: str, data: bytes) -> None:
+        """The same of a file that tells by itself whether it is whole, and is made again if not: it may be lost."""
+        self.write(path, data)
+
     @abstractmethod
     def file(self, path: str) -> StoredFile | None:
         """The file as it is now; None where there is none."""
@@ -84,6 +88,11 @@ class Store(ABC):
     @abstractmethod
     def make_directory(self, path: str) -> None:
         """Make it and those above it; one that is there is left alone."""
+
+    def make_directories(self, path: str, names: Iterable[str]) -> None:
+        """Make directories of these names in `path`, which is made as well."""
+        for _ in self.each(self.make_directory, [path, *(f"{path}/{name}" for name in names)]):
+            pass
 
     @abstractmethod
     def remove_file(self, path: str) -> None:
@@ -111,6 +120,11 @@ class RenamingStore(Store):
     @abstractmethod
     def rename(self, path: str, target: str) -> None:
         """Give a directory another name, which must be free, in one step."""
+
+    def move(self, names: Iterable[str], path: str, into: str) -> None:
+        """Rename directories of these names in `path` into another directory, one after the other."""
+        for name in names:
+            self.rename(f"{path}/{name}", f"{into}/{name}")
 
 
 class LocalStore(RenamingStore):
@@ -146,13 +160,20 @@ class LocalStore(RenamingStore):
             return None
 
     def write(self, path: str, data: bytes) -> None:
+        self._write(path, data, durably=True)
+        self._fs.sync_directory(os.path.dirname(path))
+
+    def write_draft(self, path: str, data: bytes) -> None:
+        self._write(path, data, durably=False)
+
+    def _write(self, path: str, data: bytes, *, durably: bool) -> None:
         # Two attempts of a task may write the same file at one time: each aside under a name of its own.
         scratch = f"{path}.{secrets.token_hex(8)}{SCRATCH_SUFFIX}"
         with self._fs.create(scratch) as file:
             file.append(data)
-            file.sync()
+            if durably:
+                file.sync()
         self._fs.replace(scratch, path)
-        self._fs.sync_directory(os.path.dirname(path))
 
     def file(self, path: str) -> StoredFile | None:
         try:
@@ -185,6 +206,14 @@ class LocalStore(RenamingStore):
     def make_directory(self, path: str) -> None:
         make_directories(self._fs, path)
 
+    def make_directories(self, path: str, names: Iterable[str]) -> None:
+        make_directories(self._fs, path)
+        for name in names:
+            if not os.path.isdir(f"{path}/{name}"):
+                self._fs.mkdir(f"{path}/{name}")
+        # Once for all of them, also of those that a run made which died before it synced.
+        self._fs.sync_directory(path)
+
     def remove_file(self, path: str) -> None:
         with _gone_is_fine():
             self._fs.unlink(in_workplace(path))
@@ -209,6 +238,13 @@ class LocalStore(RenamingStore):
         self._fs.rename(path, target)
         self._fs.sync_directory(os.path.dirname(target))
         self._fs.sync_directory(os.path.dirname(path))
+
+    def move(self, names: Iterable[str], path: str, into: str) -> None:
+        # Each step is whole by itself, and the last word about all of them comes later: so one sync serves them all.
+        for name in names:
+            self._fs.rename(f"{path}/{name}", f"{into}/{name}")
+        self._fs.sync_directory(into)
+        self._fs.sync_directory(path)
 
 
 @contextmanager

@@ -67,6 +67,13 @@ class Serving:
     def start(self) -> None:
         self._ask("start")
 
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens to clients."""
+        properties = (self._work / "server.properties").read_text()
+        host, port = re.search(r"^listeners=PLAINTEXT\\?://([\d.]+)\\?:(\d+)", properties, re.MULTILINE).groups()
+        return host, int(port)
+
     def stop(self) -> None:
         self._ask("stop")
 

@@ -1,4 +1,5 @@
 """proto/kafka/messages.txt by the script that reads it."""
+
 import importlib.util
 import sys
 from functools import cache

@@ -1,4 +1,5 @@
 """Messages with random values in all the fields that a version has."""
+
 from seglog.endpoint.definitions import INTEGERS
 from seglog.endpoint.structs import fields
 
@@ -35,7 +36,10 @@ def _value(rnd, message, field, version, length):
         value = rnd.getrandbits(rnd.choice((1, 7, bits))) & ((1 << bits) - 1)
         return value - (1 << bits) if not field.type.startswith("u") and value >> (bits - 1) else value
     return {
-        "bool": lambda: rnd.random() < 0.5, "float64": rnd.random, "uuid": lambda: rnd.randbytes(16),
-        "string": lambda: rnd.choice(WORDS), "bytes": lambda: rnd.randbytes(rnd.choice((0, 5, 200))),
+        "bool": lambda: rnd.random() < 0.5,
+        "float64": rnd.random,
+        "uuid": lambda: rnd.randbytes(16),
+        "string": lambda: rnd.choice(WORDS),
+        "bytes": lambda: rnd.randbytes(rnd.choice((0, 5, 200))),
         "records": lambda: rnd.randbytes(rnd.choice((0, 5, 200, 5000))),
     }[field.type]()

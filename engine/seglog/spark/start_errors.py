@@ -1,0 +1,118 @@
+"""Why a Spark session does not start: the JVM tells it on stderr, between a hundred lines of its stack, or not at all.
+
+A master that nobody listens at is asked for by Spark for a minute and longer, so it is looked for before.
+"""
+import os
+import re
+import socket
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from seglog.errors import StorageError
+
+_STDERR = 2
+_LINES_MAX = 400
+_SO_FAR = b"\0\n"       # written behind what is asked for
+_SO_FAR_S = 2.0
+_PROBE_S = 5.0
+_MASTER = re.compile(r"(?:spark|sc)://([^/;]+)")
+_DEFAULT_PORTS = {"spark": 7077, "sc": 15002}
+# The class of an exception of the JVM, or of Python, with what it says behind it.
+_CAUSE = re.compile(r'^(?:Caused by: |: |Exception in thread "\S+" )?[\w.$]+(?:Error|Exception): (.+)')
+_TELLS_NOTHING = re.compile(r"An error occurred while calling|\[JAVA_GATEWAY_EXITED\]")
+
+
+def cause_of(error: BaseException, said: str) -> str:
+    """The line that says why: of the last cause in the error, in what the JVM `said` on stderr, else its first line."""
+    for text in (str(error), said):
+        lines = [line.strip() for line in text.splitlines()]
+        causes = [match[1] for line in lines if (match := _CAUSE.match(line)) and not _TELLS_NOTHING.search(line)]
+        if causes:
+            return causes[-1]
+    words = [line.strip() for text in (said, str(error)) for line in text.splitlines() if line.strip()]
+    return next((line for line in words if line.startswith(("Error:", "Invalid", "Unrecognized"))), None) or (
+        words[-1] if words else type(error).__name__
+    )
+
+
+def check_master(master: str) -> None:
+    """Raises StorageError where nobody listens at any address of `master`, a standalone cluster or a Connect server."""
+    found = _MASTER.match(master)
+    if found is None:
+        return
+    refused = []
+    for address in found[1].split(","):
+        host, _, port = address.rpartition(":") if re.search(r":\d+$", address) else (address, "", "")
+        number = int(port) if port else _DEFAULT_PORTS[master.partition(":")[0]]
+        try:
+            socket.create_connection((host.strip("[]"), number), timeout=_PROBE_S).close()
+        except OSError as error:
+            refused.append(f"{host}:{number}: {error.strerror or error}")
+        else:
+            return
+    raise StorageError(
+        f"the Spark master does not answer: {', '.join(refused)}",
+        hint="is it running, and is this its address? Spark shows it at the top of its page",
+    )
+
+
+@contextmanager
+def stderr_held() -> "Iterator[HeldStderr]":
+    """What this process, and those that it starts in the block, write on stderr is held until the block ends.
+
+    A process that lives on keeps writing into the pipe: its lines are passed on, as they come, from then on.
+    """
+    real = os.dup(_STDERR)
+    read, write = os.pipe()
+    os.dup2(write, _STDERR)
+    os.close(write)
+    held = HeldStderr(read, real)
+    try:
+        yield held
+    except BaseException:
+        os.dup2(real, _STDERR)
+        raise
+    else:
+        os.dup2(real, _STDERR)
+        held.let_go()
+
+
+class HeldStderr:
+    """The last lines that were written, until `let_go` passes them on, and all that follows."""
+
+    def __init__(self, read: int, real: int) -> None:
+        self._read = read
+        self._real = real
+        self._lines: deque[bytes] = deque(maxlen=_LINES_MAX)
+        self._lock = threading.Lock()
+        self._passes = False
+        self._told = threading.Event()
+        threading.Thread(target=self._pump, name="seglog-spark-stderr", daemon=True).start()
+
+    def text(self) -> str:
+        """What was written so far."""
+        os.write(_STDERR, _SO_FAR)
+        self._told.wait(_SO_FAR_S)
+        with self._lock:
+            return b"".join(self._lines).decode(errors="replace")
+
+    def let_go(self) -> None:
+        with self._lock:
+            self._passes = True
+            for line in self._lines:
+                os.write(self._real, line)
+            self._lines.clear()
+
+    def _pump(self) -> None:
+        with open(self._read, "rb") as lines:
+            for line in lines:
+                with self._lock:
+                    if line.endswith(_SO_FAR):
+                        self._told.set()
+                    elif self._passes:
+                        os.write(self._real, line)
+                    else:
+                        self._lines.append(line)
+        os.close(self._real)

@@ -1,0 +1,173 @@
+"""How partitions come into the target, a few or very many, all of them or one, and how they are taken back."""
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from seglog.errors import InvalidArgumentError
+from seglog.format import names
+from seglog.spark import convert_topics, finalize_topics, rollback_topics
+from seglog.state.checkpoints import parse_offset_checkpoint
+from support.command import seglog, seglog_json
+from support.conversion import UnsyncedFile, UnsyncedFs
+from support.spark_double import SparkDouble
+
+
+def convert(log_dir, target, *, fs=None, **options):
+    return convert_topics(SparkDouble(), log_dir, target, task_bytes=1, fs=fs or UnsyncedFs(), **options)
+
+
+def made(target):
+    return sorted(path.name for path in target.iterdir() if path.is_dir())
+
+
+def damage(log_dir, partition):
+    """Spoil a batch; call what is returned to mend it."""
+    log = sorted((log_dir / partition).glob("*.log"))[0]
+    raw, status = log.read_bytes(), log.stat()
+    log.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    assert status.st_size == log.stat().st_size
+    return lambda: log.write_bytes(raw)
+
+
+# --- what it costs ---------------------------------------------------------------------------
+
+
+class CountingFs(UnsyncedFs):
+    """Counts syncs of the driver, by what is synced, and files that are put in place, by their names."""
+
+    def __init__(self):
+        self.syncs = Counter()
+        self.replaced = Counter()
+
+    def create(self, path, within=None):
+        file = super().create(path, within)
+        file.__class__ = CountedFile
+        file.counted = self.syncs
+        return file
+
+    def sync_file(self, path):
+        self.syncs[Path(path).name] += 1
+
+    def sync_directory(self, path):
+        self.syncs[Path(path).name] += 1
+
+    def replace(self, source, target):
+        self.replaced[Path(target).name] += 1
+        super().replace(source, target)
+
+    def __reduce__(self):
+        return UnsyncedFs, ()       # to a task
+
+
+class CountedFile(UnsyncedFile):
+    def _sync(self, *, data_only):
+        self.counted["a file"] += 1
+
+
+@pytest.fixture
+def many(log_dir, tmp_path):
+    """A function that makes a log dir of so many partitions of one small segment each."""
+    source = log_dir / "payments-0"
+
+    def make(count):
+        path = tmp_path / f"many{count}"
+        for n in range(count):
+            (path / f"small-{n}").mkdir(parents=True)
+            shutil.copy2(sorted(source.glob("*.log"))[0], path / f"small-{n}")
+        return path
+
+    return make
+
+
+def test_the_driver_writes_each_checkpoint_once_and_syncs_once_for_all_partitions(many, tmp_path):
+    costs = {}
+    for count in (10, 30):
+        source, target = many(count), tmp_path / f"new{count}"
+        fs, back, end = CountingFs(), CountingFs(), CountingFs()
+        assert convert(source, target, fs=fs).is_whole
+        rollback_topics(target, fs=back)
+        convert(source, target)
+        finalize_topics(target, fs=end)
+        for counted in (fs, back):
+            assert counted.replaced[names.RECOVERY_POINT_CHECKPOINT] == 1
+        costs[count] = [sum(counted.syncs.values()) for counted in (fs, back, end)]
+    # Tasks sync what they made. The driver's own syncs (plan and publication, rollback, end) serve all partitions.
+    assert costs[30] == costs[10]
+    assert max(costs[30]) < 30
+
+
+# --- some of them ----------------------------------------------------------------------------
+
+
+def test_one_partition_is_converted_and_one_is_taken_back(log_dir, tmp_path):
+    target = tmp_path / "new"
+    assert [row.partition for row in convert(log_dir, target, partitions=["orders-1"]).rows] == ["orders-1"]
+    assert made(target) == ["orders-1"]
+    convert(log_dir, target)
+    assert rollback_topics(target, partitions=["orders-1"], fs=UnsyncedFs()) == ["orders-1"]
+    assert made(target) == ["orders-0", "payments-0"]
+    lines = parse_offset_checkpoint((target / names.RECOVERY_POINT_CHECKPOINT).read_bytes())
+    assert sorted(lines) == [("orders", 0), ("payments", 0)]
+    with pytest.raises(InvalidArgumentError, match="not published by this conversion: orders-1"):
+        rollback_topics(target, partitions=["orders-1"], fs=UnsyncedFs())
+    report = convert(log_dir, target)
+    assert [row.status for row in report.rows] == ["skipped", "converted", "skipped"]
+    assert report.rows[1].skipped == 0
+    assert rollback_topics(target, fs=UnsyncedFs()) == ["orders-0", "orders-1", "payments-0"]
+    with pytest.raises(InvalidArgumentError, match="no such partition: orders-7"):
+        convert(log_dir, target, partitions=["orders-7"])
+
+
+def test_finalize_names_what_failed_and_a_later_run_adds_what_was_mended(log_dir, tmp_path, monkeypatch):
+    target = tmp_path / "new"
+    mend = damage(log_dir, "orders-1")
+    monkeypatch.setattr("seglog.spark.session.session", lambda *_: pytest.fail("no Spark is needed to end it"))
+    convert(log_dir, target)
+    done = seglog("spark", "convert", log_dir, target, "--finalize", status=7)
+    assert "2 partitions kept in" in done.stdout
+    assert "not in it: orders-1: " in done.stdout
+    assert "00000000000000000000.log" in done.stdout
+    mend()
+    report = convert(log_dir, target)
+    assert [row.status for row in report.rows] == ["skipped", "converted", "skipped"]
+    assert [row.records for row in report.rows] == [row.records for row in convert(log_dir, tmp_path / "other").rows]
+    (end,) = seglog_json("spark", "convert", log_dir, target, "--finalize")
+    assert (end["partitions"], end["failed"]) == (["orders-1"], {})
+    assert made(target) == ["orders-0", "orders-1", "payments-0"]
+
+
+def test_a_partition_of_another_source_is_no_result_of_this_one(log_dir, tmp_path):
+    convert(log_dir, tmp_path / "new", partitions=["orders-0"])
+    finalize_topics(tmp_path / "new", fs=UnsyncedFs())
+    os.utime(sorted((log_dir / "orders-0").glob("*.log"))[0], ns=(1, 1))
+    with pytest.raises(InvalidArgumentError, match="has a partition of this name already"):
+        convert(log_dir, tmp_path / "new")
+
+
+# --- a run that is refused -------------------------------------------------------------------
+
+
+def test_a_run_that_lacks_leave_does_not_block_the_run_that_it_suggests(log_dir, tmp_path):
+    """Of three partitions two can be converted without a loss: they are, and the next run does the other."""
+    target, options = tmp_path / "new", {"to": 1, "codec": "none"}
+    (refused,) = convert(log_dir, target, **options).failed
+    assert refused.partition == "payments-0"
+    assert "--allow-lossy" in refused.fix
+    (refused,) = convert(log_dir, target, allow_lossy=True, **options).failed
+    assert "--aborted drop" in refused.fix
+    report = convert(log_dir, target, allow_lossy=True, aborted="drop", **options)
+    assert [row.status for row in report.rows] == ["skipped", "skipped", "converted"]
+    # What decides bytes that were published is not to be changed on the way.
+    for other in ({"aborted": "keep"}, {"aborted": "drop", "codec": "lz4"}):
+        with pytest.raises(InvalidArgumentError, match="another conversion"):
+            convert(log_dir, target, allow_lossy=True, **{**options, **other})
+
+
+def test_a_run_that_was_refused_as_a_whole_leaves_no_workplace(log_dir, tmp_path):
+    options = {"partitions": ["payments-0"], "codec": "none"}
+    assert len(convert(log_dir, tmp_path / "new", to=1, **options).failed) == 1
+    assert not (tmp_path / "new.seglog-spark").exists()
+    assert convert(log_dir, tmp_path / "new", to=2, **options).is_whole
