@@ -13,6 +13,7 @@ from seglog.endpoint.messages import (
     HeartbeatRequest,
     JoinGroupRequest,
     ListGroupsRequest,
+    OffsetCommitRequest,
     OffsetDeleteRequest,
     OffsetFetchRequest,
     SyncGroupRequest,
@@ -496,3 +497,43 @@ def test_a_client_that_went_away_leaves_no_step_half_done(tmp_path):
         assert log.last_stable_offset == log.log_end_offset or asked.transactions.open_transactions()
 
     run(cancel, tmp_path, TOPIC)
+
+
+# --- strangers ---------------------------------------------------------------------------------------
+
+
+def test_a_commit_that_asks_to_be_kept_for_ever_is_kept(tmp_path):
+    """The time of its expiry was larger than its field: the commit failed, and its partition stayed unstable."""
+    async def commit(asked):
+        request = OffsetCommitRequest
+        answer = await asked(request(
+            group_id="g", generation_id_or_member_epoch=-1, retention_time_ms=2**63 - 1,
+            topics=[request.OffsetCommitRequestTopic(name="t", partitions=[
+                request.OffsetCommitRequestPartition(partition_index=0, committed_offset=5)])],
+        ), 3)
+        assert answer.topics[0].partitions[0].error_code == 0
+        assert await asked.fetch("g", require_stable=True) == {T0: 5}
+
+    run(commit, tmp_path, TOPIC)
+
+
+LONG = "\u00e9" * 20_000      # 40 000 bytes: strings of Kafka's records end at 32 767, those of newer requests do not
+
+
+def test_names_that_have_no_room_in_a_record_are_refused(tmp_path):
+    async def ask(asked):
+        assert await asked.commit(LONG, {T0: 1}) == Errors.INVALID_GROUP_ID
+        assert (await asked.init(LONG)).error == Errors.INVALID_REQUEST
+        request = JoinGroupRequest
+        for how in (
+            {"group_id": LONG}, {"group_instance_id": LONG}, {"protocol_type": LONG},
+            {"protocols": [request.JoinGroupRequestProtocol(name=LONG)]},
+        ):
+            answer = await asked(request(**{
+                "group_id": "g", "session_timeout_ms": 10_000, "protocol_type": "consumer",
+                "protocols": [request.JoinGroupRequestProtocol(name="range")], **how}), 9)
+            assert answer.error_code in (Errors.INVALID_GROUP_ID, Errors.INVALID_REQUEST)
+        assert asked.groups.groups == {}
+        assert asked.transactions._transactions == {}
+
+    run(ask, tmp_path, TOPIC)

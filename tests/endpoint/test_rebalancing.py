@@ -357,3 +357,12 @@ def test_whatever_members_do_each_join_is_answered_and_the_group_settles(seed):
     by_hand.pass_ms(10 * REBALANCE_MS)
     assert all(len(answers) == 1 for answers in open_joins)
     assert by_hand.group.state is GroupState.EMPTY
+
+
+def test_ids_are_given_out_to_so_many_clients_that_never_come_back(by_hand):
+    from seglog.endpoint.rebalancing import _PENDING_MOST
+    for _ in range(_PENDING_MOST):
+        assert by_hand.join(known=True)[0].error is Errors.MEMBER_ID_REQUIRED
+    assert by_hand.join(known=True)[0].error is Errors.GROUP_MAX_SIZE_REACHED
+    by_hand.pass_ms(SESSION_MS)
+    assert by_hand.join(known=True)[0].error is Errors.MEMBER_ID_REQUIRED

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from seglog.endpoint.codec import decode_message
-from seglog.endpoint.group_member import Member
+from seglog.endpoint.group_member import Member, Protocols
 from seglog.endpoint.group_offsets import GroupOffsets, TopicPartition
 from seglog.endpoint.messages import ConsumerProtocolSubscription
 from seglog.endpoint.timer import Due
@@ -54,6 +54,7 @@ class Group:
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}            # member id by group instance id
+        self._supporters: Counter[str] = Counter()          # how many members support each protocol
         self.offsets = GroupOffsets()
         # Ids that were given out to clients that have not come back with them, and when each is forgotten.
         self.pending_members: dict[str, Due] = {}
@@ -93,6 +94,7 @@ class Group:
         """As the log remembers the group: stable, or empty."""
         for member in members:
             self.members[member.member_id] = member
+            self._supporters.update({name for name, _ in member.protocols})
             if member.group_instance_id is not None:
                 self.static_members[member.group_instance_id] = member.member_id
         self.state = GroupState.STABLE if self.members else GroupState.EMPTY
@@ -108,12 +110,14 @@ class Group:
         if self.leader is None:
             self.leader = member.member_id
         self.members[member.member_id] = member
+        self._supporters.update({name for name, _ in member.protocols})
         self.forget_pending(member.member_id)
 
     def remove(self, member_id: str) -> None:
         """Nothing, if there is no such member."""
         member = self.members.pop(member_id, None)
         if member is not None:
+            self._supporters.subtract({name for name, _ in member.protocols})
             if member.group_instance_id is not None:
                 self.static_members.pop(member.group_instance_id, None)
             if member.session is not None:
@@ -170,6 +174,11 @@ class Group:
 
     # --- its protocol ------------------------------------------------------------------------------
 
+    def change_protocols(self, member: Member, protocols: Protocols) -> None:
+        self._supporters.subtract({name for name, _ in member.protocols})
+        member.protocols = protocols
+        self._supporters.update({name for name, _ in protocols})
+
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
         """Whether a member of these protocols can be one of the group."""
         names = set(names)
@@ -188,8 +197,10 @@ class Group:
         return selected
 
     def _candidates(self) -> set[str]:
-        counts = Counter(name for member in self.members.values() for name in {name for name, _ in member.protocols})
-        return {name for name, count in counts.items() if count == len(self.members)}
+        count = len(self.members)
+        # What nobody supports any more goes: names are whatever clients send.
+        self._supporters = +self._supporters
+        return {name for name, supporters in self._supporters.items() if supporters == count}
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Also if nobody knows: then its offsets are not to be touched."""

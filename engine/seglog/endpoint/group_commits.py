@@ -1,6 +1,7 @@
 """Requests about offsets: OffsetCommit, OffsetFetch, OffsetDelete, TxnOffsetCommit, in all their versions."""
 from collections.abc import Iterable, Sequence
 
+from seglog.config import MAX_LONG
 from seglog.endpoint.answer import Answer
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.group import CONSUMER_PROTOCOL, Group, GroupState
@@ -47,7 +48,7 @@ class GroupCommits:
             (topic.name, row.partition_index): CommittedOffset(
                 row.committed_offset, row.committed_leader_epoch, row.committed_metadata or "",
                 now_ms if row.commit_timestamp == -1 else row.commit_timestamp,
-                -1 if retention_ms == -1 else now_ms + retention_ms,
+                -1 if retention_ms == -1 else min(now_ms + retention_ms, MAX_LONG),
             )
             for topic in request.topics for row in topic.partitions
         }

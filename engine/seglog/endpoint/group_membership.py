@@ -4,6 +4,7 @@ from seglog.endpoint.answer import Answer
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.group_member import JoinResult, SyncResult
 from seglog.endpoint.groups import GroupCoordinator
+from seglog.endpoint.internal_topic import has_room
 from seglog.endpoint.messages import (
     ApiKey,
     FindCoordinatorRequest,
@@ -22,6 +23,8 @@ from seglog.endpoint.request_context import Handler, RequestContext
 
 # FindCoordinatorRequest.CoordinatorType
 _GROUP, _TRANSACTION = 0, 1
+# A member's id is its client's or its instance's, with these behind it.
+_UUID_CHARACTERS = 37
 
 
 class GroupMembership:
@@ -88,6 +91,10 @@ class GroupMembership:
         shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
         if not shortest <= request.session_timeout_ms <= longest:
             return JoinResult(member_id, Errors.INVALID_SESSION_TIMEOUT)
+        names = (request.group_instance_id, context.client_id, request.protocol_type,
+                 *(protocol.name for protocol in request.protocols))
+        if not has_room(*names, more=_UUID_CHARACTERS):
+            return JoinResult(member_id, Errors.INVALID_REQUEST)
         group = coordinator.get_or_make(request.group_id) if not member_id else coordinator.get(request.group_id)
         if group is None:
             return JoinResult(member_id, Errors.UNKNOWN_MEMBER_ID)

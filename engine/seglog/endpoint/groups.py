@@ -18,7 +18,7 @@ from seglog.endpoint.coordinator_config import CoordinatorConfig
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.group import Group, GroupState
 from seglog.endpoint.group_offsets import CommittedOffset, TopicPartition
-from seglog.endpoint.internal_topic import CoordinatorLogs, InternalTopic, ProducerOfBatch
+from seglog.endpoint.internal_topic import CoordinatorLogs, InternalTopic, ProducerOfBatch, has_room
 from seglog.endpoint.offsets_topic import OFFSETS_TOPIC, OffsetsTopic
 from seglog.endpoint.rebalancing import Rebalancing
 from seglog.endpoint.timer import Timer
@@ -91,7 +91,7 @@ class GroupCoordinator:
     def check(self, group_id: str | None, *, may_be_empty: bool = False) -> Errors | None:
         """Why a request of this group cannot be answered at all; None: it can. Groups without a name commit offsets,
         as Kafka's oldest clients did, and have no members."""
-        if group_id is None or not (group_id or may_be_empty):
+        if group_id is None or not (group_id or may_be_empty) or not has_room(group_id):
             return Errors.INVALID_GROUP_ID
         if not self._is_active:
             return Errors.COORDINATOR_NOT_AVAILABLE

@@ -15,6 +15,9 @@ from seglog.log.log import Log
 
 _LOG = logging.getLogger(__name__)
 
+# Names in keys and values have 16 bits for their length, in versions of requests that have 32 for it.
+_NAME_BYTES_MAX = 2**15 - 1
+
 # Key and value; None is a tombstone.
 KeyValue = tuple[bytes, bytes | None]
 # Errors.NONE and the offset of the batch when it is durable, or why it will not be.
@@ -124,6 +127,15 @@ class InternalTopic:
             log = self._logs.log(self.name, partition)
             if log is not None and log.log_end_offset > log.log_start_offset:
                 yield log.batches()
+
+
+def has_room(*names: str | None, more: int = 0) -> bool:
+    """Whether these can stand in a record; `more`: bytes that are added to each."""
+    return all(
+        name is None or 4 * (len(name) + more) <= _NAME_BYTES_MAX
+        or len(name.encode("utf-8", "surrogatepass")) + more <= _NAME_BYTES_MAX
+        for name in names
+    )
 
 
 def java_hash(text: str) -> int:

@@ -69,6 +69,8 @@ class OffsetsTopic:
     ) -> None:
         """Write commits, and let the group's offsets have them when they are durable."""
         offsets = group.offsets
+        # First: what has no room in a record changes nothing.
+        records = [(offset_key(group.group_id, *where), offset_value(commit)) for where, commit in commits.items()]
         if producer is None:
             offsets.begin(commits)
         else:
@@ -82,7 +84,6 @@ class OffsetsTopic:
                     offsets.finish_transactional(producer.producer_id, commits, log_offset)
             done(_COMMIT_ERRORS.get(error, error))
 
-        records = [(offset_key(group.group_id, *where), offset_value(commit)) for where, commit in commits.items()]
         self.topic.append(group.group_id, records, appended, producer)
 
     def remove(

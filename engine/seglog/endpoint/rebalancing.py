@@ -21,6 +21,9 @@ _LOG = logging.getLogger(__name__)
 # clients do not know their id yet then, so nobody takes those away whose clients are gone.
 _NEW_MEMBER_TIMEOUT_MS = 5 * 60 * 1000
 
+# Ids that were given out and have not come back, each until its session ends. Kafka gives out any number.
+_PENDING_MOST = 10_000
+
 _PREPARING, _COMPLETING, _STABLE = (
     GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE, GroupState.STABLE
 )
@@ -76,10 +79,14 @@ class Rebalancing:
 
     def _has_room(self, group: Group, member_id: str) -> bool:
         member, most = group.members.get(member_id), self._config.group_max_size
+        if not member_id and len(group.pending_members) >= _PENDING_MOST:
+            return False
+        if len(group.members) < most:
+            return True
         if group.state is _PREPARING:
             return (member is not None and member.is_awaiting_join) or group.awaiting_join_count < most
         if group.state in (_COMPLETING, _STABLE):
-            return member is not None or len(group.members) < most
+            return member is not None
         return True
 
     def _join_new(self, group: Group, request: JoinRequest, on_joined: Joined) -> None:
@@ -118,7 +125,7 @@ class Rebalancing:
         if is_same and (group.state is _COMPLETING or (group.state is _STABLE and not is_leader)):
             on_joined(self._joined(group, member))
             return
-        self._update(member, request, on_joined)
+        self._update(group, member, request, on_joined)
         if group.can_rebalance:
             self._prepare(group, f"member {member_id} joins")
 
@@ -136,8 +143,8 @@ class Rebalancing:
             self._prepare(group, f"member {member_id} is new")
 
     @staticmethod
-    def _update(member: Member, request: JoinRequest, on_joined: Joined | None) -> None:
-        member.protocols = request.protocols
+    def _update(group: Group, member: Member, request: JoinRequest, on_joined: Joined | None) -> None:
+        group.change_protocols(member, request.protocols)
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
         stale, member.on_joined = member.on_joined, on_joined
@@ -151,12 +158,13 @@ class Rebalancing:
     ) -> None:
         """A static member was started again. If nothing changes for the others, there is no rebalance (KIP-345)."""
         old_id, old_leader = member.member_id, group.leader or ""
-        before = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
+        protocols = member.protocols
+        before = member.rebalance_timeout_ms, member.session_timeout_ms
         member.answer_join(JoinResult(old_id, Errors.FENCED_INSTANCE_ID))
         member.answer_sync(SyncResult(Errors.FENCED_INSTANCE_ID))
         group.rename_static(member, new_id)
         self._hear_of(group, member)
-        self._update(member, request, on_joined)
+        self._update(group, member, request, on_joined)
         if group.state is _COMPLETING:
             self._prepare(group, f"static member {new_id} was started again")
         elif group.state is _STABLE:
@@ -168,7 +176,8 @@ class Rebalancing:
                 if error is not Errors.NONE:
                     if group.members.get(new_id) is member:
                         member.on_joined = None
-                        member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
+                        group.change_protocols(member, protocols)
+                        member.rebalance_timeout_ms, member.session_timeout_ms = before
                         group.rename_static(member, old_id)
                         self._hear_of(group, member)
                     on_joined(JoinResult(

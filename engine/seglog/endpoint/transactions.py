@@ -20,7 +20,7 @@ from seglog.endpoint.coordinator_config import CoordinatorConfig
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.group_offsets import TopicPartition
 from seglog.endpoint.groups import GroupCoordinator
-from seglog.endpoint.internal_topic import CoordinatorLogs, InternalTopic
+from seglog.endpoint.internal_topic import CoordinatorLogs, InternalTopic, has_room
 from seglog.endpoint.offsets_topic import OFFSETS_TOPIC
 from seglog.endpoint.producer_ids import ProducerIds
 from seglog.endpoint.transaction import NO_EPOCH, NO_PRODUCER_ID, Fenced, Transaction, TransactionState
@@ -91,7 +91,7 @@ class TransactionCoordinator:
 
     def check(self, transactional_id: str | None) -> Errors:
         """Whether a request of this id can be answered at all."""
-        if not transactional_id:
+        if not transactional_id or not has_room(transactional_id):
             return Errors.INVALID_REQUEST
         if not self._is_active:
             return Errors.COORDINATOR_NOT_AVAILABLE
