@@ -1,10 +1,12 @@
-"""In an event loop: durable appends at once beside a pool of threads, and ten thousand tasks that follow."""
+"""Without a thread that waits: wait=False; in an event loop, durable appends beside a pool, and tasks that follow."""
 import asyncio
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -15,6 +17,9 @@ from benches.appending import Place, our_log
 from benches.runner import Bench, Goal
 
 AT_ONCE = 500
+# Batches of 16 KB, and how many of them may wait for the disk.
+RECORDS = [(None, b"v" * 1000)] * 16
+IN_FLIGHT = 64
 LOGS, FOLLOWERS_A_LOG = 100, 100
 
 
@@ -30,6 +35,34 @@ async def by_pool(log: seglog.Log, rounds: int, threads: int) -> None:
     with ThreadPoolExecutor(threads) as pool:
         for _ in range(rounds):
             await asyncio.gather(*(loop.run_in_executor(pool, log.append, b"v" * 100) for _ in range(AT_ONCE)))
+
+
+def by_interval(log: seglog.Log, batches: int) -> None:
+    for _ in range(batches):
+        log.append_many(RECORDS)
+    log.flush()
+
+
+def for_nobody(log: seglog.Log, batches: int) -> None:
+    """A callback for each append; no more than so many wait."""
+    room = threading.Semaphore(IN_FLIGHT)
+    for _ in range(batches):
+        room.acquire()
+        log.when_durable(log.append_many(RECORDS, wait=False), lambda error: room.release())
+    for _ in range(IN_FLIGHT):
+        room.acquire()
+
+
+def by_threads(log: seglog.Log, batches: int) -> None:
+    def work() -> None:
+        for _ in range(batches // 8):
+            log.append_many(RECORDS)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def run(bench: Bench, directory: Path, count: int) -> None:
@@ -49,6 +82,20 @@ def run(bench: Bench, directory: Path, count: int) -> None:
             "32 threads": turn(partial(by_pool, threads=32)),
         },
         {("await append", "500 threads"): Goal(3), ("await append", "32 threads"): Goal(3)},
+        clock=time.process_time,
+    )
+    batches = max(count // 500, 16)
+
+    def opened(fsync: str, work: Callable[[seglog.Log, int], None]) -> object:
+        return place.fresh(partial(our_log, fsync=fsync), partial(work, batches=batches))     # type: ignore[arg-type]
+
+    bench.compare(
+        "16 KB batches, wait=False", batches / 1e3, "k batch/s",
+        {
+            "wait=False": opened("batch", for_nobody), "interval": opened("interval", by_interval),
+            "8 threads": opened("batch", by_threads),
+        },
+        {("wait=False", "interval"): Goal(1 / 1.5), ("wait=False", "8 threads"): Goal()},
         clock=time.process_time,
     )
     case = "10 000 tasks follow 100 logs"
@@ -77,12 +124,13 @@ async def follow(directory: Path) -> None:
 
     readers = []
     for log in logs:
-        log.append(b"first")
+        for _ in range(3):      # with the marks that the first ones sync
+            log.append(b"first")
         readers.append(await seglog.aio.follow_partition(log.path))
     tasks = [asyncio.ensure_future(follow_one(reader)) for reader in readers for _ in range(FOLLOWERS_A_LOG)]
     await asyncio.sleep(1.5)
     cpu = time.process_time()
-    for log in logs:
+    for log in logs * 3:
         wanted = len(late) + FOLLOWERS_A_LOG
         all_have_it.clear()
         began = time.perf_counter()
