@@ -21,7 +21,7 @@ from benches.runner import Bench, Goal
 
 PARTITIONS = 4
 # aiokafka makes an object of each record: so many tell its rate.
-AIOKAFKA_RECORDS = 100_000
+AIOKAFKA_RECORDS = 500_000
 SQL = "select partition, count(*), sum(octet_length(value)), max(timestamp) from {} group by partition"
 
 

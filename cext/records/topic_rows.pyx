@@ -20,7 +20,8 @@ from .arrow_c cimport (
     ArrowArray, ArrowSchema, dictionary_of_array, dictionary_of_schema, fill_array, fill_binary, fill_schema,
     new_array_capsule, new_schema_capsule,
 )
-from .batch_header cimport TIMESTAMP_TYPE_BIT, BatchHeader, bounds_time
+from .batch_attributes cimport timestamp_type_of
+from .batch_header cimport BatchHeader, bounds_time
 from .column_decoder cimport SEG_HEADERS, SEG_KEY, SEG_VALUE, seg_binary, seg_columns
 from .columns cimport ColumnChunks, Columns
 from .segment_scan cimport BatchTable
@@ -320,12 +321,12 @@ cdef class TopicRows:
 
     cdef int find_types(self, BatchTable table, int64_t batch, int64_t stop) except -1:
         cdef seg_columns* c = &self._columns.c
-        cdef int32_t first = type_of(&table.rows[batch])
+        cdef int32_t first = timestamp_type_of(&table.rows[batch])
         cdef int64_t row = 0
         cdef int64_t other
         cdef int32_t* types
         other = batch
-        while other < stop and type_of(&table.rows[other]) == first:
+        while other < stop and timestamp_type_of(&table.rows[other]) == first:
             other += 1
         if other == stop:
             self._types = self.layout.types_of(first, c.rows)
@@ -335,7 +336,7 @@ cdef class TopicRows:
         while row < c.rows:
             while batch < stop - 1 and table.rows[batch].last_offset < c.offset[row]:
                 batch += 1
-            types[row] = type_of(&table.rows[batch])
+            types[row] = timestamp_type_of(&table.rows[batch])
             row += 1
         return 0
 
@@ -377,10 +378,6 @@ cdef class TopicRows:
 cdef bytes bytes_of(const seg_binary* column, int64_t row):
     cdef int32_t start = column.offsets[row]
     return PyBytes_FromStringAndSize(<const char*>column.data + start, column.offsets[row + 1] - start)
-
-
-cdef inline int32_t type_of(const BatchHeader* row) noexcept nogil:
-    return -1 if row.magic == 0 else 1 if row.attributes & TIMESTAMP_TYPE_BIT else 0
 
 
 # --- walking ----------------------------------------------------------------------------------------------------
@@ -473,4 +470,4 @@ cdef class TopicRowChunks:
             return True
         # All have one time: a message of its own, or a batch under LogAppendTime.
         return (self._high <= row.max_timestamp and self._high < INT64_MAX
-                and (row.magic == 0 or row.magic == 1 or type_of(row) == 1))
+                and (row.magic == 0 or row.magic == 1 or timestamp_type_of(row) == 1))
