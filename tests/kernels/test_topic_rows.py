@@ -98,7 +98,8 @@ def test_whatever_the_bytes_say_rows_and_iteration_agree(golden_kafka):
                 and (-1 if row[5] is None else row[5]) >= bounds.get("low_ms", -INT64_MAX - 1)
             ]
             found = [row for chunk in chunks for row in rows_of(chunk, columns)]
-            assert found == [tuple(row[COLUMNS.index(name)] for name in columns) for row in kept], (n, slot, columns, bounds)
+            wanted = [tuple(row[COLUMNS.index(name)] for name in columns) for row in kept]
+            assert found == wanted, (n, slot, columns, bounds)
             given += len(found)
             del chunks
     assert pool.used_bytes == 0

@@ -21,7 +21,7 @@ _BETWEEN = {"Both": (">=", "<="), "Left": (">=", "<"), "Right": (">", "<="), "No
 def frame(scan: RowScan) -> Any:
     """See scan.TopicScan.to_polars."""
     polars = library("polars")
-    frames = [_frame(polars, rows) for rows in _in_views(scan).batches(KEPT)]
+    frames = [_frame(polars, rows) for rows in scan.batches(KEPT)]
     return polars.concat(frames, rechunk=False) if frames else polars.DataFrame(schema=_schema(polars, scan))
 
 
@@ -39,7 +39,7 @@ def lazy(scan: RowScan) -> Any:
             bounds = bounds_of(predicate)
             wanted = wanted.narrowed(**{name: getattr(bounds, name) for name in bounds.__slots__})
         left = limit
-        for rows in _in_views(wanted).batches():
+        for rows in wanted.batches():
             piece = _frame(polars, rows)
             if left is not None:
                 piece = piece.head(left)
@@ -51,11 +51,6 @@ def lazy(scan: RowScan) -> Any:
                 return
 
     return sources.register_io_source(read, schema=_schema(polars, scan), is_pure=False)
-
-
-def _in_views(scan: RowScan) -> RowScan:
-    """polars holds bytes as views: made here they cost it nothing."""
-    return scan.viewed()
 
 
 def _frame(polars: Any, rows: TopicRows) -> Any:

@@ -73,10 +73,6 @@ class RowScan:
             ),
         )
 
-    def viewed(self) -> Self:
-        """The same with bytes and text as Arrow's views."""
-        return self._with(replace(self._options, binary_view=True), self._limits)
-
     @property
     def key_is_text(self) -> bool:
         return self._options.key_text is not None
