@@ -13,7 +13,7 @@ from seglog.errors import InvalidArgumentError
 from seglog.format.conversion_profile import Aborted, version_of
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import OsFileSystem
-from seglog.spark.cluster import Step
+from seglog.spark.cluster import JobStep
 from seglog.spark.plan import TASK_BYTES
 from seglog.stores.open_store import is_local
 from seglog.stores.store import WORKPLACE_SUFFIX
@@ -239,7 +239,7 @@ def _end(
     return report.PARTIAL if failed else 0
 
 
-def progress_text(step: Step, seconds: float) -> str:
+def progress_text(step: JobStep, seconds: float) -> str:
     """The tasks that have ended; the bytes behind them, so many a second, and when the rest is likely to be done."""
     words = f"{step.what}  {step.done:,} of {report.count_of(step.tasks, 'task')}"
     if not 0 < step.done_bytes < step.size_bytes or seconds <= 0:
@@ -263,7 +263,7 @@ class _Line:
         self._failed: set[str] = set()
         self._job, self._began_s = "", 0.0
 
-    def __call__(self, step: Step) -> None:
+    def __call__(self, step: JobStep) -> None:
         if step.what != self._job:
             self._job, self._began_s = step.what, time.monotonic()
         for partition in step.failed:

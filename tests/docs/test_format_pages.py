@@ -46,6 +46,7 @@ from seglog.spark.manifest import MANIFEST_FILE, TopicsManifest, files_to_bytes
 from seglog.spark.options import ConversionOptions
 from seglog.spark.plan import TaskPacker, tasks_to_bytes
 from seglog.spark.segment_task import convert_task
+from seglog.spark.sink_commit import SinkJournal, SinkStep
 from seglog.spark.workplace import Workplace
 from seglog.state.clean_marks import PARTITION_MARK, TAKEN_MARK
 from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
@@ -474,6 +475,14 @@ def conversion_report():
     return block(f"kafka.tar.gz: cases/{name}/{name}-0", lines, "converted; paths and time are made up")
 
 
+def spark_sink():
+    place = "stream-5f3c1e6b-0a9d-2477-8c1e-6b0a9d247711/" + "0123456789abcdef" * 2
+    steps = (SinkStep("orders-0", f"{place}/orders-0", 600, 1000), SinkStep("orders-1", f"{place}/orders-1", 400, None))
+    journal = SinkJournal({"5f3c1e6b-0a9d-2477-8c1e-6b0a9d247711": 6}, steps, "5f3c1e6b-0a9d-2477-8c1e-6b0a9d247711", 7)
+    shown = json.dumps(json.loads(journal.to_bytes()), indent=1, sort_keys=True).splitlines()
+    return "\n".join(["A commit of epoch 7, under way:", "", *(f"    {line}" for line in shown)]) + "\n"
+
+
 def workplace():
     name = "mixed-formats-k282"
     options = ConversionOptions()
@@ -694,6 +703,7 @@ EXAMPLES = {
     "exchange_journal.md": {"exchange-journal": exchange_journal},
     "conversion_report.md": {"conversion-report": conversion_report},
     "spark_workplace.md": {"workplace": workplace},
+    "spark_sink.md": {"spark-sink": spark_sink},
     "topics_manifest.md": {"manifest": topics_manifest},
     "clean_marks.md": {"clean-marks": clean_marks},
     "quarantine.md": {"quarantine": quarantine},

@@ -14,6 +14,7 @@ from seglog.spark.journal import Journal
 from seglog.spark.manifest import TopicsManifest, read_files
 from seglog.spark.options import ConversionOptions
 from seglog.spark.plan import Shard, Task
+from seglog.spark.sink_commit import SinkJournal
 from seglog.spark.workplace import Marker, Outcome
 from support.hostile_names import NO_COMPONENT, NO_FILE, NO_PARTITION, NO_TEXT
 
@@ -78,6 +79,12 @@ def task(name="orders-0"):
     return Task.parse(format_json("seglog-spark-task", 1, bytes=0, segments=0, ranges=[[name, 0, 1]]), "tasks")
 
 
+def sink_journal(name="orders-0", staged="batch-1/0123/orders-0"):
+    step = {"name": name, "staged": staged, "end_offset": 1, "from_offset": None, "replaces": False}
+    raw = format_json("seglog-spark-sink", 1, epochs={}, steps=[step], stream=None, epoch=None)
+    return SinkJournal.parse(raw, "journal.json")
+
+
 READERS = {
     "manifest": (manifest, NO_PARTITION),
     "manifest, prefix": (lambda name: manifest(prefix=name), (*NO_FILE, "v1", "v1-0", "v1-0000000g", "v-00000000")),
@@ -89,6 +96,10 @@ READERS = {
     "outcome": (outcome, NO_FILE),
     "shard": (shard, (*NO_PARTITION, *NO_TEXT)),
     "task": (task, (*NO_PARTITION, *NO_TEXT)),
+    "sink journal": (sink_journal, (*NO_PARTITION, *NO_TEXT)),
+    "sink journal, staged": (
+        lambda name: sink_journal(staged=f"batch-1/{name}/orders-0"), tuple(name for name in NO_FILE if name != "a/b")
+    ),
     "segment": (lambda name: ConvertedSegment.of_json(segment(file=name)), (*NO_FILE, *NO_TEXT)),
 }
 BAD = [(reader, name) for reader, (_, names) in READERS.items() for name in names]

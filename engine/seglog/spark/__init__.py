@@ -3,6 +3,9 @@
     from seglog.spark import convert_topics
 
     report = convert_topics(spark, "/data/kafka", "/data/kafka-v2", to=2)
+    seglog.spark.register(spark)
+    spark.read.format("seglog").option("subscribe", "orders").load("/data/kafka")
+
     report = convert_topics(spark, "s3://lake/kafka", "s3://lake/kafka-v2", store_options={"region": "eu-central-1"})
 
 docs/spark.md is the user's page. Nothing here imports pyspark before a conversion runs.
@@ -15,10 +18,11 @@ if TYPE_CHECKING:
     from seglog.spark.job import convert_topics
     from seglog.spark.ledger_job import ConvertedLedger, convert_compacted_ledgers
     from seglog.spark.publication import Finalized, finalize_topics, rollback_topics
+    from seglog.spark.registration import register
     from seglog.spark.report import TopicsReport
 
 __all__ = [
-    "convert_compacted_ledgers", "convert_topics", "fetch_topics", "finalize_topics", "rollback_topics",
+    "convert_compacted_ledgers", "convert_topics", "fetch_topics", "finalize_topics", "register", "rollback_topics",
     "ConvertedLedger", "Fetched", "Finalized", "TopicsReport",
 ]
 
@@ -31,6 +35,7 @@ _MODULE_OF = {
     "convert_topics": "job",
     "fetch_topics": "fetch",
     "finalize_topics": "publication",
+    "register": "registration",
     "rollback_topics": "publication",
 }
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class JobStep:
     """How far a job of a conversion is: `done` of `tasks` have ended.
 
     `done_bytes` of the source's `size_bytes` are behind it: those of as many of the largest tasks, which Spark starts
@@ -36,7 +36,7 @@ class Step:
     failed: tuple[str, ...] = ()
 
 
-Progress = Callable[[Step], None]
+Progress = Callable[[JobStep], None]
 """Told of each step: when a job begins, now and then, and when it has ended."""
 
 Work = Callable[[int, int], dict[str, Any]]
@@ -80,9 +80,9 @@ class Cluster:
         frame = self._spark.range(0, tasks, 1, tasks).mapInArrow(_in_arrow(work, failures), "report string")
         read_bytes = [0, *accumulate(sizes)] if sizes else [0] * (tasks + 1)
 
-        def step(done: int) -> Step:
+        def step(done: int) -> JobStep:
             failed = () if failures is None else tuple(failures.value)
-            return Step(description, done, tasks, read_bytes[min(done, tasks)], read_bytes[tasks], failed)
+            return JobStep(description, done, tasks, read_bytes[min(done, tasks)], read_bytes[tasks], failed)
 
         with self._shown(description, step, tasks):
             try:
@@ -94,7 +94,7 @@ class Cluster:
                 ) from error
 
     @contextmanager
-    def _shown(self, description: str, step: Callable[[int], Step], tasks: int) -> Iterator[None]:
+    def _shown(self, description: str, step: Callable[[int], JobStep], tasks: int) -> Iterator[None]:
         """Name the job on Spark's page, and tell the progress while it runs."""
         tell = self._progress or _nobody
         tell(step(0))
@@ -103,7 +103,7 @@ class Cluster:
         tell(step(tasks))
 
     @contextmanager
-    def _told(self, step: Callable[[int], Step]) -> Iterator[None]:
+    def _told(self, step: Callable[[int], JobStep]) -> Iterator[None]:
         """By Connect: its client is told the progress by the server, since Spark 4.0."""
         session: Any = self._spark
         if self._progress is None or not hasattr(session, "registerProgressHandler"):
@@ -121,7 +121,7 @@ class Cluster:
             session.removeProgressHandler(handler)
 
     @contextmanager
-    def _named(self, description: str, step: Callable[[int], Step]) -> Iterator[None]:
+    def _named(self, description: str, step: Callable[[int], JobStep]) -> Iterator[None]:
         context = self._context
         assert context is not None
         group = f"seglog-{id(self)}-{description}"
@@ -141,7 +141,7 @@ class Cluster:
             context.setLocalProperty("spark.job.description", None)     # type: ignore[arg-type]
 
     def _watch(
-        self, context: "SparkContext", group: str, step: Callable[[int], Step], ended: threading.Event
+        self, context: "SparkContext", group: str, step: Callable[[int], JobStep], ended: threading.Event
     ) -> None:
         if self._progress is None:
             return
@@ -159,7 +159,7 @@ class Cluster:
                 before = completed
 
 
-def _nobody(step: Step) -> None:
+def _nobody(step: JobStep) -> None:
     """Nobody wants to know."""
 
 

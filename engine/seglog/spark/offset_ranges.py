@@ -1,0 +1,137 @@
+"""Which offsets of each partition are read: by options, by a stream's offsets, and as much as a trigger may take."""
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError
+from seglog.frames.plan import PartitionSource, opened
+from seglog.log.arguments import is_read_committed
+from seglog.log.reader import LogReader
+from seglog.spark.source_options import EARLIEST, LATEST, Bound, SourceOptions, TopicPartition
+
+_LOG = logging.getLogger(__name__)
+
+Offsets = dict[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Records of a partition with start <= offset < end."""
+
+    source: PartitionSource
+    start: int
+    end: int
+
+
+def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """{"topic": {"0": 23}}: what a checkpoint of Spark's Kafka source holds."""
+    body: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        body.setdefault(topic, {})[str(partition)] = offset
+    return body
+
+
+class Ends:
+    """Where a partition starts and ends now: a log that somebody appends to is read up to its published end."""
+
+    def __init__(self, log: LogReader, options: SourceOptions) -> None:
+        self._log = log
+        self.first = log.log_start_offset
+        self.last = log.last_stable_offset if is_read_committed(options.isolation) else log.log_end_offset
+
+    def at_time(self, time_ms: int) -> int | None:
+        """The first record at or behind this time; None where there is none."""
+        found = self._log.offsets_for_time(time_ms)
+        return None if found is None else found.offset
+
+
+def ranges(options: SourceOptions) -> list[OffsetRange]:
+    """What a batch reads, as of now. Raises InvalidArgumentError, and OffsetOutOfRangeError for data that is lost."""
+    sources = options.partitions()
+    _check_named(options.start, "startingOffsets", sources)
+    _check_named(options.end, "endingOffsets", sources)
+    found = []
+    for source in sources:
+        with opened(source.path) as log:
+            ends = Ends(log, options)
+            start, end = start_of(options, source, ends), _end_of(options, source, ends)
+            start, end = not_lost(options, source, ends, start, end)
+        found.append(OffsetRange(source, start, max(start, end)))
+    return found
+
+
+def start_of(options: SourceOptions, source: PartitionSource, ends: Ends) -> int:
+    """The offset that startingOffsets and its like mean. Raises InvalidArgumentError where no record is at the time."""
+    bound, where = options.start, (source.topic, source.partition)
+    time_ms = bound.time_of(where)
+    if time_ms is not None:
+        found = ends.at_time(time_ms)
+        if found is None and options.strategy == "error":
+            raise InvalidArgumentError(
+                f"no record at or behind the time {time_ms}", file=source.path,
+                hint='startingOffsetsByTimestampStrategy "latest" starts at the end there',
+            )
+        return ends.last if found is None else found
+    return _named(bound, where, ends, ends.first)
+
+
+def _end_of(options: SourceOptions, source: PartitionSource, ends: Ends) -> int:
+    bound, where = options.end, (source.topic, source.partition)
+    time_ms = bound.time_of(where)
+    if time_ms is not None:
+        found = ends.at_time(time_ms)
+        return ends.last if found is None else min(found, ends.last)
+    return _named(bound, where, ends, ends.last)
+
+
+def _named(bound: Bound, where: TopicPartition, ends: Ends, default: int) -> int:
+    offset = bound.offset if bound.offsets is None else bound.offsets[where]
+    if offset is None:
+        return default
+    return {EARLIEST: ends.first, LATEST: ends.last}.get(offset, offset)
+
+
+def _check_named(bound: Bound, name: str, sources: Iterable[PartitionSource]) -> None:
+    """As in Spark's Kafka source, offsets are given for all partitions or for none."""
+    if bound.offsets is None:
+        return
+    there = {(source.topic, source.partition) for source in sources}
+    if bound.offsets.keys() != there:
+        differing = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(bound.offsets.keys() ^ there))
+        raise InvalidArgumentError(
+            f"{name} names other partitions than are read: {differing}",
+            hint="name each of them; -2 means earliest, -1 latest",
+        )
+
+
+def not_lost(options: SourceOptions, source: PartitionSource, ends: Ends, start: int, end: int) -> tuple[int, int]:
+    """The range, as far as the log has it. Raises OffsetOutOfRangeError if it has less and failOnDataLoss is set."""
+    if ends.first <= start <= ends.last and end <= ends.last:
+        return start, end
+    words = f"offsets {start} to {end} are asked for, and the log has {ends.first} to {ends.last}"
+    if options.fail_on_data_loss:
+        raise OffsetOutOfRangeError(
+            words, file=source.path,
+            hint="records were removed, or the log was made anew; failOnDataLoss=false reads what there is",
+        )
+    _LOG.warning("%s: %s", source.path, words)
+    start = min(max(start, ends.first), ends.last)
+    return start, max(start, min(end, ends.last))
+
+
+def limited(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], most: int) -> Offsets:
+    """The end of a trigger that takes about `most` records in all, of each partition in proportion to what waits.
+
+    As Spark's Kafka source: a partition that has something to give gives one at least.
+    """
+    waiting = {where: max(0, offset - start.get(where, offset)) for where, offset in end.items()}
+    total = sum(waiting.values())
+    if total <= most:
+        return dict(end)
+    limited: Offsets = {}
+    for where, offset in end.items():
+        share = most * waiting[where] / total
+        begin = start.get(where, offset)
+        limited[where] = min(offset, begin + (math.ceil(share) if share < 1 else math.floor(share)))
+    return limited

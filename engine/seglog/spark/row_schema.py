@@ -1,0 +1,75 @@
+"""The rows that cross to Spark: the schema of its Kafka source, and Arrow batches that fit it exactly."""
+from typing import Any
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from seglog.errors import InvalidArgumentError
+from seglog.frames.options import checked_columns
+
+_HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+_TYPES: dict[str, DataType] = {
+    "key": BinaryType(), "value": BinaryType(), "topic": StringType(), "partition": IntegerType(),
+    "offset": LongType(), "timestamp": TimestampType(), "timestampType": IntegerType(), "headers": _HEADERS,
+}
+_NO_TIME_US = -1000     # what Spark's Kafka source shows for a record without a time
+
+
+def schema_of(columns: tuple[str, ...]) -> StructType:
+    """Of these columns; all but headers are those of Spark's Kafka source."""
+    return StructType([StructField(name, _TYPES[name]) for name in columns])
+
+
+def columns_of(schema: StructType) -> tuple[str, ...]:
+    """The columns of a schema that a user asks for by `.schema("offset long")`. Raises InvalidArgumentError."""
+    columns = checked_columns(schema.fieldNames(), False)
+    for field in schema.fields:
+        if field.dataType != _TYPES[field.name]:
+            raise InvalidArgumentError(
+                f"the column {field.name} is {_TYPES[field.name].simpleString()}, not {field.dataType.simpleString()}"
+            )
+    return columns
+
+
+def conformed(batch: Any) -> Any:
+    """A pyarrow.RecordBatch with the types that Spark makes of the schema: plain text, a time in each row."""
+    import pyarrow  # type: ignore[import-untyped]
+
+    arrays, fields = [], []
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        if name == "topic":
+            array = array.cast(pyarrow.string())
+        elif name == "timestamp" and array.null_count:
+            array = array.fill_null(pyarrow.scalar(_NO_TIME_US, array.type))
+        kind = _arrow_types()[name]
+        if array.type != kind:
+            array = array.cast(kind)
+        arrays.append(array)
+        fields.append(pyarrow.field(name, kind))
+    return pyarrow.RecordBatch.from_arrays(arrays, schema=pyarrow.schema(fields))
+
+
+def _arrow_types() -> dict[str, Any]:
+    if not _ARROW_TYPES:
+        import pyarrow
+
+        header = pyarrow.struct([pyarrow.field("key", pyarrow.string()), pyarrow.field("value", pyarrow.binary())])
+        _ARROW_TYPES.update({
+            "key": pyarrow.binary(), "value": pyarrow.binary(), "topic": pyarrow.string(),
+            "partition": pyarrow.int32(), "offset": pyarrow.int64(),
+            "timestamp": pyarrow.timestamp("us", tz="UTC"), "timestampType": pyarrow.int32(),
+            "headers": pyarrow.list_(header),
+        })
+    return _ARROW_TYPES
+
+
+_ARROW_TYPES: dict[str, Any] = {}

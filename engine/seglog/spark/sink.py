@@ -1,0 +1,205 @@
+"""`df.write.format("seglog")` and `writeStream`: rows become partition directories, which brokers and readers take.
+
+A task writes logs of its own, aside (`<path>.seglog-sink/`), with indexes and all; the driver puts them into the log
+dir once all tasks have ended (sink_commit). Records have the order that the rows of a task have: for offsets that are
+the same each time, sort by what is unique, `df.repartition("topic", "partition").sortWithinPartitions("timestamp",
+"id")`.
+The rows of a partition must be in one task.
+"""
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from seglog._kernels.batch_pieces import partition_for_key
+from seglog.errors import InvalidArgumentError
+from seglog.format import names
+from seglog.format.foreign_names import Shape, judged
+from seglog.fs.aside import make_directories
+from seglog.fs.files import OsFileSystem
+from seglog.log.log import Log
+from seglog.spark.sink_commit import SinkCommit, StagedPartition
+from seglog.spark.sink_options import SinkOptions
+
+_COLUMNS = ("key", "value", "timestamp", "headers")
+_TYPES = {
+    "key": ("binary", "string"), "value": ("binary", "string"), "topic": ("string",), "partition": ("int", "bigint"),
+    "timestamp": ("timestamp",), "headers": ("array<struct<key:string,value:binary>>",),
+}
+
+
+@dataclass
+class StagedByTask(WriterCommitMessage):
+    """What a task has staged."""
+
+    directory: str
+    partitions: tuple[StagedPartition, ...]
+
+
+class BatchSink(DataSourceArrowWriter):
+    """A batch: all of it is in the log dir, or nothing. With `overwrite` it takes the place of the topics it has."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+        self._options = SinkOptions.of(options)
+        self._overwrite = overwrite
+        self._place = f"batch-{secrets.token_hex(8)}"
+        check_schema(schema, self._options)
+        self._commit().check(overwrite=overwrite)
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return write_rows(self._options, self._place, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._commit().publish(staged_by(messages), overwrite=self._overwrite)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._commit().discard()
+
+    def _commit(self) -> SinkCommit:
+        return SinkCommit(self._options, self._place)
+
+
+_StreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", object)
+
+
+class StreamSink(_StreamWriter):    # type: ignore[misc]
+    """A stream: each epoch is appended once, whatever is tried again."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, *, complete: bool) -> None:
+        if _StreamWriter is object:
+            raise InvalidArgumentError("a streaming sink needs PySpark 4.1 or newer")
+        if complete:
+            raise InvalidArgumentError('outputMode("complete"): a log is appended to', hint='outputMode("append")')
+        self._options = SinkOptions.of(options, is_stream=True)
+        check_schema(schema, self._options)
+
+    @property
+    def _place(self) -> str:
+        # Of the query, not of this object: Spark makes another one to commit. Epochs come one after the other.
+        return f"stream-{self._options.query}".replace("/", "-")
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return write_rows(self._options, self._place, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        SinkCommit(self._options, self._place).publish(staged_by(messages), epoch=batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        SinkCommit(self._options, self._place).discard()
+
+
+def check_schema(schema: StructType, options: SinkOptions) -> None:
+    """Raises InvalidArgumentError. Other columns than those of a record are passed over, as Spark's Kafka sink does."""
+    found = {field.name: field.dataType.simpleString() for field in schema.fields}
+    if "value" not in found:
+        raise InvalidArgumentError(f"no column value among {', '.join(found)}")
+    if "topic" not in found and options.topic is None:
+        raise InvalidArgumentError("neither a column topic nor the option topic")
+    for name, kinds in _TYPES.items():
+        if name in found and found[name] not in kinds:
+            raise InvalidArgumentError(f"the column {name} is {' or '.join(kinds)}, not {found[name]}")
+
+
+def staged_by(messages: list[WriterCommitMessage | None]) -> list[StagedPartition]:
+    """What all tasks have staged; a task without rows has nothing."""
+    return [one for message in messages if isinstance(message, StagedByTask) for one in message.partitions]
+
+
+def write_rows(options: SinkOptions, place: str, batches: Iterator[Any]) -> StagedByTask:
+    """The rows of a task as logs in a directory of its own."""
+    directory = f"{options.path}.seglog-sink/{place}/{secrets.token_hex(16)}"
+    with ExitStack() as stack:
+        staging = _Staging(options, directory, stack)
+        for batch in batches:
+            staging.add(batch)
+        return StagedByTask(directory, staging.ends())
+
+
+class _Staging:
+    """The logs that a task writes. Closed, and so durable, when the stack is."""
+
+    def __init__(self, options: SinkOptions, directory: str, stack: ExitStack) -> None:
+        self._options = options
+        self._directory = directory
+        self._stack = stack
+        self._logs: dict[tuple[str, int], Log] = {}
+        self._counts: dict[str, int] = {}       # how many partitions a topic has
+        self._rows = 0
+
+    def add(self, batch: Any) -> None:
+        """Append the rows of a pyarrow.RecordBatch to the logs of their partitions, in their order."""
+        import pyarrow  # type: ignore[import-untyped]
+
+        topics = self._topics(batch)
+        records = pyarrow.RecordBatch.from_pydict({
+            name: batch.column(name) for name in _COLUMNS if name in batch.schema.names
+        })
+        for topic in pyarrow.compute.unique(topics).to_pylist() if batch.num_rows else []:
+            of_topic = pyarrow.compute.equal(topics, topic)
+            numbers = self._partitions(topic, batch)
+            for number in pyarrow.compute.unique(numbers.filter(of_topic)).to_pylist():
+                chosen = pyarrow.compute.and_(of_topic, pyarrow.compute.equal(numbers, number))
+                rows = records if chosen.true_count == len(chosen) else records.filter(chosen)
+                self._log(topic, number).append_columns(rows)
+        self._rows += batch.num_rows
+
+    def ends(self) -> tuple[StagedPartition, ...]:
+        return tuple(
+            StagedPartition(self._directory, names.partition_dir(topic, number), log.log_end_offset)
+            for (topic, number), log in self._logs.items()
+        )
+
+    def _topics(self, batch: Any) -> Any:
+        import pyarrow
+
+        if self._options.topic is not None:
+            return pyarrow.repeat(self._options.topic, batch.num_rows)
+        topics = batch.column("topic")
+        if topics.null_count:
+            raise InvalidArgumentError("a row without a topic", hint="fill the column topic, or give the option topic")
+        return topics
+
+    def _partitions(self, topic: str, batch: Any) -> Any:
+        """The partition of each row: its own, or that of its key, or one after the other by the place of the row."""
+        import pyarrow
+
+        given = batch.column("partition") if "partition" in batch.schema.names else pyarrow.nulls(batch.num_rows)
+        given = given.cast(pyarrow.int64())
+        if not given.null_count:
+            return given
+        count = self._count(topic)
+        keys = batch.column("key").to_pylist() if "key" in batch.schema.names else [None] * batch.num_rows
+        numbers = []
+        for row, (number, key) in enumerate(zip(given.to_pylist(), keys, strict=True)):
+            if number is None and key is None:
+                number = (self._rows + row) % count
+            elif number is None:
+                number = partition_for_key(key.encode() if isinstance(key, str) else key, count)
+            numbers.append(number)
+        return pyarrow.array(numbers, pyarrow.int64())
+
+    def _count(self, topic: str) -> int:
+        if topic not in self._counts:
+            count = self._options.partitions
+            if count is None:
+                there = os.listdir(self._options.path) if os.path.isdir(self._options.path) else []
+                parsed = [names.parse_partition_dir(name) for name in there]
+                count = 1 + max((p.partition for p in parsed if p and p.topic == topic and not p.mark), default=0)
+            self._counts[topic] = count
+        return self._counts[topic]
+
+    def _log(self, topic: str, number: int) -> Log:
+        log = self._logs.get((topic, number))
+        if log is None:
+            name = judged(names.partition_dir(topic, number), Shape.PARTITION, self._directory, InvalidArgumentError)
+            make_directories(OsFileSystem(), self._directory)
+            log = Log(Path(self._directory, name), config=dict(self._options.config), fsync="never")
+            self._logs[topic, number] = self._stack.enter_context(log)
+        return log

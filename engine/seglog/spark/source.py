@@ -1,0 +1,73 @@
+"""`spark.read.format("seglog")`: the partitions of a log dir, with the schema and the options of Spark's Kafka source.
+
+    seglog.spark.register(spark)
+    spark.read.format("seglog").option("subscribe", "orders").load("/data/kafka")
+
+The driver plans: which offsets of which partitions, cut at batch boundaries into pieces of some 64 MB. Executors read
+these files themselves, which they see under the same path, and give Arrow batches. Filters that are pushed only prune:
+Spark applies them again.
+"""
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from seglog.spark.offset_ranges import ranges
+from seglog.spark.row_schema import columns_of, schema_of
+from seglog.spark.sink import BatchSink, StreamSink
+from seglog.spark.source_filters import Pruning
+from seglog.spark.source_options import SourceOptions, asked_columns
+from seglog.spark.source_splits import read_split, splits
+from seglog.spark.stream import make_stream_reader
+
+
+class SeglogSource(DataSource):
+    """The format "seglog"."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "seglog"
+
+    def schema(self) -> StructType:
+        return schema_of(asked_columns(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = SourceOptions.of(self.options)
+        return (PruningReader if options.pushes_filters else TopicReader)(options, schema)
+
+    def streamReader(self, schema: StructType) -> Any:
+        return make_stream_reader(SourceOptions.of(self.options, is_stream=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        return BatchSink(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+        return StreamSink(self.options, schema, complete=overwrite)
+
+
+class TopicReader(DataSourceReader):
+    """A batch. Pickled before it is asked for `partitions`: what is kept of a plan stands in those."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = replace(options, columns=columns_of(schema))
+        self._pruning = Pruning()
+
+    def partitions(self) -> list[InputPartition]:
+        found = (self._pruning.of(one) for one in ranges(self._options))
+        return splits(self._options, [one for one in found if one is not None], self._pruning)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_split(partition)
+
+
+class PruningReader(TopicReader):
+    """The same, with filters. Only if it is asked for: Spark (4.1 to 4.3, tried) keeps the plan of one query with the
+    DataFrame, and reads no more for the next one, which has no filter or another.
+    """
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
+        for one in filters:
+            self._pruning.add(one)
+            yield one       # Spark applies it again, to each row

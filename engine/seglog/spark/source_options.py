@@ -1,0 +1,280 @@
+"""The options of `spark.read.format("seglog")`: those of Spark's Kafka source, and a few of ours."""
+import json
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from seglog.errors import InvalidArgumentError
+from seglog.frames.options import checked_columns
+from seglog.frames.plan import PartitionSource, partitions_of
+from seglog.log.arguments import Isolation, is_read_committed
+from seglog.log.damage import OnCorrupt
+
+_LOG = logging.getLogger(__name__)
+
+EARLIEST, LATEST = -2, -1       # as in the JSON of Spark's Kafka source
+SPLIT_BYTES = 64 << 20
+
+TopicPartition = tuple[str, int]
+Strategy = Literal["error", "latest"]
+_STRATEGY = "startingOffsetsByTimestampStrategy"
+
+# The names as users write them; Spark compares names of options without regard to case.
+_OURS = (
+    "path", "assign", "subscribe", "subscribePattern", "startingOffsets", "endingOffsets", "startingTimestamp",
+    "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
+    "minPartitions", "includeHeaders", "failOnDataLoss", "maxOffsetsPerTrigger", "isolation", "onCorrupt", "columns",
+    "splitBytes", "pushFilters",
+)
+_NAMES = {name.lower(): name for name in _OURS}
+# What tells Spark's Kafka source how to talk to brokers, or when to trigger: nothing that decides rows.
+_IGNORED = {
+    "groupid", "groupidprefix", "kafkaconsumer.polltimeoutms", "fetchoffset.numretries", "fetchoffset.retryintervalms",
+    "minoffsetspertrigger", "maxtriggerdelay", "maxrecordsperpartition",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where a read starts or ends: `offset` for all partitions (EARLIEST, LATEST), or `offsets` of each, or the first
+    record at `time_ms`, or at the time in `times_ms` of each.
+    """
+
+    offset: int | None = None
+    offsets: Mapping[TopicPartition, int] | None = None
+    time_ms: int | None = None
+    times_ms: Mapping[TopicPartition, int] | None = None
+
+    def time_of(self, where: TopicPartition) -> int | None:
+        return self.time_ms if self.times_ms is None else self.times_ms.get(where)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What is read, by parsed options."""
+
+    path: str
+    assign: Mapping[str, tuple[int, ...]] | None
+    topics: tuple[str, ...] | None
+    pattern: str | None
+    start: Bound
+    end: Bound
+    strategy: Strategy
+    min_partitions: int
+    fail_on_data_loss: bool
+    max_offsets_per_trigger: int | None
+    isolation: Isolation
+    on_corrupt: OnCorrupt
+    columns: tuple[str, ...]
+    split_bytes: int
+    pushes_filters: bool
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], *, is_stream: bool = False) -> Self:
+        """Raises InvalidArgumentError for what is unknown or cannot be meant."""
+        options = _known(given)
+        path = options.get("path")
+        if not path:
+            raise InvalidArgumentError("no path", hint='.load("/data/kafka"): a log dir, or a partition in it')
+        chosen = [name for name in ("assign", "subscribe", "subscribePattern") if name in options]
+        if len(chosen) > 1:
+            raise InvalidArgumentError(f"{' and '.join(chosen)}: give one of them")
+        if is_stream:
+            for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+                if name in options:
+                    raise InvalidArgumentError(f"{name}: a stream has no end")
+        elif "maxOffsetsPerTrigger" in options:
+            raise InvalidArgumentError("maxOffsetsPerTrigger: of readStream only")
+        isolation, on_corrupt = options.get("isolation", "read_uncommitted"), options.get("onCorrupt", "failfast")
+        is_read_committed(isolation)    # or it raises
+        strategy = options.get(_STRATEGY, "error").lower()
+        return cls(
+            path=local_path(path),
+            assign=_assigned(options["assign"]) if "assign" in options else None,
+            topics=_listed(options["subscribe"]) if "subscribe" in options else None,
+            pattern=_pattern(options["subscribePattern"]) if "subscribePattern" in options else None,
+            start=_bound(options, "starting", LATEST if is_stream else EARLIEST, LATEST if is_stream else None),
+            end=_bound(options, "ending", LATEST, LATEST),
+            strategy="latest" if _one_of(_STRATEGY, strategy, ("error", "latest")) == "latest" else "error",
+            min_partitions=_count(options, "minPartitions") or 0,
+            fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
+            max_offsets_per_trigger=_count(options, "maxOffsetsPerTrigger"),
+            isolation=isolation,        # type: ignore[arg-type]
+            on_corrupt="skip" if _one_of("onCorrupt", on_corrupt, ("failfast", "skip")) == "skip" else "raise",
+            columns=_columns(options),
+            split_bytes=_count(options, "splitBytes") or SPLIT_BYTES,
+            pushes_filters=_flag(options, "pushFilters", default=False),
+        )
+
+    def partitions(self) -> list[PartitionSource]:
+        """The partitions that there are now, of those that are asked for, by topic and number.
+
+        Raises NotALogError where nothing is, InvalidArgumentError where a topic or partition is asked for that is not.
+        """
+        found = {(source.topic, source.partition): source for source in partitions_of([self.path])}
+        topics = {topic for topic, _ in found}
+        if self.assign is not None:
+            wanted = [(topic, partition) for topic, numbers in self.assign.items() for partition in numbers]
+            missing = [f"{topic}-{partition}" for topic, partition in wanted if (topic, partition) not in found]
+            if missing:
+                raise InvalidArgumentError(f"assign: no such partition: {', '.join(missing)}", file=self.path)
+            return [found[where] for where in sorted(set(wanted))]
+        if self.topics is not None:
+            absent = [topic for topic in self.topics if topic not in topics]
+            if absent:
+                raise InvalidArgumentError(f"subscribe: no such topic: {', '.join(absent)}", file=self.path)
+            topics = set(self.topics)
+        elif self.pattern is not None:
+            topics = {topic for topic in topics if re.fullmatch(self.pattern, topic)}
+        return [found[where] for where in sorted(found) if where[0] in topics]
+
+
+def asked_columns(given: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns of a batch or a stream with these options: all but headers, which `includeHeaders` adds."""
+    return _columns(_known(given))
+
+
+# --- the options one by one --------------------------------------------------------------------------
+
+
+def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    listed = _listed(options["columns"]) if "columns" in options else None
+    return checked_columns(listed, _flag(options, "includeHeaders", default=False))
+
+
+def _known(given: Mapping[str, str]) -> dict[str, str]:
+    """{name as users write it: value}."""
+    options, ignored = {}, []
+    for key, value in given.items():
+        lower = key.lower()
+        if lower in _NAMES:
+            options[_NAMES[lower]] = value
+        elif lower.startswith("kafka.") or lower in _IGNORED:
+            ignored.append(key)
+        else:
+            raise InvalidArgumentError(f"unknown option {key!r}", hint=f"there are {', '.join(_OURS)}")
+    if ignored:
+        _LOG.warning("no broker is asked: ignored %s", ", ".join(sorted(ignored)))
+    return options
+
+
+def local_path(path: str) -> str:
+    """The path of a `file:` URL, or of a path. Raises InvalidArgumentError for other URLs."""
+    if path.startswith("file:"):
+        return "/" + path.removeprefix("file:").lstrip("/")
+    if re.match(r"[A-Za-z][\w+.-]*://", path):
+        raise InvalidArgumentError(
+            f"not a path: {path}", hint="a log dir must be mounted on every executor under the same path"
+        )
+    return path
+
+
+def _one_of(name: str, value: str, allowed: Iterable[str]) -> str:
+    allowed = tuple(allowed)
+    if value not in allowed:
+        raise InvalidArgumentError(f"{name} is {' or '.join(allowed)}, not {value!r}")
+    return value
+
+
+def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    value = options.get(name)
+    return default if value is None else _one_of(name, value.lower(), ("true", "false")) == "true"
+
+
+def _count(options: Mapping[str, str], name: str) -> int | None:
+    value = options.get(name)
+    if value is None:
+        return None
+    if not value.isdecimal() or not int(value):
+        raise InvalidArgumentError(f"{name} is a number from 1 on, not {value!r}")
+    return int(value)
+
+
+def _listed(value: str) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
+    if not found:
+        raise InvalidArgumentError(f"a list of names with commas between them is expected, not {value!r}")
+    return found
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise InvalidArgumentError(f"subscribePattern: {error}: {value!r}") from error
+    return value
+
+
+def _json(name: str, value: str) -> Any:
+    try:
+        body = json.loads(value)
+    except ValueError as error:
+        raise InvalidArgumentError(f"{name}: no JSON: {value!r}") from error
+    if not isinstance(body, dict):
+        raise InvalidArgumentError(f'{name}: a JSON object by topic is expected, not {value!r}')
+    return body
+
+
+def _assigned(value: str) -> dict[str, tuple[int, ...]]:
+    body = _json("assign", value)
+    if not all(isinstance(numbers, list) and all(_is_number(n) for n in numbers) for numbers in body.values()):
+        raise InvalidArgumentError(f"""assign: {{"topic": [0, 1]}} is expected, not {value!r}""")
+    return {topic: tuple(numbers) for topic, numbers in body.items()}
+
+
+def by_partition(name: str, body: Any) -> dict[TopicPartition, int]:
+    """Of {"topic": {"0": number}}, the JSON of Spark's Kafka source. Raises InvalidArgumentError."""
+    found = {}
+    for topic, numbers in body.items() if isinstance(body, dict) else [("", None)]:
+        if not isinstance(numbers, dict):
+            raise InvalidArgumentError(f"""{name}: {{"topic": {{"0": 23}}}} is expected, not {json.dumps(body)}""")
+        for partition, number in numbers.items():
+            if not (isinstance(partition, str) and partition.isdecimal() and _is_number(number)):
+                raise InvalidArgumentError(f"""{name}: {{"topic": {{"0": 23}}}} is expected, not {json.dumps(body)}""")
+            found[topic, int(partition)] = number
+    return found
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _bound(options: Mapping[str, str], word: str, default: int, latest: int | None) -> Bound:
+    """Of startingTimestamp, startingOffsetsByTimestamp, startingOffsets, or ending...: the first that is given.
+
+    `latest`: what -1 and "latest" mean, None where they are not allowed.
+    """
+    is_start = word == "starting"
+    if f"{word}Timestamp" in options:
+        value = options[f"{word}Timestamp"]
+        if not value.isdecimal():
+            raise InvalidArgumentError(f"{word}Timestamp: milliseconds since 1970 are expected, not {value!r}")
+        return Bound(time_ms=int(value))
+    name = f"{word}OffsetsByTimestamp"
+    if name in options:
+        return Bound(times_ms=by_partition(name, _json(name, options[name])))
+    name = f"{word}Offsets"
+    if name not in options:
+        return Bound(default)
+    value = options[name]
+    if value.lower() in ("earliest", "latest"):
+        offset = EARLIEST if value.lower() == "earliest" else LATEST
+        _check_word(name, offset, is_start, latest)
+        return Bound(offset)
+    offsets = by_partition(name, _json(name, value))
+    for offset in offsets.values():
+        if offset < 0:
+            _check_word(name, offset, is_start, latest)
+    return Bound(offsets=offsets)
+
+
+def _check_word(name: str, offset: int, is_start: bool, latest: int | None) -> None:
+    """As Spark's Kafka source: a batch does not start at the latest offset, and nothing ends at the earliest."""
+    if offset == EARLIEST and not is_start:
+        raise InvalidArgumentError(f"{name}: a read does not end at the earliest offset (-2)")
+    if offset == LATEST and latest is None:
+        raise InvalidArgumentError(f"{name}: a batch does not start at the latest offset (-1)")
+    if offset < EARLIEST:
+        raise InvalidArgumentError(f"{name}: {offset} is no offset; -2 means earliest, -1 latest")

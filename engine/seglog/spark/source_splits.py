@@ -1,0 +1,81 @@
+"""What a task of the source reads: pieces that end between batches, of some 64 MB, and small ones together."""
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+
+from seglog.frames.options import ReadOptions
+from seglog.frames.part import ScanPart
+from seglog.frames.plan import Limits, parts_of
+from seglog.segment.answers import LostRange
+from seglog.spark.closed_pipe import end_with_closed_pipe
+from seglog.spark.offset_ranges import OffsetRange
+from seglog.spark.row_schema import conformed
+from seglog.spark.source_filters import Pruning
+from seglog.spark.source_options import SourceOptions
+
+_LOG = logging.getLogger(__name__)
+# To open a file and to look up where to begin takes as long as so many bytes of records.
+_PART_WEIGHT_BYTES = 2 << 20
+
+
+@dataclass(frozen=True)
+class TopicSplit(InputPartition):
+    """What one task reads."""
+
+    parts: tuple[ScanPart, ...]
+
+
+def splits(options: SourceOptions, found: list[OffsetRange], pruning: Pruning | None = None) -> list[InputPartition]:
+    """The ranges as tasks: pieces of some `splitBytes` that end between batches, small ones together.
+
+    With `minPartitions` smaller ones, as far as there are batches to part.
+    """
+    since_ms, until_ms = (pruning or Pruning()).times_ms
+    reading = ReadOptions(
+        columns=options.columns, on_corrupt=options.on_corrupt, since_ms=since_ms, until_ms=until_ms
+    )
+
+    def parts(min_bytes: int) -> list[ScanPart]:
+        return [
+            replace(part, inode=None) for one in found if one.start < one.end
+            for part in parts_of(
+                [one.source], reading, Limits(one.start, one.end, isolation=options.isolation), min_bytes
+            )
+        ]
+
+    split_bytes = options.split_bytes
+    planned = parts(split_bytes)
+    if options.min_partitions > 1:
+        weight_bytes = sum(part.size_bytes for part in planned)
+        split_bytes = max(1, min(split_bytes, weight_bytes // options.min_partitions))
+        planned = parts(split_bytes)
+        return [TopicSplit((part,)) for part in planned]
+    made: list[InputPartition] = []
+    together: list[ScanPart] = []
+    weight_bytes = 0
+    for part in planned:
+        together.append(part)
+        weight_bytes += part.size_bytes + _PART_WEIGHT_BYTES
+        if weight_bytes >= split_bytes:
+            made.append(TopicSplit(tuple(together)))
+            together, weight_bytes = [], 0
+    if together:
+        made.append(TopicSplit(tuple(together)))
+    return made
+
+
+def read_split(split: InputPartition) -> Iterator[Any]:
+    """The rows of a task as pyarrow.RecordBatch. Without anything to read Spark gives a partition of nothing."""
+    import pyarrow  # type: ignore[import-untyped]
+
+    end_with_closed_pipe()
+    for part in split.parts if isinstance(split, TopicSplit) else ():
+        lost: list[LostRange] = []
+        for rows in part.batches(lost):
+            if len(rows):
+                yield conformed(pyarrow.record_batch(rows))
+        for gap in lost:
+            _LOG.warning("%s: skipped %s", part.path, gap)

@@ -1,0 +1,132 @@
+"""`spark.readStream.format("seglog")`: growing logs, with the offsets of Spark's Kafka source in the checkpoint.
+
+The driver looks where each log ends: at what its writer has published (`.seglog.live`), else behind its last whole
+batch. Executors read; nothing is kept but the offsets, so a query goes on from its checkpoint as it does with Kafka.
+"""
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError
+from seglog.frames.plan import PartitionSource, opened
+from seglog.spark.offset_ranges import Ends, OffsetRange, Offsets, limited, not_lost, start_of, to_json
+from seglog.spark.row_schema import columns_of
+from seglog.spark.source_options import SourceOptions, TopicPartition, by_partition
+from seglog.spark.source_splits import read_split, splits
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+except ImportError:     # before 4.2
+    HAS_LIMITS = False
+else:
+    HAS_LIMITS = True
+
+
+class TopicStream(DataSourceStreamReader):
+    """The stream as PySpark 4.0 and 4.1 know it: each trigger takes all that there is."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = replace(options, columns=columns_of(schema))
+        self._last: Offsets | None = None       # where a stream ends that takes what is available now
+
+    def initialOffset(self) -> dict[str, Any]:
+        found = {}
+        for source in self._options.partitions():
+            with opened(source.path) as log:
+                found[source.topic, source.partition] = start_of(self._options, source, Ends(log, self._options))
+        named = self._options.start.offsets
+        if named is not None and named.keys() != found.keys():
+            raise InvalidArgumentError("startingOffsets names other partitions than are read")
+        return to_json(found)
+
+    def latestOffset(self) -> dict[str, Any]:   # type: ignore[override]
+        return to_json(self._ends())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        begins, stops = by_partition("offset", start), by_partition("offset", end)
+        sources = {(source.topic, source.partition): source for source in self._options.partitions()}
+        self._check_there(stops, sources)
+        found = []
+        for where, stop in sorted(stops.items()):
+            source = sources.get(where)
+            if source is None or begins.get(where) == stop:
+                continue
+            with opened(source.path) as log:
+                ends = Ends(log, self._options)
+                # A partition that came since is read from its start.
+                begin = begins.get(where, ends.first)
+                found.append(OffsetRange(source, *not_lost(self._options, source, ends, begin, stop)))
+        return splits(self._options, found)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_split(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: who owns the log decides how long it keeps records."""
+
+    def stop(self) -> None:
+        """Nothing is open between two calls."""
+
+    def _ends(self) -> Offsets:
+        ends = {}
+        for source in self._options.partitions():
+            with opened(source.path) as log:
+                ends[source.topic, source.partition] = Ends(log, self._options).last
+        return ends
+
+    def _check_there(self, offsets: Offsets, sources: dict[TopicPartition, PartitionSource]) -> None:
+        gone = [f"{topic}-{partition}" for topic, partition in sorted(offsets.keys() - sources.keys())]
+        if gone and self._options.fail_on_data_loss:
+            raise OffsetOutOfRangeError(
+                f"partitions are gone that the checkpoint names: {', '.join(gone)}", file=self._options.path,
+                hint="failOnDataLoss=false goes on without them",
+            )
+
+
+def make_stream_reader(options: SourceOptions, schema: StructType) -> DataSourceStreamReader:
+    """The reader for this PySpark. Raises InvalidArgumentError for a limit that it cannot keep."""
+    if HAS_LIMITS:
+        return LimitedStream(options, schema)
+    if options.max_offsets_per_trigger is not None:
+        raise InvalidArgumentError("maxOffsetsPerTrigger needs PySpark 4.2 or newer")
+    return TopicStream(options, schema)
+
+
+if HAS_LIMITS:
+
+    class LimitedStream(TopicStream, SupportsTriggerAvailableNow):
+        """The stream as PySpark 4.2 knows it: a trigger may be given a limit, and "available now" an end."""
+
+        def getDefaultReadLimit(self) -> Any:
+            most = self._options.max_offsets_per_trigger
+            return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+        def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # type: ignore[override]
+            begins = by_partition("offset", start)
+            ends = dict(self._last) if self._last is not None else self._ends()
+            if self._options.fail_on_data_loss:
+                # A partition that is gone is told of when it is read: it keeps its offset until then.
+                ends = begins | ends
+            if self._last is not None:
+                # The checkpoint may be further than what was available then.
+                ends |= {where: max(offset, ends[where]) for where, offset in begins.items() if where in ends}
+            if isinstance(limit, ReadMaxRows):
+                starts = begins | {where: self._first(where) for where in ends.keys() - begins.keys()}
+                ends = limited(starts, ends, limit.max_rows)
+            return to_json(ends)
+
+        def reportLatestOffset(self) -> dict[str, Any]:
+            return to_json(self._ends())
+
+        def prepareForTriggerAvailableNow(self) -> None:
+            self._last = self._ends()
+
+        def _first(self, where: TopicPartition) -> int:
+            for source in self._options.partitions():
+                if (source.topic, source.partition) == where:
+                    with opened(source.path) as log:
+                        return Ends(log, self._options).first
+            return 0

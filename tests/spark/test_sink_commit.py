@@ -1,0 +1,218 @@
+"""How staged partitions come into a log dir: once, whatever step the driver dies at, and whoever comes next."""
+import shutil
+
+import pyarrow
+import pytest
+
+import seglog
+from seglog.errors import CorruptCheckpointError, InvalidArgumentError, LogLockedError, UnsupportedVersionError
+from seglog.format.checked_json import format_json
+from seglog.spark.sink import write_rows
+from seglog.spark.sink_commit import SinkCommit, SinkJournal
+from seglog.spark.sink_options import SinkOptions
+from support.conversion import UnsyncedFs
+
+
+class Died(BaseException):
+    """kill -9: nothing runs any more."""
+
+
+class MortalFs(UnsyncedFs):
+    """Does `steps` changes of names on the disk; the one after that finds the process dead."""
+
+    def __init__(self, steps):
+        self.left = steps
+
+    def _count(self):
+        self.left -= 1
+        if self.left < 0:
+            raise Died
+
+    def replace(self, source, target):
+        self._count()
+        super().replace(source, target)
+
+    def rename(self, source, target):
+        self._count()
+        super().rename(source, target)
+
+    def unlink(self, path):
+        self._count()
+        super().unlink(path)
+
+
+@pytest.fixture
+def path(in_memory):
+    return in_memory / "data"
+
+
+def options(path, **more):
+    return SinkOptions(**{
+        "path": str(path), "topic": "orders", "partitions": None, "may_exist": True, "query": "q", "config": (), **more
+    })
+
+
+def staged(path, *tasks, place="stream-q", **more):
+    """Each task: {partition: values}."""
+    found = []
+    for rows in tasks:
+        batches = [
+            pyarrow.RecordBatch.from_pydict({
+                "value": pyarrow.array(values, pyarrow.binary()),
+                "partition": pyarrow.array([partition] * len(values), pyarrow.int32()),
+            }) for partition, values in rows.items()
+        ]
+        found += write_rows(options(path, **more), place, iter(batches)).partitions
+    return found
+
+
+def commit(path, place="stream-q", fs=None, **more):
+    return SinkCommit(options(path, **more), place, fs or UnsyncedFs())
+
+
+def values(path):
+    """{partition: values} of the topic."""
+    found = {}
+    for directory in sorted(path.glob("orders-*")):
+        with seglog.open_partition(directory) as log:
+            found[int(directory.name[7:])] = [record.value for record in log.read()]
+            assert log.log_end_offset == len(found[int(directory.name[7:])])
+    return found
+
+
+def test_epochs_are_appended_once(path):
+    for epoch in range(3):
+        for _ in range(2):      # Spark tries an epoch again whose commit it did not hear of
+            commit(path).publish(staged(path, {0: [b"%d" % epoch]}, {1: [b"x%d" % epoch] * 2}), epoch=epoch)
+    assert values(path) == {0: [b"0", b"1", b"2"], 1: [b"x0", b"x0", b"x1", b"x1", b"x2", b"x2"]}
+    # Another stream counts for itself.
+    commit(path, "stream-r", query="r").publish(staged(path, {0: [b"r"]}, place="stream-r"), epoch=0)
+    assert values(path)[0] == [b"0", b"1", b"2", b"r"]
+    assert not [entry for entry in path.with_name("data.seglog-sink").iterdir() if entry.is_dir()]
+
+
+def test_a_driver_may_die_at_any_step_of_a_commit(path, in_memory):
+    """What it had begun is ended by the next one, which appends the same epoch again or another one."""
+    commit(path).publish(staged(path, {0: [b"a"] * 3}), epoch=0)
+    shutil.copytree(in_memory, in_memory.with_name("kept"))
+    steps = 0
+    while True:
+        for name in ("data", "data.seglog-sink"):
+            shutil.rmtree(in_memory / name)
+            shutil.copytree(in_memory.with_name("kept") / name, in_memory / name)
+        rows = [{0: [b"b", b"c"]}, {1: [b"d"]}, {2: [b"e"]}]
+        try:
+            commit(path, fs=MortalFs(steps)).publish(staged(path, *rows), epoch=1)
+            break
+        except Died:
+            pass
+        # Readers see whole partitions, of the epoch before or of this one.
+        seen = values(path)
+        assert seen[0] in ([b"a"] * 3, [b"a"] * 3 + [b"b", b"c"])
+        assert {partition: seen[partition] for partition in seen if partition} in (
+            {}, {1: [b"d"]}, {1: [b"d"], 2: [b"e"]}
+        )
+        commit(path).publish(staged(path, *rows), epoch=1)
+        commit(path).publish(staged(path, {0: [b"f"]}), epoch=2)
+        assert values(path) == {0: [b"a", b"a", b"a", b"b", b"c", b"f"], 1: [b"d"], 2: [b"e"]}, steps
+        steps += 1
+    shutil.rmtree(in_memory.with_name("kept"))
+    assert steps > 8
+
+
+def test_an_append_that_was_done_in_part_is_ended_not_repeated(path, monkeypatch):
+    commit(path).publish(staged(path, {0: [b"a"]}, {1: [b"a"]}), epoch=0)
+    append, appended = SinkCommit._append, []
+
+    def die_behind_the_first(self, step, log):
+        if appended:
+            raise Died
+        append(self, step, log)
+        appended.append(step.name)
+
+    monkeypatch.setattr(SinkCommit, "_append", die_behind_the_first)
+    with pytest.raises(Died):
+        commit(path).publish(staged(path, {0: [b"b"]}, {1: [b"b"]}), epoch=1)
+    monkeypatch.undo()
+    assert values(path) == {0: [b"a", b"b"], 1: [b"a"]}
+    commit(path).publish(staged(path, {0: [b"b"]}, {1: [b"b"]}), epoch=1)
+    assert values(path) == {0: [b"a", b"b"], 1: [b"a", b"b"]}
+
+
+def test_somebody_elses_records_between_are_found(path, monkeypatch):
+    commit(path).publish(staged(path, {0: [b"a"]}), epoch=0)
+    monkeypatch.setattr(SinkCommit, "_carry_out", lambda *_: (_ for _ in ()).throw(Died))
+    with pytest.raises(Died):
+        commit(path).publish(staged(path, {0: [b"b"]}), epoch=1)
+    monkeypatch.undo()
+    with seglog.open(path / "orders-0") as log:
+        for _ in range(3):
+            log.append(b"mine")
+    with pytest.raises(InvalidArgumentError, match="ended at 1, and ends at 4 now: somebody else wrote"):
+        commit(path).publish(staged(path, {0: [b"b"]}), epoch=1)
+
+
+def test_two_tasks_with_one_partition_are_refused_and_nothing_is_changed(path):
+    commit(path).publish(staged(path, {0: [b"a"]}), epoch=0)
+    with pytest.raises(InvalidArgumentError, match="several tasks have rows of one partition: orders-0"):
+        commit(path).publish(staged(path, {0: [b"b"], 1: [b"b"]}, {0: [b"c"]}), epoch=1)
+    assert values(path) == {0: [b"a"]}
+    commit(path).discard()
+    assert [entry.name for entry in path.with_name("data.seglog-sink").iterdir()] != []
+    commit(path).publish(staged(path, {0: [b"b"]}), epoch=1)
+    assert values(path) == {0: [b"a", b"b"]}
+
+
+def test_a_log_that_somebody_writes_is_refused_before_anything_is_changed(path):
+    commit(path).publish(staged(path, {0: [b"a"]}, {1: [b"a"]}), epoch=0)
+    with seglog.open(path / "orders-1"):
+        for overwrite in (False, True):
+            with pytest.raises(LogLockedError):
+                commit(path).publish(staged(path, {0: [b"b"]}, {1: [b"b"]}), overwrite=overwrite, epoch=1)
+    assert values(path) == {0: [b"a"], 1: [b"a"]}
+
+
+def test_overwriting_takes_the_place_of_the_topics_that_are_written(path):
+    commit(path).publish(staged(path, {0: [b"a"]}, {1: [b"a"]}), epoch=0)
+    with seglog.open(path / "other-0") as log:
+        log.append(b"stays")
+    commit(path, "batch-1").publish(staged(path, {0: [b"b"]}, place="batch-1"), overwrite=True)
+    assert values(path) == {0: [b"b"]}
+    assert (path / "other-0").is_dir()
+    assert not seglog.verify(path / "orders-0").findings
+
+
+@pytest.mark.parametrize("change", ["flip", "cut", "version"])
+def test_a_journal_that_is_not_whole_is_told_and_left(path, change):
+    commit(path).publish(staged(path, {0: [b"a"]}), epoch=0)
+    journal = path.with_name("data.seglog-sink") / "journal.json"
+    raw = journal.read_bytes()
+    journal.write_bytes({
+        "flip": raw.replace(b'"q"', b'"r"'), "cut": raw[:-20],
+        "version": format_json("seglog-spark-sink", 9, epochs={}, steps=[], stream=None, epoch=None),
+    }[change])
+    with pytest.raises(UnsupportedVersionError if change == "version" else CorruptCheckpointError):
+        commit(path).publish(staged(path, {0: [b"b"]}), epoch=1)
+    assert values(path) == {0: [b"a"]}
+    assert SinkJournal.parse(raw, "journal.json").epochs == {"q": 0}
+
+
+@pytest.mark.parametrize(("given", "words"), [
+    ({}, "no path"), ({"path": "/x", "topics": "a"}, "none of ours"), ({"path": "/x", "ifExists": "no"}, "ifExists"),
+    ({"path": "/x", "topic": "a/b"}, "no name of a topic"), ({"path": "/x", "numPartitions": "many"}, "numPartitions"),
+    ({"path": "/x", "compression.type": "best"}, "compression"),
+])
+def test_options_that_cannot_be_meant_are_refused(given, words):
+    with pytest.raises(InvalidArgumentError, match=words):
+        SinkOptions.of(given)
+
+
+def test_a_stream_is_known_by_its_checkpoint(path, tmp_path):
+    with pytest.raises(InvalidArgumentError, match="no checkpointLocation"):
+        SinkOptions.of({"path": str(path)}, is_stream=True)
+    with pytest.raises(InvalidArgumentError, match="does not tell the id"):
+        SinkOptions.of({"path": str(path), "checkpointLocation": str(tmp_path)}, is_stream=True)
+    (tmp_path / "metadata").write_text('{"id":"5f3c1e6b"}')
+    given = {"path": str(path), "checkpointLocation": f"file:{tmp_path}", "compression.type": "lz4"}
+    assert SinkOptions.of(given, is_stream=True).query == "5f3c1e6b"
+    assert SinkOptions.of({**given, "queryId": "mine"}, is_stream=True).query == "mine"

