@@ -145,6 +145,35 @@ def test_every_version_of_fetch_that_names_topics_reads(client, version):
     assert b"two" in raw
 
 
+def test_an_old_client_whose_limit_no_batch_fits_in_is_told_by_a_message_that_is_cut(client):
+    produced(client, batch(b"x" * 1000))
+    raw = bytes(fetched(client, 0, 2, max_bytes=500).records)       # (with nothing at all it would ask for ever)
+    assert struct.unpack_from(">i", raw, 8)[0] + 12 > len(raw) > 12
+    assert len(raw) <= 500
+
+
+@pytest.mark.parametrize("max_bytes", [3000, 1 << 20])
+@pytest.mark.parametrize("value_bytes", [0, 100])       # as v0 messages the first are more bytes than on disk
+def test_an_old_client_gets_every_record_once_whatever_the_sizes(client, max_bytes, value_bytes):
+    for first in range(0, 200, 20):
+        produced(client, batch(*(b"%03d" % n + b"x" * value_bytes for n in range(first, first + 20))))
+    values = []
+    while len(values) < 200:
+        came = len(values)
+        raw = bytes(fetched(client, len(values), 1, max_bytes=max_bytes).records)
+        at = 0
+        while at + 12 <= len(raw):
+            offset, size = struct.unpack_from(">qi", raw, at)
+            if at + 12 + size > len(raw):
+                break       # cut, or there to fill what was announced
+            if offset >= len(values):
+                assert offset == len(values)
+                values.append(raw[at + 12 + size - 3 - value_bytes : at + 12 + size - value_bytes])
+            at += 12 + size
+        assert len(values) > came, "a fetch gave nothing"
+    assert values == [b"%03d" % n for n in range(200)]
+
+
 def test_a_fetch_waits_until_there_is_enough(served, client):
     with WireClient(served) as producer:
         began = time.monotonic()

@@ -1,6 +1,7 @@
 """What clients learn of the cluster, which is one node: Metadata, DescribeCluster, DescribeLogDirs."""
 import shutil
 
+from seglog.endpoint.error_answers import error_answer
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.messages import (
     ApiKey,
@@ -21,6 +22,7 @@ from seglog.errors import SeglogError
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 _NOT_ASKED = -2147483648
+_WITH_IDS = 12      # the first version of Metadata that asks by them: two before it have the field, and may not use it
 _BROKERS, _CONTROLLERS = 1, 2       # endpoint types of DescribeCluster
 
 _Topic = MetadataResponse.MetadataResponseTopic
@@ -45,6 +47,9 @@ class ClusterFacts:
 
     async def metadata(self, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
         asked = request.topics
+        if context.version < _WITH_IDS and any(one.topic_id != ZERO_ID or one.name is None for one in asked or ()):
+            refusal: MetadataResponse = error_answer(ApiKey.METADATA, request, Errors.INVALID_REQUEST)
+            return refusal
         topics = []
         if asked is None or (context.version == 0 and not asked):
             topics = [self._row(topic) for name in self._topics.names() if (topic := self._topics.topic(name))]

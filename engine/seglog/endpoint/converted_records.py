@@ -39,6 +39,11 @@ class ConvertedRecords:
             yield from _filling(left)
 
 
+def cut_message(limit_bytes: int) -> bytes:
+    """For a client in whose limit no batch fits: with nothing at all, it would ask for ever; by this it knows why."""
+    return b"".join(_filling(max(_HEAD.size, min(limit_bytes, _CLAIMED_BYTES_MIN))))
+
+
 def _filling(size_bytes: int) -> Iterator[memoryview]:
     """The beginning of a message that claims more bytes than there are."""
     head = _HEAD.pack(-1, max(size_bytes + 1, _CLAIMED_BYTES_MIN))[:size_bytes]

@@ -55,7 +55,7 @@ def _list_offsets(request: m.ListOffsetsRequest, error: Errors) -> Any:
 
 def _metadata(request: m.MetadataRequest, error: Errors) -> Any:
     return m.MetadataResponse(topics=[
-        m.MetadataResponse.MetadataResponseTopic(error_code=error, name=topic.name, topic_id=topic.topic_id)
+        m.MetadataResponse.MetadataResponseTopic(error_code=error, name=topic.name or "", topic_id=topic.topic_id)
         for topic in request.topics or ()
     ])
 

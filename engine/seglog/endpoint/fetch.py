@@ -10,7 +10,7 @@ import time
 from concurrent.futures import Executor
 from typing import NamedTuple
 
-from seglog.endpoint.converted_records import ConvertedRecords
+from seglog.endpoint.converted_records import ConvertedRecords, cut_message
 from seglog.endpoint.epochs import epoch_fault
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.long_polls import LongPolls
@@ -132,7 +132,9 @@ class Fetch:
         if isinstance(fetched, FetchSlice):
             if fetched.size_bytes:
                 row.records = fetched
-            return fetched.size_bytes
+            elif version <= _HARD_LIMIT_UP_TO and offset < ends.high_watermark:
+                row.records = cut_message(max_bytes)
+            return len(row.records)
         row.records = ConvertedRecords(fetched)
         return len(row.records)
 
