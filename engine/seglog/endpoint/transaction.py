@@ -39,7 +39,7 @@ _ENDED = (_State.EMPTY, _State.COMPLETE_COMMIT, _State.COMPLETE_ABORT)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TransactionStep:
     """What a transactional id is to become. Times in ms; -1: none."""
 
     state: TransactionState
@@ -112,7 +112,7 @@ class Transaction:
 
     # --- steps -------------------------------------------------------------------------------------
 
-    def prepare_epoch(self, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> Step:
+    def prepare_epoch(self, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> TransactionStep:
         """The next epoch for a producer. `expected_epoch`: which one it believes to have. Raises Fenced."""
         epoch, last_epoch = self.producer_epoch + 1, NO_EPOCH
         if expected_epoch is not None:
@@ -126,33 +126,35 @@ class Transaction:
             _State.EMPTY, producer_epoch=epoch, last_producer_epoch=last_epoch, timeout_ms=timeout_ms, update_ms=now_ms
         )
 
-    def prepare_producer_id(self, producer_id: int, timeout_ms: int, now_ms: int, *, keep_last: bool) -> Step:
+    def prepare_producer_id(
+        self, producer_id: int, timeout_ms: int, now_ms: int, *, keep_last: bool
+    ) -> TransactionStep:
         """Another producer id, since the epochs of this one are used up."""
         return self._prepare(
             _State.EMPTY, producer_id=producer_id, producer_epoch=0, last_producer_id=self.producer_id,
             last_producer_epoch=self.producer_epoch if keep_last else NO_EPOCH, timeout_ms=timeout_ms, update_ms=now_ms,
         )
 
-    def prepare_partitions(self, added: Iterable[TopicPartition], now_ms: int) -> Step:
+    def prepare_partitions(self, added: Iterable[TopicPartition], now_ms: int) -> TransactionStep:
         return self._prepare(
             _State.ONGOING, partitions=frozenset(self.partitions.union(added)), update_ms=now_ms,
             start_ms=now_ms if self.has_ended else self.start_ms,
         )
 
-    def prepare_end(self, commit: bool, now_ms: int) -> Step:
+    def prepare_end(self, commit: bool, now_ms: int) -> TransactionStep:
         state = _State.PREPARE_COMMIT if commit else _State.PREPARE_ABORT
         return self._prepare(
             state, partitions=frozenset(self.partitions), start_ms=self.start_ms, update_ms=now_ms
         )
 
-    def prepare_fence(self, now_ms: int) -> Step:
+    def prepare_fence(self, now_ms: int) -> TransactionStep:
         """Abort with the next epoch, which no producer is given: whoever still writes is kept out."""
         if not self.has_failed_fence and self.producer_epoch < _MAX_EPOCH:
             self.producer_epoch += 1
         self.last_producer_epoch = NO_EPOCH
         return self.prepare_end(False, now_ms)
 
-    def prepare_completion(self, now_ms: int) -> Step:
+    def prepare_completion(self, now_ms: int) -> TransactionStep:
         """All markers are written."""
         self.has_failed_fence = False
         is_commit = self.state is _State.PREPARE_COMMIT
@@ -164,10 +166,10 @@ class Transaction:
         self, state: TransactionState, *, update_ms: int, producer_id: int | None = None,
         producer_epoch: int | None = None, last_producer_id: int | None = None, last_producer_epoch: int | None = None,
         timeout_ms: int | None = None, partitions: frozenset[TopicPartition] = frozenset(), start_ms: int = _NO_TIME,
-    ) -> Step:
+    ) -> TransactionStep:
         assert self.pending is None, f"{self} has a step under way"
         self.pending = state
-        return Step(
+        return TransactionStep(
             state=state,
             producer_id=self.producer_id if producer_id is None else producer_id,
             producer_epoch=self.producer_epoch if producer_epoch is None else producer_epoch,
@@ -177,7 +179,7 @@ class Transaction:
             partitions=partitions, start_ms=start_ms, update_ms=update_ms,
         )
 
-    def complete(self, step: Step) -> None:
+    def complete(self, step: TransactionStep) -> None:
         """The step is durable."""
         assert self.pending is step.state
         self.pending = None

@@ -10,7 +10,7 @@ from seglog.endpoint.codec import decode_versioned, encode_versioned
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.internal_topic import InternalTopic
 from seglog.endpoint.messages import TransactionLogKey, TransactionLogValue
-from seglog.endpoint.transaction import NO_EPOCH, Step, Transaction, TransactionState
+from seglog.endpoint.transaction import NO_EPOCH, Transaction, TransactionState, TransactionStep
 from seglog.errors import SeglogError
 
 _LOG = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class TransactionTopic:
     def __init__(self, topic: InternalTopic) -> None:
         self.topic = topic
 
-    def store(self, transaction: Transaction, step: Step, done: Callable[[Errors], None]) -> None:
+    def store(self, transaction: Transaction, step: TransactionStep, done: Callable[[Errors], None]) -> None:
         """Write a prepared step, and complete it when it is durable; if it cannot be written, give it up."""
 
         def appended(error: Errors, log_offset: int | None) -> None:
@@ -74,7 +74,7 @@ def transaction_key(transactional_id: str) -> bytes:
     return encode_versioned(TransactionLogKey(transactional_id=transactional_id), _VERSION)
 
 
-def transaction_value(step: Step) -> bytes:
+def transaction_value(step: TransactionStep) -> bytes:
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(step.partitions):
         by_topic.setdefault(topic, []).append(partition)
