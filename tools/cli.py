@@ -117,6 +117,8 @@ class LazyGroup(click.Group):
         **extra: Any,
     ) -> Any:
         given = list(sys.argv[1:] if args is None else args)
+        if given[:1] == ["help"]:       # `seglog help dump`, as git has it
+            given = [*given[1:], "--help"]
         if not standalone_mode:
             return super().main(given, prog_name, complete_var, standalone_mode=False, **extra)
         try:
@@ -172,7 +174,7 @@ def _catch_signals() -> None:
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="seglog", message="%(prog)s %(version)s")
+@click.version_option(__version__, "-V", "--version", prog_name="seglog", message="%(prog)s %(version)s")
 def cli() -> None:
     """Read, verify and convert the partition directories of a Kafka broker, without the broker.
 

@@ -39,6 +39,7 @@ from .options import (
     on_corrupt_option,
     paths_argument,
 )
+from .record_filter import RecordFilter
 from .targets import Place
 
 What = Literal["batches", "control"] | None     # None: records
@@ -62,6 +63,7 @@ class Selection:
     limit: int | None
     tail: int | None = None         # of those the last so many
     follows: bool = False           # and then what is appended
+    matching: RecordFilter | None = None    # of the records, batches of control records left out
 
     @property
     def is_by_time(self) -> bool:
@@ -76,6 +78,11 @@ class Selection:
 @click.option("--to-offset", "stop", metavar="OFFSET", type=click.IntRange(0), help="Stop before this offset.")
 @click.option("--since", type=TimeType(), help="Timestamps at or after: ISO 8601, milliseconds, or -2h.")
 @click.option("--until", type=TimeType(), help="Timestamps before.")
+@click.option("--key", "keys", metavar="KEY", multiple=True, help="Records with this key. Repeat for more.")
+@click.option("--grep", "pattern", metavar="REGEX", help="Records whose value has a match of this, as text in UTF-8.")
+@click.option(
+    "--header", "headers", metavar="NAME[=VALUE]", multiple=True, help="Records with this header. Repeat: with all.",
+)
 @click.option("--max-bytes", type=SizeType(), help="Stop when batches of so many bytes were read, of each partition.")
 @limit_option("Stop after so many records (with --batches: batches), of each partition.")
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="The last N of them (with --batches: batches) only.")
@@ -103,6 +110,9 @@ def command(
     stop: int | None,
     since: int | None,
     until: int | None,
+    keys: Sequence[str],
+    pattern: str | None,
+    headers: Sequence[str],
     max_bytes: int | None,
     limit: int | None,
     tail: int | None,
@@ -127,7 +137,7 @@ def command(
     """
     if table_format is not None:
         limits = max_bytes, limit, tail, max_value_bytes
-        if what or follows or as_json or settings or any(n is not None for n in limits):
+        if what or follows or as_json or settings or keys or pattern or headers or any(n is not None for n in limits):
             raise click.UsageError(
                 "--format goes with offsets, times, --columns, --decode, --output and --on-corrupt only"
             )
@@ -141,7 +151,10 @@ def command(
         return report.PARTIAL if scan.lost else 0
     if columns or decode or output:
         raise click.UsageError("--columns, --decode and --output go with --format")
-    selection = Selection(start, stop, since, until, max_bytes, limit, tail, follows)
+    matching = RecordFilter.of(keys, pattern, headers)
+    if what and matching is not None:
+        raise click.UsageError("--key, --grep and --header choose records: not with --batches or --control")
+    selection = Selection(start, stop, since, until, max_bytes, limit, tail, follows, matching)
     if follows:
         _refuse_to_follow(paths, on_corrupt)
     lost: list[LostRange] = []
@@ -311,6 +324,11 @@ def _records(partition: Partition, selection: Selection, on_lost: OnLost) -> Ite
             chosen = ((n, r) for n, r in chosen if first <= r.offset < last)
         if selection.is_by_time:
             chosen = ((n, r) for n, r in chosen if since <= r.timestamp < until)
+        if selection.matching is not None:
+            if batch.is_control:
+                continue
+            matches = selection.matching.matches
+            chosen = ((n, r) for n, r in chosen if matches(r))
         one = next(chosen, None)
         if one is not None:
             yield Item(segment, batch, base, chain([one], chosen))

@@ -80,6 +80,14 @@ def test_help_names_every_command_and_exit_status():
         assert words in flat
 
 
+@pytest.mark.parametrize(("words", "same_as"), [(["help"], ["--help"]), (["help", "dump"], ["dump", "--help"]),
+                                                (["help", "index", "check"], ["index", "check", "--help"]),
+                                                (["-V"], ["--version"])])
+def test_help_and_version_as_other_programs_have_them(words, same_as):
+    asked, usual = CliRunner().invoke(cli.cli, words), CliRunner().invoke(cli.cli, same_as)
+    assert (asked.exit_code, asked.output) == (0, usual.output)
+
+
 def test_a_slip_in_a_commands_name_is_guessed():
     result = CliRunner().invoke(cli.cli, ["verfy"])
     assert result.exit_code == 2

@@ -1,0 +1,44 @@
+"""Which records `seglog dump` shows, by what is in them: --key, --grep, --header."""
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from seglog._kernels.record_batch import Record
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFilter:
+    """A record has one of the `keys`, where any are given, and the pattern in its value, and all of the headers."""
+
+    keys: frozenset[bytes]
+    pattern: re.Pattern[bytes] | None
+    headers: tuple[tuple[str, bytes | None], ...]      # a value of None: any
+
+    @classmethod
+    def of(cls, keys: Sequence[str], pattern: str | None, headers: Sequence[str]) -> "RecordFilter | None":
+        """None where nothing is asked for. Raises click.UsageError."""
+        if not (keys or pattern or headers):
+            return None
+        try:
+            compiled = None if pattern is None else re.compile(pattern.encode())
+        except re.error as error:
+            raise click.UsageError(f"--grep: {error} in {pattern!r}") from None
+        named = [header.partition("=") for header in headers]
+        return cls(
+            frozenset(key.encode() for key in keys), compiled,
+            tuple((name, value.encode() if equals else None) for name, equals, value in named),
+        )
+
+    def matches(self, record: Record) -> bool:
+        if self.keys and record.key not in self.keys:
+            return False
+        if self.pattern is not None:
+            value = record.value
+            if value is None or self.pattern.search(value) is None:
+                return False
+        return all(
+            any(found == name and (value is None or given == value) for found, given in record.headers)
+            for name, value in self.headers
+        )
