@@ -27,6 +27,8 @@ from seglog.conversion.directory import Options, convert
 from seglog.conversion.in_place import plan_in_place
 from seglog.conversion.proof import PROOF_FILE
 from seglog.conversion.report import PartitionRow, report_json
+from seglog.endpoint.codec import decode_versioned
+from seglog.endpoint.messages import OffsetCommitKey, OffsetCommitValue, TransactionLogKey, TransactionLogValue
 from seglog.endpoint.producer_ids import FILE_NAME as PRODUCER_IDS_FILE
 from seglog.endpoint.producer_ids import ProducerIds
 from seglog.format.compression import Codec, decompress
@@ -564,6 +566,23 @@ def log_settings():
     return f"`orders-0/.seglog.config` of a log that was opened with {opened}, then configured:\n\n{text}"
 
 
+def coordinator_records():
+    shown = []
+    for name, place in (("__consumer_offsets-0", 9), ("__transaction_state-7", 3)):
+        with seglog.open_partition(LOG_DIR.parents[1] / "groups" / name) as partition:
+            record = partition[place]
+            kinds = TransactionLogKey, TransactionLogValue
+            if name.startswith("__consumer"):
+                kinds = OffsetCommitKey, OffsetCommitValue
+            lines = [f"`tests/golden/groups/{name}`, offset {place}:\n\n"]
+            for kind, raw in zip(kinds, (bytes(record.key), bytes(record.value)), strict=True):
+                version, message = decode_versioned(kind, raw)
+                lines += [f"    {raw.hex(' ')}\n", f"    {kind.__name__} {version}\n"]
+                lines += [f"      {name} = {getattr(message, name)!r}\n" for name in message.__slots__]
+            shown.append("".join(lines))
+    return "\n".join(shown)
+
+
 def producer_ids():
     with tempfile.TemporaryDirectory() as log_dir:
         ProducerIds(log_dir, OsFileSystem(), ManualClock(1_700_000_000_000)).next()
@@ -710,6 +729,7 @@ EXAMPLES = {
     "live_ends.md": {"live-ends": live_ends},
     "log_settings.md": {"log-settings": log_settings},
     "producer_ids.md": {"producer-ids": producer_ids},
+    "coordinator_topics.md": {"coordinator-records": coordinator_records},
     "reader_cursor.md": {"reader-cursor": reader_cursor},
     "checkpoints.md": {"recovery-points": checkpoint, "log-dir": log_dir_marks},
 }

@@ -537,3 +537,35 @@ def test_names_that_have_no_room_in_a_record_are_refused(tmp_path):
         assert asked.transactions._transactions == {}
 
     run(ask, tmp_path, TOPIC)
+
+
+def test_groups_go_with_their_topic(tmp_path):
+    """Members waited for ever, and offsets that no log held were fetched until the next start."""
+    async def delete(asked):
+        await asked.commit("g", {T0: 5})
+        joined = await join(asked, "h")
+        waiting = asyncio.ensure_future(join(asked, "h"))
+        await asyncio.sleep(0)
+        assert joined.error_code == 0
+        partitions = await asked.topics.delete("__consumer_offsets")
+        await asked.groups.partitions_deleted([("__consumer_offsets", number) for number in range(partitions)])
+        assert (await asyncio.wait_for(waiting, 5)).error_code == Errors.NOT_COORDINATOR
+        assert await asked.commit("g", {T0: 6}) == Errors.NOT_COORDINATOR
+        await asked.find()
+        assert await asked.fetch("g") == {}
+        assert await asked.commit("g", {T0: 7}) == 0
+
+    run(delete, tmp_path, TOPIC)
+
+
+def test_a_stop_waits_for_the_markers_of_a_transaction(tmp_path):
+    async def leave(asked):
+        producer = await begin(asked)
+        ending = asyncio.ensure_future(asked.end("x", producer, True))
+        while not asked.transactions._ending:
+            await asyncio.sleep(0)
+        await asked.transactions.stop()
+        assert asked.transactions._transactions["x"].state is TransactionState.COMPLETE_COMMIT
+        assert await ending == 0
+
+    run(leave, tmp_path, TOPIC)

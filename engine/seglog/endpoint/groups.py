@@ -129,7 +129,14 @@ class GroupCoordinator:
             self._open.pop(producer_id, None)
 
     async def partitions_deleted(self, partitions: Sequence[TopicPartition]) -> None:
-        """Forget what was committed for partitions that are gone."""
+        """Forget what was committed for partitions that are gone; all groups, if it is their own topic."""
+        if any(topic == OFFSETS_TOPIC for topic, _ in partitions):
+            for group in self.groups.values():
+                self.rebalancing.end(group)
+                group.become(GroupState.DEAD, self.now_ms())
+            self.groups.clear()
+            self._open.clear()
+            return
         for group in list(self.groups.values()):
             removed = group.offsets.remove(partitions)
             if removed:

@@ -35,6 +35,8 @@ _MARKER_RETRY_MS = 1_000
 # EndTxn is answered when the markers are durable, so that a read after it sees the records; at the latest after
 # this.
 _MARKERS_WAIT_MS = 500
+# What is not marked by then, the next start marks.
+_STOP_WAIT_S = 5.0
 # How long a start waits for the markers of transactions that a crash left prepared.
 _RECOVERY_WAIT_S = 10.0
 
@@ -81,8 +83,10 @@ class TransactionCoordinator:
         self._expire_later()
 
     async def stop(self) -> None:
-        """Before the groups' stop. Idempotent."""
+        """Before the groups' stop: markers that are being written are waited for, a while. Idempotent."""
         self._is_active = False
+        if self._ending:
+            await asyncio.wait(list(self._ending.values()), timeout=_STOP_WAIT_S)
         for task in list(self._ending.values()):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
