@@ -10,10 +10,11 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_
 from seglog.errors import InvalidArgumentError
 
 from .append_result cimport stamp
-from .batch_header cimport CODEC_NONE, BatchHeader, codec_of
+from .batch_header cimport CODEC_NONE, BatchHeader, codec_of, compute_crc
 from .segment_scan cimport BatchTable
-from .span cimport store_u32, store_u64
+from .span cimport Span, load_i32, store_u32, store_u64
 from .status cimport OK
+from .tagged_message cimport TAG_COUNT, TAG_HONOUR_OFFSETS, TAG_LAST_DELTA, TAGS_SIZE_POS, parse_tag
 from .window cimport Window
 
 cdef extern from "<stdint.h>" nogil:
@@ -23,11 +24,21 @@ cdef extern from "<stdint.h>" nogil:
 def first_to_open(BatchTable table not None, Py_ssize_t first=0, *, bint close_holes=False):
     """The first slot from `first` on that cannot get other offsets by its header; the number of batches if all can.
 
-    That is a v0 wrapper. close_holes: offsets are to follow each other; so it is also a v1 wrapper, which does not say
+    That is a v0 wrapper, and one with tags that does not say how many messages it holds, or has no tag to say whether
+    their offsets count from it. close_holes: offsets are to follow each other; so it is also a v1 wrapper, which does not say
     how many records it holds, and a v2 batch with fewer records than offsets.
     """
     cdef Py_ssize_t i = max(first, 0)
-    while i < table.n and not must_be_opened(&table.rows[i], close_holes):
+    cdef bint is_tagged = table.window.is_tagged
+    cdef TagPlaces tags
+    while i < table.n:
+        if is_tagged:
+            if codec_of(&table.rows[i]) != CODEC_NONE and not find_places(
+                table.window.base + table.rows[i].position, &tags
+            ):
+                break
+        elif must_be_opened(&table.rows[i], close_holes):
+            break
         i += 1
     return i
 
@@ -38,9 +49,52 @@ cdef bint must_be_opened(const BatchHeader* row, bint close_holes) noexcept nogi
     return codec_of(row) != CODEC_NONE and (row.magic == 0 or close_holes)
 
 
+# Where a wrapper's tags stand that its offsets hang on.
+cdef struct TagPlaces:
+    uint8_t* count
+    uint8_t* honours
+    uint8_t* last_delta         # NULL: it has none
+
+
+cdef bint find_places(const uint8_t* p, TagPlaces* out) noexcept nogil:
+    """Of a message whose tags were parsed: whether it says its count, and has a tag to make its offsets contiguous."""
+    cdef const uint8_t* value = NULL
+    cdef int32_t size = 0
+    cdef int tag = 0
+    cdef Span s
+    out.count = out.honours = out.last_delta = NULL
+    s.p = p + TAGS_SIZE_POS + 4
+    s.end = s.p + max(load_i32(p + TAGS_SIZE_POS), 0)
+    while s.p != s.end and parse_tag(&s, &tag, &value, &size) == OK:
+        if tag == TAG_COUNT and load_i32(value) > 0:
+            out.count = <uint8_t*>value
+        elif tag == TAG_HONOUR_OFFSETS:
+            out.honours = <uint8_t*>value
+        elif tag == TAG_LAST_DELTA:
+            out.last_delta = <uint8_t*>value
+    return out.count != NULL and out.honours != NULL
+
+
+cdef int64_t make_contiguous(uint8_t* bytes, BatchHeader* row) noexcept nogil:
+    """Clear tag 64 of a wrapper, which asks for another checksum. How many offsets it takes then: its tag 32."""
+    cdef uint8_t* p = bytes + row.position
+    cdef TagPlaces tags
+    cdef int32_t count
+    if not find_places(p, &tags):
+        return -1
+    count = load_i32(tags.count)
+    if tags.honours[0]:
+        tags.honours[0] = 0
+        if tags.last_delta != NULL:
+            store_u32(tags.last_delta, <uint32_t>(count - 1))
+        row.crc = compute_crc(bytes, row)
+        store_u32(p + 12, row.crc)
+    return count
+
+
 def moved(
     BatchTable table not None, Py_ssize_t first, Py_ssize_t stop, *, int64_t next_offset=-1, int64_t previous=-1,
-    int32_t leader_epoch=-1, log_append_time=None, bint close_holes=False,
+    int32_t leader_epoch=-1, log_append_time=None, bint close_holes=False, int64_t opened_span=-1,
 ):
     """(the batches [first, stop), which follow each other in the window, in bytes of their own, one past their last
     offset). Checksums are as they were, right or wrong, but where a time is replaced.
@@ -49,6 +103,8 @@ def moved(
         offsets as it has now, holes inside too. A message takes as many as lie between it and the batch before it,
         whose last offset is `previous` for the first one: so holes stay.
     close_holes: a message takes one offset, whatever lay before it; for batches that need not be opened for that.
+    opened_span: how many offsets a single wrapper with tags takes, if only opening it tells that; its own relative ones
+        stay. All others take as many as they have messages (tag 32), and offsets inside follow each other (tag 64).
     leader_epoch: of v2 batches that get other offsets.
     log_append_time: ms; replaces the timestamp, and makes the type LogAppendTime. None: times stay.
     """
@@ -66,8 +122,8 @@ def moved(
     if not -1 <= previous < INT64_MAX:
         raise InvalidArgumentError(f"an offset of {previous}")
     check_slots(table, first, stop)
-    if table.window.is_tagged and (is_placed or is_stamped):
-        raise InvalidArgumentError("tagged messages have their offsets and times under a checksum: they stay")
+    if table.window.is_tagged and is_stamped:
+        raise InvalidArgumentError("the times of messages with tags stay")
     last = &table.rows[stop - 1]
     begin = table.rows[first].position
     made = PyBytes_FromStringAndSize(<const char*>source + begin, last.position + last.size_bytes - begin)
@@ -78,7 +134,15 @@ def moved(
         if i > first and row.position != table.rows[i - 1].position + table.rows[i - 1].size_bytes:
             raise InvalidArgumentError("these batches do not follow each other", position=row.position)
         row.position -= begin
-        if is_placed:
+        if is_placed and table.window.is_tagged:
+            span = 1 if codec_of(&row) == CODEC_NONE else opened_span if opened_span > 0 else make_contiguous(out, &row)
+            if not 0 < span < INT64_MAX - next_offset:
+                raise InvalidArgumentError("a wrapper that has to be opened", position=table.rows[i].position)
+            row.base_offset = next_offset
+            next_offset += span
+            row.last_offset = next_offset - 1
+            store_u64(out + row.position, <uint64_t>row.base_offset)
+        elif is_placed:
             # Unsigned: offsets may be anything. (A table's v2 batches end at or behind their beginning.)
             before = row.base_offset if row.magic == 2 else row.last_offset if close_holes else previous + 1
             span = <int64_t>(<uint64_t>row.last_offset - <uint64_t>before)

@@ -15,6 +15,7 @@ from seglog.errors import (
 from seglog.format import compression
 from seglog.format.batch import end_marker
 from support import plain_format as plain
+from support import plain_tagged as tagged
 from support.golden import unpack
 from support.made_logs import NOW, open_log
 
@@ -232,13 +233,13 @@ def test_arguments_that_cannot_be_meant_are_refused(path, in_memory):
 
 @pytest.mark.parametrize("as_log", [False, True])
 def test_messages_with_tags_are_mirrored_as_they_are_and_into_such_a_log_alone(path, in_memory, as_log):
-    tagged = {"message.dialect": "tagged", "segment.bytes": 3000}
-    with seglog.open(in_memory / "orders-0", config=tagged) as log:
+    config = {"message.dialect": "tagged", "segment.bytes": 3000}
+    with seglog.open(in_memory / "orders-0", config=config) as log:
         for n in range(40):
             log.append_batch(seglog.build_batch([(b"k", b"%d" % n * 40)] * 3, codec=["none", "lz4"][n % 2]))
         with (
             log if as_log else seglog.open_partition(log.path) as src,
-            seglog.open(path, config={**tagged, "message.timestamp.type": "LogAppendTime"}) as dst,
+            seglog.open(path, config={**config, "message.timestamp.type": "LogAppendTime"}) as dst,
         ):
             assert seglog.mirror(src, dst).next_offset == 120
             assert bytes_of(dst) == bytes_of(src)
@@ -247,8 +248,41 @@ def test_messages_with_tags_are_mirrored_as_they_are_and_into_such_a_log_alone(p
                 with pytest.raises(InvalidArgumentError, match="in the tagged dialect and the target in the kafka"):
                     seglog.mirror(src, kafka)
                 assert kafka.log_end_offset == 0
-            with pytest.raises(InvalidArgumentError, match="keep their offsets"):
-                seglog.mirror(src, dst, preserve_offsets=False)
+            with pytest.raises(InvalidArgumentError, match="mirrored into one log"):
+                seglog.mirror(src, dst, close_holes=True)
+
+
+@pytest.mark.parametrize("as_log", [False, True])
+def test_other_offsets_of_messages_with_tags_follow_each_other(path, in_memory, opened, as_log):
+    """Tag 64 is cleared and tag 32 says how many there are: the proposal's way to move a set unopened."""
+    def wrapper(offset, relative, tags, codec=1):
+        inner = [tagged.message(n, b"k", b"%d" % (offset + n), seconds=5) for n in relative]
+        return tagged.wrapper(offset, codec, inner, tags=tags)
+
+    parts = [
+        tagged.message(3, b"k", b"3", seconds=5, tags=[(0, 5000)]),
+        wrapper(5, [0, 2, 3], [(0, 5000), (32, 3), (33, 3), (64, 1), (100, b"unknown")]),
+        wrapper(10, [0, 1], [(32, 2), (64, 0)]),
+        wrapper(20, [0, 4], [(32, 2)]),             # no tag to clear: it is opened, and the hole stays
+        wrapper(30, [1, 2], []),
+        tagged.message(40, b"k", b"40", seconds=5),
+    ]
+    config = {"message.dialect": "tagged"}
+    with seglog.open(in_memory / "orders-0", config=config) as log, seglog.open(path, config=config) as dst:
+        log.append_batch(b"".join(parts), assign_offsets=False)
+        dst.append_many([(b"k", b"before")] * 2)
+        with log if as_log else seglog.open_partition(log.path) as src:
+            done = seglog.mirror(src, dst, preserve_offsets=False)
+        assert (done.batches, done.opened_batches, done.rebuilt_batches) == (6, 2, 0)
+        got = [(r.offset, r.value) for r in dst.read(start=2)]
+        assert got == [
+            (2, b"3"), (3, b"5"), (4, b"7"), (5, b"8"), (6, b"10"), (7, b"11"), (8, b"20"), (12, b"24"), (14, b"31"),
+            (15, b"32"), (16, b"40"),
+        ]
+        moved = list(tagged.parse(bytes_of(dst)))[-6:]
+        assert moved[1].tags == {0: 5000, 32: 3, 33: 2, 64: 0, 100: b"unknown"}
+        assert [part.value for part in moved] == [part.value for part in tagged.parse(b"".join(parts))]
+        assert {finding.code for finding in seglog.verify(path, level="deep").findings} == {"tags_missing"}
 
 
 def test_a_target_with_more_than_its_source_is_not_taken_for_its_mirror(path, in_memory):

@@ -38,6 +38,9 @@ def mirror(
     from_offset: where to begin, with the batch that holds it; by default where `dst` ends, or, with other offsets, at
         the start of `src`. `Mirrored.next_offset` is where the next call goes on.
 
+    A set of messages with tags gets offsets that follow each other, if it gets others: tag 64 is cleared, tag 32 says
+    how many. One that lacks these tags is opened, and keeps its holes.
+
     Times stay as they are; where `dst` has message.timestamp.type=LogAppendTime, it is the clock's, in headers alone.
 
     Raises CorruptRecordError where a checksum of the source does not fit, with all before it mirrored;
@@ -55,9 +58,11 @@ def mirror(
             hint="leave preserve_offsets out",
         )
     preserves = is_plain if preserve_offsets is None else preserve_offsets
-    if src.segments[0].dialect.is_tagged and not preserves:
+    if src.segments[0].dialect.is_tagged and not is_plain:
         raise InvalidArgumentError(
-            "messages with tags keep their offsets", file=src.path, hint="mirror to one log, with its offsets")
+            "messages with tags are mirrored into one log, and their offsets follow each other anyway", file=src.path,
+            hint="leave close_holes out, and give one target",
+        )
     start = _start(src, targets[0], from_offset, preserves)
     is_steady = isinstance(src, Log)    # nothing of ours ever changes bytes that were written; a broker may
     run: MirrorRun | BatchRouter

@@ -69,11 +69,14 @@ class MirrorTarget:
         is_stamped = self.rules.is_log_append_time and not self.log.dialect.is_tagged
         return self.log.clock.now_ms() if is_stamped else None
 
-    def move(self, table: BatchTable, first: int, stop: int, previous: int, *, close_holes: bool = False) -> None:
+    def move(
+        self, table: BatchTable, first: int, stop: int, previous: int, *, close_holes: bool = False,
+        opened_span: int = -1,
+    ) -> None:
         """Give batches the next offsets by their headers."""
         self._put(*moved(
             table, first, stop, next_offset=self.next_offset, previous=previous, leader_epoch=self.log.leader_epoch,
-            log_append_time=self.log_append_time, close_holes=close_holes,
+            log_append_time=self.log_append_time, close_holes=close_holes, opened_span=opened_span,
         ), is_good=self._is_steady)
 
     def keep(self, table: BatchTable, first: int, stop: int) -> None:
@@ -144,7 +147,7 @@ class MirrorRun:
     def add(self, table: BatchTable) -> None:
         """Raises what `mirror` raises; all before the batch that it is about is appended."""
         first = max(table.find_offset(self.done.next_offset), 0)
-        if self.done.batches == 0 and not self._preserves:
+        if self.done.batches == 0 and not self._preserves and table[first].magic >= 0:
             self._previous = first_offset_of(table[first]) - 1      # opens it, where it is a wrapper
         while first < len(table):
             stop = len(table) if self._preserves else first_to_open(table, first, close_holes=self._closes)
@@ -172,6 +175,11 @@ class MirrorRun:
         batch = table[slot]
         if batch.magic == 2 and batch.count == 0:
             return {"left_out_batches": 1}
+        if batch.magic < 0:
+            records = list(batch)
+            span = records[-1].offset - batch.base_offset + 1
+            self._target.move(table, slot, slot + 1, -1, opened_span=span)
+            return {"opened_batches": 1}
         return {"opened_batches": 1, "rebuilt_batches": put_whole(
             self._target, table, slot, BatchPieces(table, slot), self._closes)}
 
