@@ -1,0 +1,95 @@
+"""Where our server answers otherwise than a broker of Kafka 3.9.1, and why: patterns of `path | theirs | ours`."""
+
+KNOWN = [
+    # --- on purpose
+    (r"message \|", "the texts of errors are our own"),
+    (
+        r"^ApiVersions .*\.api_keys\.\d+ \|.*<nothing>$",
+        "APIs that the server does not have: brokers among themselves, ACLs, …",
+    ),
+    (r"^ApiVersions .*_features", "no features of a cluster's metadata: there is no controller that clients could ask"),
+    (
+        r"\.configs\.[\w.]+ \|.*<nothing>",
+        "keys that only Kafka has (replicas, remote storage), and our own (cleaner.dedupe.…)",
+    ),
+    (r"\.configs\.(flush\.ms|message\.timestamp\.after\.max\.ms)\.", "defaults of our logs; docs/config.md says why"),
+    (r"\.configs\.message\.format\.version\.", "a topic without it keeps the formats that are sent"),
+    (
+        r"\.configs\.(file\.delete\.delay|retention)\.ms\.",
+        "the broker of the oracle has these in its own configuration",
+    ),
+    (
+        r"\.is_default \| False \| True$",
+        "Kafka calls only what is set nowhere a default, in version 0; ours, what no topic sets",
+    ),
+    (r"\.synonyms\b", "a topic's key has no synonyms: a server's keys have the names of topics' keys"),
+    (
+        r"^Fetch v[7-9]: a new session|^Fetch v1\d: a new session",
+        "no sessions of fetches: id 0 tells a client to ask in full",
+    ),
+    (
+        r"^Fetch v\d: zstd\.",
+        "Kafka looks at compression.type of the topic alone and sends zstd to who cannot read it: error 76",
+    ),
+    (
+        r"^Fetch v11: what Produce v[012] stored\.",
+        "Kafka 3 stores old messages as v2; ours as they came, unless a topic says",
+    ),
+    (r"^Fetch v[234]: messages sent in format [01]\.", "the same"),
+    (
+        r"^Fetch v[0-3]: .*\.records \|",
+        "Kafka cuts converted records at the size that they had before; ours sends them whole",
+    ),
+    (r"\.aborted_transactions \| None \| \[\]$", "of an error: a client reads an empty list and null alike"),
+    (r"^OffsetCommit v0:|^OffsetFetch v0:|^OffsetDelete v0: one partition|^DescribeGroups v0: a group without members",
+     "offsets of version 0 were in ZooKeeper, which KRaft has not: here they are the group's, for clients of 0.8"),
+    (r"^OffsetFetch v8: (while a transaction is open|after its end)",
+     "a commit of an old epoch makes Kafka forget the pending offset of the same producer: here it stays"),
+    (r"^OffsetFetch v\d: .*simple-\d", "offsets of version 0, as above"),
+    # --- smaller ones, known and not changed
+    (
+        r"^CreateTopics v\d: (to see|a name that is taken but for a dot)\.",
+        "validate_only tells no configuration and no id",
+    ),
+    (
+        r"^CreateTopics v\d: (a null value|a bad value|an unknown key)\.",
+        "a null value is the default: the topic is made",
+    ),
+    (r"^(Incremental)?AlterConfigs v\d: a null value\.", "null is the default"),
+    (
+        r"^IncrementalAlterConfigs v\d: (an unknown operation|the same key twice)\.",
+        "Kafka fails within, -1; the last one counts",
+    ),
+    (
+        r"^DescribeConfigs v4: after all of IncrementalAlterConfigs v\d\.results\.adjusted-\d\.configs\.segment\.bytes",
+        "the same",
+    ),
+    (
+        r"^DescribeConfigs v\d: a bad name\.|^Metadata v\d+: (a bad|an empty) name\.",
+        "no topic has a bad name: UNKNOWN_TOPIC_OR_PARTITION",
+    ),
+    (r"^DeleteTopics v6: by nothing\.", "neither a name nor an id: UNKNOWN_TOPIC_ID"),
+    (r"^DescribeCluster v1: controllers\.", "the error says which type was asked for"),
+    (
+        r"^ListOffsets v0: (earliest here|largest time|tiered|unknown|the same twice)\.",
+        "no client sends them in version 0",
+    ),
+    (r"^ListOffsets v\d: several\.topics\.listed\.partitions\.1\.leader_epoch", "an empty log has no epoch yet"),
+    (r"^Metadata v\d+: the same twice\.", "the answer has a row for each of the request"),
+    (r"^Metadata v1[012]: by (id|an unknown id|no name)", "Kafka refuses ids before version 12"),
+    (
+        r"^Produce v[012]: (half a batch|no records)\.",
+        "Kafka takes what is whole of a message set; ours refuses it as it does later ones",
+    ),
+    (r"^Produce v[012]: (format [012]|two batches|zstd)\..*base_offset", "follows from it"),
+    (
+        r"^Produce v[012]: (a batch in a transaction|before its partition is added)\.",
+        "both refuse: a transaction needs Produce 3",
+    ),
+    (r"^Produce v\d+: a control batch\.", "both refuse: as an invalid record, Kafka as not authorized"),
+    (r"^Produce v\d+: (an old epoch|sequence 9)\.responses\..*log_start_offset", "of an error: unknown"),
+    (
+        r"^Produce v\d+: sequence 0 again\..*log_append_time_ms",
+        "Kafka gives a repeated batch its largest time though it has CreateTime",
+    ),
+]
