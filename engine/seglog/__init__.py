@@ -118,6 +118,8 @@ _ROOM_OF = {
 def __getattr__(name: str) -> object:
     if name == "aio":       # a room of its own: who has no event loop does not load asyncio
         return import_module("seglog.aio")
+    if name == "polars":        # a module: `seglog.polars.scan_topic` without an import of its own
+        return import_module("seglog.polars")
     if name not in _ROOM_OF:
         raise AttributeError(f"module 'seglog' has no attribute {name!r}")
     found: object = getattr(import_module(f"seglog.{_ROOM_OF[name]}"), name)

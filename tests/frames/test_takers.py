@@ -247,7 +247,7 @@ class Missing(importlib.abc.MetaPathFinder):
         if name.partition(".")[0] in {"pyarrow", "polars", "pandas", "numpy"}:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Missing())
-import seglog, seglog.polars
+import seglog
 with seglog.open(sys.argv[1]) as log:
     log.append(b"v")
 scan = seglog.scan(sys.argv[1])

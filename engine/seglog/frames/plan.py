@@ -74,6 +74,11 @@ def _in_path(source: str | os.PathLike[str]) -> list[PartitionSource]:
     text = os.fspath(source)
     if not isinstance(text, str):
         raise InvalidArgumentError(f"a path is text, not {text!r}")
+    if "://" in text:
+        raise InvalidArgumentError(
+            "a URL: tables are read from mounted paths only", file=text,
+            hint="mount the store, or copy the partition directories here",
+        )
     paths = [text] if os.path.lexists(text) else sorted(glob.glob(text))
     if not paths:
         raise NotALogError("nothing is there that has this name or fits this pattern", file=text)
