@@ -19,7 +19,7 @@ from seglog.segment.process_queue import ProcessQueue
 
 _LOG = logging.getLogger(__name__)
 
-# After each round. Told more often, a busy appender would hand the interpreter over all the time.
+# Between two rounds. Told more often, a busy appender would hand the interpreter over all the time.
 _PAUSE_S = 0.005
 
 Listener = Callable[[int | None], None]
@@ -111,8 +111,13 @@ def checked_token(token: object, latest: int, path: Path) -> int:
 
 
 def _run(announced: "queue.SimpleQueue[Announced]") -> None:
+    told_at = -_PAUSE_S
     while True:
         log = announced.get()
+        # Only now: a sleep behind each round may last longer than it shall, and keep the first append after a pause.
+        left_s = told_at + _PAUSE_S - time.monotonic()
+        if left_s > 0:
+            time.sleep(left_s)
         while True:
             log.is_announced = False        # before the look: what comes later announces again
             try:
@@ -123,7 +128,7 @@ def _run(announced: "queue.SimpleQueue[Announced]") -> None:
                 break
             log = announced.get()
         del log
-        time.sleep(_PAUSE_S)
+        told_at = time.monotonic()
 
 
 # A log puts itself there to have itself told of.
