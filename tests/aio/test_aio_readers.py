@@ -241,6 +241,8 @@ def test_closing_ends_whoever_follows(path, new_loop, is_own):
         log = await seglog.aio.open(path)
         await log.append(b"v")
         reader = log if is_own else await seglog.aio.follow_partition(path)
+        while reader.log_end_offset < 1:        # a follower learns of it some milliseconds later
+            await asyncio.sleep(0.001)
 
         async def follow(start):
             return [record.offset async for record in reader.follow(start)]
