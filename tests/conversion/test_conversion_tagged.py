@@ -7,6 +7,7 @@ import seglog
 from seglog.clock import ManualClock
 from seglog.errors import InvalidArgumentError, UnsupportedForMessageFormatError
 from seglog.format import names
+from seglog.format import plain_tagged as plain_records
 from support.command import seglog as run
 from support.command import seglog_json
 from support.golden import golden_cases, unpack
@@ -167,6 +168,22 @@ def test_on_the_command_line_a_partition_and_a_log_dir(work):
     again = run("convert", data, work / "tagged", "--to", "tagged", "--allow-lossy", "--resume").stdout
     assert "2 skipped" in again
     run("convert", source, work / "x-0", "--to", "tags", status=2)
+
+
+@pytest.mark.parametrize("name", ["v1-gzip-ct-k411", "v0-lz4-ct-k411", "v2-none-ct-k411"])
+def test_plain_python_proves_it_again_and_reads_the_result_alike(work, name):
+    tagged = converted(golden(name), work / "a-0", "tagged", allow_lossy=True, prove_again=1)
+    back = converted(work / "a-0", work / "b-0", 2, prove_again=1)
+    assert min(tagged.proven_again, back.proven_again) > 0
+    report = seglog.verify(work / "a-0", level="deep", witness_every=1)
+    assert (report.findings, report.witnessed) == ([], report.segments)
+
+
+def test_the_witness_is_another_reader(work, foreign, monkeypatch):
+    assert "witness_differs" not in {f.code for f in seglog.verify(foreign, witness_every=1).findings}
+    read = plain_records._message
+    monkeypatch.setattr(plain_records, "_message", lambda raw: (read(raw)[0]._replace(key=b"other"), *read(raw)[1:]))
+    assert "witness_differs" in {f.code for f in seglog.verify(foreign, witness_every=1).findings}
 
 
 def test_in_place_and_the_way_back(work):

@@ -8,8 +8,11 @@ from pathlib import Path
 
 from seglog.conversion.proof import Proof, RecordsDigest
 from seglog.errors import CorruptRecordError, ProofMismatchError
+from seglog.format.conversion_profile import TO_TAGGED
+from seglog.format.dialect import dialect_of
 from seglog.format.plain_codecs import Malformed
 from seglog.format.plain_records import ABORT, PlainBatch, PlainDigest, read_batches
+from seglog.format.plain_tagged import read_tagged
 from seglog.fs.refusals import refusals
 
 
@@ -25,12 +28,14 @@ def prove_again(
     """
     proven = 0
     left_out = _undecided(source, proof) if drops_undecided else set()
+    has_tags = proof.to == TO_TAGGED or any(dialect_of(s.source.files[0]).is_tagged for s in proof.segments)
+    is_whole = proof.to == 2 and not has_tags       # as conversion.proof.views has it
     for slot, segment in enumerate(proof.segments):
         if slot % every and slot != len(proof.segments) - 1:
             continue
         proven += 1
-        before = _digest(source, segment.source, proof.to, left_out, on_bytes)
-        after = _digest(target, segment.target, proof.to, frozenset(), on_bytes)
+        before = _digest(source, segment.source, proof.to, is_whole, left_out, on_bytes)
+        after = _digest(target, segment.target, proof.to, is_whole, frozenset(), on_bytes)
         for side, again, directory in ((segment.source, before, source), (segment.target, after, target)):
             if (side.records, side.sha256) != (again.records, again.sha256):
                 raise ProofMismatchError(
@@ -42,14 +47,14 @@ def prove_again(
 
 
 def _digest(
-    directory: Path, side: RecordsDigest, to: int, left_out: "frozenset[tuple[str, int]] | set[tuple[str, int]]",
-    on_bytes: Callable[[int], None],
+    directory: Path, side: RecordsDigest, to: int, is_whole: bool,
+    left_out: "frozenset[tuple[str, int]] | set[tuple[str, int]]", on_bytes: Callable[[int], None],
 ) -> PlainDigest:
     """Of all the records in these files that the target's format has a place for."""
-    digest = PlainDigest(with_time=to > 0, with_headers=to == 2)
+    digest = PlainDigest(with_time=to != 0, with_headers=is_whole)
     for name in side.files:
         for batch in _batches(directory / name):
-            if (to == 2 or not batch.is_control) and (name, batch.position) not in left_out:
+            if (is_whole or not batch.is_control) and (name, batch.position) not in left_out:
                 try:
                     digest.add(batch.records())
                 except Malformed as e:
@@ -60,7 +65,7 @@ def _digest(
 
 def _batches(path: Path) -> Iterator[PlainBatch]:
     with refusals("read", path), open(path, "rb") as file:
-        yield from read_batches(file)
+        yield from read_tagged(file) if dialect_of(path).is_tagged else read_batches(file)
 
 
 def _undecided(source: Path, proof: Proof) -> set[tuple[str, int]]:

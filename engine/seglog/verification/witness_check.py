@@ -3,12 +3,14 @@
 Fed with the walk's batches; reads their bytes from the file by itself, with a read and not by a map.
 """
 import hashlib
+from collections.abc import Sequence
 
 from seglog._kernels.canonical import update_digest
 from seglog._kernels.columns import ArenaPool, chunks
 from seglog._kernels.segment_scan import BatchTable, scan
 from seglog.format.plain_codecs import Malformed
 from seglog.format.plain_records import PlainBatch, PlainDigest, split
+from seglog.format.plain_tagged import split_tagged
 from seglog.fs.refusals import refusals
 from seglog.segment.batches import UNREADABLE
 from seglog.segment.segment import Segment
@@ -26,7 +28,8 @@ class WitnessCheck:
     def see(self, table: BatchTable) -> None:
         """Compare the table's batches, and tell the first one that differs."""
         start, stop = table[0].position, table.end
-        plain = split(self._read(start, stop - start), start)
+        raw = self._read(start, stop - start)
+        plain = split_tagged(raw, start) if self._segment.dialect.is_tagged else split(raw, start)
         batches = [(batch.position, batch.size_bytes) for batch in table]
         theirs = [(batch.position, len(batch.raw)) for batch in plain]
         if theirs != batches:
@@ -65,7 +68,7 @@ class WitnessCheck:
             Finding("witness_differs", str(self._segment.path), position, found=found, expected=expected))
 
 
-def _theirs(batches: list[PlainBatch]) -> tuple[int, str] | None:
+def _theirs(batches: Sequence[PlainBatch]) -> tuple[int, str] | None:
     digest = PlainDigest()
     try:
         for batch in batches:

@@ -1,0 +1,111 @@
+"""Messages with tags in plain Python: the second reader's way through the tagged dialect.
+
+As plain_records, it shares no code with the kernels; docs/formats/tagged_message.md is what both follow.
+"""
+import io
+import struct
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from seglog.format.plain_codecs import Malformed, open_payload
+from seglog.format.plain_records import OVERHEAD, PlainBatch, PlainRecord, read_batches
+
+_TYPE, _FIRST_CONTROL, _LAST_CONTROL, _LAST_CODEC = 0x0F, 8, 11, 4
+_BROKER_MS, _HONOUR_OFFSETS, _TIMESTAMP_TYPE = 0, 64, 66
+# Below this id a tag's value is so wide, and so it is packed; from the last one on it says its length.
+_WIDTHS = ((32, 8, ">q"), (64, 4, ">i"), (96, 1, ">b"))
+
+
+class PlainTagged(PlainBatch):
+    """One message at `position` of its file, which may be a wrapper."""
+
+    __slots__ = ()
+
+    @property
+    def is_control(self) -> bool:
+        return _FIRST_CONTROL <= self.attributes & _TYPE <= _LAST_CONTROL
+
+    def records(self) -> list[PlainRecord]:
+        """Raises Malformed for whatever is not as the format has it; a wrong CRC is."""
+        try:
+            if not self.crc_fits:
+                raise Malformed("the checksum does not fit")
+            return _records(self.raw)
+        except (struct.error, IndexError) as e:
+            raise Malformed(f"{type(e).__name__}: {e}") from e
+
+
+def read_tagged(file: BinaryIO, position: int = 0, stop: int | None = None) -> Iterator[PlainTagged]:
+    """The whole messages of a file from `position` on, to `stop`; ends where one is cut short, or none begins."""
+    return (PlainTagged(*message) for message in read_batches(file, position, stop))
+
+
+def split_tagged(raw: bytes, position: int) -> list[PlainTagged]:
+    """The same of bytes that lie at `position` of a file."""
+    return [PlainTagged(position + message.position, message.raw) for message in read_batches(io.BytesIO(raw))]
+
+
+def _records(raw: bytes) -> list[PlainRecord]:
+    outer, kind, tags = _message(raw)
+    if kind == 0 or _FIRST_CONTROL <= kind <= _LAST_CONTROL:
+        return [outer]
+    if kind > _LAST_CODEC or outer.value is None:
+        raise Malformed(f"a wrapper of codec {kind}, or without a value")
+    found: list[PlainRecord] = []
+    data, at = open_payload(kind, outer.value), 0
+    while at < len(data):
+        end = at + OVERHEAD + struct.unpack_from(">i", data, at + 8)[0]
+        if not at + OVERHEAD < end <= len(data):
+            raise Malformed("a message that is cut short in a wrapper")
+        record, its_kind, _ = _message(data[at:end])
+        if its_kind:
+            raise Malformed("a wrapper or a control message in a wrapper")
+        offset = record.offset if tags.get(_HONOUR_OFFSETS, 1) else len(found)
+        timestamp = outer.timestamp if tags.get(_TIMESTAMP_TYPE) else record.timestamp
+        found.append(record._replace(offset=outer.offset + offset, timestamp=timestamp))
+        at = end
+    if not found:
+        raise Malformed("an empty wrapper")
+    return found
+
+
+def _message(raw: bytes) -> tuple[PlainRecord, int, dict[int, int]]:
+    """(record with its offset as it stands, type, tags that are numbers)."""
+    offset, _, _, magic, attributes, seconds, tags_size = struct.unpack_from(">qiIbBIi", raw)
+    at = 26 + max(tags_size, 0)
+    if magic != 1 or tags_size < -1 or at > len(raw):
+        raise Malformed(f"magic {magic}, or {tags_size} bytes of tags")
+    tags = _tags(raw[26:at])
+    fields: list[bytes | None] = []
+    for _ in ("key", "value"):
+        size, = struct.unpack_from(">i", raw, at)
+        at += 4
+        if size < -1 or at + size > len(raw):
+            raise Malformed(f"a field of {size} bytes")
+        fields.append(None if size < 0 else raw[at : at + size])
+        at += max(size, 0)
+    if at != len(raw):
+        raise Malformed(f"{len(raw) - at} bytes behind the value")
+    timestamp = tags.get(_BROKER_MS, seconds * 1000)
+    return PlainRecord(offset, timestamp, fields[0], fields[1]), attributes & _TYPE, tags
+
+
+def _tags(raw: bytes) -> dict[int, int]:
+    found, seen, at = {}, set(), 0
+    while at < len(raw):
+        tag = raw[at]
+        if tag > 127 or tag in seen:
+            raise Malformed(f"tag {tag}")
+        seen.add(tag)
+        at += 1
+        for end, width, form in _WIDTHS:
+            if tag < end:
+                found[tag], = struct.unpack_from(form, raw, at)
+                at += width
+                break
+        else:
+            size, = struct.unpack_from(">i", raw, at)
+            at += 4 + size
+            if size < 0 or at > len(raw):
+                raise Malformed(f"tag {tag} of {size} bytes")
+    return found
