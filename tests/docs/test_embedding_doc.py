@@ -1,6 +1,12 @@
 """docs/embedding.md: its examples run, one after the other, and print what stands below them."""
+import os
 import re
+import sys
 from pathlib import Path
+
+import pytest
+
+import seglog
 
 PAGE = Path(__file__).parents[2] / "docs/embedding.md"
 EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n```output\n(?P<output>.*?)```\n", re.DOTALL)
@@ -14,3 +20,21 @@ def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys):
     for example in examples:
         exec(compile(example["code"], PAGE.name, "exec"), names)
         assert capsys.readouterr().out == example["output"], example["code"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in /proc")
+def test_a_log_holds_as_many_descriptors_as_the_page_says(tmp_path):
+    said = int(re.search(r"holds (\d+) descriptors", PAGE.read_text())[1])
+
+    def held():
+        # (Of these directories: a thread of another test may be opening something.)
+        links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+        return sum(os.path.lexists(link) and os.readlink(link).startswith(str(tmp_path)) for link in links)
+
+    with seglog.open_dir(tmp_path) as log_dir:
+        for partition in range(20):
+            log_dir.log("orders", partition).append(b"v")
+        assert held() == 20 * said + 2
+        with seglog.follow_partition(tmp_path / "orders-0") as reader:
+            assert reader[0].value == b"v"
+            assert held() == 20 * said + 2
