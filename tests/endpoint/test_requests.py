@@ -274,3 +274,12 @@ def test_metadata_makes_a_topic_if_the_client_allows_it(client):
     row = client.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12).topics[0]
     assert row.error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION
     assert len(client.ask(MetadataRequest(topics=asked), 1).topics[0].partitions) == 1
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_the_time_that_the_log_gives_is_told_to_the_producer(served, client, acks):
+    served.create_topic("stamped", config={"message.timestamp.type": "LogAppendTime"})
+    row = produced(client, batch(b"one"), topic="stamped", acks=acks)
+    record, = served.log("stamped").read()
+    assert row.log_append_time_ms == record.timestamp > 0
+    assert produced(client, batch(b"one"), acks=acks).log_append_time_ms == -1
