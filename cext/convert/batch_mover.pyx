@@ -25,8 +25,8 @@ def first_to_open(BatchTable table not None, Py_ssize_t first=0, *, bint close_h
     """The first slot from `first` on that cannot get other offsets by its header; the number of batches if all can.
 
     That is a v0 wrapper, and one with tags that does not say how many messages it holds, or has no tag to say whether
-    their offsets count from it. close_holes: offsets are to follow each other; so it is also a v1 wrapper, which does not say
-    how many records it holds, and a v2 batch with fewer records than offsets.
+    their offsets count from it. close_holes: offsets are to follow each other; so it is also a v1 wrapper, which does
+    not say how many records it holds, and a v2 batch with fewer records than offsets.
     """
     cdef Py_ssize_t i = max(first, 0)
     cdef bint is_tagged = table.window.is_tagged
