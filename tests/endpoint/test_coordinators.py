@@ -46,7 +46,7 @@ def test_the_hash_of_a_group_is_javas():
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_a_commit_of_every_version_is_fetched_after_a_restart(tmp_path, version):
+def test_a_commit_of_every_version_is_fetched_after_a_restart(in_memory, version):
     async def commit(asked):
         assert await asked.commit("g", {T0: 7, T1: 8}, version=version) == 0
 
@@ -58,21 +58,21 @@ def test_a_commit_of_every_version_is_fetched_after_a_restart(tmp_path, version)
         assert [(row.partition_index, row.committed_offset, row.error_code) for row in old.topics[0].partitions] == [
             (1, 8, 0), (0, 7, 0), (5, -1, 0)]
 
-    run(commit, tmp_path, TOPIC)
-    run(fetch, tmp_path)
+    run(commit, in_memory, TOPIC)
+    run(fetch, in_memory)
 
 
-def test_a_commit_is_on_the_disk_when_it_is_answered(tmp_path):
+def test_a_commit_is_on_the_disk_when_it_is_answered(in_memory):
     async def commit(asked):
         await asked.commit("g", {T0: 7})
         partition = asked.groups.topic.partition_for("g")
         log = asked.topics.log("__consumer_offsets", partition)
         assert log.durable_offset == log.log_end_offset == 1
 
-    run(commit, tmp_path, TOPIC)
+    run(commit, in_memory, TOPIC)
 
 
-def test_commits_are_refused_row_by_row(tmp_path):
+def test_commits_are_refused_row_by_row(in_memory):
     async def commit(asked):
         assert await asked.commit("g", {("missing", 0): 1}) == Errors.UNKNOWN_TOPIC_OR_PARTITION
         assert await asked.commit("g", {("t", 9): 1}) == Errors.UNKNOWN_TOPIC_OR_PARTITION
@@ -82,10 +82,10 @@ def test_commits_are_refused_row_by_row(tmp_path):
         assert await asked.commit("g", {T0: 2}, generation=3, member="m") == Errors.UNKNOWN_MEMBER_ID
         assert await asked.fetch("g") == {T0: 1}
 
-    run(commit, tmp_path, TOPIC)
+    run(commit, in_memory, TOPIC)
 
 
-def test_whoever_is_no_member_may_not_commit_to_a_group_that_has_some(tmp_path):
+def test_whoever_is_no_member_may_not_commit_to_a_group_that_has_some(in_memory):
     async def commit(asked):
         joined = await join(asked, "g")
         assert await asked.commit("g", {T0: 1}) == Errors.UNKNOWN_MEMBER_ID
@@ -94,7 +94,7 @@ def test_whoever_is_no_member_may_not_commit_to_a_group_that_has_some(tmp_path):
         assert await asked.commit("g", {T0: 1}, generation=1, member=joined.member_id) == 0
         assert await asked.commit("g", {T0: 1}, generation=0, member=joined.member_id) == Errors.ILLEGAL_GENERATION
 
-    run(commit, tmp_path, TOPIC)
+    run(commit, in_memory, TOPIC)
 
 
 async def join(asked, group, version=3):
@@ -117,14 +117,14 @@ async def sync(asked, group, joined):
 SUBSCRIPTION = bytes.fromhex("0001" "00000001" "000174" "ffffffff" "00000000")
 
 
-def test_a_group_that_was_loaded_has_its_members_until_their_sessions_end(tmp_path):
+def test_a_group_that_was_loaded_has_its_members_until_their_sessions_end(in_memory):
     async def begin(asked):
         joined = await join(asked, "g")
         synced = await sync(asked, "g", joined)
         assert synced.assignment == b"all"
         return joined
 
-    joined = run(begin, tmp_path, TOPIC)
+    joined = run(begin, in_memory, TOPIC)
     clock = ManualClock(NOW)
 
     async def go_on(asked):
@@ -139,10 +139,10 @@ def test_a_group_that_was_loaded_has_its_members_until_their_sessions_end(tmp_pa
         assert (await asked(heartbeat, 3)).error_code == Errors.UNKNOWN_MEMBER_ID
         assert [g.group_state for g in (await asked(ListGroupsRequest(), 4)).groups] == ["Empty"]
 
-    run(go_on, tmp_path, clock=clock)
+    run(go_on, in_memory, clock=clock)
 
 
-def test_a_deleted_group_is_gone_after_a_restart_and_a_deleted_offset_is_too(tmp_path):
+def test_a_deleted_group_is_gone_after_a_restart_and_a_deleted_offset_is_too(in_memory):
     async def delete(asked):
         await asked.commit("gone", {T0: 1})
         await asked.commit("left", {T0: 1, T1: 2})
@@ -158,11 +158,11 @@ def test_a_deleted_group_is_gone_after_a_restart_and_a_deleted_offset_is_too(tmp
         assert set(asked.groups.groups) == {"left"}
         assert await asked.fetch("left") == {T1: 2}
 
-    run(delete, tmp_path, TOPIC)
-    run(look, tmp_path)
+    run(delete, in_memory, TOPIC)
+    run(look, in_memory)
 
 
-def test_a_group_with_members_is_not_deleted_and_neither_are_offsets_that_it_reads(tmp_path):
+def test_a_group_with_members_is_not_deleted_and_neither_are_offsets_that_it_reads(in_memory):
     async def delete(asked):
         joined = await join(asked, "g")
         await sync(asked, "g", joined)
@@ -174,10 +174,10 @@ def test_a_group_with_members_is_not_deleted_and_neither_are_offsets_that_it_rea
             name="t", partitions=[request.OffsetDeleteRequestPartition(partition_index=0)])]), 0)
         assert answer.topics[0].partitions[0].error_code == Errors.GROUP_SUBSCRIBED_TO_TOPIC
 
-    run(delete, tmp_path, TOPIC)
+    run(delete, in_memory, TOPIC)
 
 
-def test_offsets_expire_when_their_group_was_empty_for_so_long(tmp_path):
+def test_offsets_expire_when_their_group_was_empty_for_so_long(in_memory):
     clock = ManualClock(NOW)
 
     async def expire(asked):
@@ -192,8 +192,8 @@ def test_offsets_expire_when_their_group_was_empty_for_so_long(tmp_path):
     async def look(asked):
         assert asked.groups.groups == {}
 
-    run(expire, tmp_path, TOPIC, clock=clock, offsets_retention_minutes=60)
-    run(look, tmp_path, clock=clock)
+    run(expire, in_memory, TOPIC, clock=clock, offsets_retention_minutes=60)
+    run(look, in_memory, clock=clock)
 
 
 # --- transactions ------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ async def begin(asked, transactional_id="x", where=T0, value=b"v", sequence=0, p
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_transaction_ends_in_every_partition_and_in_the_offsets(tmp_path, commit):
+def test_a_transaction_ends_in_every_partition_and_in_the_offsets(in_memory, commit):
     async def end(asked):
         producer = await begin(asked)
         assert await asked.add("x", producer, [T1]) == 0
@@ -230,11 +230,11 @@ def test_a_transaction_ends_in_every_partition_and_in_the_offsets(tmp_path, comm
     async def look(asked):
         assert await asked.fetch("g") == ({T0: 5} if commit else {})
 
-    run(end, tmp_path, TOPIC)
-    run(look, tmp_path)
+    run(end, in_memory, TOPIC)
+    run(look, in_memory)
 
 
-def test_one_producer_after_another_commits_many_transactions(tmp_path):
+def test_one_producer_after_another_commits_many_transactions(in_memory):
     async def many(asked):
         producer = await asked.init("x")
         for number in range(20):
@@ -242,10 +242,10 @@ def test_one_producer_after_another_commits_many_transactions(tmp_path):
             assert await asked.end("x", producer, number % 2 == 0) == 0
         assert asked.committed(T0) == [b"%d" % number for number in range(0, 20, 2)]
 
-    run(many, tmp_path, TOPIC)
+    run(many, in_memory, TOPIC)
 
 
-def test_a_new_producer_of_an_id_fences_the_old_one_and_aborts_what_it_left_open(tmp_path):
+def test_a_new_producer_of_an_id_fences_the_old_one_and_aborts_what_it_left_open(in_memory):
     async def fence(asked):
         old = await begin(asked)
         assert (await asked.init("x")).error == Errors.CONCURRENT_TRANSACTIONS
@@ -260,10 +260,10 @@ def test_a_new_producer_of_an_id_fences_the_old_one_and_aborts_what_it_left_open
         await asked.end("x", new, True)
         assert asked.committed(T0) == [b"new"]
 
-    run(fence, tmp_path, TOPIC)
+    run(fence, in_memory, TOPIC)
 
 
-def test_a_partition_that_its_producer_has_not_written_to_is_fenced_too(tmp_path):
+def test_a_partition_that_its_producer_has_not_written_to_is_fenced_too(in_memory):
     """The producer added it and was slow: without the marker its batch would open a transaction that nobody ends."""
     async def fence(asked):
         old = await asked.init("x")
@@ -274,10 +274,10 @@ def test_a_partition_that_its_producer_has_not_written_to_is_fenced_too(tmp_path
         with pytest.raises(InvalidProducerEpochError):
             asked.produce(old, T0, b"late", 0)
 
-    run(fence, tmp_path, TOPIC)
+    run(fence, in_memory, TOPIC)
 
 
-def test_a_batch_is_let_in_only_while_its_partition_is_in_the_transaction(tmp_path):
+def test_a_batch_is_let_in_only_while_its_partition_is_in_the_transaction(in_memory):
     async def verify(asked):
         verify = asked.transactions.verify
         producer = await asked.init("x")
@@ -293,10 +293,10 @@ def test_a_batch_is_let_in_only_while_its_partition_is_in_the_transaction(tmp_pa
         request = await asked.commit_in("x", producer, "g", {T0: 1})
         assert request == 0
 
-    run(verify, tmp_path, TOPIC)
+    run(verify, in_memory, TOPIC)
 
 
-def test_offsets_are_refused_if_their_group_was_not_added(tmp_path):
+def test_offsets_are_refused_if_their_group_was_not_added(in_memory):
     async def commit(asked):
         from seglog.endpoint.messages import TxnOffsetCommitRequest as request
         producer = await begin(asked)
@@ -307,10 +307,10 @@ def test_offsets_are_refused_if_their_group_was_not_added(tmp_path):
         ), 3)
         assert answer.topics[0].partitions[0].error_code == Errors.INVALID_TXN_STATE
 
-    run(commit, tmp_path, TOPIC)
+    run(commit, in_memory, TOPIC)
 
 
-def test_a_transaction_that_is_open_for_too_long_is_aborted_and_its_producer_fenced(tmp_path):
+def test_a_transaction_that_is_open_for_too_long_is_aborted_and_its_producer_fenced(in_memory):
     clock = ManualClock(NOW)
 
     async def wait(asked):
@@ -328,18 +328,18 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted_and_its_producer_fen
         assert await asked.end("x", producer, True) == Errors.PRODUCER_FENCED
         assert asked.committed(T0) == []
 
-    run(wait, tmp_path, TOPIC, clock=clock)
+    run(wait, in_memory, TOPIC, clock=clock)
 
 
 @pytest.mark.parametrize(("timeout_ms", "error"), [(0, 50), (900_001, 50), (900_000, 0)])
-def test_a_timeout_beyond_the_limits_is_refused(tmp_path, timeout_ms, error):
+def test_a_timeout_beyond_the_limits_is_refused(in_memory, timeout_ms, error):
     async def init(asked):
         assert (await asked.init("x", timeout_ms=timeout_ms)).error == error
 
-    run(init, tmp_path)
+    run(init, in_memory)
 
 
-def test_a_producer_that_asks_again_for_its_epoch_gets_the_same_one(tmp_path):
+def test_a_producer_that_asks_again_for_its_epoch_gets_the_same_one(in_memory):
     async def ask(asked):
         first = await asked.init("x")
         second = await asked.init("x", producer=(first.id, first.epoch))
@@ -352,10 +352,10 @@ def test_a_producer_that_asks_again_for_its_epoch_gets_the_same_one(tmp_path):
         old = await asked.init("x", producer=(second.id, second.epoch), version=3)
         assert old.error == Errors.INVALID_PRODUCER_EPOCH
 
-    run(ask, tmp_path)
+    run(ask, in_memory)
 
 
-def test_epochs_that_are_used_up_bring_another_producer_id(tmp_path):
+def test_epochs_that_are_used_up_bring_another_producer_id(in_memory):
     async def use_up(asked):
         first = await asked.init("x")
         transaction = asked.transactions._transactions["x"]
@@ -364,29 +364,29 @@ def test_epochs_that_are_used_up_bring_another_producer_id(tmp_path):
         new = await asked.init("x")
         assert (new.epoch, new.id) == (0, first.id + 1)
 
-    run(use_up, tmp_path)
+    run(use_up, in_memory)
 
 
-def test_producer_ids_are_not_given_out_twice(tmp_path):
+def test_producer_ids_are_not_given_out_twice(in_memory):
     async def ask(asked):
         return [(await asked.init(None)).id for _ in range(1001)]
 
-    given = [run(ask, tmp_path) for _ in range(3)]
+    given = [run(ask, in_memory) for _ in range(3)]
     assert len({*given[0], *given[1], *given[2]}) == 3003
     assert min(given[0]) > 2**40        # no controller comes that far
 
 
-def test_a_damaged_file_of_producer_ids_gives_no_id_out(tmp_path):
+def test_a_damaged_file_of_producer_ids_gives_no_id_out(in_memory):
     async def ask(asked):
         return await asked.init(None)
 
-    run(ask, tmp_path)
-    file = tmp_path / ".seglog.producer_ids"
+    run(ask, in_memory)
+    file = in_memory / ".seglog.producer_ids"
     file.write_bytes(file.read_bytes().replace(b"next_block", b"next_clock"))
-    assert run(ask, tmp_path).error == Errors.UNKNOWN_SERVER_ERROR
+    assert run(ask, in_memory).error == Errors.UNKNOWN_SERVER_ERROR
 
 
-def test_an_expired_transactional_id_is_forgotten_for_good(tmp_path):
+def test_an_expired_transactional_id_is_forgotten_for_good(in_memory):
     clock = ManualClock(NOW)
 
     async def expire(asked):
@@ -399,11 +399,11 @@ def test_an_expired_transactional_id_is_forgotten_for_good(tmp_path):
     async def look(asked):
         assert asked.transactions._transactions == {}
 
-    run(expire, tmp_path, clock=clock)
-    run(look, tmp_path, clock=clock)
+    run(expire, in_memory, clock=clock)
+    run(look, in_memory, clock=clock)
 
 
-def test_describe_producers_tells_of_an_open_transaction(tmp_path):
+def test_describe_producers_tells_of_an_open_transaction(in_memory):
     async def describe(asked):
         producer = await begin(asked)
         request = DescribeProducersRequest
@@ -415,7 +415,7 @@ def test_describe_producers_tells_of_an_open_transaction(tmp_path):
         assert second.active_producers == []
         assert third.error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION
 
-    run(describe, tmp_path, TOPIC)
+    run(describe, in_memory, TOPIC)
 
 
 # --- crashes -----------------------------------------------------------------------------------------
@@ -423,7 +423,7 @@ def test_describe_producers_tells_of_an_open_transaction(tmp_path):
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("marked", [(), (T0,), (T0, T1)])
-def test_a_transaction_that_a_crash_left_prepared_is_ended_at_the_start(tmp_path, commit, marked):
+def test_a_transaction_that_a_crash_left_prepared_is_ended_at_the_start(in_memory, monkeypatch, commit, marked):
     """The end was written, and of the markers those in `marked`: what stands in the log is what was answered, or will
     be."""
     async def prepare(asked):
@@ -458,11 +458,12 @@ def test_a_transaction_that_a_crash_left_prepared_is_ended_at_the_start(tmp_path
         assert await asked.end("x", producer, commit) == 0
         await begin(asked, producer=producer, value=b"next", sequence=1)
 
-    producer = run(prepare, tmp_path, TOPIC)
-    run(look, tmp_path)
+    monkeypatch.setattr("seglog.endpoint.transactions._STOP_WAIT_S", 0)
+    producer = run(prepare, in_memory, TOPIC)
+    run(look, in_memory)
 
 
-def test_an_open_transaction_is_open_after_a_restart_and_its_producer_goes_on(tmp_path):
+def test_an_open_transaction_is_open_after_a_restart_and_its_producer_goes_on(in_memory):
     async def leave(asked):
         return await begin(asked)
 
@@ -471,11 +472,11 @@ def test_an_open_transaction_is_open_after_a_restart_and_its_producer_goes_on(tm
         assert await asked.end("x", producer, True) == 0
         assert asked.committed(T0) == [b"v"]
 
-    producer = run(leave, tmp_path, TOPIC)
-    run(go_on, tmp_path)
+    producer = run(leave, in_memory, TOPIC)
+    run(go_on, in_memory)
 
 
-def test_a_client_that_went_away_leaves_no_step_half_done(tmp_path):
+def test_a_client_that_went_away_leaves_no_step_half_done(in_memory):
     """A handler is cancelled with its connection, at whatever await it is."""
     async def cancel(asked):
         for turns in range(12):
@@ -496,13 +497,13 @@ def test_a_client_that_went_away_leaves_no_step_half_done(tmp_path):
         log = asked.topics.log(*T0)
         assert log.last_stable_offset == log.log_end_offset or asked.transactions.open_transactions()
 
-    run(cancel, tmp_path, TOPIC)
+    run(cancel, in_memory, TOPIC)
 
 
 # --- strangers ---------------------------------------------------------------------------------------
 
 
-def test_a_commit_that_asks_to_be_kept_for_ever_is_kept(tmp_path):
+def test_a_commit_that_asks_to_be_kept_for_ever_is_kept(in_memory):
     """The time of its expiry was larger than its field: the commit failed, and its partition stayed unstable."""
     async def commit(asked):
         request = OffsetCommitRequest
@@ -514,13 +515,13 @@ def test_a_commit_that_asks_to_be_kept_for_ever_is_kept(tmp_path):
         assert answer.topics[0].partitions[0].error_code == 0
         assert await asked.fetch("g", require_stable=True) == {T0: 5}
 
-    run(commit, tmp_path, TOPIC)
+    run(commit, in_memory, TOPIC)
 
 
 LONG = "\u00e9" * 20_000      # 40 000 bytes: strings of Kafka's records end at 32 767, those of newer requests do not
 
 
-def test_names_that_have_no_room_in_a_record_are_refused(tmp_path):
+def test_names_that_have_no_room_in_a_record_are_refused(in_memory):
     async def ask(asked):
         assert await asked.commit(LONG, {T0: 1}) == Errors.INVALID_GROUP_ID
         assert (await asked.init(LONG)).error == Errors.INVALID_REQUEST
@@ -536,10 +537,10 @@ def test_names_that_have_no_room_in_a_record_are_refused(tmp_path):
         assert asked.groups.groups == {}
         assert asked.transactions._transactions == {}
 
-    run(ask, tmp_path, TOPIC)
+    run(ask, in_memory, TOPIC)
 
 
-def test_groups_go_with_their_topic(tmp_path):
+def test_groups_go_with_their_topic(in_memory):
     """Members waited for ever, and offsets that no log held were fetched until the next start."""
     async def delete(asked):
         await asked.commit("g", {T0: 5})
@@ -555,10 +556,10 @@ def test_groups_go_with_their_topic(tmp_path):
         assert await asked.fetch("g") == {}
         assert await asked.commit("g", {T0: 7}) == 0
 
-    run(delete, tmp_path, TOPIC)
+    run(delete, in_memory, TOPIC)
 
 
-def test_a_stop_waits_for_the_markers_of_a_transaction(tmp_path):
+def test_a_stop_waits_for_the_markers_of_a_transaction(in_memory):
     async def leave(asked):
         producer = await begin(asked)
         ending = asyncio.ensure_future(asked.end("x", producer, True))
@@ -568,4 +569,4 @@ def test_a_stop_waits_for_the_markers_of_a_transaction(tmp_path):
         assert asked.transactions._transactions["x"].state is TransactionState.COMPLETE_COMMIT
         assert await ending == 0
 
-    run(leave, tmp_path, TOPIC)
+    run(leave, in_memory, TOPIC)

@@ -12,7 +12,7 @@ from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.group import Group
 from seglog.endpoint.messages import GroupMetadataKey, OffsetCommitKey, TransactionLogKey
 from seglog.endpoint.offsets_topic import group_key, group_value, offset_key, offset_value, read_group, read_offset
-from seglog.endpoint.transaction import Step, TransactionState
+from seglog.endpoint.transaction import TransactionState, TransactionStep
 from seglog.endpoint.transaction_topic import read_transaction, transaction_key, transaction_value
 from support.coordinators import coordinators
 
@@ -38,7 +38,7 @@ def written_again(name, key, value):
     if name.startswith("__transaction_state"):
         transactional_id = decode_versioned(TransactionLogKey, key)[1].transactional_id
         known = read_transaction(transactional_id, value)
-        return transaction_key(transactional_id), transaction_value(Step(
+        return transaction_key(transactional_id), transaction_value(TransactionStep(
             known.state, known.producer_id, known.producer_epoch, -1, -1, known.timeout_ms,
             frozenset(known.partitions), known.start_ms, known.update_ms,
         ))
@@ -69,16 +69,16 @@ def _v3():
     return bytes.fromhex("0003" "0000000000000007" "ffffffff" "0000" "0000000000000001")
 
 
-def test_a_coordinator_that_takes_a_brokers_directory_over_knows_its_groups(golden, tmp_path):
+def test_a_coordinator_that_takes_a_brokers_directory_over_knows_its_groups(golden, in_memory):
     path, expected = golden
     for name in PARTITIONS:
-        shutil.copytree(path / name, tmp_path / "data" / name)
+        shutil.copytree(path / name, in_memory / "data" / name)
     for number in range(50):        # empty, so that they are not among the golden data
-        (tmp_path / f"data/__transaction_state-{number}").mkdir(exist_ok=True)
+        (in_memory / f"data/__transaction_state-{number}").mkdir(exist_ok=True)
 
     async def run():
         topics = {"topic": 2, "missing": 1}
-        async with coordinators(tmp_path / "data", topics) as asked:
+        async with coordinators(in_memory / "data", topics) as asked:
             known = {
                 group.group_id: {
                     "state": group.state, "members": [],
