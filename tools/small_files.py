@@ -12,12 +12,12 @@ from seglog.format.dialect import dialect_of
 from seglog.fs.mapping import Mapping as FileMapping
 from seglog.fs.mapping import read_file
 from seglog.segment.index_file import (
+    OFFSET_INDEXES,
+    TIME_INDEXES,
     OffsetIndex,
     TaggedOffsetIndex,
     TaggedTimeIndex,
     TimeIndex,
-    offset_index_class,
-    time_index_class,
 )
 from seglog.segment.time_ranges import TimeRanges
 from seglog.segment.transaction_index import TransactionIndex
@@ -104,7 +104,7 @@ def _preallocated_bytes(path: Path) -> int:
     dialect = dialect_of(path)
     if parsed is None or parsed.suffix not in dialect.own_indexes:
         return 0
-    index = offset_index_class(dialect) if parsed.suffix == dialect.offset_index else time_index_class(dialect)
+    index = OFFSET_INDEXES[dialect.name] if parsed.suffix == dialect.offset_index else TIME_INDEXES[dialect.name]
     return index(FileMapping(path), parsed.offset, path=path).preallocated_bytes
 
 

@@ -9,7 +9,7 @@ finds all that differs in one value.
 """
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,26 +39,19 @@ class Dialect:
     other_indexes: tuple[str, ...] = ()
     is_tagged: bool = False
     has_producers: bool = True
+    # Made of those above, once: each roll asks.
+    has_one_index: bool = field(init=False)             # the offset index says the times, too
+    own_indexes: tuple[str, ...] = field(init=False)    # of the files that every segment has beside its log
+    indexes: tuple[str, ...] = field(init=False)        # of all files that belong to a segment, but its log
+    suffixes: tuple[str, ...] = field(init=False)       # of all of them, the log first
 
-    @property
-    def own_indexes(self) -> tuple[str, ...]:
-        """Of the files that every segment has beside its log."""
-        return (self.offset_index,) if self.has_one_index else (self.offset_index, self.time_index)
-
-    @property
-    def has_one_index(self) -> bool:
-        """Whether the offset index says the times, too."""
-        return self.time_index == self.offset_index
-
-    @property
-    def indexes(self) -> tuple[str, ...]:
-        """Of all files that belong to a segment, but its log."""
-        return (*self.own_indexes, *self.other_indexes)
-
-    @property
-    def suffixes(self) -> tuple[str, ...]:
-        """Of all files that belong to a segment, the log first."""
-        return (self.log, *self.indexes)
+    def __post_init__(self) -> None:
+        has_one = self.time_index == self.offset_index
+        own = (self.offset_index,) if has_one else (self.offset_index, self.time_index)
+        object.__setattr__(self, "has_one_index", has_one)
+        object.__setattr__(self, "own_indexes", own)
+        object.__setattr__(self, "indexes", (*own, *self.other_indexes))
+        object.__setattr__(self, "suffixes", (self.log, *self.indexes))
 
     def log_name(self, base_offset: int, state: str = "") -> str:
         """The name of a segment's log."""

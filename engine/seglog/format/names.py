@@ -125,8 +125,8 @@ def of_one_dialect(found: list[str]) -> list[str]:
 
 def is_log_file(name: str) -> bool:
     """Whether a file of this name is a .log or a .tlog."""
-    parsed = parse_file_name(name)
-    return parsed is not None and parsed.suffix in LOG_SUFFIXES and not parsed.state
+    # Not by parse_file_name: a directory has many thousand names, and is listed at each opening.
+    return name[20:] in LOG_SUFFIXES and name[:20].isascii() and name[:20].isdigit() and int(name[:20]) <= MAX_OFFSET
 
 
 # --- partition directories -------------------------------------------------------------------

@@ -11,7 +11,7 @@ from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.shield import shielded
 from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from seglog.format import names
-from seglog.format.dialect import dialect_of
+from seglog.format.dialect import dialect_of, dialect_of_config
 from seglog.fs.files import FileSystem
 from seglog.log.arguments import checked_offset
 from seglog.log.extent import Extent
@@ -224,7 +224,8 @@ class LogCutter:
         tail.shown.extent = extent.behind(slot, before)
         tail.epoch_cache.truncate_from_start(before)
         directory = f"{tail.path}{os.sep}"
-        logs = (directory + segment.dialect.log_name(segment.base_offset) for segment in gone)
+        suffix = dialect_of_config(tail.config).log
+        logs = (directory + names.file_name(segment.base_offset, suffix) for segment in gone)
         deleted = mark_deleted(tail.fs, tail.path, logs)
         tail.live.end(tail.shown, tail.last_stable_offset)
         if gone:

@@ -36,8 +36,8 @@ def settled_log_files(directory: Path) -> dict[Path, int]:
 def log_files(directory: Path) -> dict[Path, int]:
     """As names.log_files, and the inode of each."""
     with os.scandir(directory) as entries:
-        found = sorted((entry.name, entry.inode()) for entry in entries if names.is_log_file(entry.name))
-    inodes = dict(found)
+        listed = [(entry.name, entry.inode()) for entry in entries if entry.name.endswith(names.LOG_SUFFIXES)]
+    inodes = {name: inode for name, inode in sorted(listed) if names.is_log_file(name)}
     return {directory / name: inodes[name] for name in names.of_one_dialect(list(inodes))}
 
 

@@ -264,7 +264,8 @@ class _Replayed(Sequence[replay.ReplaySegment]):
 
 def _replayed(segment: PlannedSegment) -> replay.ReplaySegment:
     files = segment.files
-    return replay.ReplaySegment(files.path, files.base_offset, segment.check if segment.is_recovered else None)
+    check = segment.check if segment.is_recovered else None
+    return replay.ReplaySegment(files.directory, files.base_offset, check, files.suffixes[0])
 
 
 # --- looking -----------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from seglog.errors import StorageError
 from seglog.format import names
-from seglog.format.dialect import dialect_of
+from seglog.format.dialect import Dialect, dialect_of
 from seglog.fs.aside import shorten
 from seglog.fs.files import AnyPath, FileSystem
 from seglog.fs.mapping import read_file
@@ -28,9 +28,10 @@ def remove_segments(fs: FileSystem, directory: Path, logs: Iterable[AnyPath]) ->
 def mark_deleted(fs: FileSystem, directory: Path, logs: Iterable[AnyPath]) -> list[str]:
     """Take segments out of the log by their .log files, durably; the .deleted files, which the caller removes."""
     deleted = []
+    dialect: Dialect | None = None
     for log in logs:
-        dialect = dialect_of(log)
-        stem = dialect.stem(log)
+        dialect = dialect or dialect_of(log)        # the directory's: one for all
+        stem = os.fspath(log).removesuffix(dialect.log)
         # The .log first: without it the others are strays.
         for suffix in dialect.suffixes:
             path = stem + suffix

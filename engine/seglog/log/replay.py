@@ -31,9 +31,14 @@ from seglog.state.producer_state import ProducerState
 class ReplaySegment:
     """A segment of the log. `check`: what recovery found in it; None where it was not recovered."""
 
-    path: Path
+    directory: Path
     base_offset: int
     check: SegmentCheck | None
+    log_suffix: str = names.LOG_SUFFIX
+
+    @property
+    def path(self) -> Path:
+        return self.directory / names.file_name(self.base_offset, self.log_suffix)
 
     def tables(self, offset: int = 0, max_batches: int = SCAN_BATCHES) -> Iterator[BatchTable]:
         """Its batch headers from the batch that holds `offset` on; damage is passed over."""

@@ -27,7 +27,7 @@ from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.errors import CorruptIndexError, CorruptRecordError, InvalidArgumentError, StorageError
 from seglog.format import names
-from seglog.format.dialect import dialect_of, dialect_of_config
+from seglog.format.dialect import DIALECTS, dialect_of_config
 from seglog.fs.aside import unshare
 from seglog.fs.files import FileSystem, WritableFile
 from seglog.fs.mapping import Mapping
@@ -67,7 +67,9 @@ class SegmentAppender(QuietAppender):
         begun_ms: int,
     ) -> None:
         self.path = path
-        self.dialect = dialect_of(path)
+        self.dialect = DIALECTS[config.message_dialect]
+        # Of all files of the segment: what stands before the suffix, and the state behind it.
+        self._stem, _, self._state = str(path).rpartition(self.dialect.log)
         self.base_offset = rule.base_offset
         self.written = PublishedEnd(End(0, rule.base_offset))
         self.failure: StorageError | None = None
@@ -111,7 +113,7 @@ class SegmentAppender(QuietAppender):
         `created_ms` is the clock now; `jitter_ms` is the segment's own (roll.segment_jitter_ms). `sync_names` False:
         the caller syncs the directory. `state`: what follows the names of all its files (names.CLEANED_SUFFIX).
         """
-        dialect = dialect_of_config(config)
+        dialect = DIALECTS[config.message_dialect]
         path = directory / dialect.log_name(base_offset, state)
         builder = dialect.index_builder(base_offset, config)
         rule = RollRule(base_offset, config, created_ms, jitter_ms)
@@ -191,16 +193,11 @@ class SegmentAppender(QuietAppender):
         if has_minutes:
             positions[names.MINUTE_INDEX_SUFFIX] = builder.minute_entries * TimeIndex.ENTRY_SIZE
         for suffix, position in positions.items():      # one by one: an error closes those that were taken
-            path = self._path_of(suffix)
+            path = f"{self._stem}{suffix}{self._state}"
             self._files.append(fs.create(path) if creates else fs.open_write(path, position))
         self._log, self._offset_index, *others = self._files
         self._time_index = None if dialect.has_one_index else others[0]
         self._minute_index = others[-1] if has_minutes else None
-
-    def _path_of(self, suffix: str) -> str:
-        """The file of the segment with this suffix, and with the state that all its files have."""
-        stem, _, state = str(self.path).rpartition(self.dialect.log)
-        return stem + suffix + state
 
     # --- what it is ------------------------------------------------------------------------------
 
@@ -310,7 +307,7 @@ class SegmentAppender(QuietAppender):
             raise
 
     def _open_transaction_index(self) -> WritableFile:
-        path = Path(self._path_of(names.TRANSACTION_INDEX_SUFFIX))
+        path = Path(f"{self._stem}{names.TRANSACTION_INDEX_SUFFIX}{self._state}")
         if not path.exists():
             self._new_names = True
             return self._fs.create(path)
@@ -434,7 +431,7 @@ class SegmentAppender(QuietAppender):
 
     def _remove_time_ranges(self) -> None:
         """A segment that was opened and appended to has those of another log. (If they stay, nobody believes them.)"""
-        path = self._path_of(names.TIME_RANGES_SUFFIX)
+        path = f"{self._stem}{names.TIME_RANGES_SUFFIX}{self._state}"
         if self.written.at.position != self._begun_bytes and os.path.lexists(path):
             self._fs.unlink(path)
 

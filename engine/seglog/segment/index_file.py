@@ -9,7 +9,7 @@ An IndexFile holds the buffer that it was given, copies nothing, and never looks
 to its batch is `seglog.verification.verify`'s question, and `Segment` asks it before it believes one. The
 file of a crashed broker ends in preallocated zeros; they are no entries.
 """
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -155,14 +155,9 @@ class TaggedTimeIndex(TimeIndex):
     ENTRY_SIZE = TAGGED.time_entry_bytes
 
 
-def offset_index_class(dialect: Dialect) -> type[OffsetIndex]:
-    """How the offset index of a dialect is read."""
-    return TaggedOffsetIndex if dialect.is_tagged else OffsetIndex
-
-
-def time_index_class(dialect: Dialect) -> type[TimeIndex]:
-    """How the time index of a dialect is read."""
-    return TaggedTimeIndex if dialect.is_tagged else TimeIndex
+# How the indexes of a dialect are read, by its name.
+OFFSET_INDEXES: Mapping[str, type[OffsetIndex]] = {KAFKA.name: OffsetIndex, TAGGED.name: TaggedOffsetIndex}
+TIME_INDEXES: Mapping[str, type[TimeIndex]] = {KAFKA.name: TimeIndex, TAGGED.name: TaggedTimeIndex}
 
 
 def minute_index_path(log: Path) -> Path:

@@ -18,10 +18,10 @@ from seglog._kernels.time_ranges import TimeRangesSearch
 from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError, OffsetOutOfRangeError, StorageError
 from seglog.format import names
-from seglog.format.dialect import dialect_of
+from seglog.format.dialect import Dialect
 from seglog.fs.mapping import Mapping
 from seglog.segment.access import SegmentAccess
-from seglog.segment.index_file import MinuteIndex, OffsetIndex, TimeIndex, offset_index_class, time_index_class
+from seglog.segment.index_file import OFFSET_INDEXES, TIME_INDEXES, MinuteIndex, OffsetIndex, TimeIndex
 from seglog.segment.published import End
 from seglog.segment.time_ranges import time_ranges_of
 
@@ -46,10 +46,11 @@ class SegmentFiles:
     )
 
     def __init__(
-        self, path: Path, base_offset: int, *, end: End | None, owned: bool, reserve_bytes: int, walk: HeaderWalk
+        self, path: Path, base_offset: int, dialect: Dialect, *, end: End | None, owned: bool, reserve_bytes: int,
+        walk: HeaderWalk,
     ) -> None:
         self._path = path
-        self._dialect = dialect_of(path)
+        self._dialect = dialect
         self._base_offset = base_offset
         self._owned = owned
         self.walk = walk
@@ -67,7 +68,8 @@ class SegmentFiles:
 
     def _show(self, end: End | None) -> None:
         self.end = end
-        self.window = self._dialect.window(self.log, self.log.path, -1 if end is None else end.position)
+        size_bytes = -1 if end is None else end.position
+        self.window = Window(self.log, self.log.path, size_bytes, is_tagged=self._dialect.is_tagged)
         self.reader: PointReader | None = None
         self.offset_entries: Window | None = None
         self.time_entries: Window | None = None
@@ -150,7 +152,7 @@ class SegmentFiles:
         if self._offset_index is None:
             entries = None if self.end is None else self.end.offset_entries
             self._offset_index = self._index(
-                offset_index_class(self._dialect), self._dialect.offset_index, entries
+                OFFSET_INDEXES[self._dialect.name], self._dialect.offset_index, entries
             )
         return self._offset_index
 
@@ -159,7 +161,7 @@ class SegmentFiles:
         """The .timeindex; None where there is none. Raises CorruptIndexError."""
         if self._time_index is None:
             entries = None if self.end is None else self.end.time_entries
-            self._time_index = self._index(time_index_class(self._dialect), self._dialect.time_index, entries)
+            self._time_index = self._index(TIME_INDEXES[self._dialect.name], self._dialect.time_index, entries)
         return self._time_index
 
     def _index(self, kind: type[Index], suffix: str, entries: int | None) -> Index | None:

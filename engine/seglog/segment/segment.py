@@ -133,7 +133,8 @@ class Segment:
         return self
 
     def _text_path(self) -> str:
-        return f"{self._directory}{os.sep}{self._access.dialect.log_name(self.base_offset)}"
+        # As Dialect.log_name, without its calls: a log has many segments that nobody else comes to.
+        return f"{self._directory}{os.sep}{self.base_offset:020d}{self._access.dialect.log}"
 
     @property
     def dialect(self) -> Dialect:
@@ -169,7 +170,7 @@ class Segment:
             self._refuse_if_gone()
             try:
                 later = SegmentFiles(
-                    self.path, self.base_offset, end=end, owned=self._access.owned,
+                    self.path, self.base_offset, self._access.dialect, end=end, owned=self._access.owned,
                     reserve_bytes=self._access.reserve_bytes, walk=self._walk,
                 )
             finally:
@@ -541,7 +542,7 @@ class Segment:
             path = os.fspath(self.__dict__.get("path") or self._text_path())
             self._refuse_if_gone()
             try:
-                self._largest_read = largest_in_headers(path, self.base_offset, self.end_offset)
+                self._largest_read = largest_in_headers(path, self._access.dialect, self.base_offset, self.end_offset)
             finally:
                 self._refuse_if_gone()
         return self._largest_read

@@ -38,11 +38,15 @@ def directory_dialect(directory: Path, logs: Sequence[Path] | None = None) -> Di
         said = kept_dialect(directory)
     except (CorruptSettingsError, UnsupportedVersionError) as error:
         said, unread = None, error      # whoever only reads a log of Kafka's does not need them
-    if said is not TAGGED and logs is not None and not any(log.name.endswith(TAGGED.log) for log in logs):
+    # (Those that were listed are of one dialect: names.of_one_dialect.)
+    if said is not TAGGED and logs is not None and not (logs and logs[0].name.endswith(TAGGED.log)):
         return DirectoryDialect(KAFKA)
     with refusals("list", directory), os.scandir(directory) as entries:
-        listed = [entry.name for entry in entries if names.is_log_file(entry.name)]
-    plain = sorted(name for name in listed if not name.endswith(TAGGED.log))
+        listed = [name for entry in entries if (name := entry.name).endswith(names.LOG_SUFFIXES)]
+    if said is not TAGGED and not [name for name in listed if name.endswith(TAGGED.log)]:
+        return DirectoryDialect(KAFKA)      # as nearly all are: no name was parsed
+    listed = [name for name in listed if names.is_log_file(name)]
+    plain = sorted([name for name in listed if not name.endswith(TAGGED.log)])
     has_tagged = len(plain) < len(listed)
     if said is not TAGGED and not has_tagged:
         return DirectoryDialect(KAFKA)

@@ -13,7 +13,7 @@ from seglog._kernels.segment_scan import BatchTable
 from seglog.config import LogConfig
 from seglog.errors import CorruptIndexError, StorageError
 from seglog.fs.mapping import read_file
-from seglog.segment.index_file import IndexFile, OffsetIndex, TimeIndex, offset_index_class, time_index_class
+from seglog.segment.index_file import OFFSET_INDEXES, TIME_INDEXES, IndexFile, OffsetIndex, TimeIndex
 from seglog.segment.segment import Segment
 from seglog.verification.empty_index import EmptyIndex
 from seglog.verification.findings import Finding
@@ -42,11 +42,11 @@ class IndexCheck:
         self._minutes = MinuteIndexCheck(segment, findings)
         self._ranges = TimeRangesCheck(segment, findings, deep=deep)
         dialect = self._dialect = segment.dialect
-        offset_index = self._open(offset_index_class(dialect), dialect.offset_index, "index_corrupt")
+        offset_index = self._open(OFFSET_INDEXES[dialect.name], dialect.offset_index, "index_corrupt")
         if dialect.has_one_index and offset_index is None:
             time_index = None       # told already
         else:
-            time_index = self._open(time_index_class(dialect), dialect.time_index, "timeindex_corrupt")
+            time_index = self._open(TIME_INDEXES[dialect.name], dialect.time_index, "timeindex_corrupt")
         self._empty = EmptyIndex(segment.base_offset, config.index_interval_bytes)
         self._has_empty_index = offset_index is not None and not len(offset_index)
         self._has_empty_time_index = time_index is not None and not len(time_index)
