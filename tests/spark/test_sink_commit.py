@@ -91,15 +91,15 @@ def test_epochs_are_appended_once(path):
     assert not [entry for entry in path.with_name("data.seglog-sink").iterdir() if entry.is_dir()]
 
 
-def test_a_driver_may_die_at_any_step_of_a_commit(path, in_memory):
+def test_a_driver_may_die_at_any_step_of_a_commit(path, in_memory, tmp_path):
     """What it had begun is ended by the next one, which appends the same epoch again or another one."""
     commit(path).publish(staged(path, {0: [b"a"] * 3}), epoch=0)
-    shutil.copytree(in_memory, in_memory.with_name("kept"))
+    shutil.copytree(in_memory, tmp_path / "kept")
     steps = 0
     while True:
         for name in ("data", "data.seglog-sink"):
             shutil.rmtree(in_memory / name)
-            shutil.copytree(in_memory.with_name("kept") / name, in_memory / name)
+            shutil.copytree(tmp_path / "kept" / name, in_memory / name)
         rows = [{0: [b"b", b"c"]}, {1: [b"d"]}, {2: [b"e"]}]
         try:
             commit(path, fs=MortalFs(steps)).publish(staged(path, *rows), epoch=1)
@@ -116,7 +116,6 @@ def test_a_driver_may_die_at_any_step_of_a_commit(path, in_memory):
         commit(path).publish(staged(path, {0: [b"f"]}), epoch=2)
         assert values(path) == {0: [b"a", b"a", b"a", b"b", b"c", b"f"], 1: [b"d"], 2: [b"e"]}, steps
         steps += 1
-    shutil.rmtree(in_memory.with_name("kept"))
     assert steps > 8
 
 

@@ -39,7 +39,8 @@ _LOCAL_ONLY = {
 
 @contextmanager
 def session(master: str | None = None, settings: dict[str, str] | None = None) -> "Iterator[SparkSession]":
-    """A Spark session, stopped at the end: of `master` ("local[2]", "spark://host:7077", "yarn", "sc://host").
+    """A Spark session, stopped at the end: of `master` ("local[2]", "spark://host:7077", "yarn", "sc://host"). One that
+    is active in this process is taken as it is, and goes on.
 
     Without `master` that of spark-submit, else a local one on all cores. `settings` are Spark's own.
     Raises InvalidArgumentError without pyspark or Java, StorageError where Spark does not start.
@@ -64,6 +65,8 @@ def session(master: str | None = None, settings: dict[str, str] | None = None) -
             settings = {**_LOCAL_ONLY, **(settings or {})}
     for key, value in {**_ALWAYS, **(settings or {})}.items():
         builder = builder.config(key, value)
+    # A notebook, say, has one: it is used, and stays.
+    active = SparkSession.getActiveSession()
     with stderr_held() as held:
         try:
             spark = builder.getOrCreate()
@@ -75,7 +78,8 @@ def session(master: str | None = None, settings: dict[str, str] | None = None) -
     try:
         yield spark
     finally:
-        spark.stop()
+        if active is None:
+            spark.stop()
 
 
 def with_retries(master: str) -> str:
