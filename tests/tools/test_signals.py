@@ -41,7 +41,7 @@ def wait_for(condition, process):
 ])
 def test_a_signal_leaves_no_staging_behind(log_dir, tmp_path, number, status, words):
     target = tmp_path / "new"
-    process = started("convert", log_dir, target, "--throttle", "2k")
+    process = started("convert", log_dir, target, "--throttle", "8k")
     wait_for(lambda: target.is_dir() and leftovers(target), process)
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
@@ -58,7 +58,7 @@ def test_a_signal_leaves_no_staging_behind(log_dir, tmp_path, number, status, wo
 
 def test_a_second_signal_does_not_stop_the_cleaning_up(log_dir, tmp_path):
     target = tmp_path / "new"
-    process = started("convert", log_dir, target, "--throttle", "2k")
+    process = started("convert", log_dir, target, "--throttle", "8k")
     wait_for(lambda: target.is_dir() and leftovers(target), process)
     for _ in range(50):
         if process.poll() is None:
