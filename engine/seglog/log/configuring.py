@@ -79,7 +79,7 @@ class LogSettings(Mapping[str, Setting]):
         it is opened with, StorageError.
         """
         wanted = DIALECTS[self._opened_with.message_dialect] if DIALECT_SETTING in self._given else None
-        found = directory_dialect(self._path)
+        found = directory_dialect(self._path, settings=self.kept)
         if wanted is TAGGED and found.dialect is KAFKA and not names.log_files(self._path):
             self._put(fs, _changed(self.kept, {DIALECT_SETTING: TAGGED.name}))
             return DirectoryDialect(TAGGED)

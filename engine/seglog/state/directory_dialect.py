@@ -8,7 +8,7 @@
 All else is refused: bytes of one dialect are nonsense in the other, and nothing in them would tell.
 """
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,14 +28,17 @@ class DirectoryDialect(NamedTuple):
     foreign: tuple[str, ...] = ()
 
 
-def directory_dialect(directory: Path, logs: Sequence[Path] | None = None) -> DirectoryDialect:
+def directory_dialect(
+    directory: Path, logs: Sequence[Path] | None = None, settings: Mapping[str, str] | None = None
+) -> DirectoryDialect:
     """The dialect of a partition directory. `logs`: its log files, if they were just listed (names.log_files).
+    `settings`: what it keeps, if that was just read.
 
     Raises NotALogError where files and setting disagree, or dialects are mixed; what `read_settings` raises.
     """
     unread: SeglogError | None = None
     try:
-        said = kept_dialect(directory)
+        said = _said_by(read_settings(directory) if settings is None else settings)
     except (CorruptSettingsError, UnsupportedVersionError) as error:
         said, unread = None, error      # whoever only reads a log of Kafka's does not need them
     # (Those that were listed are of one dialect: names.of_one_dialect.)
@@ -67,9 +70,9 @@ def directory_dialect(directory: Path, logs: Sequence[Path] | None = None) -> Di
     return DirectoryDialect(TAGGED, tuple(plain))
 
 
-def kept_dialect(directory: Path) -> Dialect | None:
-    """What the directory's settings say; None where they say nothing. Raises what `read_settings` raises."""
-    said = read_settings(directory).get(DIALECT_SETTING)
+def _said_by(settings: Mapping[str, str]) -> Dialect | None:
+    """None if they say nothing."""
+    said = settings.get(DIALECT_SETTING)
     return None if said is None else DIALECTS.get(said, KAFKA)
 
 
