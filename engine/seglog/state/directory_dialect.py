@@ -46,15 +46,13 @@ def directory_dialect(
         return DirectoryDialect(KAFKA)
     with refusals("list", directory), os.scandir(directory) as entries:
         listed = [name for entry in entries if (name := entry.name).endswith(names.LOG_SUFFIXES)]
-    if said is not TAGGED and not [name for name in listed if name.endswith(TAGGED.log)]:
-        return DirectoryDialect(KAFKA)      # as nearly all are: no name was parsed
-    listed = [name for name in listed if names.is_log_file(name)]
-    plain = sorted([name for name in listed if not name.endswith(TAGGED.log)])
-    has_tagged = len(plain) < len(listed)
-    if said is not TAGGED and not has_tagged:
+    # (Nearly all directories are Kafka's: there, no name is parsed.)
+    tagged = [name for name in listed if name.endswith(TAGGED.log) and names.is_log_file(name)]
+    if said is not TAGGED and not tagged:
         return DirectoryDialect(KAFKA)
+    plain = sorted(name for name in listed if name.endswith(KAFKA.log) and names.is_log_file(name))
     filled = next((name for name in plain if _size_of(directory / name)), None)
-    if filled is not None and (has_tagged or said is TAGGED):
+    if filled is not None:
         raise NotALogError(
             f"a segment of Kafka's in a directory of tagged messages ({FILE_NAME} or its .tlog files say so)",
             file=directory / filled, hint="move it away if it does not belong there; dialects are never mixed",
