@@ -113,9 +113,7 @@ def log_files(directory: str | os.PathLike[str]) -> list[Path]:
     """
     with os.scandir(directory) as entries:
         found = sorted(name for entry in entries if (name := entry.name).endswith(LOG_SUFFIXES) and is_log_file(name))
-    if TAGGED_LOG_SUFFIX in "".join(found):
-        found = of_one_dialect(found)
-    return [Path(directory, name) for name in found]
+    return [Path(directory, name) for name in of_one_dialect(found)]
 
 
 def of_one_dialect(found: list[str]) -> list[str]:
@@ -125,8 +123,8 @@ def of_one_dialect(found: list[str]) -> list[str]:
 
 def is_log_file(name: str) -> bool:
     """Whether a file of this name is a .log or a .tlog."""
-    # Not by parse_file_name: a directory has many thousand names, and is listed at each opening.
-    return name[20:] in LOG_SUFFIXES and name[:20].isascii() and name[:20].isdigit() and int(name[:20]) <= MAX_OFFSET
+    parsed = parse_file_name(name)
+    return parsed is not None and parsed.suffix in LOG_SUFFIXES and not parsed.state
 
 
 # --- partition directories -------------------------------------------------------------------
