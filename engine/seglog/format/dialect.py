@@ -8,6 +8,7 @@ setting that the directory keeps (state.directory_dialect). Whoever holds a path
 finds all that differs in one value.
 """
 import os
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Suffixes, and how large the entries of indexes are. `log`: of the files with records.
+    """Suffixes, and what the entries of indexes look like. `log`: of the files with records.
 
     `offset_index`, `time_index`: the same file where one index says both. `other_indexes`: what a segment may have
     beside. `has_producers`: batches may name a producer, so that a log keeps snapshots and aborted transactions.
@@ -34,12 +35,13 @@ class Dialect:
     log: str
     offset_index: str
     time_index: str
-    offset_entry_bytes: int
+    offset_entry: str       # as struct has it, of (relative offset, position)
     time_entry_bytes: int
     other_indexes: tuple[str, ...] = ()
     is_tagged: bool = False
     has_producers: bool = True
     # Made of those above, once: each roll asks.
+    offset_entry_bytes: int = field(init=False)
     has_one_index: bool = field(init=False)             # the offset index says the times, too
     own_indexes: tuple[str, ...] = field(init=False)    # of the files that every segment has beside its log
     indexes: tuple[str, ...] = field(init=False)        # of all files that belong to a segment, but its log
@@ -48,6 +50,7 @@ class Dialect:
     def __post_init__(self) -> None:
         has_one = self.time_index == self.offset_index
         own = (self.offset_index,) if has_one else (self.offset_index, self.time_index)
+        object.__setattr__(self, "offset_entry_bytes", struct.calcsize(self.offset_entry))
         object.__setattr__(self, "has_one_index", has_one)
         object.__setattr__(self, "own_indexes", own)
         object.__setattr__(self, "indexes", (*own, *self.other_indexes))
@@ -85,11 +88,11 @@ class Dialect:
 
 
 KAFKA = Dialect(
-    "kafka", names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, 8, 12,
+    "kafka", names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, ">ii", 12,
     (names.TRANSACTION_INDEX_SUFFIX, names.MINUTE_INDEX_SUFFIX, names.TIME_RANGES_SUFFIX),
 )
 TAGGED = Dialect(
-    "tagged", names.TAGGED_LOG_SUFFIX, names.TAGGED_INDEX_SUFFIX, names.TAGGED_INDEX_SUFFIX, 16, 16,
+    "tagged", names.TAGGED_LOG_SUFFIX, names.TAGGED_INDEX_SUFFIX, names.TAGGED_INDEX_SUFFIX, ">i8xi", 16,
     is_tagged=True, has_producers=False,
 )
 _DIGITS = 20        # of an offset, before the suffix

@@ -19,8 +19,6 @@ from seglog.fs.mapping import Mapping, read_part
 from seglog.segment.index_file import MINUTE_MS, OffsetIndex, TimeIndex
 from seglog.state.leftovers import File, FoundSegment
 
-_OFFSET_ENTRY = struct.Struct(">ii")        # relative offset, position
-_TAGGED_OFFSET_ENTRY = struct.Struct(">i8xi")
 _TIME_ENTRY = struct.Struct(">qi")          # timestamp, relative offset
 
 
@@ -155,9 +153,10 @@ def _leads_to(window: Window, position: int, offset: int) -> bool:
 
 
 def last_entry(offset_index: File) -> tuple[int, int]:
-    """(relative offset, position) of the last entry of an .index that has one."""
-    entry = _TAGGED_OFFSET_ENTRY if dialect_of(offset_index.name).is_tagged else _OFFSET_ENTRY
-    relative_offset, position = entry.unpack(_tail(offset_index, entry.size))
+    """(relative offset, position) of the last entry of an offset index that has one."""
+    dialect = dialect_of(offset_index.name)
+    relative_offset, position = struct.unpack(
+        dialect.offset_entry, _tail(offset_index, dialect.offset_entry_bytes))
     return relative_offset, position
 
 

@@ -28,9 +28,7 @@ from seglog.segment.batches import SCAN_BATCHES
 from seglog.segment.index_file import MINUTE_MS
 from seglog.segment.indexes import index_bytes_of
 
-_OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
-_TAGGED_OFFSET_ENTRY = struct.Struct(">i8xi")
 _TAGGED_TIME = struct.Struct(">4xq4x")
 
 
@@ -85,8 +83,9 @@ def _tables(
 
 def _resumed(path: Path, base_offset: int, config: LogConfig, window: Window) -> OpenIndexes:
     """Raises FileNotFoundError or CorruptIndexError where the files are not what the rule makes of the log."""
-    offsets = _Entries(path.with_suffix(names.OFFSET_INDEX_SUFFIX), _OFFSET_ENTRY)
-    times = _Entries(path.with_suffix(names.TIME_INDEX_SUFFIX), _TIME_ENTRY)
+    dialect = dialect_of(path)
+    offsets = _Entries(path.with_suffix(dialect.offset_index), struct.Struct(dialect.offset_entry))
+    times = _Entries(path.with_suffix(dialect.time_index), _TIME_ENTRY)
     relative_offset, position = offsets.last if offsets.count else (-1, 0)
     if offsets.count and not 0 < position < len(window):
         raise offsets.wrong(f"leads to position {position} of {len(window)}")
@@ -99,7 +98,7 @@ def _resumed(path: Path, base_offset: int, config: LogConfig, window: Window) ->
         raise times.wrong("has more than one entry that no entry of the offset index goes with")
     if times.count and times.last == (0, 0) and next(_tables(window, 0, path))[0].max_timestamp != 0:
         raise times.wrong("is zeros that never were written over")
-    builder = dialect_of(path).index_builder(base_offset, config)
+    builder = dialect.index_builder(base_offset, config)
     minutes = _minute_entries(path, times) if config.time_index_minute_enabled else 0
     builder.resume(
         offsets.count, (base_offset + relative_offset, position),
@@ -144,7 +143,7 @@ def _resumed_tagged(path: Path, base_offset: int, config: LogConfig, window: Win
     The timestamp of the last entry is believed if it is neither below that of the entry before, nor below its batch's.
     """
     dialect = dialect_of(path)
-    offsets = _Entries(path.with_suffix(dialect.offset_index), _TAGGED_OFFSET_ENTRY)
+    offsets = _Entries(path.with_suffix(dialect.offset_index), struct.Struct(dialect.offset_entry))
     relative_offset, position = offsets.last if offsets.count else (-1, 0)
     if offsets.count and not 0 < position < len(window):
         raise offsets.wrong(f"leads to position {position} of {len(window)}")
