@@ -181,6 +181,32 @@ def test_overwriting_takes_the_place_of_the_topics_that_are_written(path):
     assert not seglog.verify(path / "orders-0").findings
 
 
+def test_a_driver_may_die_at_any_step_of_an_overwrite(path, in_memory, tmp_path):
+    """The next overwrite ends it and takes its place; what went aside is removed with the rest."""
+    commit(path).publish(staged(path, {0: [b"a"]}, {1: [b"a"]}), epoch=0)
+    shutil.copytree(in_memory, tmp_path / "kept")
+    steps = 0
+    while True:
+        for name in ("data", "data.seglog-sink"):
+            shutil.rmtree(in_memory / name)
+            shutil.copytree(tmp_path / "kept" / name, in_memory / name)
+        try:
+            commit(path, "batch-1", fs=MortalFs(steps)).publish(
+                staged(path, {0: [b"b"]}, place="batch-1"), overwrite=True
+            )
+            break
+        except Died:
+            pass
+        journal = SinkJournal.parse((in_memory / "data.seglog-sink/journal.json").read_bytes(), "journal.json")
+        commit(path, "batch-2").publish(staged(path, {0: [b"c"]}, place="batch-2"), overwrite=True)
+        # Of a commit that did not begin, or was over, it stays: nobody can tell whether its tasks still write.
+        left = [entry.name for entry in path.with_name("data.seglog-sink").iterdir() if entry.is_dir()]
+        assert values(path) == {0: [b"c"]}, steps
+        assert not left or not journal.steps, (steps, left)
+        steps += 1
+    assert steps > 5
+
+
 @pytest.mark.parametrize("change", ["flip", "cut", "version"])
 def test_a_journal_that_is_not_whole_is_told_and_left(path, change):
     commit(path).publish(staged(path, {0: [b"a"]}), epoch=0)

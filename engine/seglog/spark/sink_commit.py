@@ -70,6 +70,11 @@ class SinkJournal:
     stream: str | None = None
     epoch: int | None = None
 
+    @property
+    def place(self) -> str:
+        """Where the commit under way was staged, and where what it replaces goes, whoever ends it."""
+        return next(step.staged.partition("/")[0] for step in self.steps if step.staged)
+
     @classmethod
     def parse(cls, raw: bytes, file: str) -> "SinkJournal":
         """Raises CorruptCheckpointError, UnsupportedVersionError."""
@@ -82,6 +87,8 @@ class SinkJournal:
                     judged(place, Shape.FILE, file, CorruptCheckpointError)
                     judged(task, Shape.FILE, file, CorruptCheckpointError)
                     judged(name, Shape.PARTITION, file, CorruptCheckpointError)
+            if steps and not any(step.staged for step in steps):
+                raise ValueError("steps, and nothing is staged for them")
             return cls(dict(body["epochs"]), steps, body["stream"], body["epoch"])
 
         return parse_json(raw, _KIND, VERSION, file, make)
@@ -131,8 +138,9 @@ class SinkCommit:
                 steps, logs = self._steps(staged, overwrite, stack)
                 journal = replace(journal, steps=steps, stream=stream, epoch=epoch)
                 self._write(journal)
-                self._carry_out(steps, logs)
+                self._carry_out(journal, logs)
             self._done(journal)
+            self._clear()
 
     def discard(self) -> None:
         """Remove what the tasks have staged, unless a commit of it has begun: that one is ended by the next."""
@@ -171,8 +179,9 @@ class SinkCommit:
             steps += [SinkStep(name, "", 0, None, replaces=True) for name in gone]
         return tuple(steps), logs
 
-    def _carry_out(self, steps: tuple[SinkStep, ...], logs: dict[str, Log]) -> None:
+    def _carry_out(self, journal: SinkJournal, logs: dict[str, Log]) -> None:
         """Each step as far as it was not done before."""
+        steps = journal.steps
         fresh = [step for step in steps if step.from_offset is None and step.staged]
         gone = [step.name for step in steps if not step.staged]
         put_offsets(self._fs, self._log_dir, {
@@ -181,16 +190,16 @@ class SinkCommit:
         })
         for step in steps:
             if step.from_offset is None:
-                self._rename(step)
+                self._rename(step, self._home / journal.place / f"{step.name}.replaced")
             else:
                 self._append(step, logs.get(step.name))
         self._fs.sync_directory(self._log_dir)
         forget_offsets(self._fs, self._log_dir, *gone)
         tell_log_dir(self._fs, self._log_dir, *(step.name for step in fresh))
 
-    def _rename(self, step: SinkStep) -> None:
+    def _rename(self, step: SinkStep, aside: Path) -> None:
         """The staged directory gets the name, and one that had it goes aside; both are where they were, or both not."""
-        target, aside = self._log_dir / step.name, self._home / self._place / f"{step.name}.replaced"
+        target = self._log_dir / step.name
         staged = self._home / step.staged if step.staged else None
         if staged is not None and not staged.is_dir():
             return
@@ -223,20 +232,22 @@ class SinkCommit:
         """The journal, with the commit done that it tells of."""
         if not journal.steps:
             return journal
-        self._carry_out(journal.steps, {})
-        return self._done(journal, clear=False)
+        self._carry_out(journal, {})
+        done = self._done(journal)
+        if journal.epoch is None:
+            self._remove(self._home / journal.place)
+        else:   # the stream may be trying the epoch again, and staging it in this place
+            for step in journal.steps:
+                if step.staged:
+                    self._remove(self._home / step.staged)
+        return done
 
-    def _done(self, journal: SinkJournal, *, clear: bool = True) -> SinkJournal:
+    def _done(self, journal: SinkJournal) -> SinkJournal:
         epochs = dict(journal.epochs)
         if journal.stream is not None and journal.epoch is not None:
             epochs[journal.stream] = journal.epoch
         done = SinkJournal(epochs)
         self._write(done)
-        for step in journal.steps:
-            if step.staged:
-                self._remove(self._home / step.staged)
-        if clear:
-            self._clear()
         return done
 
     def _journal(self) -> SinkJournal:
@@ -264,7 +275,7 @@ class SinkCommit:
             yield
 
     def _clear(self) -> None:
-        """What is staged goes; so does the whole place, if no stream counts on its journal."""
+        """Remove all that was staged for this commit."""
         self._remove(self._home / self._place)
 
     def _remove(self, path: Path) -> None:
