@@ -13,17 +13,21 @@ pytestmark = [pytest.mark.spark, pytest.mark.skipif(lacking() is not None, reaso
 
 CLIENT = """
 import os, sys
+from pathlib import Path
 from seglog.spark.java import find_java
 find_java().into(os.environ)
 from pyspark.sql import SparkSession
 from seglog.spark import convert_topics
+from seglog.spark.cluster import JobStep
 
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 assert "connect" in type(spark).__module__
 told = []
-report = convert_topics(spark, *sys.argv[1:3], task_bytes=1, progress=lambda *words: told.append(words))
-assert told[0] == ("convert orders, payments to v2: 6 segments", 0, 6), told
-assert told[-1] == ("assemble 3 partitions", 3, 3), told
+report = convert_topics(spark, *sys.argv[1:3], task_bytes=1, progress=told.append)
+size_bytes = sum(path.stat().st_size for path in Path(sys.argv[1]).glob("*/*.log"))
+what = f"convert orders, payments to v2: 6 segments, {size_bytes:,} bytes"
+assert told[0] == JobStep(what, 0, 6, 0, size_bytes), told
+assert told[-1] == JobStep("assemble 3 partitions", 3, 3), told
 assert report.is_whole
 assert report.tasks == 6
 assert report.to_dataframe(spark).count() == 3
