@@ -8,9 +8,9 @@ import pytest
 
 import seglog.aio
 from support.loops import in_both_loops
+from support.pages import examples_of
 
 PAGE = Path(__file__).parents[2] / "docs/asyncio.md"
-EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n```output\n(?P<output>.*?)```\n", re.DOTALL)
 
 
 @in_both_loops
@@ -23,11 +23,11 @@ def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys, ne
 
     monkeypatch.setattr(asyncio, "run", run)
     names = {}
-    examples = list(EXAMPLE.finditer(PAGE.read_text()))
+    examples = examples_of(PAGE, printing=True)
     assert len(examples) == 2
-    for example in examples:
-        exec(compile(example["code"], PAGE.name, "exec"), names)
-        assert sorted(capsys.readouterr().out.splitlines()) == sorted(example["output"].splitlines()), example["code"]
+    for code, output in examples:
+        exec(compile(code, PAGE.name, "exec"), names)
+        assert sorted(capsys.readouterr().out.splitlines()) == sorted(output.splitlines()), code
 
 
 @pytest.mark.parametrize("name", [

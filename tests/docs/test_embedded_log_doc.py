@@ -8,20 +8,16 @@ import seglog
 from seglog.config import LogConfig, keys
 from seglog.log.stats import LogStats
 from seglog.upkeep.cleaner_config import CleanerConfig
+from support.pages import run_examples
 
 TOP = Path(__file__).parents[2]
 PAGE = TOP / "docs/embedded_log.md"
-EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n(?:```output\n(?P<output>.*?)```\n)?", re.DOTALL)
 
 
 def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    names = {}
-    examples = list(EXAMPLE.finditer(PAGE.read_text()))
-    assert len(examples) > 6
-    for example in examples:
-        exec(compile(example["code"], PAGE.name, "exec"), names)
-        assert capsys.readouterr().out == (example["output"] or ""), example["code"]
+    count, _ = run_examples(PAGE, capsys)
+    assert count > 6
 
 
 # For whoever reads the source.

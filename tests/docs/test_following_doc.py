@@ -5,19 +5,15 @@ from pathlib import Path
 import pytest
 
 import seglog
+from support.pages import run_examples
 
 PAGE = Path(__file__).parents[2] / "docs/following.md"
-EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n(?:```output\n(?P<output>.*?)```\n)?", re.DOTALL)
 
 
 def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    names = {}
-    examples = list(EXAMPLE.finditer(PAGE.read_text()))
-    assert examples
-    for example in examples:
-        exec(compile(example["code"], PAGE.name, "exec"), names)
-        assert capsys.readouterr().out == (example["output"] or ""), example["code"]
+    count, _ = run_examples(PAGE, capsys)
+    assert count
 
 
 @pytest.mark.parametrize("name", ["follow", "follow_partition", "open_partition", "refresh", "durable", "timeout"])

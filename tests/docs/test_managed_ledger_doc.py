@@ -7,9 +7,9 @@ import pytest
 import seglog
 from seglog.config import keys
 from seglog.ledger.config import ManagedLedgerConfig
+from support.pages import run_examples
 
 PAGE = Path(__file__).parents[2] / "docs/managed_ledger.md"
-EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n(?:```output\n(?P<output>.*?)```\n)?", re.DOTALL)
 # For whoever reads the source: what a cursor and a dispatcher ask of a managed ledger, what a thread calls.
 INNER = {"cursor_passed", "write_cursor", "write_lingering", "listen", "unlisten", "abandon", "cursors",
          "add_chore", "remove_chore", "shared", "heard",
@@ -19,12 +19,8 @@ INNER = {"cursor_passed", "write_cursor", "write_lingering", "listen", "unlisten
 @pytest.mark.parametrize(("page", "count"), [("managed_ledger.md", 5), ("topic_compaction.md", 1)])
 def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys, page, count):
     monkeypatch.chdir(tmp_path)
-    names = {}
-    examples = list(EXAMPLE.finditer(PAGE.with_name(page).read_text()))
-    assert len(examples) >= count
-    for example in examples:
-        exec(compile(example["code"], page, "exec"), names)
-        assert capsys.readouterr().out == (example["output"] or ""), example["code"]
+    found, names = run_examples(PAGE.with_name(page), capsys)
+    assert found >= count
     names["topic"].close()
 
 

@@ -6,19 +6,15 @@ import pytest
 
 import seglog
 from seglog._kernels.topic_rows import COLUMNS
+from support.pages import run_examples
 
 PAGE = Path(__file__).parents[2] / "docs/tables.md"
-EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n(?:```output\n(?P<output>.*?)```\n)?", re.DOTALL)
 
 
 def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    names = {}
-    examples = list(EXAMPLE.finditer(PAGE.read_text()))
-    assert len(examples) > 5
-    for example in examples:
-        exec(compile(example["code"], PAGE.name, "exec"), names)
-        assert capsys.readouterr().out == (example["output"] or ""), example["code"]
+    count, _ = run_examples(PAGE, capsys)
+    assert count > 5
 
 
 DOORS = {name for name in dir(seglog.TopicScan) if not name.startswith("_")}

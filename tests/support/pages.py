@@ -1,5 +1,8 @@
-"""Pages that show what the code makes. SEGLOG_UPDATE_DOCS=1 writes them again."""
+"""Pages that show what the code makes, which SEGLOG_UPDATE_DOCS=1 writes again; and pages whose Python is run."""
 import os
+import re
+
+_EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n(?:```output\n(?P<output>.*?)```\n)?", re.DOTALL)
 
 
 def check_part(doc, begin, made, end):
@@ -16,3 +19,22 @@ def check_page(doc, made):
     if os.environ.get("SEGLOG_UPDATE_DOCS"):
         doc.write_text(made)
     assert page == made, "run the test once with SEGLOG_UPDATE_DOCS=1"
+
+
+def examples_of(page, *, printing=False):
+    """(code, what it prints) of each example. `printing`: of those alone that have an output below them."""
+    found = [(match["code"], match["output"]) for match in _EXAMPLE.finditer(page.read_text())]
+    return [(code, output or "") for code, output in found if output is not None or not printing]
+
+
+def run_examples(page, capsys, *, printing=False):
+    """Run the examples one after the other, each prints what stands below it: how many, and the names that they made.
+
+    They write files: the caller has gone to a directory for them.
+    """
+    names = {}
+    examples = examples_of(page, printing=printing)
+    for code, output in examples:
+        exec(compile(code, page.name, "exec"), names)
+        assert capsys.readouterr().out == output, code
+    return len(examples), names
