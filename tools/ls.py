@@ -4,13 +4,14 @@ Of a log dir a line a partition, of a partition a line a segment. No checksum is
 decompressed; a file that is damaged is shown with what could be read of it, and marked.
 """
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from seglog._kernels.batch_survey import tally
+from seglog._kernels.segment_scan import BatchTable
 from seglog.log.partition import Partition
 from seglog.segment.answers import LostRange
 from seglog.segment.index_file import minute_index_path
@@ -72,8 +73,8 @@ class Totals:
         }
 
 
-def extent_of(segment: Segment) -> tuple[Totals, int]:
-    """The segment's sums and its next offset, in one walk over its headers."""
+def extent_of(segment: Segment, look: Callable[[BatchTable], None] | None = None) -> tuple[Totals, int]:
+    """The segment's sums and its next offset, in one walk over its headers. `look` is shown them, too."""
     extent = Totals(
         segments=1, bytes=segment.size_bytes, minute_indexes=int(minute_index_path(segment.path).exists()),
         time_ranges=int(time_ranges_path(segment.path).exists()),
@@ -93,6 +94,8 @@ def extent_of(segment: Segment) -> tuple[Totals, int]:
             first_timestamp=table.min_timestamp, max_timestamp=table.max_timestamp,
         ))
         next_offset = table[-1].last_offset + 1
+        if look is not None:
+            look(table)
     return extent, next_offset
 
 

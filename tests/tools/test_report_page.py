@@ -10,13 +10,16 @@ from html.parser import HTMLParser
 import pytest
 from click.testing import CliRunner
 
+import seglog
 from seglog.log.partition import Partition
 from seglog.tools.cli import cli
+from seglog.tools.ls import Totals
 from seglog.tools.picture.page import ReportPage
 from seglog.tools.picture.partition import _segments
 from seglog.tools.picture.timeline import SegmentSpan, Timeline
 from seglog.verification.findings import Report
 
+T = 1_700_000_000_000
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -112,13 +115,34 @@ def test_what_cannot_be_read_is_a_row_of_its_log_dir(mixed, tmp_path):
 def test_ten_thousand_segments_are_a_page_of_less_than_a_megabyte(mixed):
     timeline = Timeline(now_ms=0)
     for n in range(10_000):
-        timeline.segments.append(SegmentSpan(f"{n * 1000:020}.log", n * 1000, (n + 1) * 1000, 1 << 30, n * 60_000,
-                                             (n + 1) * 60_000, 1000, [0, 0, 1 << 30]))
+        totals = Totals(bytes=1 << 30, batches=1000, bytes_v2=1 << 30, first_timestamp=n * 60_000,
+                        max_timestamp=(n + 1) * 60_000)
+        timeline.segments.append(SegmentSpan(f"{n * 1000:020}.log", n * 1000, (n + 1) * 1000, totals))
     with Partition(mixed) as partition:
         section = _segments(partition, timeline, Report(str(mixed), "crc"))
     text = ReportPage("orders-0", str(mixed), "now", [], [section]).html()
     assert len(text.encode()) < 1 << 20
     assert "9,700 more are in the drawing alone." in text
+
+
+def test_a_log_of_messages_with_tags_is_told_as_such(tmp_path):
+    with seglog.open(tmp_path / "tags-0", config={"message.dialect": "tagged"}, fsync="never") as log:
+        for n in range(5):
+            log.append(b"value", timestamp=T + 1000 * n)
+    for path in (tmp_path / "tags-0", tmp_path):
+        run("report", path, "-o", tmp_path.with_name("page.html"))
+        text = tmp_path.with_name("page.html").read_text()
+        assert "messages with tags" in text
+        assert "format v2" not in text
+        assert "v-1" not in text
+        assert "no .index" not in text
+        assert read(text).links <= {f"#{anchor}" for anchor in read(text).anchors}
+    log = tmp_path / "tags-0/00000000000000000000.tlog"
+    raw = bytearray(log.read_bytes())
+    raw[-1] ^= 1
+    log.write_bytes(raw)
+    run("report", tmp_path / "tags-0", "-o", tmp_path.with_name("page.html"))
+    assert any(link.startswith(f"#{log.name}:") for link in read(tmp_path.with_name("page.html").read_text()).links)
 
 
 def test_a_drawing_stands_alone(mixed, tmp_path):

@@ -10,8 +10,8 @@ from seglog.verification.verify import verify_partition
 from .. import report
 from ..ls import Totals, extent_of
 from ..targets import Place
+from .formats import legend_of, shares_of
 from .page import Cell, ReportPage, Section, Table
-from .partition import FORMATS
 from .svg import Drawing, time_scale
 
 _ROW_PIXELS = 18
@@ -99,19 +99,14 @@ def _bars(rows: Sequence[_Row], count: int) -> Section:
             f"{report.moment(row.totals.max_timestamp)}"
         )
         # The shares of the formats, side by side: in which order they lie in time, the partition's own page shows.
-        sizes = [row.totals.bytes_v0, row.totals.bytes_v1, row.totals.bytes_v2]
-        total = sum(sizes) or 1
-        for (kind, _), size_bytes in zip(FORMATS, sizes, strict=True):
-            if size_bytes:
-                part = max(width, 3) * size_bytes / total
-                drawing.told_rectangle(kind, left, top, part, _ROW_PIXELS - 5, words, f"#p-{row.name}")
-                left += part
+        for kind, share in shares_of(row.totals):
+            part = max(width, 3) * share
+            drawing.told_rectangle(kind, left, top, part, _ROW_PIXELS - 5, words, f"#p-{row.name}")
+            left += part
         if row.is_marked:
             drawing.rectangle("bad", drawing.left - 4, top, 3, _ROW_PIXELS - 5)
     words = "A bar is as long as the partition's time; its colours are the shares of the record formats."
-    legend = [pair for pair, used in zip(FORMATS, zip(*(
-        (row.totals.bytes_v0, row.totals.bytes_v1, row.totals.bytes_v2) for row in timed
-    ), strict=True), strict=True) if any(used)]
+    legend = legend_of(row.totals for row in timed)
     if any(row.is_marked for row in timed):
         legend.append(("bad", "something is wrong"))
     return Section("Partitions over time", [words], drawing, legend)
@@ -149,7 +144,7 @@ def _finding(row: _Row) -> Cell:
 
 def _upgrade(path: Path, rows: Sequence[_Row], old_bytes: int, all_bytes: int) -> Section:
     if not old_bytes:
-        return Section("Old record formats", ["None: all batches are of format v2."])
+        return Section("Old record formats", ["No batch is in format v0 or v1."])
     with_old = sum(bool(row.totals.bytes_v0 + row.totals.bytes_v1) for row in rows)
     return Section("Old record formats", [
         f"{report.size(old_bytes)} ({report.ratio(old_bytes, all_bytes)}) in {report.count_of(with_old, 'partition')} "

@@ -3,6 +3,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from seglog.errors import CorruptRecordError
+from seglog.format.names import LOG_SUFFIXES
 from seglog.log.partition import Partition
 from seglog.segment.segment import Segment
 from seglog.upkeep.retain import holds
@@ -14,11 +15,11 @@ from .. import records as lines
 from .. import report
 from ..survey import Survey
 from ..writer import infer
+from .formats import legend_of, shares_of
 from .page import Cell, ReportPage, Section, Table
 from .svg import Drawing, number_scale, time_scale
 from .timeline import SegmentSpan, Timeline
 
-FORMATS = (("v0", "format v0"), ("v1", "format v1"), ("v2", "format v2"))
 # Rows of a table: what is left out is counted. Ten thousand segments would be a page of several MB.
 ROWS_MAX = 300
 # Above this, segments are drawn as one shape for each format, and say nothing under the pointer.
@@ -76,7 +77,7 @@ def _segments(partition: Partition, timeline: Timeline, found: Report) -> Sectio
     spans = timeline.segments
     drawing = None
     words = []
-    timed = [span for span in spans if span.first_ms >= 0]
+    timed = [span for span in spans if span.totals.first_timestamp >= 0]
     if timed:
         drawing = _offsets_by_time(timeline, timed)
         if timeline.late_count:
@@ -93,11 +94,10 @@ def _segments(partition: Partition, timeline: Timeline, found: Report) -> Sectio
     rows: list[Sequence[Cell | str]] = [
         [
             Cell(span.name, anchor=f"s{span.base_offset}"), f"{span.base_offset:,}", f"{span.next_offset - 1:,}",
-            f"{span.size_bytes:,}", f"{span.batches:,}",
-            " + ".join(f"v{magic}" for magic in range(3) if span.format_bytes[magic]) or "–",
-            report.moment(span.first_ms) if span.first_ms >= 0 else "–",
-            report.moment(span.last_ms) if span.last_ms >= 0 else "–",
-            Cell("damaged", kind="error") if span.damaged_bytes else _missing(partition, span),
+            f"{span.totals.bytes:,}", f"{span.totals.batches:,}",
+            " + ".join(kind for kind, _ in shares_of(span.totals)) or "–",
+            _moment(span.totals.first_timestamp), _moment(span.totals.max_timestamp),
+            Cell("damaged", kind="error") if span.totals.damaged_bytes else _missing(partition, span),
         ]
         for span in shown
     ]
@@ -108,8 +108,8 @@ def _segments(partition: Partition, timeline: Timeline, found: Report) -> Sectio
         f"{len(spans) - len(shown):,} more are in the drawing alone." if len(shown) < len(spans) else "",
     )
     legend = [
-        *(pair for magic, pair in enumerate(FORMATS) if any(span.format_bytes[magic] for span in spans)),
-        *([("bad", "damage")] if any(span.damaged_bytes for span in spans) else []),
+        *legend_of(span.totals for span in spans),
+        *([("bad", "damage")] if any(span.totals.damaged_bytes for span in spans) else []),
         *([("late", "time runs back, or lies in the future")] if timeline.late or timeline.future else []),
     ]
     return Section("Segments by offset and time", words, drawing, legend if drawing else (), [table])
@@ -120,19 +120,19 @@ def _ends(spans: Sequence[SegmentSpan], damaged: set[str]) -> list[SegmentSpan]:
     side = ROWS_MAX // 2
     return [
         span for n, span in enumerate(spans)
-        if n < side or n >= len(spans) - side or span.name in damaged or span.damaged_bytes
+        if n < side or n >= len(spans) - side or span.name in damaged or span.totals.damaged_bytes
     ]
 
 
 def _missing(partition: Partition, span: SegmentSpan) -> Cell:
-    stem = span.name.removesuffix(".log")
-    missing = [kind for kind in (".index", ".timeindex") if not (partition.path / f"{stem}{kind}").exists()]
+    dialect, log = partition.dialect, partition.path / span.name
+    missing = [suffix for suffix in dialect.own_indexes if not log.with_suffix(suffix).exists()]
     return Cell(f"no {' and '.join(missing)}" if missing else "")
 
 
 def _offsets_by_time(timeline: Timeline, spans: Sequence[SegmentSpan]) -> Drawing:
-    last_ms = max([span.last_ms for span in spans] + [ms for _, ms in timeline.future])
-    first_ms = min([span.first_ms for span in spans] + [ms for _, ms in timeline.late])
+    last_ms = max([span.totals.max_timestamp for span in spans] + [ms for _, ms in timeline.future])
+    first_ms = min([span.totals.first_timestamp for span in spans] + [ms for _, ms in timeline.late])
     first, last = spans[0].base_offset, spans[-1].next_offset
     drawing = Drawing(
         "Segments by offset and time",
@@ -143,13 +143,15 @@ def _offsets_by_time(timeline: Timeline, spans: Sequence[SegmentSpan]) -> Drawin
     y = number_scale(first, last, drawing.bottom, drawing.top)
     drawing.axes(x, y)
     for span in spans:
-        left, width = x(span.first_ms), x(span.last_ms) - x(span.first_ms)
+        totals = span.totals
+        left, width = x(totals.first_timestamp), x(totals.max_timestamp) - x(totals.first_timestamp)
         words = (
-            f"{span.name}: offsets {span.base_offset:,} to {span.next_offset - 1:,}, "
-            f"{report.size(span.size_bytes)}, {report.moment(span.first_ms)} to {report.moment(span.last_ms)}"
+            f"{span.name}: offsets {span.base_offset:,} to {span.next_offset - 1:,}, {report.size(totals.bytes)}, "
+            f"{report.moment(totals.first_timestamp)} to {report.moment(totals.max_timestamp)}"
         )
         bottom, height = y(span.base_offset), y(span.base_offset) - y(span.next_offset)
-        for kind, share in _kinds(span):
+        # From the first offset on: formats follow one another as they came.
+        for kind, share in [("bad", 1.0)] if totals.damaged_bytes else shares_of(totals):
             bottom -= height * share
             if len(spans) > _TOLD_MAX:
                 drawing.rectangle(kind, left, bottom, width, height * share)
@@ -159,12 +161,8 @@ def _offsets_by_time(timeline: Timeline, spans: Sequence[SegmentSpan]) -> Drawin
     return drawing
 
 
-def _kinds(span: SegmentSpan) -> list[tuple[str, float]]:
-    """The colours of a segment from its first offset on, and their shares: formats follow one another as they came."""
-    if span.damaged_bytes:
-        return [("bad", 1.0)]
-    total = sum(span.format_bytes) or 1
-    return [(kind, size / total) for (kind, _), size in zip(FORMATS, span.format_bytes, strict=True) if size]
+def _moment(ms: int) -> str:
+    return report.moment(ms) if ms >= 0 else "–"
 
 
 # --- what is in them ---------------------------------------------------------------------
@@ -231,7 +229,7 @@ def _codecs(survey: Survey) -> Section:
     drawing.axes(x, type(x)(0, 1, drawing.bottom, drawing.top, (), x.show))
     rows: list[Sequence[Cell | str]] = []
     for n, ((magic, codec), use) in enumerate(uses):
-        name, top = f"v{magic} {lines.codec_name(codec)}", drawing.top + 34 * n
+        name, top = f"{lines.format_name(magic)} {lines.codec_name(codec)}", drawing.top + 34 * n
         drawing.text(drawing.left - 8, top + 18, name, "end")
         for kind, size_bytes, at in (("plain", use.stored_bytes, top), ("bare", use.bare_bytes, top + 14)):
             drawing.told_rectangle(
@@ -289,7 +287,7 @@ def _batches_at(partition: Partition, findings: Sequence[Finding]) -> dict[str, 
     """A row for each batch that begins where a finding says."""
     wanted: dict[str, set[int]] = {}
     for finding in findings:
-        if finding.position is not None and finding.file.endswith(".log"):
+        if finding.position is not None and finding.file.endswith(LOG_SUFFIXES):
             wanted.setdefault(os.path.basename(finding.file), set()).add(finding.position)
     rows: dict[str, Sequence[Cell | str]] = {}
     for segment in partition.segments:
@@ -305,10 +303,10 @@ def _rows_of(segment: Segment, positions: set[int]) -> dict[str, Sequence[Cell |
         for batch in table:
             if batch.position in positions:
                 at = f"{segment.path.name}:{batch.position}"
-                ms = batch.max_timestamp
                 rows[at] = [
-                    Cell(at, anchor=at), f"v{batch.magic}", lines.codec_name(batch.codec), f"{batch.base_offset:,}",
-                    f"{batch.last_offset:,}", f"{batch.size_bytes:,}", report.moment(ms) if ms >= 0 else "–",
+                    Cell(at, anchor=at), lines.format_name(batch.magic), lines.codec_name(batch.codec),
+                    f"{batch.base_offset:,}", f"{batch.last_offset:,}", f"{batch.size_bytes:,}",
+                    _moment(batch.max_timestamp),
                 ]
     return rows
 

@@ -2,11 +2,11 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from seglog._kernels.batch_survey import tally
+from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import StorageError
 from seglog.log.partition import Partition
-from seglog.segment.answers import LostRange
-from seglog.segment.segment import Segment
+
+from ..ls import Totals, extent_of
 
 # Of the batches whose time runs back, or lies in the future, as many are drawn at most; all are counted.
 DOTS_MAX = 2_000
@@ -15,17 +15,12 @@ _MINUTE_MS = 60_000
 
 @dataclass(slots=True)
 class SegmentSpan:
-    """A segment's place: offsets [base_offset, next_offset), times in ms or -1. `format_bytes`: of v0, v1 and v2."""
+    """A segment's place: offsets [base_offset, next_offset), and what its headers sum up to."""
 
     name: str
     base_offset: int
     next_offset: int
-    size_bytes: int
-    first_ms: int = -1
-    last_ms: int = -1
-    batches: int = 0
-    format_bytes: list[int] = field(default_factory=lambda: [0, 0, 0])
-    damaged_bytes: int = 0
+    totals: Totals
 
 
 @dataclass(slots=True)
@@ -45,30 +40,18 @@ class Timeline:
         """Walk the headers. A segment that was removed since the directory was listed is passed over."""
         for segment in partition.segments:
             try:
-                span = SegmentSpan(segment.path.name, segment.base_offset, segment.base_offset, segment.size_bytes)
-                self._walk(segment, span)
+                totals, next_offset = extent_of(segment, self._look)
             except StorageError:
                 if segment.path.exists():
                     raise
                 continue
-            self.segments.append(span)
+            self.segments.append(SegmentSpan(segment.path.name, segment.base_offset, next_offset, totals))
 
-    def _walk(self, segment: Segment, span: SegmentSpan) -> None:
-        def on_lost(lost: LostRange) -> None:
-            span.damaged_bytes += lost.size_bytes
-
-        for table in segment.tables(check_crc=False, on_lost=on_lost):
-            for (magic, _), (_, size_bytes, _) in tally(table).items():
-                span.format_bytes[magic] += size_bytes
-            span.batches += len(table)
-            for batch in table:
-                ms = batch.max_timestamp
-                if ms >= 0:
-                    self._see(batch.last_offset, ms, batch.size_bytes)
-            known = [ms for ms in (span.first_ms, table.min_timestamp) if ms >= 0]
-            span.first_ms = min(known, default=-1)
-            span.last_ms = max(span.last_ms, table.max_timestamp)
-            span.next_offset = table[-1].last_offset + 1
+    def _look(self, table: BatchTable) -> None:
+        for batch in table:
+            ms = batch.max_timestamp
+            if ms >= 0:
+                self._see(batch.last_offset, ms, batch.size_bytes)
 
     def _see(self, offset: int, ms: int, size_bytes: int) -> None:
         self.minutes[ms // _MINUTE_MS] += size_bytes
@@ -82,14 +65,6 @@ class Timeline:
                 self.late.append((offset, ms))
         else:
             self._largest_ms = ms
-
-    @property
-    def first_ms(self) -> int:
-        return min((span.first_ms for span in self.segments if span.first_ms >= 0), default=-1)
-
-    @property
-    def last_ms(self) -> int:
-        return max((span.last_ms for span in self.segments), default=-1)
 
     def bytes_by(self, buckets: int) -> tuple[int, list[tuple[int, int]]]:
         """(ms a bucket, [(when it begins in ms, bytes)]): at most so many, of whole minutes, none left out between."""
