@@ -1,13 +1,11 @@
 """`seglog config`: the configuration keys, their units, defaults and limits, without the docs."""
-import difflib
-import textwrap
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
 import click
 
-from seglog.config import OTHER_TOPIC_SETTINGS, Key, LogConfig, keys
+from seglog.config import OTHER_TOPIC_SETTINGS, Key, LogConfig, keys, suggestion
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.endpoint.coordinator_config import CoordinatorConfig
 from seglog.endpoint.settings import ServerConfig
@@ -19,7 +17,6 @@ from . import report
 from .cli import Command
 from .options import json_option
 
-_WIDTH = 79
 _SUBJECTS = {
     "log": LogConfig,
     "log dir": CleanerConfig,
@@ -78,9 +75,8 @@ def _named(name: str, settings: list[tuple[str, Key, Any]]) -> list[tuple[str, K
             f"{wanted} is a topic setting of Kafka that seglog keeps with a log, and does not use",
             hint="seglog config lists the keys that are used",
         )
-    near = difflib.get_close_matches(wanted, [key.name for _, key, _ in settings], 3)
     raise InvalidConfigError(
-        f"no such key: {name}" + (f"; did you mean {', '.join(near)}?" if near else ""),
+        f"no such key: {name}{suggestion(wanted, [key.name for _, key, _ in settings])}",
         hint="seglog config lists all keys",
     )
 
@@ -88,11 +84,11 @@ def _named(name: str, settings: list[tuple[str, Key, Any]]) -> list[tuple[str, K
 def _text(subject: str, key: Key, default: Any) -> str:
     lines = [
         report.paint(f"{key.name} (of a {subject})", "bold"),
-        *_wrapped(key.meaning),
+        *report.wrapped(key.meaning, hanging=2),
         f"  unit:    {key.unit}",
         f"  default: {_shown(default)}",
-        *_wrapped(f"limits:  {key.limits}"),
-        *_wrapped(f"source:  {key.source}"),
+        *report.wrapped(f"limits:  {key.limits}", hanging=2),
+        *report.wrapped(f"source:  {key.source}", hanging=2),
     ]
     return "\n".join(lines)
 
@@ -106,7 +102,3 @@ def _shown(default: object) -> str:
     if default is None:
         return "unset"
     return str(default).lower() if isinstance(default, bool) else str(_plain(default)) or "none"
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)

@@ -1,20 +1,17 @@
 """`seglog explain`: what an error, a finding or an exit status means, and what to do: without the docs."""
-import difflib
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import click
 
 from seglog import errors
+from seglog.config import suggestion
 from seglog.errors import InvalidArgumentError, SeglogError
 from seglog.verification.findings import KINDS
 
 from . import report
 from .cli import Command
 from .options import json_option
-
-_WIDTH = 79
 
 # What belongs to the command line alone, and no class of errors says.
 _STATUSES = {
@@ -89,9 +86,8 @@ def _named(code: str, topics: list[_Topic]) -> list[_Topic]:
     wanted = code.strip().strip("[]").replace("-", "_").lower()
     found = [topic for topic in topics if topic.code == wanted]
     if not found:
-        near = difflib.get_close_matches(wanted, [topic.code for topic in topics], 3)
         raise InvalidArgumentError(
-            f"nothing here has the code {code!r}" + (f": did you mean {', '.join(near)}?" if near else ""),
+            f"nothing here has the code {code!r}{suggestion(wanted, [topic.code for topic in topics])}",
             hint="seglog explain lists all codes",
         )
     return found
@@ -103,14 +99,10 @@ def _text(topic: _Topic) -> str:
         head += f", {topic.severity}, found at level {topic.level}"
     elif topic.what == "error":
         head += f", exit status {topic.exit_status}"
-    lines = [report.paint(head + ")", "bold"), *_wrapped(topic.meaning, "  ")]
+    lines = [report.paint(head + ")", "bold"), *report.wrapped(topic.meaning)]
     if topic.fix:
-        lines += _wrapped(f"try: {topic.fix}", "  ")
+        lines += report.wrapped(f"try: {topic.fix}")
     return "\n".join(lines)
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _kind(topic: _Topic) -> str:

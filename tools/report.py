@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import sys
+import textwrap
 import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +26,7 @@ PARTIAL = 7
 # A file that is as long as this claims to be read in well below a second: no progress line for it.
 _PATIENCE_S = 1.0
 _REDRAW_S = 0.1
+_PROSE_WIDTH = 79
 
 
 # --- JSON lines --------------------------------------------------------------------------
@@ -135,6 +137,13 @@ def table(
     if total:
         text.insert(-1, "-" * len("  ".join("x" * width for width in widths)))
     return "\n".join(text)
+
+
+def wrapped(text: str, *, hanging: int = 0) -> list[str]:
+    """Prose in lines that fit a terminal, indented by two spaces, and by `hanging` more from the second line on."""
+    return textwrap.wrap(
+        text, _PROSE_WIDTH, initial_indent="  ", subsequent_indent=" " * (2 + hanging), break_on_hyphens=False
+    )
 
 
 def printable(text: str) -> str:

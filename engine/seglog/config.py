@@ -166,7 +166,7 @@ class Settings:
                 raise InvalidConfigError(f"a key is text such as {next(iter(attributes))}, not {given!r}")
             name = cls._name_of(given.strip())
             if name not in attributes:
-                raise InvalidConfigError(f"no such key: {given}{_suggestion(name, attributes)}")
+                raise InvalidConfigError(f"no such key: {given}{suggestion(name, attributes)}")
             attribute, key = attributes[name]
             if attribute in values:
                 raise InvalidConfigError(f"{name} is given twice")
@@ -526,7 +526,8 @@ def _metadata(f: "Field[Any]") -> Key:
     return key
 
 
-def _suggestion(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """What is said behind an unknown name: which known ones are near. Empty if none is."""
     close = get_close_matches(name, known, n=3, cutoff=0.6)
     return f"; did you mean {', '.join(close)}?" if close else ""
 
