@@ -326,6 +326,19 @@ def test_a_static_member_that_could_not_be_written_keeps_its_old_id(by_hand):
     assert by_hand.heartbeat(old, 1, "i") is Errors.NONE
 
 
+@pytest.mark.parametrize("error", [Errors.NONE, Errors.NOT_COORDINATOR])
+def test_two_starts_of_a_static_member_are_each_answered_once_and_for_themselves(by_hand, error):
+    """The write of the first start, when it was done, told the second one the id of the first, which was fenced."""
+    old = by_hand.join(instance="i")[0].member_id
+    by_hand.sync(old, 1, instance="i")
+    by_hand.store.holds = True
+    first, second = by_hand.join(instance="i"), by_hand.join(instance="i")
+    second_id, = by_hand.group.members
+    by_hand.store.let_go(error)
+    assert [answer.error for answer in first] == [Errors.FENCED_INSTANCE_ID]
+    assert [(answer.error, answer.member_id) for answer in second] == [(error, "" if error else second_id)]
+
+
 # --- random lives ------------------------------------------------------------------------------------
 
 

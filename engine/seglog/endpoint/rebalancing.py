@@ -173,6 +173,8 @@ class Rebalancing:
                 return
 
             def stored(error: Errors) -> None:
+                if member.on_joined is not on_joined:
+                    return      # a rebalance has answered it, or the member was started once more
                 if error is not Errors.NONE:
                     if group.members.get(new_id) is member:
                         member.on_joined = None
