@@ -168,15 +168,18 @@ class CoderSource:
     def is_tagged(self, field: Field) -> bool:
         return self.is_flexible and field.tag is not None
 
-    def smallest(self, field: Field, of_element: bool = False) -> int:
-        """The fewest bytes that a field can take, or an element of the list that it is."""
-        if field.is_list and not of_element:
-            return 1 if self.compact(field) else 4
-        if field.type in FIXED:
+    @staticmethod
+    def rigid_length(field: Field) -> tuple[str, int]:
+        """struct's letter and the size of a length that is not compact: of a string, bytes or a list."""
+        return ("h", 2) if field.type == "string" and not field.is_list else ("i", 4)
+
+    def smallest(self, field: Field) -> int:
+        """The fewest bytes that a field can take."""
+        if field.type in FIXED and not field.is_list:
             return FIXED[field.type][1]
-        if not field.is_struct:
-            return 1 if self.compact(field) else 2 if field.type == "string" else 4
-        if not of_element and self.version in field.nullable:
+        if field.is_list or not field.is_struct:
+            return 1 if self.compact(field) else self.rigid_length(field)[1]
+        if self.version in field.nullable:
             return 1
         return sum(map(self.smallest, self.present(self.struct_of(field)))) + self.is_flexible
 
@@ -250,7 +253,7 @@ class ReaderSource(CoderSource):
             self.line(f"{length} = buf[p] - 1; p += 1")
             self.line(f"if {length} > 126: {length}, p = read_uvarint(buf, p - 1); {length} -= 1")
         else:
-            self._run.append(("h", 2, length) if field.type == "string" and not field.is_list else ("i", 4, length))
+            self._run.append((*self.rigid_length(field), length))
             self.flush()
         return length
 
@@ -274,7 +277,7 @@ class ReaderSource(CoderSource):
         else:
             self.read_bytes(field, target)
 
-    def read_bytes(self, field: Field, target: str, nullable: bool = True) -> None:
+    def read_bytes(self, field: Field, target: str) -> None:
         length = self.read_length(field)
         value = {
             "string": f"str(buf[p:p + {length}], 'utf-8', 'replace')",
@@ -282,12 +285,12 @@ class ReaderSource(CoderSource):
             "records": f"view[p:p + {length}]",
         }[field.type]
         self.line(f"if 0 <= {length} <= end - p: {target} = {value}; p += {length}")
-        if nullable and self.version in field.nullable:
+        if self.version in field.nullable:
             self.line(f"elif {length} < 0: {target} = None")
         self.line(f"else: bad_length({field.name!r}, {length}, p, end)")
 
     def read_list(self, field: Field, target: str) -> None:
-        count, size = self.read_length(field), max(1, self.smallest(field, of_element=True))
+        count, size = self.read_length(field), max(1, self.smallest(field.element))
         self.line(f"if 0 <= {count} <= (end - p) // {size}:")
         self._depth += 1
         self.line(f"left -= {count}")
@@ -307,7 +310,7 @@ class ReaderSource(CoderSource):
             if field.is_struct:
                 self.read_struct(self.struct_of(field), item)
             else:
-                self.read_bytes(field._replace(is_list=False), item, nullable=False)
+                self.read_bytes(field.element, item)
             self.line(f"{items}.append({item})")
             self._depth -= 1
         self._depth -= 1
@@ -373,8 +376,7 @@ class WriterSource(CoderSource):
             self.line(f"if {local} < 128: out.append({local})")
             self.line(f"else: put_uvarint(out, {local})")
         else:
-            letter = ("h", 2) if field.type == "string" and not field.is_list else ("i", 4)
-            self._run.append((*letter, length))
+            self._run.append((*self.rigid_length(field), length))
             self.flush()
 
     def write_null(self, field: Field, value: str) -> bool:
@@ -382,11 +384,12 @@ class WriterSource(CoderSource):
         if self.version not in field.nullable:
             return False
         self.flush()
-        null = "out.append(0)" if self.compact(field) else "out += b'\\xff\\xff\\xff\\xff'"
-        if not field.is_list and field.type == "string" and not self.compact(field):
-            null = "out += b'\\xff\\xff'"
         if field.is_struct and not field.is_list:
             null = "out.append(255)"
+        elif self.compact(field):
+            null = "out.append(0)"
+        else:
+            null = f"out += {bytes([255]) * self.rigid_length(field)[1]!r}"
         self.line(f"if {value} is None: {null}")
         self.line("else:")
         self._depth += 1
@@ -439,7 +442,7 @@ class WriterSource(CoderSource):
             self.write_struct(self.struct_of(field), item)
             self.line("pass")
         else:
-            self.write_bytes(field._replace(is_list=False), item)
+            self.write_bytes(field.element, item)
         self._depth -= 1
 
 

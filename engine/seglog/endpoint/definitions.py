@@ -65,6 +65,11 @@ class Field(NamedTuple):
     def is_struct(self) -> bool:
         return self.type not in PRIMITIVES
 
+    @property
+    def element(self) -> "Field":
+        """Of a list, as a field by itself: no element is null or has a tag."""
+        return self._replace(is_list=False, nullable=NO_VERSIONS, tag=None)
+
     def default_value(self) -> object:
         """What our classes hold where nobody set the field. A list stands for a fresh one. None for a struct is Kafka's
         struct of defaults, which need not be made for every object."""

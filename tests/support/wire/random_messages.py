@@ -24,8 +24,7 @@ def _value(rnd, message, field, version, length):
     if version in field.nullable and rnd.random() < 0.25:
         return None
     if field.is_list:
-        one = field._replace(is_list=False, nullable=range(0), tag=None)
-        return [_value(rnd, message, one, version, length) for _ in range(rnd.randint(0, length))]
+        return [_value(rnd, message, field.element, version, length) for _ in range(rnd.randint(0, length))]
     if field.is_struct:
         struct = getattr(message, field.type)
         made = _struct(rnd, message, struct, version, length)
