@@ -79,6 +79,11 @@ class Group:
         self.state_timestamp_ms = now_ms
 
     @property
+    def has_nothing_left(self) -> bool:
+        """No member, no offset, and none to come: the group may end."""
+        return self.state is GroupState.EMPTY and self.offsets.is_empty and not self.pending_members
+
+    @property
     def can_rebalance(self) -> bool:
         return self.state in _BEFORE[GroupState.PREPARING_REBALANCE]
 
@@ -93,10 +98,7 @@ class Group:
     def load_members(self, members: Iterable[Member]) -> None:
         """As the log remembers the group: stable, or empty."""
         for member in members:
-            self.members[member.member_id] = member
-            self._supporters.update({name for name, _ in member.protocols})
-            if member.group_instance_id is not None:
-                self.static_members[member.group_instance_id] = member.member_id
+            self._put(member)
         self.state = GroupState.STABLE if self.members else GroupState.EMPTY
         self.subscribed_topics = self._subscribed_topics()
 
@@ -105,13 +107,16 @@ class Group:
     def add(self, member: Member) -> None:
         if not self.members:
             self.protocol_type = member.protocol_type
-        if member.group_instance_id is not None:
-            self.static_members[member.group_instance_id] = member.member_id
         if self.leader is None:
             self.leader = member.member_id
+        self._put(member)
+        self.forget_pending(member.member_id)
+
+    def _put(self, member: Member) -> None:
         self.members[member.member_id] = member
         self._supporters.update({name for name, _ in member.protocols})
-        self.forget_pending(member.member_id)
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member.member_id
 
     def remove(self, member_id: str) -> None:
         """Nothing, if there is no such member."""

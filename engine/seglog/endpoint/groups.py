@@ -144,13 +144,19 @@ class GroupCoordinator:
 
     async def remove(self, group: Group, removed: Sequence[TopicPartition]) -> Errors:
         """Write that these offsets are gone; the group goes with its last one, if nobody is in it."""
-        if group.state is GroupState.EMPTY and group.offsets.is_empty and not group.pending_members:
-            group.become(GroupState.DEAD, self.now_ms())
-        if group.state is GroupState.DEAD and self.groups.get(group.group_id) is group:
-            del self.groups[group.group_id]
+        self._drop_if_over(group)
         written: Answer[Errors] = Answer()
         self.store.remove(group, removed, written.give)
         return await written
+
+    def _drop_if_over(self, group: Group) -> bool:
+        """Whether the group is dead: it has nothing left, or was deleted."""
+        if group.has_nothing_left:
+            group.become(GroupState.DEAD, self.now_ms())
+        is_dead = group.state is GroupState.DEAD
+        if is_dead and self.groups.get(group.group_id) is group:
+            del self.groups[group.group_id]
+        return is_dead
 
     def _expire_later(self) -> None:
         self.timer.call_in(self.config.offsets_retention_check_interval_ms, self._expire)
@@ -160,14 +166,10 @@ class GroupCoordinator:
         retention_ms = self.config.offsets_retention_minutes * 60_000
         for group in list(self.groups.values()):
             removed = group.offsets.remove(group.expired_offsets(self.now_ms(), retention_ms))
-            is_over = group.state is GroupState.EMPTY and group.offsets.is_empty and not group.pending_members
-            if not removed and not is_over:
-                continue
-            if is_over:
-                group.become(GroupState.DEAD, self.now_ms())
-                del self.groups[group.group_id]
-            _LOG.info("group %s: %d offsets have expired", group.group_id, len(removed))
-            self.store.remove(group, removed, lambda error: None)
+            is_over = self._drop_if_over(group)
+            if removed or is_over:
+                _LOG.info("group %s: %d offsets have expired", group.group_id, len(removed))
+                self.store.remove(group, removed, lambda error: None)
 
     def overview(self) -> list[GroupOverview]:
         return [
