@@ -18,6 +18,15 @@ _LOG = logging.getLogger(__name__)
 # Names in keys and values have 16 bits for their length, in versions of requests that have 32 for it.
 _NAME_BYTES_MAX = 2**15 - 1
 
+# Kafka's errors of an append, as clients of a coordinator are told them (GroupMetadataManager.storeGroup,
+# TransactionStateManager.appendTransactionToLog).
+APPEND_ERRORS = {
+    Errors.UNKNOWN_TOPIC_OR_PARTITION: Errors.COORDINATOR_NOT_AVAILABLE,
+    Errors.NOT_LEADER_OR_FOLLOWER: Errors.NOT_COORDINATOR,
+    Errors.KAFKA_STORAGE_ERROR: Errors.NOT_COORDINATOR,
+    Errors.MESSAGE_TOO_LARGE: Errors.UNKNOWN_SERVER_ERROR,
+}
+
 # Key and value; None is a tombstone.
 KeyValue = tuple[bytes, bytes | None]
 # Errors.NONE and the offset of the batch when it is durable, or why it will not be.

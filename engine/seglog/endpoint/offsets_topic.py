@@ -16,7 +16,7 @@ from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.group import Group, GroupState
 from seglog.endpoint.group_member import Member
 from seglog.endpoint.group_offsets import CommittedOffset, TopicPartition
-from seglog.endpoint.internal_topic import InternalTopic, KeyValue, ProducerOfBatch
+from seglog.endpoint.internal_topic import APPEND_ERRORS, InternalTopic, KeyValue, ProducerOfBatch
 from seglog.endpoint.messages import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from seglog.errors import SeglogError
 
@@ -36,15 +36,8 @@ _OFFSET_VALUE_VERSION, _EXPIRING_VALUE_VERSION = 3, 1
 # Many tombstones go in several batches, each well below max.message.bytes.
 _TOMBSTONES_BYTES = 256 << 10
 
-# Kafka's errors of an append, as members and committers are told them (GroupMetadataManager.storeGroup,
-# maybeConvertOffsetCommitError).
-_STORE_ERRORS = {
-    Errors.UNKNOWN_TOPIC_OR_PARTITION: Errors.COORDINATOR_NOT_AVAILABLE,
-    Errors.NOT_LEADER_OR_FOLLOWER: Errors.NOT_COORDINATOR,
-    Errors.KAFKA_STORAGE_ERROR: Errors.NOT_COORDINATOR,
-    Errors.MESSAGE_TOO_LARGE: Errors.UNKNOWN_SERVER_ERROR,
-}
-_COMMIT_ERRORS = _STORE_ERRORS | {Errors.MESSAGE_TOO_LARGE: Errors.INVALID_COMMIT_OFFSET_SIZE}
+# maybeConvertOffsetCommitError
+_COMMIT_ERRORS = APPEND_ERRORS | {Errors.MESSAGE_TOO_LARGE: Errors.INVALID_COMMIT_OFFSET_SIZE}
 
 
 class OffsetsTopic:
@@ -59,7 +52,7 @@ class OffsetsTopic:
         """Write the group as it is now, with these assignments."""
 
         def appended(error: Errors, log_offset: int | None) -> None:
-            done(_STORE_ERRORS.get(error, error))
+            done(APPEND_ERRORS.get(error, error))
 
         self.topic.append(group.group_id, [(group_key(group.group_id), group_value(group, assignments))], appended)
 
@@ -100,7 +93,7 @@ class OffsetsTopic:
         for records in pieces[:-1]:
             self.topic.append(group.group_id, records, _warn_of_tombstones)
         self.topic.append(
-            group.group_id, pieces[-1], lambda error, log_offset: done(_STORE_ERRORS.get(error, error))
+            group.group_id, pieces[-1], lambda error, log_offset: done(APPEND_ERRORS.get(error, error))
         )
 
     # --- reading -----------------------------------------------------------------------------------

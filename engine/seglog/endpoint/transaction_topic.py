@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from seglog.endpoint.codec import decode_versioned, encode_versioned
 from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.internal_topic import InternalTopic
+from seglog.endpoint.internal_topic import APPEND_ERRORS, InternalTopic
 from seglog.endpoint.messages import TransactionLogKey, TransactionLogValue
 from seglog.endpoint.transaction import NO_EPOCH, Transaction, TransactionState, TransactionStep
 from seglog.errors import SeglogError
@@ -17,14 +17,6 @@ _LOG = logging.getLogger(__name__)
 
 TRANSACTIONS_TOPIC = "__transaction_state"
 _VERSION = 0
-
-# Kafka's errors of an append, as producers are told them (TransactionStateManager.appendTransactionToLog).
-_ERRORS = {
-    Errors.UNKNOWN_TOPIC_OR_PARTITION: Errors.COORDINATOR_NOT_AVAILABLE,
-    Errors.NOT_LEADER_OR_FOLLOWER: Errors.NOT_COORDINATOR,
-    Errors.KAFKA_STORAGE_ERROR: Errors.NOT_COORDINATOR,
-    Errors.MESSAGE_TOO_LARGE: Errors.UNKNOWN_SERVER_ERROR,
-}
 
 
 class TransactionTopic:
@@ -41,7 +33,7 @@ class TransactionTopic:
                 transaction.complete(step)
             else:
                 transaction.give_up()
-            done(_ERRORS.get(error, error))
+            done(APPEND_ERRORS.get(error, error))
 
         key = transaction.transactional_id
         self.topic.append(key, [(transaction_key(key), transaction_value(step))], appended)
@@ -49,7 +41,7 @@ class TransactionTopic:
     def remove(self, transactional_id: str, done: Callable[[Errors], None]) -> None:
         self.topic.append(
             transactional_id, [(transaction_key(transactional_id), None)],
-            lambda error, log_offset: done(_ERRORS.get(error, error)),
+            lambda error, log_offset: done(APPEND_ERRORS.get(error, error)),
         )
 
     def load(self) -> dict[str, Transaction]:
