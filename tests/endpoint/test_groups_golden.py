@@ -40,7 +40,7 @@ def written_again(name, key, value):
         known = read_transaction(transactional_id, value)
         return transaction_key(transactional_id), transaction_value(TransactionStep(
             known.state, known.producer_id, known.producer_epoch, -1, -1, known.timeout_ms,
-            frozenset(known.partitions), known.start_ms, known.update_ms,
+            known.partitions, known.start_ms, known.update_ms,
         ))
     if key[:2] == b"\0\2":
         group = Group(decode_versioned(GroupMetadataKey, key)[1].group)

@@ -9,7 +9,7 @@ no other: `pending`. Kafka's TransactionMetadata, without the second part of KIP
 """
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.group_offsets import TopicPartition
@@ -70,7 +70,7 @@ class Transaction:
     last_producer_id: int = NO_PRODUCER_ID
     last_producer_epoch: int = NO_EPOCH
     state: TransactionState = _State.EMPTY
-    partitions: set[TopicPartition] = field(default_factory=set)
+    partitions: frozenset[TopicPartition] = frozenset()
     start_ms: int = _NO_TIME
     pending: TransactionState | None = None
     # The next epoch could not be written: nobody has it, so the next attempt uses it.
@@ -137,15 +137,13 @@ class Transaction:
 
     def prepare_partitions(self, added: Iterable[TopicPartition], now_ms: int) -> TransactionStep:
         return self._prepare(
-            _State.ONGOING, partitions=frozenset(self.partitions.union(added)), update_ms=now_ms,
+            _State.ONGOING, partitions=self.partitions.union(added), update_ms=now_ms,
             start_ms=now_ms if self.has_ended else self.start_ms,
         )
 
     def prepare_end(self, commit: bool, now_ms: int) -> TransactionStep:
         state = _State.PREPARE_COMMIT if commit else _State.PREPARE_ABORT
-        return self._prepare(
-            state, partitions=frozenset(self.partitions), start_ms=self.start_ms, update_ms=now_ms
-        )
+        return self._prepare(state, partitions=self.partitions, start_ms=self.start_ms, update_ms=now_ms)
 
     def prepare_fence(self, now_ms: int) -> TransactionStep:
         """Abort with the next epoch, which no producer is given: whoever still writes is kept out."""
@@ -187,7 +185,7 @@ class Transaction:
         self.producer_id, self.producer_epoch = step.producer_id, step.producer_epoch
         self.last_producer_id, self.last_producer_epoch = step.last_producer_id, step.last_producer_epoch
         self.timeout_ms = step.timeout_ms
-        self.partitions = set(step.partitions)
+        self.partitions = step.partitions
         self.start_ms, self.update_ms = step.start_ms, step.update_ms
 
     def give_up(self) -> None:

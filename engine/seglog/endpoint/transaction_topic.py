@@ -89,8 +89,8 @@ def read_transaction(transactional_id: str, raw: bytes) -> Transaction:
         transactional_id, value.producer_id, value.transaction_timeout_ms, value.transaction_last_update_timestamp_ms,
         producer_epoch=value.producer_epoch, last_producer_epoch=NO_EPOCH,
         state=TransactionState(value.transaction_status),
-        partitions={
+        partitions=frozenset(
             (row.topic, partition) for row in value.transaction_partitions or () for partition in row.partition_ids
-        },
+        ),
         start_ms=value.transaction_start_timestamp_ms,
     )
