@@ -224,15 +224,14 @@ class TransactionCoordinator:
         self._store.store(transaction, transaction.prepare_end(commit, self._now_ms()), prepared_is_durable)
 
     def _answer_when_marked(self, task: asyncio.Task[None], done: Callable[[Errors], None]) -> None:
-        answers = [done]
+        late = self._timer.call_in(_MARKERS_WAIT_MS, partial(done, Errors.NONE))
 
-        def answer() -> None:
-            late.cancel()
-            if answers:
-                answers.pop()(Errors.NONE)
+        def marked(task: asyncio.Task[None]) -> None:
+            answer = late.take()
+            if answer is not None:
+                answer()
 
-        late = self._timer.call_in(_MARKERS_WAIT_MS, answer)
-        task.add_done_callback(lambda task: answer())
+        task.add_done_callback(marked)
 
     def _fence(self, transaction: Transaction, done: Callable[[Errors], None]) -> None:
         """Abort an open transaction with the next epoch."""
