@@ -1,12 +1,12 @@
 """A member of a consumer group: Kafka's MemberMetadata."""
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.timer import Due
 
 # The protocols that a member supports, in its order of preference: name and metadata.
-Protocols = Sequence[tuple[str, bytes]]
+Protocols = tuple[tuple[str, bytes], ...]
 
 
 @dataclass(slots=True)

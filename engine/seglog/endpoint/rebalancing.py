@@ -4,7 +4,7 @@ Answers are callbacks, since a join waits for the other members. There are no so
 `GroupStore`, time is a `Timer`. A group is changed only in the loop that the timer belongs to, one call at a time.
 """
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -119,7 +119,7 @@ class Rebalancing:
             on_joined(JoinResult(member_id, error))
             return
         member = group.members[member_id]
-        is_same = _same(member.protocols, request.protocols)
+        is_same = member.protocols == request.protocols
         is_leader = group.leader == member_id
         # Told again what it may have missed. A leader that joins a stable group asks for another assignment.
         if is_same and (group.state is _COMPLETING or (group.state is _STABLE and not is_leader)):
@@ -356,17 +356,15 @@ class Rebalancing:
         _LOG.info("group %s: a rebalance after generation %d: %s", group.group_id, group.generation, reason)
         if was_empty:
             delay_ms = self._config.group_initial_rebalance_delay_ms
-            self._delay(group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+            # A delay of 0 ends in the next turn of the loop, so that the join that began this is answered as one that
+            # waits. Nothing prolongs it.
+            self._delay(group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0) if delay_ms else 0)
         else:
             self._wait_for_joins(group)
 
     def _delay(self, group: Group, delay_ms: int, remaining_ms: int) -> None:
         """The first member of an empty group waits for others, and longer while some come (InitialDelayedJoin)."""
         group.is_delayed = True
-        if not delay_ms:
-            # In the next turn of the loop: the join that began this is answered as one that waits.
-            group.join_due = self._timer.call_in(0, partial(self._end_delay, group, 0, 0))
-            return
         group.join_due = self._timer.call_in(delay_ms, partial(self._end_delay, group, delay_ms, remaining_ms))
 
     def _end_delay(self, group: Group, delay_ms: int, remaining_ms: int) -> None:
@@ -473,10 +471,6 @@ class Rebalancing:
         for member in group.members.values():
             member.answer_join(JoinResult(member.member_id, Errors.NOT_COORDINATOR))
             member.answer_sync(SyncResult(Errors.NOT_COORDINATOR))
-
-
-def _same(ours: Protocols, theirs: Sequence[tuple[str, bytes]]) -> bool:
-    return list(ours) == list(theirs)
 
 
 def _warn_of_unwritten(group: Group, error: Errors) -> None:
