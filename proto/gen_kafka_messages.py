@@ -172,11 +172,12 @@ def python_module(messages: list[Message]) -> str:
         lines.append(f"{STEP}{snake_case(message.name.removesuffix('Request')).upper()} = {message.api_key}")
     for message in messages:
         lines += ["", "", *python_message(message)]
+    lines += ["", ""]
     for kind in ("request", "response"):
-        lines += ["", "", f"{kind.upper()}S: dict[int, type[KafkaMessage]] = {{"]
+        lines += [f"{kind.upper()}S: dict[int, type[KafkaMessage]] = {{"]
         lines += [f"{STEP}{message.api_key}: {message.name}," for message in messages if message.kind == kind]
         lines += ["}"]
-    return "\n".join(lines).replace("}\n\n\nRESPONSES", "}\nRESPONSES") + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
