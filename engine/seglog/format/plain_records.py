@@ -78,9 +78,13 @@ class PlainBatch(NamedTuple):
         try:
             if not self.crc_fits:
                 raise Malformed("the checksum does not fit")
-            return _records_v2(self.raw) if self.magic == 2 else _messages(self.raw)
+            return self.parse()
         except (struct.error, IndexError) as e:
             raise Malformed(f"{type(e).__name__}: {e}") from e
+
+    def parse(self) -> list[PlainRecord]:
+        """The same without a look at the CRC. Raises struct.error and IndexError, too."""
+        return _records_v2(self.raw) if self.magic == 2 else _messages(self.raw)
 
 
 @cache

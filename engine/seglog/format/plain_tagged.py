@@ -2,13 +2,12 @@
 
 As plain_records, it shares no code with the kernels; docs/formats/tagged_message.md is what both follow.
 """
-import io
 import struct
 from collections.abc import Iterator
 from typing import BinaryIO
 
 from seglog.format.plain_codecs import Malformed, open_payload
-from seglog.format.plain_records import OVERHEAD, PlainBatch, PlainRecord, read_batches
+from seglog.format.plain_records import OVERHEAD, PlainBatch, PlainRecord, read_batches, split
 
 _TYPE, _FIRST_CONTROL, _LAST_CONTROL, _LAST_CODEC = 0x0F, 8, 11, 4
 _BROKER_MS, _HONOUR_OFFSETS, _TIMESTAMP_TYPE = 0, 64, 66
@@ -25,14 +24,8 @@ class PlainTagged(PlainBatch):
     def is_control(self) -> bool:
         return _FIRST_CONTROL <= self.attributes & _TYPE <= _LAST_CONTROL
 
-    def records(self) -> list[PlainRecord]:
-        """Raises Malformed for whatever is not as the format has it; a wrong CRC is."""
-        try:
-            if not self.crc_fits:
-                raise Malformed("the checksum does not fit")
-            return _records(self.raw)
-        except (struct.error, IndexError) as e:
-            raise Malformed(f"{type(e).__name__}: {e}") from e
+    def parse(self) -> list[PlainRecord]:
+        return _records(self.raw)
 
 
 def read_tagged(file: BinaryIO, position: int = 0, stop: int | None = None) -> Iterator[PlainTagged]:
@@ -42,7 +35,7 @@ def read_tagged(file: BinaryIO, position: int = 0, stop: int | None = None) -> I
 
 def split_tagged(raw: bytes, position: int) -> list[PlainTagged]:
     """The same of bytes that lie at `position` of a file."""
-    return [PlainTagged(position + message.position, message.raw) for message in read_batches(io.BytesIO(raw))]
+    return [PlainTagged(*message) for message in split(raw, position)]
 
 
 def _records(raw: bytes) -> list[PlainRecord]:
