@@ -16,7 +16,7 @@ from seglog.errors import (
     UnsupportedVersionError,
 )
 from seglog.format import names
-from seglog.format.tagged import scan_tagged
+from seglog.format.tagged import scan_tagged, to_tagged
 from seglog.upkeep.compact import compact
 from support.models import plain_tagged
 
@@ -228,6 +228,14 @@ def test_messages_of_a_leader_are_stored_as_they_are(path, tmp_path):
             with pytest.raises(CorruptRecordError):
                 copy.append_batch(raw, assign_offsets=False)
         assert names.log_files(copy.path)[0].read_bytes() == raw
+
+
+def test_a_leader_s_message_that_fits_no_segment_is_refused_by_that_limit(path):
+    raw = to_tagged(seglog.build_batch([(b"k", b"v" * 4000)], timestamp=NOW))
+    with open_log(path, TAGGED) as log:
+        with pytest.raises(RecordTooLargeError, match=r"more than segment\.bytes = 3000"):
+            log.append_batch(raw, assign_offsets=False)
+        assert log.log_end_offset == 0
 
 
 def test_missing_tags_are_counted_and_told_once_a_segment(path, caplog):

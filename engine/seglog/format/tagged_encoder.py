@@ -71,7 +71,7 @@ class TaggedEncoder(MessageEncoder):
                 f"message {slot} is not behind offset {next_offset - 1} and the one before it", position=slot
             )
         messages = TAGGED.window(raw)
-        self._check_sizes(table, len(messages), self._config.segment_bytes)
+        self._check_total(len(messages))
         return trusted(messages)
 
     def _as_messages(self, found: Assigned) -> Assigned:
@@ -87,15 +87,16 @@ class TaggedEncoder(MessageEncoder):
                 f"{packer.headers_left_out} headers of records: a message with tags has none but seglog.tag.<id>"
             )
         assigned = trusted(TAGGED.window(bytes(packer.take())))
-        self._check_sizes(assigned.table, len(assigned.raw), self._config.max_message_bytes)
-        return assigned
-
-    def _check_sizes(self, table: "BatchTable", size_bytes: int, max_bytes: int) -> None:
-        slot = first_larger(table, max_bytes)
+        slot = first_larger(assigned.table, self._config.max_message_bytes)
         if slot >= 0:
             raise RecordTooLargeError(
-                f"a message of {table[slot].size_bytes} bytes with its tags, more than max.message.bytes = {max_bytes}"
+                f"a message of {assigned.table[slot].size_bytes} bytes with its tags, more than "
+                f"max.message.bytes = {self._config.max_message_bytes}"
             )
+        self._check_total(len(assigned.raw))
+        return assigned
+
+    def _check_total(self, size_bytes: int) -> None:
         if size_bytes > self._config.segment_bytes:
             raise RecordTooLargeError(
                 f"messages of {size_bytes} bytes in one append, more than "
