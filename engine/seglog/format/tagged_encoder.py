@@ -68,7 +68,8 @@ class TaggedEncoder(MessageEncoder):
         slot = first_disorder(table, next_offset) if len(table) else 0
         if slot >= 0:
             raise CorruptRecordError(
-                f"message {slot} is not behind offset {next_offset - 1} and the one before it", position=slot
+                f"message {slot} is not behind offset {next_offset - 1} and the one before it",
+                position=table[slot].position if len(table) else 0,
             )
         messages = TAGGED.window(raw)
         self._check_total(len(messages))
