@@ -315,6 +315,45 @@ def test_followers_share_one_watch_and_leave_none(path):
     assert sum(map(len, FILE_WATCHES._watched.values())) == before
 
 
+class Changing:
+    """A follower's source while segments are cut or exchanged: a thread has to look."""
+
+    is_changing = True
+
+    def __init__(self, source):
+        self._source = source
+
+    def __getattr__(self, name):
+        return getattr(self._source, name)
+
+
+def test_what_a_thread_reads_is_not_taken_for_what_the_loop_read_before(path):
+    """Two follow; one goes on by a thread while the loop has yet to hear of a roll. The other one misses no record."""
+    async def main():
+        async with seglog.aio.open(path, fsync="never") as log:
+            one, other = log.follow(), log.follow()
+            for records in (one, other):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(anext(records), 0.05)
+            arrivals = log._arrivals
+            heard = arrivals.number
+            log.blocking.append(b"a")
+            while arrivals.number == heard:
+                await asyncio.sleep(0.001)
+            assert await taken(one, 1) == [b"a"]
+            arrivals._is_rung = True            # what rings from here on has yet to come through
+            log.blocking.roll()
+            log.blocking.append(b"b")
+            one._following.source = Changing(one._following.source)
+            assert await taken(one, 1) == [b"b"]
+            arrivals._is_rung = False
+            asyncio.get_running_loop().call_later(0.05, arrivals.ring)
+            assert await taken(other, 1) == [b"a"]
+            assert await taken(other, 1) == [b"b"]
+
+    asyncio.run(main())
+
+
 WRITER = """
 import seglog, sys, time
 with seglog.open(sys.argv[1], fsync="never") as log:

@@ -256,8 +256,9 @@ class FollowedRecords(AsyncRecords):
             first = following.position
             if first >= end:
                 return _WAIT
-            if not may_wait:
-                self._place = extent, epoch, first, end, following.is_committed
+            # Shared is only what the loop reads: a thread's table is not of the place that the loop looked at last.
+            self._place = None if may_wait else (extent, epoch, first, end, following.is_committed)
+            if self._place is not None:
                 shared = self._arrivals.table_at(self._place)
                 if shared is not None:
                     following.position = end
