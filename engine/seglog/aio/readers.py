@@ -62,7 +62,7 @@ class AsyncReader(Generic[Blocking]):
         the first record that is asked for, and the end is that of the log as of then."""
         begin = partial(
             read_runs, self.blocking, start, stop, since=since, until=until, isolation=isolation,
-            on_out_of_range=on_out_of_range, control=control, on_corrupt=on_corrupt, lost=lost,
+            on_out_of_range=on_out_of_range, control=control, max_magic=None, on_corrupt=on_corrupt, lost=lost,
         )
         return ReadRecords(self._home, begin, parses_by_thread=on_corrupt != "raise")
 

@@ -89,10 +89,11 @@ class LogReader(LogLookup):
         stable offset and leaves out the records of aborted transactions. Transaction markers are left out
         unless `control`. `max_magic`: UnsupportedVersionError at the first batch of a later record format.
         """
-        extent = self._current()
-        start, stop = _start_in_range(self, extent, start, isolation, on_out_of_range, on_corrupt), _index(stop)
-        on_lost = lost_sink(on_corrupt, lost)
-        return _select(self, extent, start, stop, since, until, isolation, control, on_lost, max_magic)
+        # No Python between two records.
+        return chain.from_iterable(read_runs(
+            self, start, stop, since=since, until=until, isolation=isolation, on_out_of_range=on_out_of_range,
+            control=control, max_magic=max_magic, on_corrupt=on_corrupt, lost=lost,
+        ))
 
     def cursor(self, name: str, *, shared: bool = False) -> LogCursor:
         """A named reader: how far it has come is kept in the partition, durably. `shared`: others may read by the name,
@@ -119,7 +120,10 @@ class LogReader(LogLookup):
         """As `read`, with any `start`: what the files hold of [start, stop), below the log start offset too."""
         extent = self._current()
         start, stop = _index(start), _index(stop)
-        return _select(self, extent, start, stop, since, until, isolation, control, lost_sink(on_corrupt, lost))
+        on_lost = lost_sink(on_corrupt, lost)
+        return chain.from_iterable(
+            _select(self, extent, start, stop, since, until, isolation, control, on_lost, None)
+        )
 
     def __iter__(self) -> Iterator[Record]:
         return self.read()
@@ -291,7 +295,8 @@ def _get(log: LogReader, offset: int) -> Record:
     if offset < extent.log_start_offset:
         raise out_of_range(extent, offset, log.path)
     # All of it, one record at most: the rest of the batch is looked at, too.
-    for record in list(_records(log, extent, offset, offset + 1, "read_uncommitted", False, None, None)):
+    runs = _runs(log, extent, offset, offset + 1, "read_uncommitted", False, None, None)
+    for record in list(chain.from_iterable(runs)):
         return record
     if offset >= extent.log_end_offset:
         raise out_of_range(extent, offset, log.path)
@@ -360,37 +365,20 @@ def read_runs(
     isolation: Isolation,
     on_out_of_range: OnOutOfRange | None,
     control: bool,
+    max_magic: int | None,
     on_corrupt: OnCorrupt,
     lost: list[LostRange] | None,
 ) -> Iterator[Iterable[Record]]:
-    """As `LogReader.read`, in runs of about 1 MB at most: a step reads and checks one, and the records in it are parsed
-    as they are taken. For whoever has the one done by a thread.
+    """`LogReader.read` in runs of about 1 MB at most. Each step reads a run and checks it, which may wait for a disk;
+    taking its records parses them.
     """
     extent = log._current()
     first, end = _start_in_range(log, extent, start, isolation, on_out_of_range, on_corrupt), _index(stop)
     on_lost = lost_sink(on_corrupt, lost)
-    return _select_runs(log, extent, first, end, since, until, isolation, control, on_lost, None)
+    return _select(log, extent, first, end, since, until, isolation, control, on_lost, max_magic)
 
 
 def _select(
-    log: LogReader,
-    extent: Extent,
-    start: int | None,
-    stop: int | None,
-    since: Time | None,
-    until: Time | None,
-    isolation: Isolation,
-    control: bool,
-    on_lost: OnLost | None,
-    max_magic: int | None = None,
-) -> Iterator[Record]:
-    # Fast path: no Python between two records.
-    return chain.from_iterable(
-        _select_runs(log, extent, start, stop, since, until, isolation, control, on_lost, max_magic)
-    )
-
-
-def _select_runs(
     log: LogReader,
     extent: Extent,
     start: int | None,
@@ -413,19 +401,6 @@ def _select_runs(
         start = offset if start is None else max(offset, start)
     runs = _runs(log, extent, start, stop, isolation, control, on_lost, max_magic)
     return ((r for r in run if low <= r.timestamp < high) for run in runs)
-
-
-def _records(
-    log: LogReader,
-    extent: Extent,
-    start: int | None,
-    stop: int | None,
-    isolation: Isolation,
-    control: bool,
-    on_lost: OnLost | None,
-    max_magic: int | None,
-) -> Iterator[Record]:
-    return chain.from_iterable(_runs(log, extent, start, stop, isolation, control, on_lost, max_magic))
 
 
 def _runs(
