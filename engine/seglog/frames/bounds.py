@@ -19,7 +19,7 @@ _MICROS_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """No row that satisfies the filter lies elsewhere. In the words of RowScan.narrowed."""
+    """No row that satisfies the filter lies elsewhere. `partitions`, `topics`: None for all."""
 
     from_offset: int = 0
     to_offset: int = OFFSET_MAX
@@ -57,16 +57,19 @@ class Bounds:
         if column == "partition":
             numbers = frozenset(value for value in values if isinstance(value, int))
             if len(numbers) == len(values):
-                return replace(self, partitions=_both(self.partitions, numbers))
+                return replace(self, partitions=both(self.partitions, numbers))
         elif column == "topic":
             topics = frozenset(value for value in values if isinstance(value, str))
             if len(topics) == len(values):
-                return replace(self, topics=_both(self.topics, topics))
+                return replace(self, topics=both(self.topics, topics))
         return self
 
 
-def _both(before: frozenset[Value] | None, more: frozenset[Value]) -> frozenset[Value]:
-    return more if before is None else before & more
+def both(one: frozenset[Value] | None, other: frozenset[Value] | None) -> frozenset[Value] | None:
+    """The values that satisfy both; None: all."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
 
 
 def flipped(operator: str) -> str:

@@ -22,23 +22,19 @@ def dataset_of(scan: "RowScan") -> TopicDataset:
 
 
 def _pruned(scan: "RowScan", columns: Any, condition: Any) -> "tuple[RowScan, list[str]]":
-    """The scan with what a filter tells, and of the columns those that are needed for both."""
+    """The scan narrowed by the filter, and the columns that the query and its filter need."""
     text = "" if condition is None else str(condition)
     bounds = bounds_of_text(text)
     if columns is None:
         names = list(scan.columns)
     elif isinstance(columns, dict):         # a name and an expression each: nobody tells what they are made of
-        return scan.narrowed(**_words(bounds)), list(scan.columns)
+        return scan.narrowed(bounds), list(scan.columns)
     else:
         names = list(columns)
     # A name that the text of the filter has, if only in a constant, is read as well: at worst one too many.
     names += [name for name in scan.columns if name in text and name not in names]
     wanted = names or list(scan.columns[:1])
-    return scan.select(wanted).narrowed(**_words(bounds)), wanted
-
-
-def _words(bounds: Any) -> dict[str, Any]:
-    return {name: getattr(bounds, name) for name in bounds.__slots__}
+    return scan.select(wanted).narrowed(bounds), wanted
 
 
 class PlainScanner:

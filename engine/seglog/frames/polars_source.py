@@ -36,8 +36,7 @@ def lazy(scan: RowScan) -> Any:
         wanted = scan.select([name for name in scan.columns if name in needed])
         # Of a limit beside a filter polars means rows before the filter: then none may be left out here.
         if predicate is not None and limit is None:
-            bounds = bounds_of(predicate)
-            wanted = wanted.narrowed(**{name: getattr(bounds, name) for name in bounds.__slots__})
+            wanted = wanted.narrowed(bounds_of(predicate))
         left = limit
         for rows in wanted.batches():
             piece = _frame(polars, rows)

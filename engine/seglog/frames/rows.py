@@ -9,8 +9,9 @@ from seglog._kernels.arena import ArenaPool
 from seglog._kernels.arrow_stream import export_stream
 from seglog._kernels.topic_rows import TopicRows
 from seglog.frames.ahead import in_order
+from seglog.frames.bounds import Bounds, both
 from seglog.frames.libraries import library
-from seglog.frames.options import OFFSET_MAX, TIME_MAX_MS, TIME_MIN_MS, ReadOptions, checked_columns
+from seglog.frames.options import OFFSET_MAX, ReadOptions, checked_columns
 from seglog.frames.part import POOL, ScanPart
 from seglog.frames.plan import MIN_PART_BYTES, Limits, Source, partitions_of, parts_of
 from seglog.log.reader import LogReader
@@ -57,19 +58,18 @@ class RowScan:
         options = replace(self._options, columns=checked_columns(columns, False))
         return self._with(options, self._limits)
 
-    def narrowed(
-        self, *, from_offset: int = 0, to_offset: int = OFFSET_MAX, since_ms: int = TIME_MIN_MS,
-        until_ms: int = TIME_MAX_MS, partitions: frozenset[int] | None = None, topics: frozenset[str] | None = None,
-    ) -> Self:
-        """The same with fewer rows: what satisfies both. For who pushes filters down."""
+    def narrowed(self, bounds: Bounds) -> Self:
+        """The same without the rows outside the bounds, for a library that pushes a filter down."""
         options, limits = self._options, self._limits
         return self._with(
             replace(
-                options, since_ms=max(options.since_ms, since_ms), until_ms=min(options.until_ms, until_ms)
+                options, since_ms=max(options.since_ms, bounds.since_ms),
+                until_ms=min(options.until_ms, bounds.until_ms),
             ),
             replace(
-                limits, from_offset=max(limits.from_offset, from_offset), to_offset=min(limits.to_offset, to_offset),
-                partitions=_both(limits.partitions, partitions), topics=_both(limits.topics, topics),
+                limits, from_offset=max(limits.from_offset, bounds.from_offset),
+                to_offset=min(limits.to_offset, bounds.to_offset),
+                partitions=both(limits.partitions, bounds.partitions), topics=both(limits.topics, bounds.topics),
             ),
         )
 
@@ -98,7 +98,7 @@ class RowScan:
         return list(parts_of(partitions_of(self._sources), self._options, self._limits, min_bytes))
 
     def batches(self, pool: ArenaPool = POOL) -> Iterator[TopicRows]:
-        """The rows as record batches, in order; they have __arrow_c_array__. `pool`: KEPT for who keeps them all.
+        """The rows as record batches, in order; they have __arrow_c_array__. `pool`: KEPT, if all of them are kept.
 
         Raises what `parts` raises, and CorruptRecordError where damage is met: behind the rows before it.
         """
@@ -128,12 +128,6 @@ class RowScan:
         pyarrow = library("pyarrow")
         schema = pyarrow.schema(self)
         return pyarrow.RecordBatchReader.from_batches(schema, (pyarrow.record_batch(rows) for rows in self.batches()))
-
-
-def _both(before: frozenset[Any] | None, more: frozenset[Any] | None) -> frozenset[Any] | None:
-    if before is None or more is None:
-        return more if before is None else before
-    return before & more
 
 
 def _up_to(parts: Iterator[ScanPart], size: int) -> Iterator[ScanPart]:
