@@ -1,6 +1,7 @@
 """Which partitions a scan reads, and in which pieces: by segments, the offset index, and what tells of times."""
 import glob
 import os
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -226,26 +227,20 @@ def _reaches(segment: Segment, stop: int) -> bool:
 def _cut_behind(segment: Segment, part: ScanPart, min_bytes: int) -> tuple[int, int] | None:
     """(offset, position) of a batch that begins about `min_bytes` behind the part's start: by the offset index.
 
-    None where the index knows of none that leaves as much behind it.
+    None if the index knows of no batch with as much behind it.
     """
     try:
         index = segment.offset_index
     except CorruptIndexError:
         return None
-    target = _position_at(part.spans, min_bytes)
-    last = _position_at(part.spans, part.size_bytes - min_bytes)
     if index is None:
         return None
-    low, high = 0, len(index)
-    while low < high:
-        middle = (low + high) // 2
-        if index[middle][1] < target:
-            low = middle + 1
-        else:
-            high = middle
-    if low == len(index) or not target <= index[low][1] <= last:
+    target = _position_at(part.spans, min_bytes)
+    last = _position_at(part.spans, part.size_bytes - min_bytes)
+    slot = bisect_left(range(len(index)), target, key=lambda slot: index[slot][1])
+    if slot == len(index) or not target <= index[slot][1] <= last:
         return None
-    position = segment.position_near(index[low][0])
+    position = segment.position_near(index[slot][0])
     if not target <= position <= last:
         return None         # an entry that misleads
     try:
