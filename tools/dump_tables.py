@@ -9,7 +9,7 @@ from typing import Any
 
 from seglog.frames.libraries import library
 from seglog.frames.scan import TopicScan
-from seglog.frames.sink import Sink
+from seglog.frames.sink import new_file
 from seglog.fs.files import OsFileSystem
 
 FORMATS = ("parquet", "arrow", "csv", "jsonl")
@@ -27,16 +27,8 @@ def _opened(output: Path | None) -> Iterator[Any]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    fs = OsFileSystem()
-    file = fs.create(output)        # refused, if there is one of that name
-    try:
-        yield Sink(file)
-        file.sync()
-    except BaseException:
-        file.close()
-        fs.unlink(output)
-        raise
-    file.close()
+    with new_file(OsFileSystem(), output) as file:
+        yield file
 
 
 def _parquet(scan: TopicScan, file: Any) -> int:

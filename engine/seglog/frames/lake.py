@@ -19,7 +19,7 @@ from seglog.frames.libraries import library
 from seglog.frames.options import OFFSET_MAX
 from seglog.frames.part import ScanPart
 from seglog.frames.rows import RowScan
-from seglog.frames.sink import Sink
+from seglog.frames.sink import new_file
 from seglog.fs.aside import SCRATCH_SUFFIX, make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 
@@ -166,16 +166,8 @@ class ParquetTable:
         scratch = path.with_name(f".{path.name}{SCRATCH_SUFFIX}")
         if scratch.exists():            # of a run that was killed
             self._fs.unlink(scratch)
-        file = self._fs.create(scratch)
-        try:
-            with self._pyarrow.PythonFile(Sink(file), mode="w") as sink:
-                self._parquet.write_table(table, sink, **self._options)
-            file.sync()
-        except BaseException:
-            file.close()
-            self._fs.unlink(scratch)
-            raise
-        file.close()
+        with new_file(self._fs, scratch) as file, self._pyarrow.PythonFile(file, mode="w") as sink:
+            self._parquet.write_table(table, sink, **self._options)
         return scratch, path
 
 

@@ -1,8 +1,25 @@
-"""A file of ours as libraries write to one."""
+"""Files of ours as libraries write to them."""
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from seglog.fs.files import WritableFile
+from seglog.fs.files import FileSystem, WritableFile
+
+
+@contextmanager
+def new_file(fs: FileSystem, path: Path) -> Iterator["Sink"]:
+    """A file to write to, synced at the end; removed again if that fails. Raises StorageError if there is one."""
+    file = fs.create(path)
+    try:
+        yield Sink(file)
+        file.sync()
+    except BaseException:
+        file.close()
+        fs.unlink(path)
+        raise
+    file.close()
 
 
 class Sink:
