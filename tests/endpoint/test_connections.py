@@ -1,9 +1,11 @@
 """Connections that are many, slow, idle, secret or hostile, and faults that a test asks for."""
 import resource
+import signal
 import socket
 import ssl
 import struct
 import subprocess
+import sys
 import threading
 import time
 
@@ -144,6 +146,49 @@ def test_an_address_that_is_taken_is_an_error_that_leaves_nothing_open(in_memory
                 pass
     with served_with(in_memory) as server:      # the log dir is free
         assert produced_elsewhere(server) == 0
+
+
+def test_a_server_that_did_not_start_can_be_closed(in_memory):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        server = served_with(in_memory, listen=f"127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(StorageError):
+            server.__enter__()
+        server.close()
+
+
+def test_a_start_that_is_interrupted_leaves_nothing_running(in_memory):
+    def interrupt():
+        wait_for((in_memory / "data/orders-0").is_dir)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
+    with pytest.raises(KeyboardInterrupt), seglog.serve(in_memory / "data", topics={"orders": 200}):
+        time.sleep(20)
+    interrupter.join()
+    assert "seglog-serve" not in [thread.name for thread in threading.enumerate()]
+    seglog.open(in_memory / "data/orders-0").close()        # its lock is free
+
+
+WITHOUT_DESCRIPTORS = """
+import os, resource, sys
+sys.modules["uvloop"] = None        # it aborts the process then
+import seglog, seglog.endpoint.local_server
+server = seglog.serve(sys.argv[1])
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) - 1, hard))
+try:
+    server.__enter__()
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+def test_a_server_that_can_make_no_loop_says_why(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_DESCRIPTORS, str(tmp_path)],
+        capture_output=True, text=True, timeout=20, check=False)
+    assert done.stdout == "Too many open files\n", done.stderr
 
 
 # --- who may come ---------------------------------------------------------------------------------

@@ -1,8 +1,10 @@
 """A server as an object: `with seglog.serve("data") as server:` in a thread with a loop of its own, or `async with` in
 the loop that runs."""
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,15 +18,14 @@ from seglog.log.log import Log
 from seglog.log.open_dir import LogDir
 
 
-def _run_loop(work: Coroutine[Any, Any, None]) -> None:
+def _run_loop(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """In uvloop's loop, if that is installed: pip install seglog[serve]."""
-    try:
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with contextlib.suppress(ImportError):
         from uvloop import new_event_loop
-    except ImportError:
-        asyncio.run(work)
-        return
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(work)
+        loop_factory = new_event_loop
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(work())
 
 
 class LocalServer:
@@ -44,6 +45,7 @@ class LocalServer:
         self._server: Server | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._failures: list[BaseException] = []        # what ended the thread
 
     def __repr__(self) -> str:
         return f"<LocalServer {self.bootstrap_servers if self._server else 'not started'}>"
@@ -135,14 +137,18 @@ class LocalServer:
     def __enter__(self) -> Self:
         self._begin()
         started = threading.Event()
-        failures: list[BaseException] = []
         self._thread = threading.Thread(
-            target=_run_loop, args=(self._run(started, failures),), name="seglog-serve", daemon=True)
+            target=self._run_in_thread, args=(started,), name="seglog-serve", daemon=True)
         self._thread.start()
-        started.wait()
-        if failures:
-            self._thread.join()
-            raise failures[0]
+        try:
+            started.wait()
+        except BaseException:       # ^C: the block is not entered, so nothing else closes the server
+            started.wait()
+            with contextlib.suppress(Exception):
+                self.close()
+            raise
+        if self._failures:
+            self.close()
         return self
 
     def __exit__(
@@ -151,32 +157,33 @@ class LocalServer:
         self.close()
 
     def close(self) -> None:
-        """Stop it, and close the log dir. Twice is fine."""
-        thread, loop = self._thread, self._loop
-        if thread is None or loop is None:
+        """Stop it, and close the log dir. Idempotent."""
+        thread = self._thread
+        if thread is None:
             return
         self._thread = None
-        loop.call_soon_threadsafe(self._stopping.set)
+        if not self._failures:      # otherwise its loop has ended
+            assert self._loop is not None
+            self._loop.call_soon_threadsafe(self._stopping.set)
         thread.join()
         if self._failures:
             raise self._failures[0]
 
-    async def _run(self, started: threading.Event, failures: list[BaseException]) -> None:
+    def _run_in_thread(self, started: threading.Event) -> None:
+        try:
+            _run_loop(partial(self._run, started))
+        except BaseException as error:
+            self._failures.append(error)
+        finally:
+            started.set()
+
+    async def _run(self, started: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        self._failures: list[BaseException] = []
-        try:
-            await self._start()
-        except BaseException as error:
-            failures.append(error)
-            started.set()
-            return
+        await self._start()
         started.set()
         await self._stopping.wait()
-        try:
-            await self._stop()
-        except Exception as error:
-            self._failures.append(error)
+        await self._stop()
 
     # --- in the loop that runs -------------------------------------------------------------------
 
