@@ -1,4 +1,5 @@
 """Connections that are many, slow, idle, secret or hostile, and faults that a test asks for."""
+import random
 import resource
 import signal
 import socket
@@ -12,8 +13,11 @@ import time
 import pytest
 
 import seglog
+from seglog.endpoint.authentication import BEFORE
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.messages import (
+    REQUESTS,
+    ApiKey,
     ApiVersionsRequest,
     MetadataRequest,
     SaslAuthenticateRequest,
@@ -22,6 +26,7 @@ from seglog.endpoint.messages import (
 from seglog.errors import InvalidArgumentError, StorageError
 from support.servers.wire_client import WireClient, fetch_request, produce_request
 from support.waiting import wait_for
+from support.wire.random_messages import random_message
 
 BATCH = seglog.build_batch([(b"k", b"value")])
 
@@ -271,6 +276,24 @@ def test_a_request_fails_as_it_was_asked_to_and_the_next_one_does_not(served, cl
     served.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
     assert [produced(client).error_code for _ in range(3)] == [Errors.NOT_LEADER_OR_FOLLOWER] * 2 + [0]
     assert served.log("orders").log_end_offset == 1
+
+
+@pytest.mark.parametrize("key", [key for key in REQUESTS if key not in BEFORE], ids=lambda key: ApiKey(key).name)
+def test_a_request_of_every_api_can_fail(served, client, key):
+    rnd, version, answers = random.Random(1), REQUESTS[key].MAX_VERSION, []
+    served.fail_next(ApiKey(key).name, "KAFKA_STORAGE_ERROR", times=20)
+    for _ in range(20):         # some have no parts, and so no place for the error
+        request = random_message(rnd, REQUESTS[key], version)
+        if key == ApiKey.PRODUCE:
+            request.acks = 1
+        answers.append(repr(client.ask(request, version)))
+    assert any(f"error_code={int(Errors.KAFKA_STORAGE_ERROR)}" in answer for answer in answers)
+
+
+def test_a_produce_that_fails_and_waits_for_no_answer_closes_the_connection(served, client):
+    served.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER")
+    client.send(produce_request("orders", 0, BATCH, acks=0), 11)
+    assert client.is_closed()
 
 
 def test_a_request_is_late_by_what_was_asked_for(served, client):

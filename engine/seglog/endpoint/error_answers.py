@@ -11,18 +11,18 @@ from seglog.endpoint.messages import RESPONSES, ApiKey
 
 
 def error_answer(key: int, request: Any, error: Errors) -> Any:
-    """The answer; None where the API has no place for an error."""
+    """The answer; None if the client waits for none."""
     make = _BY_PARTS.get(ApiKey(key))
     if make is not None:
         return make(request, error)
-    answer = RESPONSES[key]()
-    if not hasattr(answer, "error_code"):
-        return None
+    answer: Any = RESPONSES[key]()
     answer.error_code = error
     return answer
 
 
 def _produce(request: m.ProduceRequest, error: Errors) -> Any:
+    if request.acks == 0:
+        return None
     return m.ProduceResponse(responses=[
         m.ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=[
             m.ProduceResponse.PartitionProduceResponse(index=part.index, error_code=error, base_offset=-1)
@@ -162,6 +162,40 @@ def _delete_groups(request: m.DeleteGroupsRequest, error: Errors) -> Any:
     ])
 
 
+def _describe_configs(request: m.DescribeConfigsRequest, error: Errors) -> Any:
+    return m.DescribeConfigsResponse(results=[
+        m.DescribeConfigsResponse.DescribeConfigsResult(
+            error_code=error, resource_type=resource.resource_type, resource_name=resource.resource_name)
+        for resource in request.resources
+    ])
+
+
+def _alter_configs(request: m.AlterConfigsRequest, error: Errors) -> Any:
+    return m.AlterConfigsResponse(responses=[
+        m.AlterConfigsResponse.AlterConfigsResourceResponse(
+            error_code=error, resource_type=resource.resource_type, resource_name=resource.resource_name)
+        for resource in request.resources
+    ])
+
+
+def _incremental_alter_configs(request: m.IncrementalAlterConfigsRequest, error: Errors) -> Any:
+    return m.IncrementalAlterConfigsResponse(responses=[
+        m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+            error_code=error, resource_type=resource.resource_type, resource_name=resource.resource_name)
+        for resource in request.resources
+    ])
+
+
+def _describe_producers(request: m.DescribeProducersRequest, error: Errors) -> Any:
+    return m.DescribeProducersResponse(topics=[
+        m.DescribeProducersResponse.TopicResponse(name=topic.name, partitions=[
+            m.DescribeProducersResponse.PartitionResponse(partition_index=number, error_code=error)
+            for number in topic.partition_indexes
+        ])
+        for topic in request.topics
+    ])
+
+
 _BY_PARTS: dict[ApiKey, Callable[[Any, Errors], Any]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
@@ -177,6 +211,10 @@ _BY_PARTS: dict[ApiKey, Callable[[Any, Errors], Any]] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offsets_for_epochs,
     ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions,
     ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
+    ApiKey.DESCRIBE_CONFIGS: _describe_configs,
+    ApiKey.ALTER_CONFIGS: _alter_configs,
     ApiKey.CREATE_PARTITIONS: _create_partitions,
     ApiKey.DELETE_GROUPS: _delete_groups,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
+    ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
 }

@@ -64,7 +64,7 @@ class Requests:
         if fault is not None:
             await _before(fault)
         if fault is not None and fault.error is not None:
-            response = error_answer(key, request, fault.error)
+            response = _told(key, request, fault.error)
         elif key in BEFORE:
             response = self._of_connection(key, version, request, authentication)
         else:
@@ -79,12 +79,9 @@ class Requests:
             return await self.handlers[key](request, context)
         except (ProtocolError, OSError):
             raise
-        except Exception as failure:
+        except Exception:
             _LOG.exception("%s v%d failed", ApiKey(key).name, context.version)
-            response = error_answer(key, request, Errors.UNKNOWN_SERVER_ERROR)
-            if response is None:
-                raise ProtocolError(f"{ApiKey(key).name} failed") from failure
-            return response
+            return _told(key, request, Errors.UNKNOWN_SERVER_ERROR)
 
     def _of_connection(self, key: int, version: int, request: Any, authentication: Authentication) -> Any:
         if key == ApiKey.SASL_HANDSHAKE:
@@ -97,6 +94,15 @@ class Requests:
             ApiVersionsResponse.ApiVersion(api_key=served, min_version=first, max_version=last)
             for served, (first, last) in self._versions.items()
         ])
+
+
+def _told(key: int, request: Any, error: Errors) -> Any:
+    """The answer that tells an error. Raises ProtocolError, which closes the connection, if the client waits for none:
+    it hears of the error in no other way."""
+    response = error_answer(key, request, error)
+    if response is None:
+        raise ProtocolError(f"{ApiKey(key).name} failed with {error.name}, and its client waits for no answer")
+    return response
 
 
 async def _before(fault: Fault) -> None:
