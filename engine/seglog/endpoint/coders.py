@@ -1,13 +1,13 @@
 """Readers and writers of messages, compiled for a version when it is first met.
 
     reader(cls, version)(buffer, position, end) -> (message, position)
-    writer(cls, version)(message, out, marks)      appends to `out`, a bytearray; `marks`: which records stand where
-                                                   between its bytes
+    writer(cls, version)(message, out, marks)      appends to `out`, a bytearray; `marks`: the records to send
+                                                   between its bytes, and where
 
-Compiled, since a loop over the fields of every request costs ten times as much. Readers believe no length before they
-know that so many bytes are left, and make at most MAX_ELEMENTS list elements a message: that bounds the memory that a
-frame of tiny elements takes. They raise ProtocolError, or struct.error and IndexError at the end of the bytes, which
-codec.py makes a ProtocolError.
+Compiled, since a loop over the fields of every request costs ten times as much. Readers check each length against the
+bytes that are left, and make at most MAX_ELEMENTS list elements a message: that bounds the memory that a frame of tiny
+elements takes. They raise ProtocolError, or struct.error and IndexError at the end of the bytes, which codec.py makes a
+ProtocolError.
 """
 import struct
 from collections.abc import Callable
@@ -58,7 +58,7 @@ def put_uvarint(out: bytearray, value: int) -> None:
 
 
 def skip_tags(buffer: Any, position: int, end: int) -> int:
-    """Behind the tagged fields, whatever they are."""
+    """The position behind the tagged fields, which are ignored."""
     count, position = read_uvarint(buffer, position)
     for _ in range(count):
         _, position = read_uvarint(buffer, position)
@@ -380,7 +380,7 @@ class WriterSource(CoderSource):
             self.flush()
 
     def write_null(self, field: Field, value: str) -> bool:
-        """Begin the branch for what is not null; True where there is such a branch."""
+        """Begin the branch for what is not null; True if there is such a branch."""
         if self.version not in field.nullable:
             return False
         self.flush()

@@ -20,7 +20,7 @@ class CoordinatorConfig(Settings):
     )
     group_initial_rebalance_delay_ms: int = setting(
         0, "group.initial.rebalance.delay.ms", "ms",
-        "how long the first member of an empty group waits for others to join, and again for each that came",
+        "how long the first member of an empty group waits for others to join; each that joins prolongs it",
         "GroupCoordinatorConfig.GROUP_INITIAL_REBALANCE_DELAY_MS_DEFAULT is 3000; the server.properties that Kafka "
         "ships for development says 0, and so do we",
     )
@@ -49,13 +49,13 @@ class CoordinatorConfig(Settings):
     )
     offsets_retention_minutes: int = setting(
         10_080, "offsets.retention.minutes", "minutes",
-        "how long the offsets of a group stay after its last member left, or after the commit where a group has none",
+        "how long offsets are kept after the last member left their group, or after their commit if it has no members",
         "GroupCoordinatorConfig.OFFSETS_RETENTION_MINUTES_DEFAULT",
         low=1,
     )
     offsets_retention_check_interval_ms: int = setting(
         600_000, "offsets.retention.check.interval.ms", "ms",
-        "how often offsets are looked through for what has expired",
+        "how often expired offsets are removed",
         "GroupCoordinatorConfig.OFFSETS_RETENTION_CHECK_INTERVAL_MS_DEFAULT",
         low=1, high=MAX_LONG,
     )
@@ -73,13 +73,13 @@ class CoordinatorConfig(Settings):
     )
     transaction_abort_interval_ms: int = setting(
         10_000, "transaction.abort.timed.out.transaction.cleanup.interval.ms", "ms",
-        "how often transactions are looked through for those that are open for longer than their producer said",
+        "how often transactions that are open for longer than their producer's timeout are aborted",
         "TransactionStateManagerConfig.TRANSACTIONS_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS_DEFAULT",
         low=1,
     )
     transaction_expiration_interval_ms: int = setting(
         3_600_000, "transaction.remove.expired.transaction.cleanup.interval.ms", "ms",
-        "how often transactional ids are looked through for what has expired",
+        "how often expired transactional ids are removed",
         "TransactionStateManagerConfig.TRANSACTIONS_REMOVE_EXPIRED_TRANSACTIONAL_ID_CLEANUP_INTERVAL_MS_DEFAULT",
         low=1,
     )

@@ -7,7 +7,7 @@ One line is one field: name, type, the versions that have it, then what is speci
     null, null 3+    the field may be null, in all its versions or in those
     tag 2            a tagged field with this number
     rigid            written in the old way in flexible versions too (Kafka: flexibleVersions "none")
-    = VALUE          the default, where it is not 0, false, "", an empty list or a struct of defaults
+    = VALUE          the default, if it is not 0, false, "", an empty list or a struct of defaults
 
 Versions are `3`, `0-12` or `4+`. A type is a primitive, the name of a struct, or a list (`[]`) of either.
 """
@@ -54,7 +54,7 @@ class Field(NamedTuple):
     nullable: Versions
     tag: int | None
     is_rigid: bool
-    default: str | None     # as the line says; None where it says nothing
+    default: str | None     # as the line says; None if it says nothing
 
     @property
     def attribute(self) -> str:
@@ -71,7 +71,7 @@ class Field(NamedTuple):
         return self._replace(is_list=False, nullable=NO_VERSIONS, tag=None)
 
     def default_value(self) -> object:
-        """What our classes hold where nobody set the field. A list stands for a fresh one. None for a struct is Kafka's
+        """The value of a field that nobody set. A list stands for a fresh one. None for a struct is Kafka's
         struct of defaults, which need not be made for every object."""
         if self.default == "null" or (self.is_struct and not self.is_list):
             return None

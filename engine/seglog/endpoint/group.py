@@ -4,7 +4,7 @@
     COMPLETING_REBALANCE, STABLE ── a member joins, leaves or changes ── PREPARING_REBALANCE ── all are gone ── EMPTY
     EMPTY ── nothing is left ── DEAD
 
-Only what a group is stands here; who moves it from state to state is `rebalancing`.
+This module holds what a group is; `rebalancing` moves it from state to state.
 """
 import enum
 import uuid
@@ -61,9 +61,9 @@ class Group:
         # Those of this generation whose SyncGroup has not come.
         self.pending_syncs: set[str] = set()
         self.subscribed_topics: frozenset[str] | None = None     # None: not known
-        # A member joined during the initial delay of the group's first generation, so that is prolonged.
+        # A member joined during the initial delay of the group's first generation, which prolongs the delay.
         self.has_new_member = False
-        # When the rebalance ends without those who are late; while the initial delay runs, nothing else ends it.
+        # When the rebalance ends without the members that are late. During the initial delay nothing else ends it.
         self.join_due: Due | None = None
         self.is_delayed = False
         self.sync_due: Due | None = None
@@ -96,7 +96,7 @@ class Group:
         self.pending_syncs.clear()
 
     def load_members(self, members: Iterable[Member]) -> None:
-        """As the log remembers the group: stable, or empty."""
+        """Take the members that the log has. The group is stable then, or empty if there are none."""
         for member in members:
             self._put(member)
         self.state = GroupState.STABLE if self.members else GroupState.EMPTY
@@ -163,7 +163,7 @@ class Group:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def elect_joined_leader(self) -> bool:
-        """Whether the leader has joined, or one who has took its place."""
+        """Make the first member that has joined the leader, if the leader has not. False: no member has joined."""
         if self.leader is None:
             return False
         if not self.members[self.leader].is_awaiting_join:
@@ -185,7 +185,7 @@ class Group:
         self._supporters.update({name for name, _ in protocols})
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether a member of these protocols can be one of the group."""
+        """Whether a member with these protocols can join the group."""
         names = set(names)
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(names)
@@ -194,21 +194,21 @@ class Group:
         return protocol_type == self.protocol_type and bool(names & self._candidates())
 
     def select_protocol(self) -> str:
-        """What most members like best among those that all support."""
+        """The protocol that most members prefer, among those that all members support."""
         candidates = self._candidates()
         votes = Counter(member.vote(candidates) for member in self.members.values())
         selected = votes.most_common(1)[0][0]
-        assert selected is not None     # each member was let in for what it shares with the others
+        assert selected is not None     # a member is let in only if all others support one of its protocols
         return selected
 
     def _candidates(self) -> set[str]:
         count = len(self.members)
-        # What nobody supports any more goes: names are whatever clients send.
+        # Drop what nobody supports any more: clients may send any names, and they would pile up.
         self._supporters = +self._supporters
         return {name for name, supporters in self._supporters.items() if supporters == count}
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Also if nobody knows: then its offsets are not to be touched."""
+        """True also if its topics are not known, so that their offsets stay."""
         return self.subscribed_topics is None or topic in self.subscribed_topics
 
     def _subscribed_topics(self) -> frozenset[str] | None:
@@ -231,8 +231,9 @@ class Group:
     # --- its offsets -------------------------------------------------------------------------------
 
     def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-        """GroupMetadata.removeExpiredOffsets: of an empty group since it is empty, of a consumer group those of topics
-        that it no longer reads, of one that only keeps offsets since each commit."""
+        """The offsets to remove (GroupMetadata.removeExpiredOffsets). Those of an empty group age from when it became
+        empty. Others age from their commit: all of a group that never had members; of a stable consumer group, those of
+        topics that it no longer reads."""
         expired = self.offsets.expired
         if self.protocol_type is None:
             return expired(now_ms, retention_ms, since_ms=None, subscribed=())

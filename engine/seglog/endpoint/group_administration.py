@@ -1,4 +1,4 @@
-"""Requests of those who look after groups: DescribeGroups, ListGroups, DeleteGroups, in all their versions."""
+"""Requests of administrators: DescribeGroups, ListGroups, DeleteGroups, in all their versions."""
 
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.group import Group, GroupState
@@ -43,7 +43,7 @@ class GroupAdministration:
         group = self._coordinator.get(group_id)
         if group is None:
             return described(group_id=group_id, group_state=GroupState.DEAD.value, authorized_operations=operations)
-        # What members said and got means something only while the group is stable.
+        # Subscriptions and assignments mean something only while the group is stable.
         protocol = group.protocol_name if group.state is GroupState.STABLE else None
         return described(
             group_id=group_id, group_state=group.state.value, protocol_type=group.protocol_type or "",

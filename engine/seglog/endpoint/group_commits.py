@@ -52,7 +52,7 @@ class GroupCommits:
             )
             for topic in request.topics for row in topic.partitions
         }
-        # Rows of topics that are not there make no group.
+        # A request with unknown topics only does not make a group.
         group, error = self._committer(request) if any(map(self._exists, wanted)) else (None, None)
         errors = await self._commit(group, wanted, error)
         return OffsetCommitResponse(topics=[
@@ -86,7 +86,7 @@ class GroupCommits:
         if error is not None or group.state is GroupState.EMPTY:
             return error
         if group.state is GroupState.COMPLETING_REBALANCE:
-            # Who sends it has joined, and not yet heard what it got: its offsets may be another's by now.
+            # The member does not know its new assignment yet: its partitions may be another member's by now.
             return Errors.REBALANCE_IN_PROGRESS
         rebalancing.hear_of(group, member_id)
         return None
@@ -135,8 +135,8 @@ class GroupCommits:
         self, group: Group | None, wanted: dict[TopicPartition, CommittedOffset], error: Errors | None,
         producer: ProducerOfBatch | None = None,
     ) -> dict[TopicPartition, Errors]:
-        """What each partition's row says. `error`: of all of them."""
-        # As Kafka counts it: UTF-16.
+        """The error of each partition's row. `error`: an error of all of them."""
+        # In units of UTF-16, as Kafka counts.
         longest = self._coordinator.config.offset_metadata_max_bytes
         errors, commits = dict.fromkeys(wanted, Errors.NONE), {}
         for where, commit in wanted.items():
@@ -231,7 +231,7 @@ class GroupCommits:
             error = Errors.GROUP_ID_NOT_FOUND
         is_in_use = group is not None and group.state is not GroupState.EMPTY
         if error is None and is_in_use and group is not None and group.protocol_type != CONSUMER_PROTOCOL:
-            error = Errors.NON_EMPTY_GROUP      # what its members read, nobody knows
+            error = Errors.NON_EMPTY_GROUP      # it is not known what its members read
         if error is not None or group is None:
             return OffsetDeleteResponse(error_code=error or Errors.NONE)
         errors = {}

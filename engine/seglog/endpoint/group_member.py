@@ -52,7 +52,7 @@ class Member:
     assignment: bytes = b""
     on_joined: Joined | None = None
     on_synced: Synced | None = None
-    # Joined, and not yet in a generation: may expire while it waits, since nobody knows its id if its client is gone.
+    # Joined, but not in a generation yet. It may expire while it waits: if its client is gone, nobody knows its id.
     is_new: bool = False
     # Its session ends at `deadline_ms`, unless it is heard of. The call of the timer may come sooner, and looks again.
     deadline_ms: int = 0
@@ -72,14 +72,14 @@ class Member:
 
     @property
     def is_kept_waiting(self) -> bool:
-        """Whether it is us who owe it an answer: then its silence ends no session."""
+        """Whether we owe it an answer. If so, its silence does not end its session."""
         return not self.is_new and (self.is_awaiting_join or self.is_awaiting_sync)
 
     def metadata(self, protocol: str) -> bytes:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def vote(self, candidates: Collection[str]) -> str | None:
-        """The protocol that it likes best among `candidates`."""
+        """The protocol that it prefers among `candidates`."""
         return next((name for name, _ in self.protocols if name in candidates), None)
 
     def answer_join(self, result: JoinResult) -> None:

@@ -23,7 +23,7 @@ from seglog.endpoint.request_context import Handler, RequestContext
 
 # FindCoordinatorRequest.CoordinatorType
 _GROUP, _TRANSACTION = 0, 1
-# A member's id is its client's or its instance's, with these behind it.
+# A member's id is its client id or instance id and so many characters more.
 _UUID_CHARACTERS = 37
 
 
@@ -44,9 +44,9 @@ class GroupMembership:
     async def find_coordinator(
         self, request: FindCoordinatorRequest, context: RequestContext
     ) -> FindCoordinatorResponse:
-        """It is always this node. Its topics are made with the first question."""
+        """The coordinator is always this node. The first request creates its topic."""
         error = Errors.NONE
-        # Where all is well, Kafka says so in older versions.
+        # In older versions the message of a success is "NONE", as Kafka sends it.
         message = Errors.NONE.name if context.version < 4 else ""
         if request.key_type == _GROUP:
             await self._coordinator.topic.ensure()

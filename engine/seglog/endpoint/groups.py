@@ -37,7 +37,7 @@ class GroupOverview(NamedTuple):
 
 
 class GroupCoordinator:
-    """All groups. `start` loads them, `stop` lets those who wait go."""
+    """All groups. `start` loads them, `stop` answers the members that wait."""
 
     def __init__(
         self, logs: CoordinatorLogs, config: CoordinatorConfig, clock: Clock, *, node_id: int = 1
@@ -89,8 +89,8 @@ class GroupCoordinator:
     # --- finding groups ------------------------------------------------------------------------------
 
     def check(self, group_id: str | None, *, may_be_empty: bool = False) -> Errors | None:
-        """Why a request of this group cannot be answered at all; None: it can. Groups without a name commit offsets,
-        as Kafka's oldest clients did, and have no members."""
+        """Why a request of this group cannot be answered at all. None: it can. A group without a name may commit
+        offsets, as Kafka's oldest clients did, but has no members."""
         if group_id is None or not (group_id or may_be_empty) or not has_room(group_id):
             return Errors.INVALID_GROUP_ID
         if not self._is_active:
@@ -143,7 +143,7 @@ class GroupCoordinator:
                 await self.remove(group, removed)
 
     async def remove(self, group: Group, removed: Sequence[TopicPartition]) -> Errors:
-        """Write that these offsets are gone; the group goes with its last one, if nobody is in it."""
+        """Write that these offsets are gone; the group ends with its last one, if it has no members."""
         self._drop_if_over(group)
         written: Answer[Errors] = Answer()
         self.store.remove(group, removed, written.give)

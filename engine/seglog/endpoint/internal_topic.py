@@ -15,7 +15,7 @@ from seglog.log.log import Log
 
 _LOG = logging.getLogger(__name__)
 
-# Names in keys and values have 16 bits for their length, in versions of requests that have 32 for it.
+# The length of a name in a key or value has 16 bits; in newer versions of requests it may have 32.
 _NAME_BYTES_MAX = 2**15 - 1
 
 # Kafka's errors of an append, as clients of a coordinator are told them (GroupMetadataManager.storeGroup,
@@ -57,7 +57,7 @@ class ProducerOfBatch(NamedTuple):
 
 
 class InternalTopic:
-    """One of them. Belongs to the loop that the server runs in."""
+    """One internal topic. Belongs to the loop that the server runs in."""
 
     def __init__(
         self, name: str, partitions: int, config: Mapping[str, str], logs: CoordinatorLogs, clock: Clock
@@ -75,13 +75,13 @@ class InternalTopic:
         return self._logs.partition_count(self.name) > 0
 
     async def ensure(self) -> None:
-        """Make it, if nobody has yet."""
+        """Make the topic, unless it exists."""
         if not self.exists:
             async with self._creating:
                 await self._logs.create_internal(self.name, self._partitions, self._config)
 
     def partition_for(self, key: str) -> int:
-        """Where a group or a transactional id is kept: by the partitions that the topic has, once it is there."""
+        """The partition that keeps a group or a transactional id, by the number of partitions that the topic has."""
         count = self._logs.partition_count(self.name) or self._partitions
         return java_abs(java_hash(key)) % count
 
@@ -98,7 +98,7 @@ class InternalTopic:
             if producer is None:
                 written: Written[AppendResult] = log.append_batch(build_batch(records, timestamp=now_ms), wait=False)
             else:
-                # A coordinator numbers no batches: Kafka's writes 0 into each.
+                # A coordinator does not number its batches: Kafka's writes 0 into each.
                 batch = build_batch(
                     records, timestamp=now_ms, transactional=True, base_sequence=0,
                     producer_id=producer.producer_id, producer_epoch=producer.producer_epoch,
@@ -139,7 +139,7 @@ class InternalTopic:
 
 
 def has_room(*names: str | None, more: int = 0) -> bool:
-    """Whether these can stand in a record; `more`: bytes that are added to each."""
+    """Whether each of these names fits into a record with `more` bytes added to it."""
     return all(
         name is None or 4 * (len(name) + more) <= _NAME_BYTES_MAX
         or len(name.encode("utf-8", "surrogatepass")) + more <= _NAME_BYTES_MAX
@@ -157,5 +157,5 @@ def java_hash(text: str) -> int:
 
 
 def java_abs(number: int) -> int:
-    """Utils.abs: of the smallest int there is no positive one."""
+    """Utils.abs: 0 for the smallest int, whose absolute value is not an int."""
     return 0 if number == -(1 << 31) else abs(number)

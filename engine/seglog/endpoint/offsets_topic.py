@@ -4,8 +4,8 @@
     GroupMetadataKey 2   ── GroupMetadataValue 3                                             a generation
     either               ── no value                                                         it is gone
 
-Offsets of a transaction stand in batches of its producer, and count from its marker on. Newer brokers write other keys,
-too (of the new consumer groups): they are left alone.
+Offsets of a transaction stand in batches of its producer, and count from its marker on. Newer brokers write other
+keys, too (of the new consumer groups): they are ignored.
 """
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -62,7 +62,7 @@ class OffsetsTopic:
     ) -> None:
         """Write commits, and let the group's offsets have them when they are durable."""
         offsets = group.offsets
-        # First: what has no room in a record changes nothing.
+        # Encoded first: if something does not fit into a record, nothing has changed yet.
         records = [(offset_key(group.group_id, *where), offset_value(commit)) for where, commit in commits.items()]
         if producer is None:
             offsets.begin(commits)
@@ -110,8 +110,8 @@ class OffsetsTopic:
 
 
 class _Loader:
-    """Groups out of the batches of one partition, in order (GroupMetadataManager.loadGroupsAndOffsets). A marker is of
-    its partition alone."""
+    """Groups out of the batches of one partition, in order (GroupMetadataManager.loadGroupsAndOffsets). A marker
+    ends a transaction in its own partition only."""
 
     def __init__(self) -> None:
         # Also groups that have nothing but offsets.
@@ -129,7 +129,7 @@ class _Loader:
             try:
                 self._add(record, batch.base_offset, producer_id)
             except SeglogError as error:
-                _LOG.warning("%s: record %d is none of Kafka 3.9's, and is left alone: %s",
+                _LOG.warning("%s: record %d is ignored, as it is not one of Kafka 3.9: %s",
                              OFFSETS_TOPIC, record.offset, error)
 
     def _add(self, record: "Record", batch_offset: int, producer_id: int | None) -> None:
@@ -201,7 +201,7 @@ def group_value(group: Group, assignments: Mapping[str, bytes]) -> bytes:
 
 
 def read_group(group: Group, raw: bytes) -> None:
-    """Let the group be what a record says. Raises ProtocolError, UnsupportedVersionError."""
+    """Set the group to what a record says. Raises ProtocolError, UnsupportedVersionError."""
     version, value = decode_versioned(GroupMetadataValue, raw)
     group.protocol_type = value.protocol_type or None
     group.protocol_name = value.protocol

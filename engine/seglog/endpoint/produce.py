@@ -39,7 +39,7 @@ class _Appended(NamedTuple):
 
 
 class Produce:
-    """The handler of one API. `verify`: the coordinator of transactions, where there is one."""
+    """Handles Produce requests. `verify`: TransactionCoordinator.verify; None: there are no transactions."""
 
     def __init__(self, topics: Topics, durability: Durability, verify: Verify | None = None) -> None:
         self._topics = topics

@@ -17,11 +17,11 @@ from seglog.endpoint.timer import Timer
 
 _LOG = logging.getLogger(__name__)
 
-# GroupCoordinator.NewMemberJoinTimeoutMs: how long a new member may wait for the generation that it is to be in. Older
-# clients do not know their id yet then, so nobody takes those away whose clients are gone.
+# GroupCoordinator.NewMemberJoinTimeoutMs: how long a new member may wait for its first generation. An older client
+# learns its id only then, so it cannot leave before, and nobody else would remove a member whose client is gone.
 _NEW_MEMBER_TIMEOUT_MS = 5 * 60 * 1000
 
-# Ids that were given out and have not come back, each until its session ends. Kafka gives out any number.
+# How many ids may be given out that no client has joined with yet. Kafka sets no limit.
 _PENDING_MOST = 10_000
 
 _PREPARING, _COMPLETING, _STABLE = (
@@ -35,11 +35,11 @@ class GroupStore(Protocol):
     def store_group(
         self, group: Group, assignments: Mapping[str, bytes], done: Callable[[Errors], None]
     ) -> None:
-        """Write the group as it is now; `done` is called when that is durable, or why it will not be."""
+        """Write the group as it is now. `done` gets NONE when that is durable, or the error that prevents it."""
 
 
 class JoinRequest(NamedTuple):
-    """What a client asks with a JoinGroup."""
+    """What a client asks for with a JoinGroup."""
 
     group_instance_id: str | None
     client_id: str
@@ -53,7 +53,7 @@ class JoinRequest(NamedTuple):
 
 
 class Rebalancing:
-    """Moves groups. Each of its calls is of a group that the coordinator has found."""
+    """Moves groups from state to state. The coordinator finds the group for each call."""
 
     def __init__(self, store: GroupStore, timer: Timer, config: CoordinatorConfig, clock: Clock) -> None:
         self._store = store
@@ -106,7 +106,7 @@ class Rebalancing:
 
     def _join_known(self, group: Group, member_id: str, request: JoinRequest, on_joined: Joined) -> None:
         if member_id in group.pending_members:
-            # No static member gets such an id: whoever sends one with it has mixed two up.
+            # Static members are not given such ids: this client has confused two members.
             if request.group_instance_id is not None:
                 on_joined(JoinResult(member_id, Errors.UNKNOWN_MEMBER_ID))
             else:
@@ -121,7 +121,7 @@ class Rebalancing:
         member = group.members[member_id]
         is_same = member.protocols == request.protocols
         is_leader = group.leader == member_id
-        # Told again what it may have missed. A leader that joins a stable group asks for another assignment.
+        # Tell it again what it may have missed. A leader that joins a stable group asks for a new assignment.
         if is_same and (group.state is _COMPLETING or (group.state is _STABLE and not is_leader)):
             on_joined(self._joined(group, member))
             return
@@ -149,8 +149,8 @@ class Rebalancing:
         member.session_timeout_ms = request.session_timeout_ms
         stale, member.on_joined = member.on_joined, on_joined
         if stale is not None:
-            # A client that asks twice has given its first request up. Kafka leaves that one without an answer; its
-            # connection may be alive, and then waits for it.
+            # A client that asks twice has given up its first request. Kafka never answers that one. We do, since its
+            # connection may still be open and waiting.
             stale(JoinResult(member.member_id, Errors.REBALANCE_IN_PROGRESS))
 
     def _replace_static(
@@ -189,7 +189,7 @@ class Rebalancing:
                     result.skip_assignment = group.leader == new_id
                     member.answer_join(result)
                 else:
-                    # The leader's old id: one that took itself for the leader would send an assignment.
+                    # The old leader's id: a client that finds its own id here would send an assignment.
                     member.answer_join(JoinResult(
                         new_id, Errors.NONE, group.generation, group.protocol_type, group.protocol_name, old_leader))
 
@@ -222,7 +222,7 @@ class Rebalancing:
         member.answer_sync(SyncResult(Errors.REBALANCE_IN_PROGRESS))    # see _update
         member.on_synced = on_synced
         if group.leader == member_id:
-            # Whom the leader forgot gets nothing; whom it invented, nobody is told of.
+            # A member that the leader left out gets an empty assignment; ids that are not in the group are ignored.
             chosen = {known: assignments.get(known, b"") for known in group.members}
             self._store.store_group(group, chosen, partial(self._assigned, group, group.generation, chosen))
 
@@ -283,7 +283,7 @@ class Rebalancing:
 
     def leave(self, group: Group, member_id: str, group_instance_id: str | None, reason: str) -> Errors:
         if not member_id:
-            # An operator removes a static member, whose id nobody knows.
+            # An operator removes a static member by its instance id, without knowing its member id.
             found = None if group_instance_id is None else group.static_members.get(group_instance_id)
             if found is None:
                 return Errors.UNKNOWN_MEMBER_ID
@@ -308,14 +308,14 @@ class Rebalancing:
             self._complete_join_if_all_came(group)
 
     def _drop_pending(self, group: Group, member_id: str) -> None:
-        """Its id was given out, and nobody joined with it."""
+        """Its id was given out, but no client joined with it."""
         group.forget_pending(member_id)
         self._complete_join_if_all_came(group)
 
     # --- sessions ----------------------------------------------------------------------------------
 
     def watch(self, group: Group) -> None:
-        """A group that was loaded: its members get a session each."""
+        """Begin a session for each member of a group that was loaded."""
         for member in group.members.values():
             self._hear_of(group, member)
         if len(group.members) > self._config.group_max_size:
@@ -387,7 +387,7 @@ class Rebalancing:
             self._complete_join(group)
 
     def _complete_join(self, group: Group) -> None:
-        """All members have joined, or their time is over: a generation of those who have."""
+        """All members have joined, or their time is over: begin a generation with those that have joined."""
         if group.join_due is not None:
             group.join_due.cancel()
             group.join_due = None
@@ -416,7 +416,7 @@ class Rebalancing:
 
     @staticmethod
     def _joined(group: Group, member: Member) -> JoinResult:
-        """What a member is told of the generation; the leader, of all members."""
+        """What a member is told about the generation. The leader is told about all members, too."""
         members = []
         if group.leader == member.member_id:
             assert group.protocol_name is not None
@@ -432,7 +432,7 @@ class Rebalancing:
 
     @staticmethod
     def _check_member(group: Group, member_id: str, group_instance_id: str | None) -> Errors | None:
-        """Why it is none of the group's; None: it is one."""
+        """Why it is not a member of the group. None: it is one."""
         if group_instance_id is not None:
             current = group.static_members.get(group_instance_id)
             if current is None:
@@ -454,8 +454,8 @@ class Rebalancing:
     def check_commit(
         self, group: Group, member_id: str, group_instance_id: str | None, generation: int, *, is_transactional: bool
     ) -> Errors | None:
-        """Why it may not commit offsets; None: it may. Whoever is no member may only while there is none, or in a
-        transaction, which says by itself whose it is."""
+        """Why it may not commit offsets. None: it may. A client that is not a member may commit only while the group is
+        empty, or in a transaction, which identifies its producer."""
         if group.state is GroupState.DEAD:
             return Errors.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and group.state is GroupState.EMPTY:
@@ -467,7 +467,7 @@ class Rebalancing:
     # --- the end -----------------------------------------------------------------------------------
 
     def end(self, group: Group) -> None:
-        """The coordinator stops: whoever waits is told to look for another one."""
+        """The coordinator stops: tell the members that wait to look for another one."""
         for member in group.members.values():
             member.answer_join(JoinResult(member.member_id, Errors.NOT_COORDINATOR))
             member.answer_sync(SyncResult(Errors.NOT_COORDINATOR))
@@ -475,4 +475,4 @@ class Rebalancing:
 
 def _warn_of_unwritten(group: Group, error: Errors) -> None:
     if error is not Errors.NONE:
-        _LOG.warning("group %s: that it is empty was not written: %s", group.group_id, error.name)
+        _LOG.warning("group %s is empty now, but this could not be written: %s", group.group_id, error.name)

@@ -1,4 +1,4 @@
-"""The bases of the classes in messages.py: what each of them says of itself, equality and repr."""
+"""The bases of the classes in messages.py: their fields and versions, equality and repr."""
 from typing import Any, ClassVar, Final, TypeAlias
 
 from seglog.endpoint.definitions import Field, parse_field
@@ -41,7 +41,7 @@ class KafkaMessage(KafkaStruct):
     FLEXIBLE_FROM: ClassVar[int]
 
 
-# Of each class that was asked about.
+# Parsed so far.
 _fields: dict[type[KafkaStruct], tuple[Field, ...]] = {}
 
 

@@ -60,7 +60,7 @@ class Fenced(Exception):
 @dataclass(slots=True, eq=False)
 class Transaction:
     """One transactional id. `last_producer_epoch`: the epoch before, if the producer itself asked for the next one: it
-    may ask again, when it did not hear the answer."""
+    may ask again, if the answer was lost."""
 
     transactional_id: str
     producer_id: int
@@ -88,7 +88,7 @@ class Transaction:
 
     @property
     def is_epoch_exhausted(self) -> bool:
-        """The last epoch is kept, to fence with."""
+        """The last epoch is reserved for fencing."""
         return is_exhausted(self.producer_epoch)
 
     def is_overdue(self, now_ms: int) -> bool:
@@ -113,7 +113,7 @@ class Transaction:
     # --- steps -------------------------------------------------------------------------------------
 
     def prepare_epoch(self, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> TransactionStep:
-        """The next epoch for a producer. `expected_epoch`: which one it believes to have. Raises Fenced."""
+        """The next epoch for a producer. `expected_epoch`: the one that it believes it has. Raises Fenced."""
         epoch, last_epoch = self.producer_epoch + 1, NO_EPOCH
         if expected_epoch is not None:
             if self.producer_epoch in (NO_EPOCH, expected_epoch):
@@ -146,7 +146,7 @@ class Transaction:
         return self._prepare(state, partitions=self.partitions, start_ms=self.start_ms, update_ms=now_ms)
 
     def prepare_fence(self, now_ms: int) -> TransactionStep:
-        """Abort with the next epoch, which no producer is given: whoever still writes is kept out."""
+        """Abort with the next epoch, which no producer is given, so that the old producer can no longer write."""
         if not self.has_failed_fence and self.producer_epoch < _MAX_EPOCH:
             self.producer_epoch += 1
         self.last_producer_epoch = NO_EPOCH

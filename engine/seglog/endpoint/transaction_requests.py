@@ -24,7 +24,7 @@ from seglog.endpoint.transaction import NO_EPOCH, NO_PRODUCER_ID
 from seglog.endpoint.transactions import TransactionCoordinator
 from seglog.errors import SeglogError
 
-# Since when each request knows PRODUCER_FENCED; before, it is INVALID_PRODUCER_EPOCH (KIP-588).
+# The first version of each request that knows PRODUCER_FENCED; older ones are told INVALID_PRODUCER_EPOCH (KIP-588).
 _FENCED_SINCE = {ApiKey.INIT_PRODUCER_ID: 4, ApiKey.ADD_PARTITIONS_TO_TXN: 2, ApiKey.ADD_OFFSETS_TO_TXN: 2,
                  ApiKey.END_TXN: 2}
 
@@ -107,7 +107,7 @@ class TransactionRequests:
             found = {
                 where: coordinator.verify(transactional_id, producer_id, producer_epoch, *where) for where in wanted
             }
-            # Whoever asks this knows the error that says what to do.
+            # A client that sends this knows the error that tells it to abort.
             errors = {
                 where: Errors.TRANSACTION_ABORTABLE if error is Errors.INVALID_TXN_STATE else error
                 for where, error in found.items()

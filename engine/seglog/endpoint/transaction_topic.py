@@ -57,7 +57,7 @@ class TransactionTopic:
                         else:
                             found[key] = read_transaction(key, bytes(record.value))
                     except (SeglogError, ValueError) as error:
-                        _LOG.warning("%s: record %d is none of Kafka 3.9's, and is left alone: %s",
+                        _LOG.warning("%s: record %d is ignored, as it is not one of Kafka 3.9: %s",
                                      TRANSACTIONS_TOPIC, record.offset, error)
         return found
 

@@ -32,10 +32,10 @@ _LOG = logging.getLogger(__name__)
 
 # A marker that cannot be written is tried again: its log may be read-only, its disk full.
 _MARKER_RETRY_MS = 1_000
-# EndTxn is answered when the markers are durable, so that a read after it sees the records; at the latest after
-# this.
+# EndTxn is answered when the markers are durable, so that a read after it sees the records, but after this time at
+# the latest.
 _MARKERS_WAIT_MS = 500
-# What is not marked by then, the next start marks.
+# Markers that are not written by then are written at the next start.
 _STOP_WAIT_S = 5.0
 # How long a start waits for the markers of transactions that a crash left prepared.
 _RECOVERY_WAIT_S = 10.0
@@ -62,7 +62,7 @@ class TransactionCoordinator:
         }, logs, clock)
         self._store = TransactionTopic(self.topic)
         self._transactions: dict[str, Transaction] = {}
-        # Those that write markers.
+        # The tasks that write markers, by transactional id.
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._is_active = False
         groups.ensure_transactions = self.topic.ensure
@@ -110,8 +110,8 @@ class TransactionCoordinator:
     def init_producer(
         self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] | None, done: Initialized
     ) -> None:
-        """Give the id's producer its next epoch. `expected`: id and epoch that it believes to have. What an earlier one
-        left open is aborted first, and this one is told to ask again."""
+        """Give the id's producer its next epoch. `expected`: the id and epoch that it believes it has. A transaction
+        that an earlier producer left open is aborted first, and this producer is told to ask again."""
         fail = partial(_failed, done)
         if not 0 < timeout_ms <= self.config.transaction_max_timeout_ms:
             fail(Errors.INVALID_TRANSACTION_TIMEOUT)
@@ -179,7 +179,7 @@ class TransactionCoordinator:
         self, transactional_id: str | None, producer_id: int, producer_epoch: int, topic: str, partition: int
     ) -> Errors:
         """Whether a batch may be written: its partition is in the producer's transaction, so that a marker will end it
-        (KIP-890). As older clients understand it."""
+        (KIP-890). The errors are those that older clients know."""
         transaction = None if transactional_id is None else self._transactions.get(transactional_id)
         if transaction is None or transaction.producer_id != producer_id:
             return Errors.INVALID_PRODUCER_ID_MAPPING
@@ -287,7 +287,7 @@ class TransactionCoordinator:
             written = log.end_transaction(producer_id, epoch, commit=commit, must_be_open=False, wait=False)
             await self.logs.durable(log, written)
         except (InvalidProducerEpochError, InvalidTxnStateError) as error:
-            # A later epoch has been here: whatever this one left open, that one has ended.
+            # A later epoch has written here, and has ended what this one left open.
             _LOG.warning("%s: %s-%d needs no marker: %s", transaction.transactional_id, *where, error)
         except SeglogError as error:
             _LOG.warning("%s: %s-%d: %s", transaction.transactional_id, *where, error)
