@@ -25,7 +25,7 @@ cdef class QuietTail(ChangeGate):
     publishes_synced    readers see what is durable, and appenders wait for that
     is_old_format       what is made here is stored in format v0 or v1: never quietly
     follows             what came last has its offsets from elsewhere: a mirror, a follower
-    checked_by          the encoder that checks ready batches as of now
+    encoder             what makes batches, and checks ready ones, as of now
     announcements       a queue.SimpleQueue to which the log goes when readers may see more of it; None: nobody asks
     is_announced        it stands there already: the next appends need not
     """
@@ -38,7 +38,7 @@ cdef class QuietTail(ChangeGate):
     cdef public bint publishes_synced
     cdef public bint is_old_format
     cdef public bint follows
-    cdef public object checked_by
+    cdef public object encoder
     cdef public object announcements
     cdef public bint is_announced
 
@@ -133,7 +133,7 @@ cdef class QuietTail(ChangeGate):
         cdef const BatchHeader* row = assigned.table.rows
         cdef int64_t first = self.next_offset
         if (
-            assigned.table.n != 1 or row.producer_id >= 0 or row.magic < 0 or encoder is not self.checked_by
+            assigned.table.n != 1 or row.producer_id >= 0 or row.magic < 0 or encoder is not self.encoder
             or not self.is_quiet()
         ):
             return -1

@@ -19,7 +19,7 @@ class QuietTail(ChangeGate):
     publishes_synced: bool
     is_old_format: bool
     follows: bool
-    checked_by: object
+    encoder: object
     announcements: SimpleQueue[Any] | None
     is_announced: bool
     def announce(self) -> None: ...

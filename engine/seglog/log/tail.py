@@ -21,6 +21,7 @@ from seglog.clock import Clock
 from seglog.config import Fsync, LogConfig
 from seglog.errors import ForkedHandleError, InvalidArgumentError, LogClosedError, StorageError
 from seglog.format import names
+from seglog.format.batch import BatchEncoder
 from seglog.format.encoders import encoder_of
 from seglog.format.old_format import MessageEncoder
 from seglog.format.validate import Assigned
@@ -57,6 +58,7 @@ class LogTail(WriteGate, QuietTail):
     """
 
     active: SegmentAppender
+    encoder: BatchEncoder
 
     def __init__(
         self, hold: PartitionHold, shown: Shown, last_opened: LastOpened, config: LogConfig, fs: FileSystem,
@@ -162,7 +164,6 @@ class LogTail(WriteGate, QuietTail):
         self._access = SegmentAccess.of(config, self._last_opened)
         self.decompress = self._access.decompress
         self.encoder = encoder_of(config, self.leader_epoch, to_timestamp_ms)
-        self.checked_by = self.encoder
         self.is_old_format = isinstance(self.encoder, MessageEncoder)
         # (Records of v0 and v1 are made with their offsets: nothing lingers there.)
         lingers = config.linger_ms and not self.is_old_format
