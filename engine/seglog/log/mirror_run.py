@@ -187,12 +187,12 @@ class MirrorRun:
 def put_whole(target: MirrorTarget, table: BatchTable, slot: int, pieces: BatchPieces, close_holes: bool) -> int:
     """All records of an opened batch, by its header if that is enough. How many batches were built again."""
     batch = table[slot]
-    is_wrapper = batch.magic < 2 and batch.codec != 0
-    if not (is_wrapper and batch.magic == 0) and (pieces.is_dense or not close_holes):
+    is_v0_wrapper = batch.magic == 0 and batch.codec != 0
+    if not is_v0_wrapper and (pieces.is_dense or not close_holes):
         target.move(table, slot, slot + 1, pieces.first_offset - 1)
         return 0
     why = (
-        "a v0 wrapper that had to be opened for its offsets" if is_wrapper and batch.magic == 0
+        "a v0 wrapper that had to be opened for its offsets" if is_v0_wrapper
         else "a batch that was built again without its holes")
     target.put_made(batch, target.made(batch, pieces, 0, pieces.count, why), pieces.count)
     return 1
