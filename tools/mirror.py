@@ -75,7 +75,7 @@ def command(
 
 
 def _name_empty(error: SeglogError, made: Sequence[Log]) -> None:
-    """Say which logs this run has made in vain."""
+    """Name in the hint the logs that this run has made and left empty."""
     empty = [str(log.path) for log in made if log.log_end_offset == log.log_start_offset]
     if empty:
         error.hint = f"{error.hint}; made and still empty: {', '.join(empty)}"

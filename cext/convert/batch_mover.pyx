@@ -49,7 +49,7 @@ cdef bint must_be_opened(const BatchHeader* row, bint close_holes) noexcept nogi
     return codec_of(row) != CODEC_NONE and (row.magic == 0 or close_holes)
 
 
-# Where a wrapper's tags stand that its offsets hang on.
+# Where those tags of a wrapper stand that decide its offsets.
 cdef struct TagPlaces:
     uint8_t* count
     uint8_t* honours

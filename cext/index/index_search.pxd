@@ -36,7 +36,7 @@ cdef inline int64_t entry_size_of(bint is_tagged, bint timed) noexcept nogil:
     return TIME_ENTRY_SIZE if timed else OFFSET_ENTRY_SIZE
 
 
-# The entries of a window, which says what index it is on; none where it is None.
+# The entries of an index, whose window says which dialect it is in; none if that is None.
 cdef inline void hold_entries(Entries* e, Window window, bint timed) noexcept:
     cdef bint is_tagged = window is not None and window.is_tagged
     e.timed = timed

@@ -91,8 +91,8 @@ cdef class QuietTail(ChangeGate):
     def append_ready(self, Assigned assigned not None, encoder, bint waits=True):
         """The same of one batch that `encoder` checked, for these offsets or others; its last offset.
 
-        Not quiet is one of a producer, of whom the log would have to know, one with tags, and one that another encoder
-        checked.
+        Not quiet: a batch of a producer, which the log would have to remember, one with tags, and one that another
+        encoder checked.
         """
         cdef int64_t last
         cdef int64_t number

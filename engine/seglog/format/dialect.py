@@ -4,8 +4,8 @@
     TAGGED    .tlog .tindex                         messages with tags: docs/formats/tagged_message.md
 
 A magic byte of 1 means another format in each, so the bytes never tell: the name of a file does (`dialect_of`), and a
-setting that the directory keeps (state.directory_dialect). Whoever holds a path or a configuration asks here, and
-finds all that differs in one value.
+setting that the directory keeps (state.directory_dialect). Code that has a path or a configuration asks here:
+one value holds everything that differs.
 """
 import os
 import struct

@@ -108,8 +108,8 @@ def parse_base_offset(name: str) -> int:
 def log_files(directory: str | os.PathLike[str]) -> list[Path]:
     """The .log files of a directory, by base offset, or its .tlog files if it has any; empty where there are none.
 
-    What is deleted, cleaned or to be swapped in is not among them. Whether the directory may be read as it is says
-    state.directory_dialect.
+    What is deleted, cleaned or to be swapped in is not among them. state.directory_dialect says whether the
+    directory may be read as it is.
     """
     with os.scandir(directory) as entries:
         found = sorted(name for entry in entries if (name := entry.name).endswith(LOG_SUFFIXES) and is_log_file(name))

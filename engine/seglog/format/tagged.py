@@ -1,6 +1,6 @@
 """Batches of Kafka's formats as messages of the tagged dialect, and back, in memory. docs/formats/tagged_message.md
 
-A log of them is a directory of its own (format.dialect): this is for whoever keeps or sends such bytes himself.
+A log of them is a directory of its own (format.dialect): this is for code that keeps or sends such bytes itself.
 """
 from typing import TYPE_CHECKING
 

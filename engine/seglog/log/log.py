@@ -373,8 +373,8 @@ class Log(Followable, Unclosed):
     ) -> int | Written[int]:
         """Write the marker that ends the transaction of ready batches, as Kafka's coordinator does. Its offset.
 
-        `must_be_open=False`: also if the producer has written nothing here yet. Then the marker keeps a late batch of
-        an earlier epoch out, which nobody would end.
+        `must_be_open=False`: also if the producer has written nothing here yet. Then the marker keeps out a late batch
+        of an earlier epoch, whose transaction would never end.
 
         Raises InvalidTxnStateError if none is open, ProducerFencedError if a later epoch has come, LogClosedError,
         LogFailedError.

@@ -45,8 +45,8 @@ def mirror(
 
     Raises CorruptRecordError where a checksum of the source does not fit, with all before it mirrored;
     InvalidArgumentError where two of the logs are one directory, or `from_offset` lies before the end of a `dst` whose
-    offsets stay; OffsetOutOfRangeError where it lies behind the end of `src`, as where `dst` has records that `src` has
-    not; RecordTooLargeError where a batch that had to be built again is larger than max.message.bytes; and what
+    offsets stay; OffsetOutOfRangeError if it lies behind the end of `src`, for example because `dst` has records that
+    `src` lacks; RecordTooLargeError where a batch that had to be built again is larger than max.message.bytes; and what
     Log.append_batch raises. Where offsets do not stay, the hint of an error says where to go on.
     """
     targets = _checked_targets(dst)

@@ -47,8 +47,8 @@ class Mirrored:
 class MirrorTarget:
     """A log that batches of another one go to. What it is given is appended by `flush`, in one run.
 
-    `is_steady`: nobody changes the bytes that batches come from. Else, as beside a broker, which may cut its file and
-    write on, they are copied first, and the checksums of the copy count.
+    `is_steady`: the bytes that batches come from never change. If they may, for a broker can cut its file and write on,
+    they are copied first, and the checksums of the copy count.
     """
 
     def __init__(self, log: Log, is_steady: bool) -> None:
@@ -118,7 +118,7 @@ class MirrorTarget:
         self.next_offset = next_offset
 
     def flush(self) -> None:
-        """Append what waits. What is refused goes on waiting, so that nobody takes it for appended."""
+        """Append what waits. What is refused stays waiting, and so does not count as appended."""
         if not self._waiting:
             return
         if self._are_good and len(self._waiting) == 1:

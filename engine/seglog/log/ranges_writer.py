@@ -22,7 +22,7 @@ _LOG = logging.getLogger(__name__)
 class RangesWriter(BackgroundWork[Segment]):
     """Of one log. `put` is called with the lock of the log; `wait` by anybody who has no lock of it."""
 
-    _DOES_WITHOUT_THREAD = False        # whoever puts a segment has the lock of the log
+    _DOES_WITHOUT_THREAD = False        # `put` is called with the lock of the log
 
     def __init__(self, fs: FileSystem, path: Path, shown: Shown, files_lock: CallLock) -> None:
         super().__init__()

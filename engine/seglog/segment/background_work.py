@@ -1,4 +1,4 @@
-"""Work that a thread does while there is some, such as files that nobody waits for."""
+"""Jobs for a thread that lives as long as there are any, such as files that nobody waits for."""
 import logging
 from _thread import allocate_lock, start_new_thread
 from abc import ABC, abstractmethod
@@ -9,20 +9,20 @@ from seglog._kernels.write_gate import Bell
 
 _LOG = logging.getLogger(__name__)
 
-# How long one who waits sleeps on where another one, who was interrupted, did not pass the bell on.
+# A waiter that was interrupted may not have passed the bell on: the others look again after this long.
 _LOOK_S = 1.0
 
 Job = TypeVar("Job")
 
 
 class BackgroundWork(ABC, Generic[Job]):
-    """Does each job that was put, in their order, in a thread that lasts as long as there is one.
+    """Does jobs in the order in which they were put, in a thread that ends when none is left.
 
     `_put` is called by one thread at a time; `wait` by anybody.
     """
 
-    # Where no thread can begin, at the end of the interpreter or at a limit of the system: whether whoever puts a job
-    # does it; else it is dropped.
+    # Whether `_put` does the job itself if no thread can start, because the interpreter ends or the system has no more.
+    # If not, the job is dropped.
     _DOES_WITHOUT_THREAD: ClassVar[bool]
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class BackgroundWork(ABC, Generic[Job]):
         while self.is_busy:
             bell = self._idle
             bell.wait(_LOOK_S)
-            bell.ring()     # for who else waits
+            bell.ring()     # for the other waiters
 
     def _put(self, job: Job, *, is_latest: bool = False) -> Job | None:
         """Do it as soon as may be. `is_latest`: instead of the one that still waited, which is given back."""
@@ -66,7 +66,7 @@ class BackgroundWork(ABC, Generic[Job]):
             try:
                 if not drops:
                     self._do(job)
-            except BaseException:       # else who waits would wait for ever
+            except BaseException:       # or `wait` would never return
                 _LOG.exception("work in the background failed")
             del job
         bell.ring()

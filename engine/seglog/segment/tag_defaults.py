@@ -1,4 +1,4 @@
-"""Tags that messages of a segment do without although somebody needs them: counted as it is read, told once."""
+"""Needed tags that messages of a segment lack: counted as the segment is read, logged once."""
 import logging
 from pathlib import Path
 

@@ -40,7 +40,7 @@ def directory_dialect(
     try:
         said = _said_by(read_settings(directory) if settings is None else settings)
     except (CorruptSettingsError, UnsupportedVersionError) as error:
-        said, unread = None, error      # whoever only reads a log of Kafka's does not need them
+        said, unread = None, error      # reading a log of Kafka's does not need them
     # (Those that were listed are of one dialect: names.of_one_dialect.)
     if said is not TAGGED and logs is not None and not (logs and logs[0].name.endswith(TAGGED.log)):
         return DirectoryDialect(KAFKA)
@@ -69,7 +69,7 @@ def directory_dialect(
 
 
 def _said_by(settings: Mapping[str, str]) -> Dialect | None:
-    """None if they say nothing."""
+    """The dialect that the settings name; None if they name none."""
     said = settings.get(DIALECT_SETTING)
     return None if said is None else DIALECTS.get(said, KAFKA)
 
