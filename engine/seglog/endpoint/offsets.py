@@ -148,7 +148,7 @@ def _offsets_before(log: Log, timestamp: int, count: int) -> list[int]:
     """Where segments begin that are not younger than `timestamp`, the latest first: what v0 asks for
     (ReplicaManager.legacyFetchOffsetsBefore)."""
     start, end = log.log_start_offset, log.high_watermark
-    begins = [(max(segment.base_offset, start), _changed_ms(log, segment.path)) for segment in log.segments]
+    begins = [(max(segment.base_offset, start), _changed_ms(segment.path)) for segment in log.segments]
     if begins and begins[-1][0] < end:
         begins.append((end, int(time.time() * 1000)))
     if timestamp == LATEST:
@@ -161,7 +161,7 @@ def _offsets_before(log: Log, timestamp: int, count: int) -> list[int]:
     return sorted(offsets, reverse=True)
 
 
-def _changed_ms(log: Log, path: "str | os.PathLike[str]") -> int:
+def _changed_ms(path: "str | os.PathLike[str]") -> int:
     try:
         return os.stat(path).st_mtime_ns // 1_000_000
     except OSError:         # deleted meanwhile
