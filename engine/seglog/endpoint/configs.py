@@ -3,7 +3,7 @@
 A topic's settings are kept with each of its logs (`Log.configure`, docs/formats/log_settings.md). The server's
 own cannot be changed while it runs.
 """
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from seglog.config import LogConfig, keys
@@ -79,7 +79,7 @@ def _meaning(name: str) -> str | None:
 
 
 class Configs:
-    """The handlers of these APIs. `given`: what the server was started with beside its logs' settings."""
+    """The handlers of these APIs."""
 
     def __init__(self, topics: Topics, config: ServerConfig) -> None:
         self._topics = topics
@@ -134,13 +134,7 @@ class Configs:
     async def alter_configs(self, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
         rows = []
         for resource in request.resources:
-            log = self._log_of(resource.resource_type, resource.resource_name)
-            changes: dict[str, Any] = {}
-            if log is not None:     # what is not named goes back to its default
-                changes = {name: None for name, setting in log.settings.items() if setting.source == "kept"}
-            changes.update((config.name, config.value) for config in resource.configs)
-            error, message = await self._change(
-                resource.resource_type, resource.resource_name, changes, request.validate_only)
+            error, message = await self._change(resource, _replacing, request.validate_only)
             rows.append(AlterConfigsResponse.AlterConfigsResourceResponse(
                 error_code=error, error_message=message, resource_type=resource.resource_type,
                 resource_name=resource.resource_name))
@@ -151,34 +145,22 @@ class Configs:
     ) -> IncrementalAlterConfigsResponse:
         rows = []
         for resource in request.resources:
-            log = self._log_of(resource.resource_type, resource.resource_name)
-            error, message = Errors.INVALID_CONFIG, None
-            try:
-                changes = {
-                    config.name: _changed(log, config.name, config.config_operation, config.value)
-                    for config in resource.configs
-                }
-            except InvalidConfigError as refusal:
-                message = refusal.what
-            else:
-                error, message = await self._change(
-                    resource.resource_type, resource.resource_name, changes, request.validate_only)
+            error, message = await self._change(resource, _incremental, request.validate_only)
             rows.append(IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
                 error_code=error, error_message=message, resource_type=resource.resource_type,
                 resource_name=resource.resource_name))
         return IncrementalAlterConfigsResponse(responses=rows)
 
-    def _log_of(self, kind: int, name: str) -> Log | None:
-        return self._topics.log(name, 0) if kind == _TOPIC else None
-
     async def _change(
-        self, kind: int, name: str, changes: Mapping[str, object], validate_only: bool
+        self, resource: Any, changes_of: Callable[[Log | None, Any], Mapping[str, object]], validate_only: bool
     ) -> tuple[Errors, str | None]:
-        if kind != _TOPIC:
-            return Errors.INVALID_REQUEST, "This server's own settings are given when it is started."
-        if self._topics.topic(name) is None:
-            return Errors.UNKNOWN_TOPIC_OR_PARTITION, _WORDS[Errors.UNKNOWN_TOPIC_OR_PARTITION]
+        kind, name = resource.resource_type, resource.resource_name
         try:
+            changes = changes_of(self._topics.log(name, 0) if kind == _TOPIC else None, resource)
+            if kind != _TOPIC:
+                return Errors.INVALID_REQUEST, "This server's own settings are given when it is started."
+            if self._topics.topic(name) is None:
+                return Errors.UNKNOWN_TOPIC_OR_PARTITION, _WORDS[Errors.UNKNOWN_TOPIC_OR_PARTITION]
             checked_changes(changes)
             if not validate_only:
                 await self._topics.configure(name, changes)
@@ -191,6 +173,20 @@ _WORDS = {
     Errors.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
     Errors.INVALID_REQUEST: "There are settings of topics and of the only broker here.",
 }
+
+
+def _replacing(log: Log | None, resource: AlterConfigsRequest.AlterConfigsResource) -> dict[str, object]:
+    """What is not named goes back to its default."""
+    kept = () if log is None else (name for name, setting in log.settings.items() if setting.source == "kept")
+    return {**dict.fromkeys(kept), **{config.name: config.value for config in resource.configs}}
+
+
+def _incremental(
+    log: Log | None, resource: IncrementalAlterConfigsRequest.AlterConfigsResource
+) -> dict[str, object]:
+    return {
+        config.name: _changed(log, config.name, config.config_operation, config.value) for config in resource.configs
+    }
 
 
 def _changed(log: Log | None, name: str, operation: int, value: str | None) -> str | None:

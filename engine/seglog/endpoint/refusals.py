@@ -21,6 +21,7 @@ _CODES: tuple[tuple[type[BaseException], Errors], ...] = (
     (errors.InvalidConfigError, Errors.INVALID_CONFIG),
     (errors.InvalidArgumentError, Errors.INVALID_REQUEST),
     (errors.StorageError, Errors.KAFKA_STORAGE_ERROR),
+    (errors.LogLockedError, Errors.KAFKA_STORAGE_ERROR),    # clients try again: the other process may end
 )
 
 

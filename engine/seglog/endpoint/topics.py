@@ -202,9 +202,13 @@ class Topics:
         topic = ServedTopic(name, uuid.uuid4().bytes, partitions)
         for partition in range(partitions):
             self._make(topic, partition, settings)
-        self._topics[name] = topic
-        self._by_id[topic.topic_id] = topic
+        self._show(topic)
         return topic
+
+    def _show(self, topic: ServedTopic) -> None:
+        self._topics[topic.name] = topic
+        if topic.topic_id != ZERO_ID:
+            self._by_id[topic.topic_id] = topic
 
     def _make(self, topic: ServedTopic, partition: int, settings: Mapping[str, object]) -> None:
         log = self._open(topic.name, partition, create=True)
@@ -229,11 +233,15 @@ class Topics:
         if topic is None:
             return 0
         self._by_id.pop(topic.topic_id, None)
-        for partition in reversed(range(topic.partitions)):
-            self._logs.pop((name, partition), None)
-            self._epochs.pop((name, partition), None)
-            if self._directory(name, partition).is_dir():
-                self._log_dir.delete(name, partition)
+        try:
+            for partition in reversed(range(topic.partitions)):
+                self._logs.pop((name, partition), None)
+                self._epochs.pop((name, partition), None)
+                if self._directory(name, partition).is_dir():
+                    self._log_dir.delete(name, partition)
+        except BaseException:
+            self._show(topic)       # so that a client can try again
+            raise
         return topic.partitions
 
     def _configure(self, name: str, changes: Mapping[str, object]) -> None:
