@@ -1,0 +1,106 @@
+"""kill -9 of workers and drivers of a stream, again and again: each record is in the result once."""
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import seglog
+from support.spark_cluster import lacking
+from support.waiting import wait_for
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(lacking() is not None, reason=str(lacking())),
+]
+
+# Epochs of 300 records each. A run that is killed takes part in up to five.
+EPOCHS, KILLS = (20, 4) if os.environ.get("SEGLOG_TORTURE") else (6, 1)
+RECORDS = EPOCHS * 300
+
+QUERY = """
+import sys
+import seglog.spark
+from seglog.spark.session import session
+
+source, target, checkpoint = sys.argv[1:]
+with session("local[2]", {"spark.sql.shuffle.partitions": "2"}) as spark:
+    seglog.spark.register(spark)
+    rows = spark.readStream.format("seglog").option("startingOffsets", "earliest").option(
+        "maxOffsetsPerTrigger", "300").load(source)
+    rows = rows.repartition("topic", "partition").writeStream.format("seglog")
+    rows.option("checkpointLocation", checkpoint).trigger(availableNow=True).start(target).awaitTermination()
+"""
+
+
+def children(pid):
+    """The processes below a process, workers of Spark's daemon among them."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid:
+            child = int(path.parent.name)
+            found += [child, *children(child)]
+    return found
+
+
+def is_worker(pid):
+    try:
+        return b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def start(arguments):
+    return subprocess.Popen(
+        [sys.executable, "-c", QUERY, *map(str, arguments)], stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable}, start_new_session=True,
+    )
+
+
+def run_and_kill(arguments, begun, dice):
+    """The query: a worker is killed in the first epoch that it begins, the driver in its third. `begun` counts them."""
+    before = begun()
+    with start(arguments) as process:
+        def workers():
+            return [pid for pid in children(process.pid) if is_worker(pid)]
+
+        wait_for(lambda: begun() > before and workers(), 60)
+        time.sleep(dice.uniform(0, 0.5))
+        os.kill(workers()[-1], signal.SIGKILL)
+        wait_for(lambda: begun() > before + 2, 60)
+        time.sleep(dice.uniform(0, 0.5))
+        for pid in [process.pid, *children(process.pid)]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_each_record_is_there_once(in_memory):
+    source, target, checkpoint = in_memory / "data", in_memory / "result", in_memory / "checkpoint"
+    for n in range(2):
+        with seglog.open(source / f"orders-{n}", fsync="never") as log:
+            log.append_many([(b"%d" % n, b"%d-%d" % (n, m)) for m in range(RECORDS // 2)])
+    arguments = source, target, checkpoint
+    dice = random.Random(20)
+    for _ in range(KILLS):
+        run_and_kill(arguments, lambda: len(list(checkpoint.glob("offsets/[0-9]*"))), dice)
+    assert len(list(checkpoint.glob("commits/[0-9]*"))) < EPOCHS
+    with start(arguments) as process:
+        pass
+    assert process.returncode == 0
+    found = Counter()
+    for n in range(2):
+        with seglog.open_partition(target / f"orders-{n}") as log:
+            found.update(record.value for record in log.read())
+    assert len(found) == RECORDS
+    assert set(found.values()) == {1}
