@@ -19,6 +19,7 @@ find_java().into(os.environ)
 from pyspark.sql import SparkSession
 from seglog.spark import convert_topics
 from seglog.spark.cluster import JobStep
+from seglog.spark.session import session
 
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 assert "connect" in type(spark).__module__
@@ -30,6 +31,8 @@ assert told[0] == JobStep(what, 0, 6, 0, size_bytes), told
 assert told[-1] == JobStep("assemble 3 partitions", 3, 3), told
 assert report.is_whole
 assert report.tasks == 6
+with session() as there:
+    assert there is spark
 assert report.to_dataframe(spark).count() == 3
 spark.stop()
 """

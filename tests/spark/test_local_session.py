@@ -1,6 +1,7 @@
 """A real Spark session on this machine: what a double of it cannot show. The rest is in test_convert_topics.py."""
 import json
 import shutil
+import threading
 
 import pytest
 
@@ -8,6 +9,7 @@ from seglog.conversion.directory import Options
 from seglog.conversion.log_dir import convert_log_dir
 from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.spark import convert_topics
+from seglog.spark.session import session
 from support import spark_faults
 from support.command import seglog_json
 from support.conversion import UnsyncedFs
@@ -128,3 +130,22 @@ def test_the_demo_converts_on_spark_too(spark, in_memory):
     assert comparison["same"]
     assert [side["path"] for side in comparison["sides"]][-1] == "spark-log-dir/orders-0"
     assert files(in_memory / "demo/spark-log-dir") == files(in_memory / "demo/new-log-dir")
+
+
+def test_a_session_that_is_there_is_used_and_left_as_it_is(spark, caplog):
+    """From another thread, too: Spark knows which session is active by thread."""
+    found = []
+
+    def use():
+        with session("local[1]", {"spark.sql.shuffle.partitions": "7"}) as there:
+            found.append(there)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    use()
+    assert all(there.sparkContext is spark.sparkContext for there in found)
+    assert len(found) == 2
+    assert spark.range(3).count() == 3
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
+    assert "ignored: master local[1], spark.sql.shuffle.partitions" in caplog.text

@@ -54,7 +54,7 @@ class Cluster:
         self._spark = spark
         self._progress = progress
         self._max_concurrent = max_concurrent
-        self._context = _context_of(spark)
+        self._context = context_of(spark)
 
     @property
     def parallelism(self) -> int:
@@ -198,7 +198,7 @@ def _in_arrow(work: Work, failures: Any = None) -> Callable[[Iterator[Any]], Ite
     return run
 
 
-def _context_of(spark: "SparkSession") -> "SparkContext | None":
+def context_of(spark: "SparkSession") -> "SparkContext | None":
     """None for a client of Connect, which has none."""
     try:
         return spark.sparkContext

@@ -1,4 +1,5 @@
 """A Spark session for the command line: the one of spark-submit, or one of our own."""
+import logging
 import os
 import re
 import sys
@@ -9,11 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seglog.errors import InvalidArgumentError, StorageError
+from seglog.spark.cluster import context_of
 from seglog.spark.java import INSTALL, JAVA_MIN, find_java
 from seglog.spark.start_errors import cause_of, check_master, stderr_held
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_LOG = logging.getLogger(__name__)
 
 LOCAL = "local[*, 4]"       # all cores; a task that dies is tried again, as on a cluster
 
@@ -40,7 +44,7 @@ _LOCAL_ONLY = {
 @contextmanager
 def session(master: str | None = None, settings: dict[str, str] | None = None) -> "Iterator[SparkSession]":
     """A Spark session, stopped at the end: of `master` ("local[2]", "spark://host:7077", "yarn", "sc://host"). One that
-    is active in this process is taken as it is, and goes on.
+    this process has already (a notebook's) is taken as it is and goes on; a warning names what is ignored then.
 
     Without `master` that of spark-submit, else a local one on all cores. `settings` are Spark's own.
     Raises InvalidArgumentError without pyspark or Java, StorageError where Spark does not start.
@@ -49,6 +53,7 @@ def session(master: str | None = None, settings: dict[str, str] | None = None) -
         raise InvalidArgumentError("pyspark is not installed", hint="pip install 'seglog[spark]'; see seglog doctor")
     from pyspark.sql import SparkSession
 
+    asked = [*([f"master {master}"] if master else []), *(settings or {})]
     builder = SparkSession.builder
     if "PYSPARK_GATEWAY_PORT" not in os.environ:        # spark-submit has started the JVM, and knows the master
         master = with_retries(master or LOCAL)
@@ -65,8 +70,12 @@ def session(master: str | None = None, settings: dict[str, str] | None = None) -
             settings = {**_LOCAL_ONLY, **(settings or {})}
     for key, value in {**_ALWAYS, **(settings or {})}.items():
         builder = builder.config(key, value)
-    # A notebook, say, has one: it is used, and stays.
-    active = SparkSession.getActiveSession()
+    existing = _existing()
+    if existing is not None:
+        if asked:
+            _LOG.warning("using the Spark session that this process has; ignored: %s", ", ".join(asked))
+        yield existing
+        return
     with stderr_held() as held:
         try:
             spark = builder.getOrCreate()
@@ -78,8 +87,19 @@ def session(master: str | None = None, settings: dict[str, str] | None = None) -
     try:
         yield spark
     finally:
-        if active is None:
-            spark.stop()
+        spark.stop()
+
+
+def _existing() -> "SparkSession | None":
+    """The session that this process has, classic or of Connect, whichever thread made it; None if it was stopped."""
+    from pyspark.sql import SparkSession
+
+    try:
+        found = SparkSession.active()       # else the default one, which all threads share
+    except Exception:       # PySparkRuntimeError: there is none
+        return None
+    context = context_of(found)
+    return None if context is not None and context._jsc is None else found
 
 
 def with_retries(master: str) -> str:
