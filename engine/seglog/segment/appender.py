@@ -27,7 +27,7 @@ from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.errors import CorruptIndexError, CorruptRecordError, InvalidArgumentError, StorageError
 from seglog.format import names
-from seglog.format.dialect import DIALECTS, dialect_of_config
+from seglog.format.dialect import Dialect, dialect_of_config
 from seglog.fs.aside import unshare
 from seglog.fs.files import FileSystem, WritableFile
 from seglog.fs.mapping import Mapping
@@ -60,6 +60,7 @@ class SegmentAppender(QuietAppender):
         self,
         fs: FileSystem,
         path: Path,
+        dialect: Dialect,
         config: LogConfig,
         rule: RollRule,
         builder: IndexBuilder,
@@ -67,9 +68,9 @@ class SegmentAppender(QuietAppender):
         begun_ms: int,
     ) -> None:
         self.path = path
-        self.dialect = DIALECTS[config.message_dialect]
+        self.dialect = dialect
         # Of all files of the segment: what stands before the suffix, and the state behind it.
-        self._stem, _, self._state = str(path).rpartition(self.dialect.log)
+        self._stem, _, self._state = str(path).rpartition(dialect.log)
         self.base_offset = rule.base_offset
         self.written = PublishedEnd(End(0, rule.base_offset))
         self.failure: StorageError | None = None
@@ -113,11 +114,11 @@ class SegmentAppender(QuietAppender):
         `created_ms` is the clock now; `jitter_ms` is the segment's own (roll.segment_jitter_ms). `sync_names` False:
         the caller syncs the directory. `state`: what follows the names of all its files (names.CLEANED_SUFFIX).
         """
-        dialect = DIALECTS[config.message_dialect]
+        dialect = dialect_of_config(config)
         path = directory / dialect.log_name(base_offset, state)
         builder = dialect.index_builder(base_offset, config)
         rule = RollRule(base_offset, config, created_ms, jitter_ms)
-        self = cls(fs, path, config, rule, builder, begun_ms=created_ms)
+        self = cls(fs, path, dialect, config, rule, builder, begun_ms=created_ms)
         try:
             self._take_files(config, fs, creates=True)
             if sync_names:
@@ -169,7 +170,7 @@ class SegmentAppender(QuietAppender):
                         f"the last batch ends before offset {indexes.next_offset}, expected {next_offset}", file=path
                     )
         begun_ms = min(created_ms, path.stat().st_mtime_ns // 1_000_000)
-        self = cls(fs, path, config, rule, indexes.builder, begun_ms=begun_ms)
+        self = cls(fs, path, dialect, config, rule, indexes.builder, begun_ms=begun_ms)
         self._closing_entry = indexes.closing_entry
         try:
             self.written.at = End(end_position, next_offset)
