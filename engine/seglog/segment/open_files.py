@@ -165,9 +165,7 @@ class SegmentFiles:
         return self._time_index
 
     def _index(self, kind: type[Index], suffix: str, entries: int | None) -> Index | None:
-        if entries == 0:
-            return None
-        if suffix not in self._dialect.indexes:
+        if entries == 0 or suffix not in self._dialect.indexes:
             return None
         path = self._path.with_suffix(suffix)
         if entries is None:
