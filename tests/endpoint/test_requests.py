@@ -1,5 +1,6 @@
 """What the server answers to requests as they are on the wire, and to what is no request."""
 import struct
+import sys
 import threading
 import time
 
@@ -15,6 +16,7 @@ from seglog.endpoint.messages import (
     ListOffsetsRequest,
     MetadataRequest,
 )
+from seglog.endpoint.topics import ZERO_ID, ServedTopic
 from support.servers.wire_client import WireClient, fetch_request, produce_request
 
 
@@ -267,6 +269,31 @@ def test_a_topic_that_cannot_be_made_is_refused(client, asked, error):
         **{"name": "made", "num_partitions": 1, "replication_factor": 1, **asked})
     row = client.ask(CreateTopicsRequest(topics=[topic]), 7).topics[0]
     assert Errors(row.error_code) == error
+
+
+def test_a_name_is_checked_while_other_topics_are_made_and_deleted(served, client):
+    topics, interval_s = served._server.topics._topics, sys.getswitchinterval()
+    topics.update({f"other{n}": ServedTopic(f"other{n}", ZERO_ID, 0) for n in range(3000)})
+
+    def make_and_delete():
+        with WireClient(served) as another:
+            for _ in range(30):
+                served.create_topic("made")
+                another.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name="made")]), 6)
+
+    topic = CreateTopicsRequest.CreatableTopic(name="new", num_partitions=1, replication_factor=1)
+    thread = threading.Thread(target=make_and_delete)
+    sys.setswitchinterval(1e-6)
+    try:
+        thread.start()
+        errors = set()
+        while thread.is_alive():
+            answer = client.ask(CreateTopicsRequest(topics=[topic], validate_only=True), 7)
+            errors.add(answer.topics[0].error_code)
+    finally:
+        sys.setswitchinterval(interval_s)
+        thread.join()
+    assert errors == {0}
 
 
 def test_metadata_makes_a_topic_if_the_client_allows_it(client):

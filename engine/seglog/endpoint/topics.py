@@ -157,7 +157,8 @@ class Topics:
         if why is not None:
             return why
         flat = name.replace(".", "_")
-        twin = next((other for other in self._topics if other != name and other.replace(".", "_") == flat), None)
+        others = list(self._topics)     # a copy: the worker makes and deletes topics meanwhile
+        twin = next((other for other in others if other != name and other.replace(".", "_") == flat), None)
         return twin and f"Topic '{name}' collides with existing topics: {twin}"
 
     async def create(self, name: str, partitions: int, settings: Mapping[str, object]) -> ServedTopic:
