@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from seglog.clock import Clock
 from seglog.config import Fsync, LogConfig, Settings, keys
-from seglog.errors import InvalidConfigError
+from seglog.errors import InvalidArgumentError, InvalidConfigError
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.log.arguments import check_mapping, checked_config
 from seglog.log.log import Log
@@ -142,6 +142,10 @@ def serve(
 
     server, coordinators, cleaner, log = _sorted_out(config or {}, ServerConfig, CoordinatorConfig, CleanerConfig)
     checked_config(log, fsync, 0)
+    _check_access(users, tls)
+    if topics is not None and not isinstance(topics, Mapping):
+        raise InvalidArgumentError(
+            f"topics are a mapping of names to numbers of partitions, not {type(topics).__name__}")
     host, port = checked_listen(listen, is_safe=insecure or tls is not None or users is not None)
     options = ServerOptions(
         host=host, port=port, advertised=None if advertise is None else parse_address(advertise), users=users, tls=tls,
@@ -152,6 +156,15 @@ def serve(
     )
     # The settings of logs are given to each as it is opened: a topic's own come first.
     return LocalServer(lambda: open_dir(path, fsync=fsync, cleaner=cleaner), OsFileSystem(), fsync, options)
+
+
+def _check_access(users: object, tls: object) -> None:
+    if tls is not None and not isinstance(tls, ssl.SSLContext):
+        raise InvalidArgumentError(f"tls is an ssl.SSLContext, not {type(tls).__name__}")
+    if users is not None and not (isinstance(users, Mapping) and all(
+        isinstance(text, str) for pair in users.items() for text in pair
+    )):
+        raise InvalidArgumentError("users are a mapping of names to passwords, all of them text")
 
 
 def _sorted_out(

@@ -269,6 +269,27 @@ def test_it_does_not_listen_to_other_machines_unasked(tmp_path, listen):
     seglog.serve(tmp_path, listen=listen, users={"alice": "secret"})
 
 
+@pytest.mark.parametrize("arguments", [
+    {"listen": 9092}, {"listen": "a..b:0"}, {"listen": "a" * 64 + ":0", "insecure": True}, {"http": 8080},
+    {"advertise": ("localhost", 9092)}, {"topics": ["orders"]}, {"topics": "orders"}, {"tls": "certificate.pem"},
+    {"users": ["alice"]}, {"users": {"alice": 5}}, {"users": {"alice": b"secret"}},
+], ids=repr)
+def test_arguments_of_wrong_types_are_refused_before_anything_is_made(in_memory, arguments):
+    with pytest.raises(InvalidArgumentError):
+        seglog.serve(in_memory / "data", **arguments)
+
+
+@pytest.mark.parametrize(("name", "partitions"), [
+    ("made", 0), ("made", -1), ("made", True), ("made", "3"), ("made", 1.5), ("made", None), (5, 1),
+])
+def test_a_topic_of_no_such_name_or_number_is_not_made(in_memory, served, name, partitions):
+    with pytest.raises(InvalidArgumentError):
+        served.create_topic(name, partitions)
+    assert served._server.topics.names() == ["orders"]
+    with pytest.raises(InvalidArgumentError), seglog.serve(in_memory / "other", topics={name: partitions}):
+        pass
+
+
 # --- faults --------------------------------------------------------------------------------------
 
 
@@ -316,3 +337,9 @@ def test_a_connection_is_dropped_before_or_after_the_work(served):
 def test_names_that_kafka_does_not_have_are_refused(served, api, error):
     with pytest.raises(InvalidArgumentError):
         served.fail_next(api, error)
+
+
+@pytest.mark.parametrize("delay_s", ["1", None, -1, float("nan")])
+def test_a_delay_that_is_no_time_is_refused(served, delay_s):
+    with pytest.raises(InvalidArgumentError):
+        served.delay_next("Fetch", delay_s)

@@ -7,9 +7,11 @@ from seglog.errors import InvalidArgumentError
 
 def parse_address(text: str) -> tuple[str, int]:
     """Host and port of "127.0.0.1:9092", "[::1]:9092" or "localhost:0". Raises InvalidArgumentError."""
+    if not isinstance(text, str):
+        raise InvalidArgumentError(f"an address is text such as 127.0.0.1:9092, not {type(text).__name__}")
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not (colon and host and port.isdecimal() and int(port) < 1 << 16):
+    if not (colon and _is_host(host) and port.isdecimal() and int(port) < 1 << 16):
         raise InvalidArgumentError(f"no address: {text!r}", hint="such as 127.0.0.1:9092 or [::1]:9092; port 0: any")
     return host, int(port)
 
@@ -24,6 +26,14 @@ def checked_listen(text: str, *, is_safe: bool) -> tuple[str, int]:
             hint="listen on 127.0.0.1; or ask for TLS or users (SASL); or say that it shall be open: --insecure",
         )
     return host, port
+
+
+def _is_host(host: str) -> bool:
+    """Whether the system can be asked for it: a label of a name has 1 to 63 bytes."""
+    try:
+        return bool(host.encode("idna"))
+    except UnicodeError:
+        return False
 
 
 def _is_loopback(host: str) -> bool:

@@ -105,6 +105,8 @@ class LocalServer:
 
     def delay_next(self, api: str, delay_s: float, *, times: int = 1) -> None:
         """Let the next request of an API wait before it is handled. Others on its connection wait, too."""
+        if not isinstance(delay_s, int | float) or not delay_s >= 0:
+            raise InvalidArgumentError(f"a delay is a number of seconds from 0 on, not {delay_s!r}")
         self._faults.plan(api, Fault(delay_s=delay_s), times)
 
     def drop_next(self, api: str, *, after: bool = False, times: int = 1) -> None:

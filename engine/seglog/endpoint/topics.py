@@ -162,8 +162,12 @@ class Topics:
         return twin and f"Topic '{name}' collides with existing topics: {twin}"
 
     async def create(self, name: str, partitions: int, settings: Mapping[str, object]) -> ServedTopic:
-        """Make a topic with these partitions, durably. Raises TopicExistsError, InvalidArgumentError (the name),
-        InvalidConfigError, StorageError."""
+        """Make a topic with these partitions, durably. Raises TopicExistsError, InvalidArgumentError (the name, the
+        number), InvalidConfigError, StorageError."""
+        if not isinstance(name, str):
+            raise InvalidArgumentError(f"a topic is text, not {type(name).__name__}")
+        if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
+            raise InvalidArgumentError(f"a topic has a number of partitions from 1 on, not {partitions!r}")
         checked = checked_changes(settings)
         return await self._in_worker(self._create, name, partitions, checked)
 
