@@ -26,6 +26,8 @@ from .column_decoder cimport SEG_HEADERS, SEG_KEY, SEG_VALUE, seg_binary, seg_co
 from .columns cimport ColumnChunks, Columns
 from .segment_scan cimport BatchTable
 
+import sys
+
 from seglog._kernels.columns import chunks
 from seglog.errors import InvalidArgumentError
 
@@ -48,15 +50,15 @@ cdef enum Text:
 
 _TEXTS = {None: BYTES, "utf8": UTF8, "json": JSON}
 
-# Arrow's key-value metadata in the order of bytes of the machine: one pair.
-cdef bytes pair_of(bytes key, bytes value):
-    import sys
-    return b"".join(part for n in ((1).to_bytes(4, sys.byteorder), len(key).to_bytes(4, sys.byteorder), key,
-                                   len(value).to_bytes(4, sys.byteorder), value) for part in (n,))
 
+cdef bytes sized(bytes text):
+    return len(text).to_bytes(4, sys.byteorder) + text
+
+
+# Arrow's key-value metadata, in the machine's byte order: the number of pairs, then their keys and values in turn.
 cdef bytes json_metadata = (
-    (2).to_bytes(4, __import__("sys").byteorder)
-    + pair_of(b"ARROW:extension:name", b"arrow.json")[4:] + pair_of(b"ARROW:extension:metadata", b"")[4:]
+    (2).to_bytes(4, sys.byteorder) + sized(b"ARROW:extension:name") + sized(b"arrow.json")
+    + sized(b"ARROW:extension:metadata") + sized(b"")
 )
 
 
@@ -429,6 +431,7 @@ cdef class TopicRowChunks:
         cdef Columns columns
         cdef TopicRows rows
         cdef int64_t first
+        cdef int64_t decoded
         while True:
             self.find_run()
             first = self._chunks.next_batch
@@ -437,11 +440,13 @@ cdef class TopicRowChunks:
                 if self._chunks.next_batch >= self._stop:
                     raise StopIteration
                 continue
+            decoded = columns.c.rows
             with nogil:
                 seg_keep_rows(&columns.c, self._start_offset, self._stop_offset, self._low, self._high)
             if columns.c.rows == 0:
                 continue
-            columns._seal()
+            if columns.c.rows < decoded:
+                columns._seal()         # the validity of the timestamps again: rows have moved
             with nogil:
                 seg_to_micros(columns.c.timestamp, columns.c.rows)
             rows = TopicRows.__new__(TopicRows)
