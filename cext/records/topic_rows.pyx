@@ -171,16 +171,6 @@ cdef class RowLayout:
             known = self.types[timestamp_type] = filled(timestamp_type, 2 * rows)
         return known
 
-    def __reduce__(self):
-        return layout, (self.columns, self.topic, self.partition, self.key_text, self.value_text, self.has_views)
-
-
-def layout(columns, topic, partition, key_text, value_text, has_views):
-    """What a pickled RowLayout becomes."""
-    texts = [None, "utf8", "json"]
-    return RowLayout(columns, topic, partition, key_text=texts[key_text], value_text=texts[value_text],
-                     has_views=has_views)
-
 
 cdef bytes filled(int32_t value, int64_t rows):
     cdef bytes made = PyBytes_FromStringAndSize(NULL, 4 * rows)

@@ -50,9 +50,6 @@ class TopicRowChunks:
     def __iter__(self) -> Iterator[TopicRows]: ...
     def __next__(self) -> TopicRows: ...
 
-def layout(
-    columns: Iterable[str], topic: str, partition: int, key_text: int, value_text: int, has_views: bool
-) -> RowLayout: ...
 def topic_rows(
     table: BatchTable,
     pool: ArenaPool,
