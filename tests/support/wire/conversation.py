@@ -393,15 +393,12 @@ class Conversation:
             self.say("no name", A(), version)
             self.say("a bad name", A(client_software_name="-wire", client_software_version="1 0"), version)
         for version in (5, 99):
-            header = m.RequestHeader(18, version, 5, "wire")
-            self.client.send(b"\0\0\0\x0f" + codec._HEADER.pack(18, version, 5, 4) + b"wire\0")
-            answer = codec.decode_response(m.RequestHeader(18, 0, 5, "wire"), self.client.receive())
+            frame = self.client.answer_to(b"\0\0\0\x0f" + codec._HEADER.pack(18, version, 5, 4) + b"wire\0")
+            answer = codec.decode_response(m.RequestHeader(18, 0, 5, "wire"), frame)
             self.held[f"ApiVersions v{version}: is not known"] = self.answers.plain(answer, 0)
-            assert header.correlation_id == 5
         for api_key, version in ((0, 12), (3, 13), (1, -1), (999, 0)):
             try:
-                self.client.send(b"\0\0\0\x0e" + codec._HEADER.pack(api_key, version, 5, 4) + b"wire")
-                self.client.receive()
+                self.client.answer_to(b"\0\0\0\x0e" + codec._HEADER.pack(api_key, version, 5, 4) + b"wire")
                 said = "an answer"
             except Closed:
                 said = "<closed>"
