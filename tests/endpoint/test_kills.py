@@ -4,29 +4,19 @@ once, and in order.
 import os
 import random
 import signal
-import socket
-import threading
 import time
 
 import seglog
 from seglog.endpoint.error_codes import Errors
-from support.servers.serve_process import ServeProcess
+from support.servers.server_load import ServerLoad, kill_under_load, serve_on_one_port
 from support.servers.wire_client import WireClient, produce_request
 
 PRODUCERS = 4
 PARTITIONS = 2
 
 
-class Load:
+class Load(ServerLoad):
     """One producer of a partition: it sends a batch again until it is acknowledged, as every client does."""
-
-    def __init__(self, server, number):
-        self.server = server
-        self.number = number
-        self.acknowledged = 0
-        self.refusals = []
-        self.stopped = threading.Event()
-        self.thread = threading.Thread(target=self.run)
 
     def run(self):
         client = None
@@ -45,7 +35,7 @@ class Load:
                 continue
             error = answer.responses[0].partition_responses[0].error_code
             if error:
-                self.refusals.append(Errors(error).name)
+                self.faults.append(Errors(error).name)
                 return
             self.acknowledged += 3
         if client is not None:
@@ -55,27 +45,12 @@ class Load:
 def test_nothing_acknowledged_is_lost_and_nothing_is_there_twice(tmp_path):
     kills = 200 if os.environ.get("SEGLOG_TORTURE") else 2
     rng = random.Random(21)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    arguments = ["--listen", f"127.0.0.1:{port}", "--topic", f"orders:{PARTITIONS}", "--config", "segment.bytes=20000"]
-    server = ServeProcess(tmp_path / "data", *arguments)
+    server = serve_on_one_port(
+        tmp_path / "data", "--topic", f"orders:{PARTITIONS}", "--config", "segment.bytes=20000"
+    )
     loads = [Load(server, number) for number in range(PRODUCERS)]
-    for load in loads:
-        load.thread.start()
-    for _ in range(kills):
-        before = [load.acknowledged for load in loads]
-        end = time.monotonic() + 60
-        while any(load.acknowledged <= one for load, one in zip(loads, before, strict=True)):
-            assert time.monotonic() < end, [load.refusals for load in loads]
-            time.sleep(0.001)
-        time.sleep(rng.random() / 20)
-        server.end(signal.SIGKILL)
-        server.start()
-    for load in loads:
-        load.stopped.set()
-        load.thread.join()
+    kill_under_load(server, loads, kills, rng)
     assert server.end(signal.SIGTERM) == 0
-    assert not [load.refusals for load in loads if load.refusals]
     found = {number: [] for number in range(PRODUCERS)}
     for partition in range(PARTITIONS):
         with seglog.open_partition(tmp_path / f"data/orders-{partition}") as log:

@@ -2,8 +2,6 @@
 import os
 import random
 import signal
-import socket
-import threading
 import time
 
 import seglog
@@ -17,7 +15,7 @@ from seglog.endpoint.messages import (
     OffsetFetchRequest,
     TxnOffsetCommitRequest,
 )
-from support.servers.serve_process import ServeProcess
+from support.servers.server_load import ServerLoad, kill_under_load, serve_on_one_port
 from support.servers.wire_client import WireClient, produce_request
 
 PRODUCERS = 3
@@ -28,21 +26,17 @@ class Refused(Exception):
     pass
 
 
-class Load:
+class Load(ServerLoad):
     """Moves a counter on: record `n` goes into every partition, and n + 1 is committed as the offset of its group.
 
     After a fault it begins again at the committed offset, as a program does that reads, changes and writes.
+    `acknowledged`: transactions whose commit was answered.
     """
 
     def __init__(self, server, number):
-        self.server = server
-        self.number = number
+        super().__init__(server, number)
         self.name = f"load-{number}"
         self.rng = random.Random(number)
-        self.answered = 0           # transactions whose commit was answered
-        self.faults = []
-        self.stopped = threading.Event()
-        self.thread = threading.Thread(target=self.run)
 
     def run(self):
         while not self.stopped.is_set():
@@ -69,8 +63,8 @@ class Load:
         self.producer = {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
         self.sequence = 0
         self.next = self.committed(client)
-        if self.next < self.answered:
-            raise Refused(f"{self.answered} were committed, and {self.next} are there")
+        if self.next < self.acknowledged:
+            raise Refused(f"{self.acknowledged} were committed, and {self.next} are there")
 
     def committed(self, client):
         request = OffsetFetchRequest
@@ -108,7 +102,7 @@ class Load:
         self.check("EndTxn", client.ask(EndTxnRequest(**whose, committed=commit), 3).error_code)
         if commit:
             self.next += 1
-            self.answered = self.next
+            self.acknowledged = self.next
 
     @staticmethod
     def check(what, error):
@@ -119,29 +113,12 @@ class Load:
 def test_a_transaction_counts_as_a_whole_or_not_at_all_whenever_the_server_is_killed(tmp_path):
     kills = 200 if os.environ.get("SEGLOG_TORTURE") else 3
     rng = random.Random(22)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    server = ServeProcess(
-        tmp_path / "data", "--listen", f"127.0.0.1:{port}", "--topic", f"orders:{PARTITIONS}",
+    server = serve_on_one_port(
+        tmp_path / "data", "--topic", f"orders:{PARTITIONS}",
         "--config", "offsets.topic.num.partitions=3", "--config", "transaction.state.log.num.partitions=3",
     )
     loads = [Load(server, number) for number in range(PRODUCERS)]
-    for load in loads:
-        load.thread.start()
-    for _ in range(kills):
-        before = [load.answered for load in loads]
-        end = time.monotonic() + 60
-        while any(load.answered <= one for load, one in zip(loads, before, strict=True)):
-            assert time.monotonic() < end, [load.faults for load in loads]
-            assert not [load.faults for load in loads if load.faults]
-            time.sleep(0.001)
-        time.sleep(rng.random() / 20)
-        server.end(signal.SIGKILL)
-        server.start()
-    for load in loads:
-        load.stopped.set()
-        load.thread.join()
-    assert not [load.faults for load in loads if load.faults]
+    kill_under_load(server, loads, kills, rng)
     with WireClient(server) as client:
         offsets = []
         for load in loads:
@@ -156,4 +133,4 @@ def test_a_transaction_counts_as_a_whole_or_not_at_all_whenever_the_server_is_ki
                 found[int(record.key)].append(int(record.value))
         for load, offset in zip(loads, offsets, strict=True):
             assert found[load.number] == list(range(offset))
-            assert load.answered <= offset <= load.answered + 1
+            assert load.acknowledged <= offset <= load.acknowledged + 1

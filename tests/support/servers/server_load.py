@@ -1,0 +1,50 @@
+"""Clients that load a server while it is killed and started again, and note what was acknowledged."""
+import signal
+import socket
+import threading
+import time
+
+from support.serve_process import ServeProcess
+
+
+class ServerLoad:
+    """A thread that calls `run` until it is stopped. `run` counts in `acknowledged`, and ends with a fault in `faults`
+    if the server refuses what it may not refuse."""
+
+    def __init__(self, server, number):
+        self.server = server
+        self.number = number
+        self.acknowledged = 0
+        self.faults = []
+        self.stopped = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+
+def serve_on_one_port(directory, *arguments):
+    """A server that listens on the same port each time it is started."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    return ServeProcess(directory, "--listen", f"127.0.0.1:{port}", *arguments)
+
+
+def kill_under_load(server, loads, kills, rng):
+    """Kill the server and start it again, each time after every load has had something acknowledged."""
+    for load in loads:
+        load.thread.start()
+    try:
+        for _ in range(kills):
+            before = [load.acknowledged for load in loads]
+            end = time.monotonic() + 60
+            while any(load.acknowledged <= one for load, one in zip(loads, before, strict=True)):
+                assert time.monotonic() < end, [load.faults for load in loads]
+                assert not [load.faults for load in loads if load.faults]
+                time.sleep(0.001)
+            time.sleep(rng.random() / 20)
+            server.end(signal.SIGKILL)
+            server.start()
+    finally:
+        for load in loads:
+            load.stopped.set()
+        for load in loads:
+            load.thread.join()
+    assert not [load.faults for load in loads if load.faults]
