@@ -1,7 +1,7 @@
 import pytest
 
 import seglog
-from support.servers.wire_client import WireClient
+from support.wire_client import WireClient
 
 
 @pytest.fixture

@@ -24,9 +24,9 @@ from seglog.endpoint.messages import (
     SaslHandshakeRequest,
 )
 from seglog.errors import InvalidArgumentError, StorageError
-from support.servers.wire_client import WireClient, fetch_request, produce_request
+from support.random_messages import random_message
 from support.waiting import wait_for
-from support.wire.random_messages import random_message
+from support.wire_client import WireClient, fetch_request, produce_request
 
 BATCH = seglog.build_batch([(b"k", b"value")])
 

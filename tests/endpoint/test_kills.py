@@ -8,8 +8,8 @@ import time
 
 import seglog
 from seglog.endpoint.error_codes import Errors
-from support.servers.server_load import ServerLoad, kill_under_load, serve_on_one_port
-from support.servers.wire_client import WireClient, produce_request
+from support.server_load import ServerLoad, kill_under_load, serve_on_one_port
+from support.wire_client import WireClient, produce_request
 
 PRODUCERS = 4
 PARTITIONS = 2

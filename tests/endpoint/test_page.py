@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import seglog
 from seglog.endpoint.messages import FindCoordinatorRequest, OffsetCommitRequest
-from support.servers.wire_client import WireClient, produce_request
+from support.wire_client import WireClient, produce_request
 
 SMALL = {"offsets.topic.num.partitions": 2}
 

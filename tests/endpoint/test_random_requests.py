@@ -6,8 +6,8 @@ from collections import Counter
 
 import seglog
 from seglog.endpoint.messages import REQUESTS, ApiKey, MetadataRequest
-from support.servers.wire_client import WireClient
-from support.wire.random_messages import random_message
+from support.random_messages import random_message
+from support.wire_client import WireClient
 
 # `make torture` sets SEGLOG_TORTURE.
 COUNT = 20_000 if os.environ.get("SEGLOG_TORTURE") else 600

@@ -17,7 +17,7 @@ from seglog.endpoint.messages import (
     MetadataRequest,
 )
 from seglog.endpoint.topics import ZERO_ID, ServedTopic
-from support.servers.wire_client import WireClient, fetch_request, produce_request
+from support.wire_client import WireClient, fetch_request, produce_request
 
 
 def batch(*values, **options):

@@ -15,8 +15,8 @@ from seglog.endpoint.messages import (
     OffsetFetchRequest,
     TxnOffsetCommitRequest,
 )
-from support.servers.server_load import ServerLoad, kill_under_load, serve_on_one_port
-from support.servers.wire_client import WireClient, produce_request
+from support.server_load import ServerLoad, kill_under_load, serve_on_one_port
+from support.wire_client import WireClient, produce_request
 
 PRODUCERS = 3
 PARTITIONS = 2

@@ -8,8 +8,8 @@ import pytest
 
 import seglog
 from seglog.endpoint.messages import MetadataRequest
-from support.servers.serve_process import ServeProcess
-from support.servers.wire_client import WireClient
+from support.serve_process import ServeProcess
+from support.wire_client import WireClient
 
 SERVE = [sys.executable, "-m", "seglog.tools", "serve"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from support.servers.kafka_oracle import KafkaOracle
+from support.kafka_oracle import KafkaOracle
 
 PROGRAM = [line.strip() for line in """
     commit-in writer simple topic-0 1 commit
