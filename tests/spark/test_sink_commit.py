@@ -7,6 +7,7 @@ import pytest
 import seglog
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError, LogLockedError, UnsupportedVersionError
 from seglog.format.checked_json import format_json
+from seglog.fs.lock import lock_log_dir
 from seglog.spark.sink import write_rows
 from seglog.spark.sink_commit import SinkCommit, SinkJournal
 from seglog.spark.sink_options import SinkOptions
@@ -205,6 +206,31 @@ def test_a_driver_may_die_at_any_step_of_an_overwrite(path, in_memory, tmp_path)
         assert not left or not journal.steps, (steps, left)
         steps += 1
     assert steps > 5
+
+
+def test_an_overwrite_that_died_waits_for_a_writer_who_came_since(path, monkeypatch):
+    commit(path).publish(staged(path, {0: [b"a"]}), epoch=0)
+    monkeypatch.setattr(SinkCommit, "_carry_out", lambda *_: (_ for _ in ()).throw(Died))
+    with pytest.raises(Died):
+        commit(path, "batch-1").publish(staged(path, {0: [b"b"]}, place="batch-1"), overwrite=True)
+    monkeypatch.undo()
+    with seglog.open(path / "orders-0") as log:
+        with pytest.raises(LogLockedError):
+            commit(path).publish(staged(path, {1: [b"c"]}), epoch=1)
+        log.append(b"mine")
+    assert values(path) == {0: [b"a", b"mine"]}
+    commit(path).publish(staged(path, {1: [b"c"]}), epoch=1)
+    assert values(path) == {0: [b"b"], 1: [b"c"]}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_batch_that_a_broker_refuses_is_not_put_in_place_later(path, overwrite):
+    commit(path).publish(staged(path, {0: [b"a"]}), epoch=0)
+    with lock_log_dir(UnsyncedFs(), path), pytest.raises(LogLockedError):
+        commit(path, "batch-1").publish(staged(path, {1: [b"b"]}, place="batch-1"), overwrite=overwrite)
+    commit(path, "batch-1").discard()
+    commit(path).publish(staged(path, {2: [b"c"]}), epoch=1)
+    assert values(path) == {0: [b"a"], 2: [b"c"]}
 
 
 @pytest.mark.parametrize("change", ["flip", "cut", "version"])

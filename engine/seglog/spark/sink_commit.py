@@ -22,7 +22,7 @@ from seglog.format.checked_json import format_json, parse_json
 from seglog.format.foreign_names import Shape, judged
 from seglog.fs.aside import make_directories, write_atomically
 from seglog.fs.files import FileSystem, OsFileSystem
-from seglog.fs.lock import EXCLUSIVE, lock_file, lock_partition
+from seglog.fs.lock import EXCLUSIVE, SHARED, lock_file, lock_log_dir, lock_partition
 from seglog.fs.mapping import read_file
 from seglog.fs.staging import bottom_up
 from seglog.log.log import Log
@@ -135,6 +135,8 @@ class SinkCommit:
             _refuse_two(staged)
             make_directories(self._fs, self._log_dir)
             with ExitStack() as stack:
+                # Before the journal: what it says is done, if not by us then by the next commit.
+                stack.enter_context(lock_log_dir(self._fs, self._log_dir, SHARED))
                 steps, logs = self._steps(staged, overwrite, stack)
                 journal = replace(journal, steps=steps, stream=stream, epoch=epoch)
                 self._write(journal)
@@ -190,24 +192,29 @@ class SinkCommit:
         })
         for step in steps:
             if step.from_offset is None:
-                self._rename(step, self._home / journal.place / f"{step.name}.replaced")
+                self._rename(step, self._aside(journal, step))
             else:
                 self._append(step, logs.get(step.name))
         self._fs.sync_directory(self._log_dir)
         forget_offsets(self._fs, self._log_dir, *gone)
         tell_log_dir(self._fs, self._log_dir, *(step.name for step in fresh))
 
+    def _aside(self, journal: SinkJournal, step: SinkStep) -> Path:
+        return self._home / journal.place / f"{step.name}.replaced"
+
     def _rename(self, step: SinkStep, aside: Path) -> None:
         """The staged directory gets the name, and one that had it goes aside; both are where they were, or both not."""
         target = self._log_dir / step.name
-        staged = self._home / step.staged if step.staged else None
-        if staged is not None and not staged.is_dir():
-            return
-        if step.replaces and target.is_dir() and not aside.exists():
+        if self._is_in_the_way(step, aside):
             make_directories(self._fs, aside.parent)
             self._fs.rename(target, aside)
-        if staged is not None:
-            self._fs.rename(staged, target)
+        if step.staged and (self._home / step.staged).is_dir():
+            self._fs.rename(self._home / step.staged, target)
+
+    def _is_in_the_way(self, step: SinkStep, aside: Path) -> bool:
+        """Whether the partition that had the name has yet to go aside."""
+        is_ahead = not step.staged or (self._home / step.staged).is_dir()
+        return step.replaces and is_ahead and (self._log_dir / step.name).is_dir() and not aside.exists()
 
     def _append(self, step: SinkStep, log: Log | None) -> None:
         """Those batches that the log has not got: a commit that died may have appended some of them."""
@@ -232,7 +239,11 @@ class SinkCommit:
         """The journal, with the commit done that it tells of."""
         if not journal.steps:
             return journal
-        self._carry_out(journal, {})
+        with ExitStack() as stack:
+            for step in journal.steps:
+                if self._is_in_the_way(step, self._aside(journal, step)):
+                    stack.enter_context(lock_partition(self._fs, self._log_dir / step.name))
+            self._carry_out(journal, {})
         done = self._done(journal)
         if journal.epoch is None:
             self._remove(self._home / journal.place)
