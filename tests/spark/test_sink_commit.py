@@ -233,6 +233,11 @@ def test_a_batch_that_a_broker_refuses_is_not_put_in_place_later(path, overwrite
     assert values(path) == {0: [b"a"], 2: [b"c"]}
 
 
+def test_a_partition_that_a_broker_is_about_to_delete_is_none(path):
+    (path / f"orders-0.{'0' * 32}-delete").mkdir(parents=True)
+    commit(path, may_exist=False).check(overwrite=False)
+
+
 @pytest.mark.parametrize("change", ["flip", "cut", "version"])
 def test_a_journal_that_is_not_whole_is_told_and_left(path, change):
     commit(path).publish(staged(path, {0: [b"a"]}), epoch=0)

@@ -6,7 +6,6 @@ the same each time, sort by what is unique, `df.repartition("topic", "partition"
 "id")`.
 The rows of a partition must be in one task.
 """
-import os
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -25,7 +24,7 @@ from seglog.format.foreign_names import Shape, judged
 from seglog.fs.aside import make_directories
 from seglog.fs.files import OsFileSystem
 from seglog.log.log import Log
-from seglog.spark.sink_commit import SinkCommit, StagedPartition
+from seglog.spark.sink_commit import SINK_SUFFIX, SinkCommit, StagedPartition, partitions_in
 from seglog.spark.sink_options import SinkOptions
 
 _COLUMNS = ("key", "value", "timestamp", "headers")
@@ -114,7 +113,7 @@ def staged_by(messages: list[WriterCommitMessage | None]) -> list[StagedPartitio
 
 def write_rows(options: SinkOptions, place: str, batches: Iterator[Any]) -> StagedByTask:
     """The rows of a task as logs in a directory of its own."""
-    directory = f"{options.path}.seglog-sink/{place}/{secrets.token_hex(16)}"
+    directory = f"{options.path}{SINK_SUFFIX}/{place}/{secrets.token_hex(16)}"
     with ExitStack() as stack:
         staging = _Staging(options, directory, stack)
         for batch in batches:
@@ -189,9 +188,8 @@ class _Staging:
         if topic not in self._counts:
             count = self._options.partitions
             if count is None:
-                there = os.listdir(self._options.path) if os.path.isdir(self._options.path) else []
-                parsed = [names.parse_partition_dir(name) for name in there]
-                count = 1 + max((p.partition for p in parsed if p and p.topic == topic and not p.mark), default=0)
+                there = partitions_in(Path(self._options.path)).values()
+                count = 1 + max((one.partition for one in there if one.topic == topic), default=0)
             self._counts[topic] = count
         return self._counts[topic]
 

@@ -100,6 +100,16 @@ class SinkJournal:
         )
 
 
+def partitions_in(log_dir: Path) -> dict[str, names.PartitionDir]:
+    """The partitions of a log dir by the names of their directories; none that a broker marked (-delete, -future)."""
+    found = {}
+    for path in log_dir.iterdir() if log_dir.is_dir() else ():
+        parsed = names.parse_partition_dir(path.name)
+        if parsed is not None and not parsed.mark and path.is_dir():
+            found[path.name] = parsed
+    return found
+
+
 class SinkCommit:
     """The commit of a batch, or of an epoch of a stream, into a log dir. `place`: where its tasks stage it."""
 
@@ -116,7 +126,7 @@ class SinkCommit:
             raise InvalidArgumentError(
                 "the path is named like a partition", file=self._log_dir, hint="name the log dir, which holds them"
             )
-        if not overwrite and not self._options.may_exist and self._partitions():
+        if not overwrite and not self._options.may_exist and partitions_in(self._log_dir):
             raise InvalidArgumentError(
                 "the log dir has partitions already", file=self._log_dir,
                 hint='mode("overwrite") replaces the topics that are written, ifExists=append appends to them',
@@ -157,7 +167,7 @@ class SinkCommit:
         self, staged: list[StagedPartition], overwrite: bool, stack: ExitStack
     ) -> tuple[tuple[SinkStep, ...], dict[str, Log]]:
         """What is to be done, and the logs that are appended to: open, so that nobody else is in them."""
-        there = self._partitions()
+        there = partitions_in(self._log_dir).keys()
         if there and not overwrite and not self._options.may_exist:
             self.check(overwrite=False)
         steps, logs = [], {}
@@ -267,13 +277,6 @@ class SinkCommit:
 
     def _write(self, journal: SinkJournal) -> None:
         write_atomically(self._fs, self._home / "journal.json", journal.to_bytes())
-
-    def _partitions(self) -> set[str]:
-        if not self._log_dir.is_dir():
-            return set()
-        return {
-            path.name for path in self._log_dir.iterdir() if names.parse_partition_dir(path.name) and path.is_dir()
-        }
 
     @contextmanager
     def _held(self) -> Iterator[None]:
