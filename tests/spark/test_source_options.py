@@ -7,8 +7,10 @@ from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, GreaterThan, Gr
 import seglog
 from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from seglog.spark.offset_ranges import limited, ranges, to_json
+from seglog.spark.row_schema import schema_of
 from seglog.spark.source_filters import Pruning
 from seglog.spark.source_options import SourceOptions, by_partition
+from seglog.spark.stream import make_stream_reader
 
 T = 1_700_000_000_000
 
@@ -162,3 +164,10 @@ def test_filters_prune_partitions_offsets_and_times(data):
     # A record's time is a whole ms. None that may fit is left out.
     assert pruning.times_ms == (T, T + 1)
     assert pruned(GreaterThan(("timestamp",), when))[1].times_ms[0] == T
+
+
+@pytest.mark.parametrize("given", ['{"orders": {"0": 12}}', '{"orders": {"0": 12, "1": 12, "2": 12}}'])
+def test_a_stream_too_starts_at_offsets_of_all_partitions_or_of_none(data, given):
+    asked = options(data, is_stream=True, subscribe="orders", startingOffsets=given)
+    with pytest.raises(InvalidArgumentError, match="startingOffsets names other partitions than are read: orders-"):
+        make_stream_reader(asked, schema_of(asked.columns)).initialOffset()

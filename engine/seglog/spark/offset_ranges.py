@@ -49,8 +49,8 @@ class Ends:
 def ranges(options: SourceOptions) -> list[OffsetRange]:
     """What a batch reads, as of now. Raises InvalidArgumentError, and OffsetOutOfRangeError for data that is lost."""
     sources = options.partitions()
-    _check_named(options.start, "startingOffsets", sources)
-    _check_named(options.end, "endingOffsets", sources)
+    check_named(options.start, "startingOffsets", sources)
+    check_named(options.end, "endingOffsets", sources)
     found = []
     for source in sources:
         with opened(source.path) as log:
@@ -92,7 +92,7 @@ def _named(bound: Bound, where: TopicPartition, ends: Ends, default: int) -> int
     return {EARLIEST: ends.first, LATEST: ends.last}.get(offset, offset)
 
 
-def _check_named(bound: Bound, name: str, sources: Iterable[PartitionSource]) -> None:
+def check_named(bound: Bound, name: str, sources: Iterable[PartitionSource]) -> None:
     """As in Spark's Kafka source, offsets are given for all partitions or for none."""
     if bound.offsets is None:
         return

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from seglog.frames.plan import PartitionSource, opened
-from seglog.spark.offset_ranges import Ends, OffsetRange, Offsets, limited, not_lost, start_of, to_json
+from seglog.spark.offset_ranges import Ends, OffsetRange, Offsets, check_named, limited, not_lost, start_of, to_json
 from seglog.spark.row_schema import columns_of
 from seglog.spark.source_options import SourceOptions, TopicPartition, by_partition
 from seglog.spark.source_splits import read_split, splits
@@ -33,13 +33,11 @@ class TopicStream(DataSourceStreamReader):
         self._last: Offsets | None = None       # where a stream ends that takes what is available now
 
     def initialOffset(self) -> dict[str, Any]:
-        found = {}
-        for source in self._options.partitions():
+        found, sources = {}, self._options.partitions()
+        check_named(self._options.start, "startingOffsets", sources)
+        for source in sources:
             with opened(source.path) as log:
                 found[source.topic, source.partition] = start_of(self._options, source, Ends(log, self._options))
-        named = self._options.start.offsets
-        if named is not None and named.keys() != found.keys():
-            raise InvalidArgumentError("startingOffsets names other partitions than are read")
         return to_json(found)
 
     def latestOffset(self) -> dict[str, Any]:   # type: ignore[override]
