@@ -88,7 +88,11 @@ def command(
 
 def _users(path: Path) -> dict[str, str]:
     users = {}
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, raw in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            line = raw.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidArgumentError(f"line {number} is not UTF-8", file=path) from error
         if line.strip() and not line.startswith("#"):
             name, colon, password = line.partition(":")
             if not (colon and name and password):
@@ -104,9 +108,15 @@ def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
         if key is not None:
             raise InvalidArgumentError("--tls-key without --tls-cert")
         return None
+    for path in (certificate, key):
+        if path is not None:
+            path.open("rb").close()     # OpenSSL does not say which file it cannot read
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(certificate, key)
     except ssl.SSLError as error:
-        raise InvalidArgumentError(f"no certificate with its key: {error.reason}", file=certificate) from error
+        raise InvalidArgumentError(
+            "not a certificate with its key, in PEM", file=certificate,
+            hint="if the key is in a file of its own, name it by --tls-key",
+        ) from error
     return context

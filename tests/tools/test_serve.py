@@ -41,6 +41,23 @@ def test_what_cannot_be_meant_is_refused(tmp_path, arguments, words):
     assert words in done.stderr
 
 
+@pytest.mark.parametrize(("option", "content", "status", "words"), [
+    ("--sasl-users", None, 3, "no such file"),
+    ("--sasl-users", b"alice:secret\nb\xffb:secret\n", 2, "line 2 is not UTF-8"),
+    ("--sasl-users", b"alice\n", 2, "line 1 is not name:password"),
+    ("--tls-cert", None, 3, "no such file"),
+    ("--tls-cert", b"no certificate", 2, "not a certificate with its key"),
+])
+def test_a_file_that_cannot_be_used_is_named(tmp_path, option, content, status, words):
+    file = tmp_path / "given"
+    if content is not None:
+        file.write_bytes(content)
+    done = subprocess.run(
+        [*SERVE, str(tmp_path / "data"), "--listen", "127.0.0.1:0", option, str(file)],
+        capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, words in done.stderr, str(file) in done.stderr) == (status, True, True), done.stderr
+
+
 def test_a_port_that_is_taken_is_an_error_of_the_system(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = subprocess.run(
