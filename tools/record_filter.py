@@ -10,7 +10,7 @@ from seglog._kernels.record_batch import Record
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """A record has one of the `keys`, where any are given, and the pattern in its value, and all of the headers."""
+    """Matches a record with one of the `keys` (if any are given), the pattern in its value, and all of the headers."""
 
     keys: frozenset[bytes]
     pattern: re.Pattern[bytes] | None
@@ -18,7 +18,7 @@ class RecordFilter:
 
     @classmethod
     def of(cls, keys: Sequence[str], pattern: str | None, headers: Sequence[str]) -> "RecordFilter | None":
-        """None where nothing is asked for. Raises click.UsageError."""
+        """None if no option is given. Raises click.UsageError."""
         if not (keys or pattern or headers):
             return None
         try:

@@ -4,7 +4,7 @@
     topic           utf8, in a dictionary of one
     partition       int32
     offset          int64
-    timestamp       timestamp[us, UTC], null where there is none
+    timestamp       timestamp[us, UTC], null if the record has none
     timestampType   int32: 0 CreateTime, 1 LogAppendTime, -1 none (v0)
     headers         a list of (key utf8, value binary)
 
@@ -185,7 +185,7 @@ cdef bytes filled(int32_t value, int64_t rows):
 
 @cython.final
 cdef class TopicRows:
-    """Some rows: a record batch for whoever takes Arrow arrays. Its memory lives as long as somebody refers to it."""
+    """Rows of a partition as an Arrow record batch. Its memory lives as long as anything refers to it."""
     cdef Columns _columns
     cdef readonly RowLayout layout
     cdef bytes _types               # int32: the timestampType of each row

@@ -116,7 +116,7 @@ _ROOM_OF = {
 
 
 def __getattr__(name: str) -> object:
-    if name == "aio":       # a room of its own: who has no event loop does not load asyncio
+    if name == "aio":       # a package: only programs that use it load asyncio
         return import_module("seglog.aio")
     if name == "polars":        # a module: `seglog.polars.scan_topic` without an import of its own
         return import_module("seglog.polars")

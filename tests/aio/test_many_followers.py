@@ -60,5 +60,5 @@ def test_10_000_tasks_follow_100_logs_within_200_mb(in_memory, kind):
     assert child.returncode == 0, child.stderr
     memory_kib, idle_s, threads = map(float, child.stdout.split())
     assert memory_kib <= 200_000
-    assert idle_s < 0.5         # of processor time in a second: nobody looks who is not rung for
+    assert idle_s < 0.5         # of processor time in a second: no task looks before its log has changed
     assert threads < 40         # of the loop's pool, by opening

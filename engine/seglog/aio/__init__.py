@@ -7,7 +7,7 @@
         async for record in log.follow("start"):
             print(record.offset, record.value)
 
-docs/asyncio.md. Imported by who uses it: `import seglog` does not load it, nor asyncio.
+See docs/asyncio.md. `import seglog` loads neither this package nor asyncio.
 """
 from seglog.aio.log import AsyncLog
 from seglog.aio.opening import follow_partition, open, open_partition

@@ -2,8 +2,7 @@
 
     the thread of log.notices, or of fs.file_watch ── ring ── call_soon_threadsafe ── the coroutines that wait
 
-While nobody waits nothing is held: the watch goes a moment after the last one who waited. Of all here only `ring` is
-called in other threads.
+While no task waits, nothing is held: the watch ends a moment after the last wait. Other threads call only `ring`.
 """
 import asyncio
 
@@ -52,7 +51,7 @@ class Arrivals:
         self._waiting.clear()
 
     def arm(self) -> bool:
-        """Before waiting. True: look again, for what came before was not told. Raises LogClosedError."""
+        """Call before waiting. True: look again, the bell did not tell of what came before. Raises LogClosedError."""
         waiter = self._waiter
         if waiter is None:
             self._waiter = self._source.waiter(self)
@@ -61,7 +60,7 @@ class Arrivals:
             return True
         if not waiter.arm():
             return False
-        self.wake()         # those who wait do so by what was watched before
+        self.wake()         # the waiting tasks go by what was watched before
         return True
 
     def moment(self) -> tuple[Extent, int]:
@@ -71,15 +70,15 @@ class Arrivals:
         return self._moment
 
     def table_at(self, place: Place) -> BatchTable | None:
-        """What another one read there, and found to stand: all that there is up to its end."""
+        """What another task read at this place, all of it up to its end; None if nobody did."""
         return self._table[1] if self._table is not None and self._table[0] == place else None
 
     def keep(self, place: Place, table: BatchTable) -> None:
-        """For others who come to the same place: mostly all are woken there."""
+        """Keep it for other tasks at the same place: as a rule all of them wake there."""
         self._table = place, table
 
     async def wait(self, seen: int, timeout_s: float | None) -> None:
-        """Return when there may be more than there was as of `number` `seen`, or after so long."""
+        """Return when there may be more than when `number` was `seen`, or after `timeout_s`."""
         if self.number != seen:
             return
         loop = self._home.loop
@@ -97,7 +96,7 @@ class Arrivals:
                 limit.cancel()
 
     def close(self) -> None:
-        """Let go of the watch. Who waits looks, and finds the log closed."""
+        """End the watch. Waiting tasks look again, and find the log closed."""
         self._drop()
         self.wake()
 
@@ -106,7 +105,7 @@ class Arrivals:
             self._timer = self._home.loop.call_later(self._waiter.patience_s, self._look_after)
 
     def _look_after(self) -> None:
-        """What the bell does not tell of: a writer that died, all of it where the system has no watches."""
+        """Look for what the bell does not tell: that a writer died; without inotify, anything."""
         self._timer = None
         if not self._waiting:
             self._drop()
@@ -121,7 +120,7 @@ class Arrivals:
             extent, epoch = self._source.moment() if not self._source.is_changing else (None, -1)
             return id(extent), epoch, None if extent is None else extent.log_end_offset
         except SeglogError:
-            return ()           # whoever waits meets it himself
+            return ()           # the waiting tasks meet it themselves
 
     def _drop(self) -> None:
         if self._timer is not None:

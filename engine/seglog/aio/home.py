@@ -40,9 +40,9 @@ class HomeLoop:
             self.loop.call_soon_threadsafe(function, *args)
 
     def by_thread(self, work: Callable[..., Answer], *args: object) -> "asyncio.Future[Answer]":
-        """Have the loop's own pool do `work(*args)`: what waits for a disk and cannot be told when that is done.
+        """Have the loop's own pool do `work(*args)`: for calls that block and have no callback.
 
-        An error that nobody takes, since who waited was cancelled, is no noise.
+        If the waiting task was cancelled, asyncio does not log an error that nobody takes.
         """
         answer = self.loop.run_in_executor(None, work, *args)
         answer.add_done_callback(_heard)

@@ -1,10 +1,10 @@
 """A log that an event loop appends to.
 
     await append ── quiet: written here and now ─────────────────────────── on the disk, or not asked for: done
-                └── else (a roll, a mark, another appends so): by a thread, one after the other
+                └── else (a roll, a mark, an append in a thread before it): by a thread, one after the other
 
-The loop never waits for a disk or for a lock that somebody holds who does: appends come in the order of the calls, and
-those that wait for the disk share its syncs.
+The loop never waits for a disk, nor for a lock whose holder waits for one. Appends are written in the order of the
+calls, and those that wait for the disk share its syncs.
 """
 import asyncio
 from collections.abc import Callable, Iterable
@@ -135,7 +135,7 @@ class AsyncLog(GrowingReader[Log]):
     async def close(self) -> None:
         """Make everything durable, and close the log; appends that wait return, tasks that follow it see the end.
 
-        Twice is fine. If this is cancelled, it is closed all the same. Raises what `Log.close` raises.
+        Idempotent. If this is cancelled, the log is closed all the same. Raises what `Log.close` raises.
         """
         self._home.check()
         try:
@@ -147,7 +147,7 @@ class AsyncLog(GrowingReader[Log]):
     async def _behind(
         self, at_once: "Callable[[], Written[int]]", slowly: "Callable[[], Written[int]]"
     ) -> Written[int]:
-        """An append that comes behind another one which a thread does, or has to be done by one itself."""
+        """Append behind what a thread is doing; by a thread, too, if this append has to wait itself."""
         if self._in_thread is not None:
             await self._turn_to_change()
             written = at_once()
@@ -165,9 +165,9 @@ class AsyncLog(GrowingReader[Log]):
             await asyncio.wait((change,))
 
     async def _change(self, work: Callable[[], Answer]) -> Answer:
-        """Have a thread do it, now. Whoever waits for it may be cancelled; it is done all the same."""
+        """Have a thread do it, now. It is done even if the waiting task is cancelled."""
         change = self._in_thread = self._home.by_thread(work)
-        change.add_done_callback(self._changed)         # first: who waits finds the way free
+        change.add_done_callback(self._changed)         # first, so that waiting tasks find no change under way
         return await asyncio.shield(change)
 
     def _changed(self, change: "asyncio.Future[Any]") -> None:

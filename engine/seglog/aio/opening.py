@@ -1,7 +1,7 @@
 """How an event loop opens logs: `seglog.aio.open`, `open_partition` and `follow_partition`.
 
-Opening may take long, for it recovers: so a thread of the loop's pool does it. If who waits for it is cancelled, what
-was opened is closed again as soon as it is open.
+Opening may recover a log, which takes its time: so a thread of the loop's pool does it. If the waiting task is
+cancelled, the log is closed as soon as it is open.
 """
 import asyncio
 import os

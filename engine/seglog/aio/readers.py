@@ -28,7 +28,7 @@ class AsyncReader(Generic[Blocking]):
     """
 
     def __init__(self, blocking: Blocking) -> None:
-        """Raises InvalidArgumentError where no loop runs."""
+        """Raises InvalidArgumentError if no loop runs."""
         self.blocking: Blocking = blocking
         self._home = HomeLoop(blocking.path)
 
@@ -58,8 +58,8 @@ class AsyncReader(Generic[Blocking]):
         on_corrupt: OnCorrupt = "raise",
         lost: list[LostRange] | None = None,
     ) -> AsyncRecords:
-        """`async for` over the records, as `seglog.Partition.read` gives them. What that raises at the call comes with
-        the first record that is asked for, and the end is that of the log as of then."""
+        """`async for` over the records, as `seglog.Partition.read` gives them. It begins, and fixes its end, with the
+        first record that is asked for: the errors of the call come there, too."""
         begin = partial(
             read_runs, self.blocking, start, stop, since=since, until=until, isolation=isolation,
             on_out_of_range=on_out_of_range, control=control, max_magic=None, on_corrupt=on_corrupt, lost=lost,
@@ -75,7 +75,7 @@ class AsyncReader(Generic[Blocking]):
         return await self._home.by_thread(self.blocking.__getitem__, offset)
 
     async def close(self) -> None:
-        """Twice is fine. If this is cancelled, it is closed all the same."""
+        """Idempotent. If this is cancelled, `blocking` is closed all the same."""
         self._home.check()
         await self._home.by_thread(self.blocking.close)
 
@@ -124,7 +124,7 @@ class GrowingReader(AsyncReader[Growing]):
         )
 
     async def close(self) -> None:
-        """Tasks that follow it see the end. Twice is fine. If this is cancelled, it is closed all the same."""
+        """Tasks that follow it see the end. Idempotent. If this is cancelled, `blocking` is closed all the same."""
         try:
             await super().close()
         finally:

@@ -71,7 +71,7 @@ class AsyncRecords(AsyncIterator[Record], abc.ABC):
             self._is_awaited = False
 
     async def aclose(self) -> None:
-        """Give no more records; a task that waits for one sees the end. Twice is fine."""
+        """Give no more records; a task that waits for one sees the end. Idempotent."""
         self._end()
 
     def _end(self) -> None:
@@ -102,14 +102,14 @@ class AsyncRecords(AsyncIterator[Record], abc.ABC):
         raise StopAsyncIteration
 
     async def _by_thread(self, work: Callable[..., Answer], *args: object) -> Answer:
-        """`work(*args)`; if who waits for it was cancelled, the answer of that work is the next call's."""
+        """`work(*args)` in a thread. If the waiting task is cancelled, the next call gets the answer."""
         busy = self._busy
         if busy is None:
             busy = self._busy = self._home.by_thread(work, *args)
         try:
             answer: Answer = await asyncio.shield(busy)
         except BaseException as error:
-            # Who waits may be cancelled when it is done already: then the next call gets it.
+            # The task may be cancelled when the work is done already: then the next call gets the answer.
             if busy.cancelled() or not isinstance(error, asyncio.CancelledError):
                 self._busy = None
             raise
@@ -161,8 +161,8 @@ _WAIT, _BY_THREAD = _Nothing(), _Nothing()
 class FollowedRecords(AsyncRecords):
     """The records of one call of `follow`.
 
-    `begin`: looks where to begin; `following`: that, if it was done already. `is_near`: what comes next was appended
-    since the last look, so it is in memory. `waits_in_thread`: each look may take long, so a thread has it.
+    `begin`: looks where to begin; `following`: its answer, if it was asked already. `is_near`: what comes next was
+    appended since the last look, so it is in memory. `waits_in_thread`: each look may take long, so a thread does it.
     """
 
     __slots__ = (
@@ -237,7 +237,7 @@ class FollowedRecords(AsyncRecords):
         return self._step(self._following, may_wait=True)
 
     def _step(self, following: Following, *, may_wait: bool) -> Run | None:
-        """The next run. _WAIT: there is none yet; _BY_THREAD: only one who may wait can tell. Raises LogClosedError."""
+        """The next run. _WAIT: there is none yet; _BY_THREAD: the look may have to wait. Raises LogClosedError."""
         while True:
             if self._tables is not None:
                 for _, table, first, end in self._tables:

@@ -1,8 +1,7 @@
-"""What a filter of a query says about where its rows can be: what is pushed down. It only prunes: the filter is applied
-after it.
+"""What the filter of a query tells about where its rows are. It only prunes: the query applies the filter afterwards.
 
-A filter is a conjunction of terms; of each, what compares offset, timestamp, partition or topic with a constant tells
-something, and whatever else it says is passed over.
+A filter is a conjunction of terms. Those that compare offset, timestamp, partition or topic with a constant count; all
+others are ignored.
 """
 import re
 from collections.abc import Iterable
@@ -29,7 +28,7 @@ class Bounds:
     topics: frozenset[str] | None = None
 
     def compared(self, column: str, operator: str, constant: object) -> "Bounds":
-        """With a term `column operator constant` more; times in microseconds. What tells nothing changes nothing."""
+        """With another term, `column operator constant`; times in microseconds. Unknown terms change nothing."""
         if column == "topic" and operator == "==" and isinstance(constant, str):
             return self.one_of(column, [constant])
         if not isinstance(constant, int) or isinstance(constant, bool):
@@ -52,7 +51,7 @@ class Bounds:
         return self
 
     def one_of(self, column: str, constants: Iterable[object]) -> "Bounds":
-        """With a term more: the column, partition or topic, has one of these values."""
+        """With another term: the column, partition or topic, has one of these values."""
         values = frozenset(constants)
         if column == "partition":
             numbers = frozenset(value for value in values if isinstance(value, int))

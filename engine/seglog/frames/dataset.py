@@ -1,7 +1,7 @@
-"""A topic as a pyarrow dataset: DuckDB hands such a one the columns and the filter of a query.
+"""A topic as a pyarrow dataset: DuckDB hands it the columns and the filter of a query.
 
-DuckDB asks the object's own class for a scanner, so that a class of ours can prune before anything is read. pyarrow is
-imported when the first dataset is made, and the class with it.
+DuckDB asks the object's own class for a scanner, so a class of ours can prune before anything is read. That class is
+made with the first dataset, which imports pyarrow.
 """
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -27,18 +27,18 @@ def _pruned(scan: "RowScan", columns: Any, condition: Any) -> "tuple[RowScan, li
     bounds = bounds_of_text(text)
     if columns is None:
         names = list(scan.columns)
-    elif isinstance(columns, dict):         # a name and an expression each: nobody tells what they are made of
+    elif isinstance(columns, dict):         # names and expressions, which may need any column
         return scan.narrowed(bounds), list(scan.columns)
     else:
         names = list(columns)
-    # A name that the text of the filter has, if only in a constant, is read as well: at worst one too many.
+    # Columns that the text of the filter names, if only in a constant: at worst one too many is read.
     names += [name for name in scan.columns if name in text and name not in names]
     wanted = names or list(scan.columns[:1])
     return scan.select(wanted).narrowed(bounds), wanted
 
 
 class PlainScanner:
-    """What is asked of a pyarrow.dataset.Scanner, for rows as they come: that one passes each on through threads."""
+    """The methods of a pyarrow.dataset.Scanner, for rows as they come: pyarrow's own passes them through threads."""
 
     def __init__(self, scan: "RowScan") -> None:
         self._scan = scan
@@ -98,10 +98,10 @@ def _dataset_class() -> Any:
             return dataset.Scanner.from_batches(scan.to_reader(), columns=columns, filter=filter, **options)
 
         def get_fragments(self, filter: Any = None) -> Any:
-            raise NotImplementedError("a topic has no fragments: seglog.scan(...).parts() has pieces")
+            raise NotImplementedError("a topic has no fragments; read it in pieces by seglog.scan(...).parts()")
 
         def replace_schema(self, schema: Any) -> Any:
-            raise NotImplementedError("a topic's schema is that of its columns")
+            raise NotImplementedError("a topic has one schema; choose its columns by seglog.scan(columns=...)")
 
         def __reduce__(self) -> Any:
             return dataset_of, (self._scan,)

@@ -1,4 +1,4 @@
-"""Libraries of others that tables go to: imported when they are asked for."""
+"""Third-party libraries that take tables: imported when they are needed."""
 from importlib import import_module
 from typing import Any
 

@@ -66,7 +66,7 @@ class ScanPart:
         return self.options.layout(self.topic, self.partition)
 
     def batches(self, lost: list[LostRange] | None = None, pool: ArenaPool = POOL) -> Iterator[TopicRows]:
-        """The rows, in chunks; each is a record batch for whoever takes Arrow arrays.
+        """The rows, in chunks; each is an Arrow record batch: it has __arrow_c_array__.
 
         `lost` gets what is skipped where on_corrupt="skip". `pool`: its chunks and memory. Raises CorruptRecordError,
         StorageError, and OffsetOutOfRangeError where the segment was removed or replaced.

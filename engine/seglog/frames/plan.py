@@ -27,7 +27,7 @@ from seglog.segment.segment import Segment
 from seglog.segment.time_ranges import time_ranges_of
 
 Source = str | os.PathLike[str] | LogReader
-# A part that is to be split into pieces of at least so much is not split into one that is smaller.
+# Pieces have at least so many bytes, unless the whole part has fewer.
 MIN_PART_BYTES = 64 << 20
 
 
@@ -194,7 +194,7 @@ class _Planned:
 
     def _spans(self, segment: Segment, part: ScanPart) -> list[tuple[int, int]]:
         """Where in the .log records that are asked for may be."""
-        if self._skips:     # indexes lead past damage, and it is to be told
+        if self._skips:     # indexes would lead past damage, which has to be reported
             return [(0, segment.size_bytes)]
         if self._options.has_times and not part.is_last and segment.published is None:
             ranges = time_ranges_of(segment.path, segment.window)

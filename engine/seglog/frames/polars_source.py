@@ -1,7 +1,7 @@
 """A topic for polars: as a frame, and as a source of its lazy queries, which hands columns and filters down to us.
 
 polars calls its interface for sources (`register_io_source`) and the form of its expressions unstable: both are used
-here alone. What of a filter is not understood prunes nothing; polars' own filter comes after, in any case.
+here alone. Terms of a filter that are not understood prune nothing: polars applies the whole filter afterwards.
 """
 import io
 import json
@@ -74,7 +74,7 @@ def bounds_of(predicate: Any) -> Bounds:
     """What a polars expression tells of where its rows are."""
     try:
         tree = json.loads(predicate.meta.serialize(format="json"))
-    except Exception:       # an expression that cannot be written (a Python function in it), or a polars that does not
+    except Exception:       # a Python function in it, or a version of polars that does not serialize it
         return Bounds()
     return _read(tree, Bounds())
 
@@ -99,7 +99,7 @@ def _read(node: Any, bounds: Bounds) -> Bounds:
 
 
 def _constants(node: Any) -> list[Any] | None:
-    """The values of an expression without columns; None where it has some, or cannot be computed."""
+    """The values of an expression without columns; None if it has some, or cannot be computed."""
     text = json.dumps(node)
     if '"Column"' in text or '"Selector"' in text:
         return None
@@ -113,7 +113,7 @@ def _constants(node: Any) -> list[Any] | None:
                 found = found.dt.convert_time_zone("UTC")
             found = found.dt.cast_time_unit("us").cast(polars.Int64)
         return list(found.to_list())
-    except Exception:       # whatever polars thinks of it: a filter that is not understood prunes nothing
+    except Exception:       # polars may refuse it for any reason: what is not understood prunes nothing
         return None
 
 

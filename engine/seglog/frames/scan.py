@@ -1,4 +1,4 @@
-"""`seglog.scan(paths)`: a topic as a table that nothing is read of before somebody asks for rows."""
+"""`seglog.scan(paths)`: a topic as a table; nothing is read before rows are asked for."""
 import operator
 import os
 from collections.abc import Iterable, Sequence
@@ -50,13 +50,13 @@ class TopicScan(RowScan):
         return frame(self)
 
     def to_numpy(self) -> dict[str, Any]:
-        """{column: numpy array} of all rows: bytes, text and lists as objects, None where there is none."""
+        """{column: numpy array} of all rows: bytes, text and lists as objects, None for null."""
         library("numpy")
         table = self.to_arrow()
         return {name: _array(table[name]) for name in self.columns}
 
     def dataset(self) -> TopicDataset:
-        """A pyarrow dataset: DuckDB, and whoever else takes one, pushes columns and filters down into it."""
+        """A pyarrow dataset: DuckDB and others push columns and filters down into it."""
         return dataset_of(self)
 
 
@@ -79,7 +79,7 @@ def scan(
 
     paths: partition directories ("data/orders-0"), patterns ("data/orders-*"), log dirs (all partitions in them), or
     open logs. Records with since <= timestamp < until (as for `Log.read`) and from_offset <= offset < to_offset, each
-    partition from its log start offset on, up to its end, or its published end where somebody appends.
+    partition from its log start offset on, up to its end, or its published end while somebody appends.
     columns: of key, value, topic, partition, offset, timestamp, timestampType, headers; headers only if they are named
     or `include_headers`. What is not asked for is not decoded. decode: keys and values as "utf8" or "json" instead of
     bytes, or {"value": "json"}. binary_view: bytes and text as Arrow's views. threads: how many decode; by default as
@@ -122,8 +122,8 @@ def write_parquet(
 ) -> list[WrittenRange]:
     """Write records as Parquet files under `dst`, which every lake engine reads as a table; on from where it ended.
 
-    topic, options: as for `seglog.scan`, or what that gave; `offset` and `timestamp` are always written.
-    partition_by: the directories, in Hive's way, of topic, partition, date (UTC); what they say stands in no file.
+    topic, options: as for `seglog.scan`; or its TopicScan. `offset` and `timestamp` are always written.
+    partition_by: the directories, in Hive's way, of topic, partition, date (UTC); the files leave these columns out.
     file_bytes: about so much a file, uncompressed. Run it again: it adds what the topic has more, by the offsets in the
     footers of the files; killed in the middle, the next run makes it whole. One run at a time.
 

@@ -57,15 +57,15 @@ class Written(NamedTuple, Generic[Result]):
     number: int
 
 
-# What an append gives that was to be done at once or not at all.
+# What an append with wait=None gives if it would have to wait: nothing was done.
 NOT_AT_ONCE: Written[int] = Written(-1, -1)
 
 
 class LogAppender:
     """The appends of a `Log`, whose methods of these names say what each does.
 
-    `wait` None: as False, if there is nothing to wait for, be it a roll or a mark; else NOT_AT_ONCE, and nothing is
-    done. For log.at_once.
+    `wait` None, for log.at_once: as False if there is nothing to wait for, not even a roll or a mark; else nothing is
+    done, and the answer is NOT_AT_ONCE.
     """
 
     def __init__(self, tail: LogTail, counters: FormatCounters) -> None:

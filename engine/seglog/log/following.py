@@ -159,7 +159,7 @@ Table = tuple[Segment, BatchTable, int, int]
 
 
 class Following:
-    """One call of `follow`: where it stands, and what it reads next. Who waits in between is `tables`, or seglog.aio.
+    """One call of `follow`: where it stands, and what it reads next. `tables` waits in between, or seglog.aio does.
 
     position    the offset to be read next
     """

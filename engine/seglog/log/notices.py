@@ -114,7 +114,7 @@ def _run(announced: "queue.SimpleQueue[Announced]") -> None:
     told_at = -_PAUSE_S
     while True:
         log = announced.get()
-        # Only now: a sleep behind each round may last longer than it shall, and keep the first append after a pause.
+        # Slept here, not behind each round: a sleep may last too long, and would delay the first append after a pause.
         left_s = told_at + _PAUSE_S - time.monotonic()
         if left_s > 0:
             time.sleep(left_s)
