@@ -113,7 +113,9 @@ def log_files(directory: str | os.PathLike[str]) -> list[Path]:
     """
     with os.scandir(directory) as entries:
         found = sorted(name for entry in entries if (name := entry.name).endswith(LOG_SUFFIXES) and is_log_file(name))
-    return [Path(directory, name) for name in of_one_dialect(found)]
+    if TAGGED_LOG_SUFFIX in "".join(found):     # as a rule there is none, and nothing is called
+        found = of_one_dialect(found)
+    return [Path(directory, name) for name in found]
 
 
 def of_one_dialect(found: list[str]) -> list[str]:
