@@ -11,7 +11,7 @@ from seglog.endpoint.messages import (
     IncrementalAlterConfigsRequest,
     MetadataRequest,
 )
-from support.servers.wire_client import WireClient, fetch_request, produce_request
+from support.wire_client import WireClient, fetch_request, produce_request
 
 TOPIC = 2       # the type of a resource
 
