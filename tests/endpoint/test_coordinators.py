@@ -85,7 +85,7 @@ def test_commits_are_refused_row_by_row(in_memory):
     run(commit, in_memory, TOPIC)
 
 
-def test_whoever_is_no_member_may_not_commit_to_a_group_that_has_some(in_memory):
+def test_a_client_that_is_no_member_may_not_commit_to_a_group_that_has_some(in_memory):
     async def commit(asked):
         joined = await join(asked, "g")
         assert await asked.commit("g", {T0: 1}) == Errors.UNKNOWN_MEMBER_ID

@@ -205,7 +205,7 @@ def test_a_member_that_waits_for_the_others_is_not_removed_for_its_silence(by_ha
     assert not waiting
 
 
-def test_who_does_not_join_again_in_time_is_left_out(by_hand):
+def test_a_member_that_does_not_join_again_in_time_is_left_out(by_hand):
     leader, follower = by_hand.stable(2)
     waiting = by_hand.join(leader)
     while not waiting:
@@ -226,7 +226,7 @@ def test_a_late_leader_loses_its_place_to_one_who_came(by_hand):
     assert waiting[0].members
 
 
-def test_a_new_member_whose_client_died_while_it_waited_goes_after_five_minutes(by_hand):
+def test_a_new_member_whose_client_died_while_it_waited_goes_after_five_minutes():
     by_hand = GroupByHand(group_initial_rebalance_delay_ms=2**31 - 1)
     waiting = by_hand.join()
     by_hand.pass_ms(299_000)

@@ -24,7 +24,7 @@ OWN = {
 NAMED = {"topic_id", "member_id", "leader", "producer_id"}
 
 
-# By what the elements of lists are told from one another.
+# Fields that identify the elements of a list: the first that all of them have.
 KEYS = (
     "name",
     "topic",

@@ -29,7 +29,7 @@ KNOWN = [
     ),
     (
         r"^Fetch v\d: zstd\.",
-        "Kafka looks at compression.type of the topic alone and sends zstd to who cannot read it: error 76",
+        "Kafka looks at compression.type of the topic alone and sends zstd to clients that cannot read it: error 76",
     ),
     (
         r"^Fetch v11: what Produce v[012] stored\.",
