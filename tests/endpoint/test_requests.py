@@ -296,6 +296,18 @@ def test_a_name_is_checked_while_other_topics_are_made_and_deleted(served, clien
     assert errors == {0}
 
 
+def test_what_a_request_names_twice_is_refused_and_the_rest_is_not(client):
+    part, topic = ListOffsetsRequest.ListOffsetsPartition, CreateTopicsRequest.CreatableTopic
+    parts = [part(partition_index=number, timestamp=-1) for number in (1, 0, 1)]
+    rows = client.ask(ListOffsetsRequest(replica_id=-1, topics=[
+        ListOffsetsRequest.ListOffsetsTopic(name="orders", partitions=parts)]), 7).topics[0].partitions
+    assert [(row.partition_index, row.error_code) for row in rows] == [
+        (1, Errors.INVALID_REQUEST), (0, 0), (1, Errors.INVALID_REQUEST)]
+    rows = client.ask(CreateTopicsRequest(topics=[
+        topic(name=name, num_partitions=1, replication_factor=1) for name in ("twice", "once", "twice")]), 7).topics
+    assert [(row.name, row.error_code) for row in rows] == [("twice", Errors.INVALID_REQUEST), ("once", 0)]
+
+
 def test_metadata_makes_a_topic_if_the_client_allows_it(client):
     asked = [MetadataRequest.MetadataRequestTopic(name="new")]
     row = client.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12).topics[0]

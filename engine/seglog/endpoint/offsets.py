@@ -1,6 +1,7 @@
 """Where offsets stand: ListOffsets, OffsetForLeaderEpoch, and DeleteRecords, which lets a log begin later."""
 import os
 import time
+from collections import Counter
 
 from seglog.endpoint.epochs import epoch_fault
 from seglog.endpoint.error_codes import Errors
@@ -47,12 +48,12 @@ class Offsets:
     async def list_offsets(self, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
         answered = []
         for topic in request.topics:
-            asked = [part.partition_index for part in topic.partitions]
+            times = Counter(part.partition_index for part in topic.partitions)
             rows = []
             for part in topic.partitions:
                 row = _OffsetRow(partition_index=part.partition_index)
                 rows.append(row)
-                if asked.count(part.partition_index) > 1:
+                if times[part.partition_index] > 1:
                     row.error_code = Errors.INVALID_REQUEST
                     continue
                 try:

@@ -1,4 +1,5 @@
 """Topics made, widened and deleted by clients: CreateTopics, CreatePartitions, DeleteTopics."""
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
 from seglog.endpoint.configs import described
@@ -51,16 +52,14 @@ class TopicAdmin:
     # --- CreateTopics ----------------------------------------------------------------------------
 
     async def create_topics(self, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
-        asked = [topic.name for topic in request.topics]
+        times = Counter(topic.name for topic in request.topics)
         rows: list[CreateTopicsResponse.CreatableTopicResult] = []
         room = _PARTITIONS_MAX
-        for topic in request.topics:
+        for topic in {topic.name: topic for topic in request.topics}.values():
             row = CreateTopicsResponse.CreatableTopicResult(name=topic.name, configs=[])
-            if any(other.name == topic.name for other in rows):
-                continue
             rows.append(row)
             try:
-                if asked.count(topic.name) > 1:
+                if times[topic.name] > 1:
                     raise RequestRefusedError(Errors.INVALID_REQUEST, "Duplicate topic name.")
                 partitions = self._partitions_of(topic)
                 room -= partitions
@@ -135,14 +134,12 @@ class TopicAdmin:
         self, request: CreatePartitionsRequest, context: RequestContext
     ) -> CreatePartitionsResponse:
         rows: list[CreatePartitionsResponse.CreatePartitionsTopicResult] = []
-        names = [topic.name for topic in request.topics]
-        for topic in request.topics:
-            if any(row.name == topic.name for row in rows):
-                continue
+        times = Counter(topic.name for topic in request.topics)
+        for topic in {topic.name: topic for topic in request.topics}.values():
             row = CreatePartitionsResponse.CreatePartitionsTopicResult(name=topic.name)
             rows.append(row)
             try:
-                if names.count(topic.name) > 1:
+                if times[topic.name] > 1:
                     raise RequestRefusedError(Errors.INVALID_REQUEST, "Duplicate topic name.")
                 self._check_widening(topic)
                 if not request.validate_only:
