@@ -7,7 +7,7 @@ While no task waits, nothing is held: the watch ends a moment after the last wai
 import asyncio
 
 from seglog._kernels.segment_scan import BatchTable
-from seglog.aio.home import HomeLoop
+from seglog.aio.home import HomeLoop, settle
 from seglog.errors import SeglogError
 from seglog.log.extent import Extent
 from seglog.log.following import FollowedLog, Waiter
@@ -46,8 +46,7 @@ class Arrivals:
         """Have everybody look."""
         self.number += 1
         for one in self._waiting:
-            if not one.done():
-                one.set_result(None)
+            settle(one)
         self._waiting.clear()
 
     def arm(self) -> bool:
@@ -87,7 +86,7 @@ class Arrivals:
         if self._timer is None:
             self._seen = ()     # unknown as of their last look: the first time wakes them in any case
             self._set_timer()
-        limit = None if timeout_s is None else loop.call_later(timeout_s, _let_go, one)
+        limit = None if timeout_s is None else loop.call_later(timeout_s, settle, one)
         try:
             await one
         finally:
@@ -130,8 +129,3 @@ class Arrivals:
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
             waiter.cancel()
-
-
-def _let_go(one: "asyncio.Future[None]") -> None:
-    if not one.done():
-        one.set_result(None)

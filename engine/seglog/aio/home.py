@@ -49,6 +49,16 @@ class HomeLoop:
         return answer
 
 
+def settle(future: "asyncio.Future[None]", error: BaseException | None = None) -> None:
+    """Have the task that awaits this go on, or get the error; nothing if it was cancelled, or goes on already."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+
+
 def _heard(answer: "asyncio.Future[Answer]") -> None:
     if not answer.cancelled():
         answer.exception()

@@ -8,7 +8,7 @@ import asyncio
 import copy
 from collections import deque
 
-from seglog.aio.home import HomeLoop
+from seglog.aio.home import HomeLoop, settle
 from seglog.errors import LogFailedError, SeglogError
 from seglog.log.append import Written
 from seglog.log.at_once import AppendAtOnce
@@ -52,13 +52,9 @@ class AppendsInFlight:
         waiting, committed, asked = self._waiting, self._at_once.committed, self._asked
         self._asked = -1
         while waiting and waiting[0][0] <= committed:
-            _, one = waiting.popleft()
-            if not one.done():
-                one.set_result(None)
+            settle(waiting.popleft()[1])
         while error is not None and waiting and waiting[0][0] <= asked:
-            _, one = waiting.popleft()
-            if not one.done():
-                one.set_exception(_of_its_own(error))
+            settle(waiting.popleft()[1], _of_its_own(error))
         if waiting:
             self._ask()
 

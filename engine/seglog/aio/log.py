@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
+from seglog.aio.home import settle
 from seglog.aio.in_flight import AppendsInFlight
 from seglog.aio.readers import GrowingReader
 from seglog.log.append import NOT_AT_ONCE, Written, listed_headers
@@ -104,7 +105,7 @@ class AsyncLog(GrowingReader[Log]):
         """
         self._home.check()
         done: asyncio.Future[None] = self._home.loop.create_future()
-        self.blocking.when_durable(written, partial(self._home.call, _tell, done))
+        self.blocking.when_durable(written, partial(self._home.call, settle, done))
         await done
 
     async def flush(self) -> None:
@@ -173,12 +174,3 @@ class AsyncLog(GrowingReader[Log]):
     def _changed(self, change: "asyncio.Future[Any]") -> None:
         if self._in_thread is change:
             self._in_thread = None
-
-
-def _tell(done: "asyncio.Future[None]", error: BaseException | None) -> None:
-    if done.done():
-        return
-    if error is None:
-        done.set_result(None)
-    else:
-        done.set_exception(error)
