@@ -8,7 +8,7 @@ from seglog.config import LogConfig
 from seglog.errors import InvalidArgumentError, InvalidConfigError, SeglogError
 from seglog.format.foreign_names import Shape, has_shape
 from seglog.fs.mapping import read_file
-from seglog.spark.source_options import local_path
+from seglog.spark.source_options import count_of, local_path, one_of
 
 _OURS = ("path", "topic", "numPartitions", "ifExists", "queryId", "checkpointLocation")
 _NAMES = {name.lower(): name for name in _OURS}
@@ -47,17 +47,13 @@ class SinkOptions:
         path = options.get("path")
         if not path:
             raise InvalidArgumentError("no path", hint='.save("/data/kafka"): a log dir')
-        exists = options.get("ifExists", "append").lower()
-        if exists not in ("append", "error"):
-            raise InvalidArgumentError(f"ifExists is append or error, not {exists!r}")
-        count = options.get("numPartitions")
-        if count is not None and not (count.isdecimal() and int(count)):
-            raise InvalidArgumentError(f"numPartitions is a number from 1 on, not {count!r}")
+        exists = one_of("ifExists", options.get("ifExists", "append").lower(), ("append", "error"))
+        count = count_of(options, "numPartitions")
         topic = options.get("topic")
         if topic is not None and not has_shape(f"{topic}-0", Shape.PARTITION):
             raise InvalidArgumentError(f"no name of a topic: {topic!r}")
         return cls(
-            path=local_path(path).rstrip("/"), topic=topic, partitions=None if count is None else int(count),
+            path=local_path(path).rstrip("/"), topic=topic, partitions=count,
             may_exist=exists == "append", query=_query(options) if is_stream else None,
             config=tuple(sorted(config.items())),
         )

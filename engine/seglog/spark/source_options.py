@@ -97,14 +97,14 @@ class SourceOptions:
             pattern=_pattern(options["subscribePattern"]) if "subscribePattern" in options else None,
             start=_bound(options, "starting", LATEST if is_stream else EARLIEST, LATEST if is_stream else None),
             end=_bound(options, "ending", LATEST, LATEST),
-            strategy="latest" if _one_of(_STRATEGY, strategy, ("error", "latest")) == "latest" else "error",
-            min_partitions=_count(options, "minPartitions") or 0,
+            strategy="latest" if one_of(_STRATEGY, strategy, ("error", "latest")) == "latest" else "error",
+            min_partitions=count_of(options, "minPartitions") or 0,
             fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
-            max_offsets_per_trigger=_count(options, "maxOffsetsPerTrigger"),
+            max_offsets_per_trigger=count_of(options, "maxOffsetsPerTrigger"),
             isolation=isolation,        # type: ignore[arg-type]
-            on_corrupt="skip" if _one_of("onCorrupt", on_corrupt, ("failfast", "skip")) == "skip" else "raise",
+            on_corrupt="skip" if one_of("onCorrupt", on_corrupt, ("failfast", "skip")) == "skip" else "raise",
             columns=_columns(options),
-            split_bytes=_count(options, "splitBytes") or SPLIT_BYTES,
+            split_bytes=count_of(options, "splitBytes") or SPLIT_BYTES,
             pushes_filters=_flag(options, "pushFilters", default=False),
         )
 
@@ -171,7 +171,8 @@ def local_path(path: str) -> str:
     return path
 
 
-def _one_of(name: str, value: str, allowed: Iterable[str]) -> str:
+def one_of(name: str, value: str, allowed: Iterable[str]) -> str:
+    """The value of the option `name`. Raises InvalidArgumentError for one that is not allowed."""
     allowed = tuple(allowed)
     if value not in allowed:
         raise InvalidArgumentError(f"{name} is {' or '.join(allowed)}, not {value!r}")
@@ -180,10 +181,11 @@ def _one_of(name: str, value: str, allowed: Iterable[str]) -> str:
 
 def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     value = options.get(name)
-    return default if value is None else _one_of(name, value.lower(), ("true", "false")) == "true"
+    return default if value is None else one_of(name, value.lower(), ("true", "false")) == "true"
 
 
-def _count(options: Mapping[str, str], name: str) -> int | None:
+def count_of(options: Mapping[str, str], name: str) -> int | None:
+    """The option `name` as a number from 1 on; None if it is not given. Raises InvalidArgumentError."""
     value = options.get(name)
     if value is None:
         return None
