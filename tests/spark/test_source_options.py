@@ -155,6 +155,8 @@ def test_filters_prune_partitions_offsets_and_times(data):
         of_orders(21, 30)
     )
     assert pruned(EqualTo(("topic",), "orders"), EqualTo(("topic",), "payments"))[0] == {}
+    assert pruned(*(EqualTo(("topic",), name) for name in ("orders", "payments", "orders")))[0] == {}
+    assert pruned(*(In(("partition",), numbers) for numbers in ((0, 1), (7,), (1,))))[0] == {}
     # What says nothing of these: all is read.
     for other in (Not(EqualTo(("topic",), "orders")), EqualTo(("value",), b"x"), EqualTo(("headers", "key"), "x"),
                   EqualTo(("offset",), None)):

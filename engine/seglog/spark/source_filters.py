@@ -81,10 +81,12 @@ class Pruning:
         return self.times.low, self.times.high if self.times.high == TIME_MAX_MS else self.times.high + 1
 
     def _choose_topics(self, topics: list[str]) -> None:
-        self.chosen_topics = frozenset(topics) & (self.chosen_topics or frozenset(topics))
+        chosen = frozenset(topics)
+        self.chosen_topics = chosen if self.chosen_topics is None else chosen & self.chosen_topics
 
     def _choose_partitions(self, partitions: list[int]) -> None:
-        self.chosen_partitions = frozenset(partitions) & (self.chosen_partitions or frozenset(partitions))
+        chosen = frozenset(partitions)
+        self.chosen_partitions = chosen if self.chosen_partitions is None else chosen & self.chosen_partitions
 
 
 def _ms(when: dt.datetime) -> int:
