@@ -66,7 +66,7 @@ def test_a_request_and_its_response_come_back_in_their_frames():
             assert codec.decode_request(frame[4:]) == (header, sent)
             segments = codec.encode_response(header, answer)
             frame = b"".join(segments)
-            assert codec.response_size(segments) == len(frame) == int.from_bytes(frame[:4], "big") + 4
+            assert sum(map(len, segments)) == len(frame) == int.from_bytes(frame[:4], "big") + 4
             assert codec.decode_response(header, frame[4:]) == answer
 
 

@@ -98,11 +98,6 @@ def encode_response(header: RequestHeader, response: KafkaMessage) -> list[Any]:
     return _sized(out, marks)
 
 
-def response_size(segments: list[Any]) -> int:
-    """How many bytes the segments of a response have."""
-    return sum(map(len, segments))
-
-
 def decode_response(header: RequestHeader, frame: Frame) -> Any:
     """The response to the request that had this header."""
     end, version = len(frame), header.request_api_version

@@ -38,12 +38,6 @@ class GroupOffsets:
         self._pending: dict[TopicPartition, CommittedOffset] = {}
         self._transactional: dict[int, dict[TopicPartition, LoggedCommit]] = {}    # by producer id
 
-    def __len__(self) -> int:
-        return len(self._committed)
-
-    def __contains__(self, where: object) -> bool:
-        return where in self._committed
-
     @property
     def is_empty(self) -> bool:
         """Whether there are none, nor any to come."""
