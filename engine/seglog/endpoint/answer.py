@@ -7,7 +7,7 @@ Result = TypeVar("Result")
 
 
 class Answer(Generic[Result]):
-    """Await it once; give it once or never. What comes after the waiting was cancelled, nobody hears."""
+    """Await it once; give it once or never. A result that comes after the wait was cancelled is dropped."""
 
     def __init__(self) -> None:
         self._future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()

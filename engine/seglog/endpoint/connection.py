@@ -1,6 +1,6 @@
 """One connection: a frame is read, answered and its answer sent before the next one is read.
 
-So a client that does not take its answers stops being read from, and that is all it costs.
+So the server stops reading from a client that does not take its answers, and other clients do not notice.
 """
 import asyncio
 import logging
@@ -32,7 +32,7 @@ class Connection:
         converters: Executor, traffic: "Traffic", authentication: Authentication, client_host: str,
         address: tuple[str, int],
     ) -> None:
-        """`address`: where clients find the server, as this one shall see it."""
+        """`address`: the server's address, as this client is told it."""
         self._stream = stream
         self._requests = requests
         self._config = config
@@ -42,12 +42,12 @@ class Connection:
         self._authentication = authentication
         self._client_host = client_host
         self._host, self._port = address
-        # What it does now, and since when: reading, and sending, may not take for ever.
+        # What it waits for, and since when: neither reading nor sending may take for ever.
         self._reads_since: float | None = time.monotonic()
         self._is_sending = False
 
     def idle_s(self, now: float) -> float:
-        """For how long the other side has done nothing that was to be done by it."""
+        """How long the server has waited for the client to send, or to take, something."""
         if self._is_sending:
             return now - self._stream.moved_at
         return 0.0 if self._reads_since is None else now - self._reads_since
@@ -56,7 +56,7 @@ class Connection:
         """Serve it to its end. Raises nothing but CancelledError."""
         try:
             while await self._serve_one():
-                # Else a client that sends without a pause holds the loop.
+                # Otherwise a client that sends without a pause would keep the loop to itself.
                 if not self._stream.has_waited:
                     await asyncio.sleep(0)
                 self._stream.has_waited = False

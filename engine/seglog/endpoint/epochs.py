@@ -4,7 +4,7 @@ from seglog.log.log import Log
 
 
 def epoch_fault(log: Log, current_leader_epoch: int) -> Errors:
-    """What a client is told whose idea of the leader epoch is another one; -1: it has none. (KIP-320)"""
+    """The error for a client whose leader epoch differs from the log's; -1: it knows none. (KIP-320)"""
     if current_leader_epoch < 0 or current_leader_epoch == log.leader_epoch:
         return Errors.NONE
     return Errors.FENCED_LEADER_EPOCH if current_leader_epoch < log.leader_epoch else Errors.UNKNOWN_LEADER_EPOCH

@@ -23,7 +23,7 @@ class Fault:
 
 
 class PlannedFaults:
-    """Those to come, for each API in the order in which they were asked for. Threads may share it."""
+    """Faults that have not happened yet, by API, in the order of the calls. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()       # guards _planned

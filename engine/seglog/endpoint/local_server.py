@@ -115,7 +115,7 @@ class LocalServer:
         self._faults.plan(api, Fault(drops_before=not after, drops_after=after), times)
 
     def clear_faults(self) -> None:
-        """Forget those that have not come."""
+        """Forget the faults that have not happened yet."""
         self._faults.clear()
 
     # --- topics ----------------------------------------------------------------------------------

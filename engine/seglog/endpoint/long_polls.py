@@ -1,6 +1,6 @@
 """Fetches that wait for records: woken when one of their logs shows more (Log.on_published).
 
-A fetch stands here before it looks at its logs again, so that nothing it has not seen goes by unheard.
+A fetch registers before it looks at its logs again, so it misses nothing that is published in between.
 """
 import asyncio
 import contextlib
@@ -44,7 +44,7 @@ class LongPolls:
         self._listenings.clear()
 
     def _published(self, log: Log, end: int | None) -> None:
-        # In the thread of the notices. Who comes to wait after this look, looks at the log after it.
+        # In the thread of the notices. A fetch that registers after this check looks at its log later, and sees it.
         if end is None or log in self._waiting:
             with contextlib.suppress(RuntimeError):     # the loop is closed: nobody waits
                 self._loop.call_soon_threadsafe(self._wake, log, end)

@@ -1,7 +1,7 @@
-"""The ids of new producers: none is given out twice, also after a crash. `.seglog.producer_ids` in the log dir.
+"""The ids of new producers: none is given out twice, even after a crash. `.seglog.producer_ids` in the log dir.
 
 Ids are reserved in blocks, as Kafka's controller hands them out: the file says where the next block begins, and is
-written before the first id of a block is used. What a crash leaves of a block is lost. docs/formats/producer_ids.md
+written before the first id of a block is used. A crash loses the rest of a block. docs/formats/producer_ids.md
 """
 import os
 from pathlib import Path

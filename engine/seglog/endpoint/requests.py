@@ -1,7 +1,7 @@
-"""What becomes of a request: decoded, handed to the handler of its API, its answer encoded.
+"""Decodes a request, hands it to the handler of its API, and encodes the answer.
 
-What Kafka does not answer is not answered here: bad bytes, an API or a version that is not served, a request before the
-client is known: the connection is closed.
+The connection is closed, as Kafka closes it, after bad bytes, after an API or a version that is not served, and after a
+request that came before the client has authenticated.
 """
 import asyncio
 import logging
@@ -35,7 +35,7 @@ class Requests:
         self.handlers: dict[int, Handler] = {key: handler for each in handlers for key, handler in each.items()}
         self.counts: dict[tuple[int, int], int] = {}
         self.faults = PlannedFaults()
-        # Answered where the connection is known: who it is is no handler's business.
+        # `answer` handles those of BEFORE itself: they concern the connection, which handlers do not see.
         served = {*self.handlers, *BEFORE}
         self._versions = {key: span for key, span in sorted(API_VERSIONS.items()) if key in served}
 
@@ -48,7 +48,7 @@ class Requests:
         except UnsupportedApiVersionError as error:
             if error.header.request_api_key != ApiKey.API_VERSIONS:
                 raise
-            # The client learns here what there is, so it cannot know that yet (KIP-511).
+            # The client asks in order to learn the versions, so it cannot know this one yet (KIP-511).
             first, last = API_VERSIONS[ApiKey.API_VERSIONS]
             row = ApiVersionsResponse.ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=first, max_version=last)
             header = RequestHeader(ApiKey.API_VERSIONS, 0, error.header.correlation_id, None)

@@ -50,7 +50,7 @@ CLUSTER_ID = "seglog"
 _BACKLOG = 1024
 _CONVERTERS = 2
 _IDLE_LOOK_S = 1.0
-# It is the coordinator that ends transactions: a log that did so by itself could abort what is being committed.
+# The coordinator ends transactions: a log that timed one out by itself could abort what is being committed.
 _NEVER_BY_ITSELF = {"transaction.max.timeout.ms": 2**31 - 1}
 _NO_FILES_PAUSE_S = 0.1
 
@@ -60,8 +60,8 @@ class ServerOptions:
     """How a server is to be reached, and by whom.
 
     host, port      where it listens; port 0: any free one
-    advertised      where clients find it, if that is another address than the one that each connects to
-    users           passwords by names, for SASL PLAIN; None: nobody is asked
+    advertised      the address that clients are told, if it is not the one that they connect to
+    users           passwords by names, for SASL PLAIN; None: no authentication
     tls             None: plain
     log_config      of logs, where a topic has no setting of its own
     topics          partitions by names, made at the start if they are not there
@@ -133,7 +133,7 @@ class Server:
         for name, partitions in options.topics.items():
             if self.topics.topic(name) is None:
                 await self.topics.create(name, partitions, {})
-        # Before the port is open: whoever connects finds its offsets, and its transactions ended.
+        # Before the port is open, so that the first client finds its offsets loaded and old transactions ended.
         await self.groups.start()
         await self.transactions.start()
         listener = self._listener = _listener(options.host, options.port)
@@ -149,7 +149,7 @@ class Server:
         ]
 
     async def stop(self) -> None:
-        """Listen no more, end every connection, and wait for what is being written to files."""
+        """Stop listening, end every connection, and wait until pending writes to files are done."""
         for task in [*self._services, *self._tasks]:
             task.cancel()
         await asyncio.gather(*self._services, *self._tasks, return_exceptions=True)

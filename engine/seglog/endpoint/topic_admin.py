@@ -37,7 +37,7 @@ class RequestRefusedError(Exception):
 
 
 class TopicAdmin:
-    """The handlers of these APIs. `deleted`: who is told which partitions are gone."""
+    """The handlers of these APIs. `deleted`: called with the partitions that are gone."""
 
     def __init__(self, topics: Topics, config: ServerConfig, deleted: Deleted | None = None) -> None:
         self._topics = topics

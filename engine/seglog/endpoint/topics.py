@@ -2,7 +2,7 @@
 
 A topic is the partition directories that bear its name. Its id stands in the `partition.metadata` of each, as a broker
 has it; directories that were made without one (by `seglog.open`) have none, and clients then go by the name.
-Everything but `log` runs in the loop's thread and leaves the work on files to one thread besides, in order.
+Everything but `log` runs in the loop's thread; one worker thread does the work on files, in the order of the requests.
 """
 import asyncio
 import contextlib
@@ -69,7 +69,7 @@ class Topics:
         self._by_id: dict[bytes, ServedTopic] = {}
         # Held while a log opens: by the loop's thread, and by the worker.
         self._opening = threading.Lock()
-        # One thread: what is made and deleted, is so in the order in which it was asked for.
+        # One thread, so that topics are made and deleted in the order of the requests.
         self._worker = ThreadPoolExecutor(1, "seglog-topics")
         for name, partition in log_dir.partitions():
             topic = self._topics.setdefault(name, ServedTopic(name, ZERO_ID, 0))
@@ -131,7 +131,7 @@ class Topics:
         return [(*where, log) for where, log in sorted(self._logs.items()) if not log.closed]
 
     async def open_all(self) -> None:
-        """Open every log, one after another, beside all other work: retention and compaction look after open ones."""
+        """Open every log, one after another, in the background: retention and compaction act on open logs only."""
         for name in self.names():
             for partition in range(self.partition_count(name)):
                 if (name, partition) not in self._logs:
