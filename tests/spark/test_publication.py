@@ -139,6 +139,19 @@ def test_finalize_names_what_failed_and_a_later_run_adds_what_was_mended(log_dir
     assert made(target) == ["orders-0", "orders-1", "payments-0"]
 
 
+def test_finalize_names_what_failed_in_a_run_before_or_in_one_that_finished_nothing(log_dir, tmp_path):
+    target = tmp_path / "new"
+    convert(log_dir, target, partitions=["orders-0"])
+    damage(log_dir, "orders-1")
+    damage(log_dir, "payments-0")
+    for partition in ("orders-1", "payments-0"):
+        assert [row.partition for row in convert(log_dir, target, partitions=[partition]).failed] == [partition]
+    rollback_topics(target, partitions=["orders-0"], fs=UnsyncedFs())
+    assert convert(log_dir, target, partitions=["orders-0"]).is_whole
+    done = finalize_topics(target, fs=UnsyncedFs())
+    assert (done.partitions, sorted(done.failed)) == (["orders-0"], ["orders-1", "payments-0"])
+
+
 def test_a_partition_of_another_source_is_no_result_of_this_one(log_dir, tmp_path):
     convert(log_dir, tmp_path / "new", partitions=["orders-0"])
     finalize_topics(tmp_path / "new", fs=UnsyncedFs())

@@ -120,8 +120,13 @@ def convert_topics(
         journal = Journal.read(store, target)
         if journal is not None:
             journal.check_ours(workplace.run)
-        if journal is not None and (finished or journal.state == PUBLISHING):
-            publish(job.workplace, journal, finished, {row.partition: row.what or "" for row in report.failed})
+            tried = {row.partition for row in report.rows}
+            failed = {name: why for name, why in journal.failed.items() if name not in tried}
+            failed |= {row.partition: row.what or "" for row in report.failed}
+            if finished or journal.state == PUBLISHING:
+                publish(job.workplace, journal, finished, failed)
+            elif failed != journal.failed:
+                replace(journal, failed=failed).write(store)
     return report
 
 

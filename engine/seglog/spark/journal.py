@@ -23,7 +23,7 @@ _STATES = (CONVERTING, PUBLISHING, COMMITTED, ROLLING_BACK, FINALIZING)
 @dataclass(frozen=True, slots=True)
 class Journal:
     """`published` are the partitions that have got, or are about to get, their names in the target; `failed` those that
-    the last run could not convert, with the reason.
+    could not be converted when they were last tried, with the reason.
 
     `prefix`: what the result is collected under in an object store; empty in others. `run`: of the driver that took up
     the conversion last.

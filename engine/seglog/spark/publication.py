@@ -29,7 +29,7 @@ class Finalized:
 
 
 def publish(
-    workplace: Workplace, journal: Journal, partitions: Iterable[str], failed: Mapping[str, str] | None = None
+    workplace: Workplace, journal: Journal, partitions: Iterable[str], failed: Mapping[str, str]
 ) -> Journal:
     """Let each of `partitions`, which were assembled, be in the target; tell the log dir of it. `failed`: {partition:
     why} of those that were not.
@@ -41,7 +41,7 @@ def publish(
     published = tuple(sorted({*journal.published, *partitions}))
     target = target_of(workplace)
     target.check_names(partitions)
-    journal = replace(journal, failed=dict(failed or {})).now(store, PUBLISHING, published)
+    journal = replace(journal, failed=dict(failed)).now(store, PUBLISHING, published)
     target.publish(partitions)
     return journal.now(store, COMMITTED)
 
