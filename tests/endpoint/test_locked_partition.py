@@ -8,12 +8,14 @@ from seglog.endpoint.messages import (
     DeleteTopicsRequest,
     DescribeConfigsRequest,
     DescribeLogDirsRequest,
+    FindCoordinatorRequest,
     IncrementalAlterConfigsRequest,
     MetadataRequest,
 )
 from support.wire_client import WireClient, fetch_request, produce_request
 
 TOPIC = 2       # the type of a resource
+SMALL = {"offsets.topic.num.partitions": 1}
 
 
 @pytest.fixture
@@ -25,7 +27,7 @@ def holder(in_memory):
 
 @pytest.fixture
 def client(in_memory, holder):
-    with seglog.serve(in_memory / "data", topics={"free": 1}) as server, WireClient(server) as client:
+    with seglog.serve(in_memory / "data", topics={"free": 1}, config=SMALL) as server, WireClient(server) as client:
         yield client
 
 
@@ -65,3 +67,10 @@ def test_it_is_deleted_once_it_is_free(client, holder):
     holder.close()
     assert Errors(client.ask(request, 6).responses[0].error_code) == Errors.NONE
     assert [topic.name for topic in client.ask(MetadataRequest(topics=None), 12).topics] == ["free"]
+
+
+def test_a_coordinator_that_cannot_open_its_log_is_looked_for_again(in_memory, client):
+    with seglog.open(in_memory / "data/__consumer_offsets-0"):
+        answer = client.ask(FindCoordinatorRequest(key="billing"), 1)
+        assert Errors(answer.error_code) == Errors.KAFKA_STORAGE_ERROR
+    assert not client.ask(FindCoordinatorRequest(key="billing"), 1).error_code

@@ -14,6 +14,7 @@ from seglog.endpoint.error_answers import error_answer
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.faults import Fault, PlannedFaults
 from seglog.endpoint.messages import ApiKey, ApiVersionsResponse, RequestHeader
+from seglog.endpoint.refusals import error_of
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.errors import ProtocolError, UnsupportedApiVersionError
 
@@ -79,9 +80,9 @@ class Requests:
             return await self.handlers[key](request, context)
         except (ProtocolError, OSError):
             raise
-        except Exception:
+        except Exception as error:
             _LOG.exception("%s v%d failed", ApiKey(key).name, context.version)
-            return _told(key, request, Errors.UNKNOWN_SERVER_ERROR)
+            return _told(key, request, error_of(error))
 
     def _of_connection(self, key: int, version: int, request: Any, authentication: Authentication) -> Any:
         if key == ApiKey.SASL_HANDSHAKE:
