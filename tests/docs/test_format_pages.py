@@ -37,6 +37,7 @@ from seglog.format.live_ends import FILE_NAME as LIVE_FILE
 from seglog.format.live_ends import latest_of
 from seglog.format.tagged import scan_tagged
 from seglog.fs.files import OsFileSystem
+from seglog.fs.lock import lock_partition
 from seglog.segment.index_file import MinuteIndex, OffsetIndex, TaggedOffsetIndex, TaggedTimeIndex, TimeIndex
 from seglog.segment.indexes import index_bytes, index_bytes_of, time_ranges_bytes
 from seglog.segment.segment import Segment
@@ -628,6 +629,21 @@ def live_ends():
     return f"`orders-0/.seglog.live` of a log with three records that was cut to two, then appended to:\n\n{text}"
 
 
+def partition_lock():
+    with tempfile.TemporaryDirectory() as scratch, lock_partition(OsFileSystem(), scratch) as lock:
+        raw = lock.note
+    assert len(raw) == 128
+    (pid, host), number = raw.split(b"\n")[0].split(b" "), raw.split(b"\n")[1]
+    assert int(pid) == os.getpid()
+    assert host
+    assert re.fullmatch(rb"[0-9a-f]{16}", number)
+    assert not raw.split(b"\n")[2].strip(b" ")
+    return (
+        "`orders-0/.seglog.lock` of a log that was opened; process, host and number are made up:\n\n"
+        "    4711 mail-1\n    0123456789abcdef\n"
+    )
+
+
 def reader_cursor():
     with tempfile.TemporaryDirectory() as log_dir:
         clock = ManualClock(1_790_000_000_000)
@@ -730,6 +746,7 @@ EXAMPLES = {
     "log_settings.md": {"log-settings": log_settings},
     "producer_ids.md": {"producer-ids": producer_ids},
     "coordinator_topics.md": {"coordinator-records": coordinator_records},
+    "partition_lock.md": {"partition-lock": partition_lock},
     "reader_cursor.md": {"reader-cursor": reader_cursor},
     "checkpoints.md": {"recovery-points": checkpoint, "log-dir": log_dir_marks},
 }

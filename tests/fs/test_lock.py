@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from seglog.errors import ForkedHandleError, LogLockedError, StorageError
+from seglog.fs import kept_lock
 from seglog.fs import lock as lock_module
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import EXCLUSIVE, SHARED, Holder, holder, is_locked, lock_log_dir, lock_partition, turns
@@ -302,7 +303,7 @@ def test_a_shared_lock_of_others_counts_as_locked(tmp_path, other):
 def test_a_holder_that_the_system_does_not_name_is_another_process(tmp_path, other, monkeypatch, pid):
     assert other("exclusive", tmp_path) == "ok"
     fields = {"l_type": fcntl.F_WRLCK, "l_pid": pid}
-    answer = lock_module._FLOCK.pack(*(fields.get(name, 0) for name in lock_module._FLOCK_FIELDS))
+    answer = kept_lock.FLOCK.pack(*(fields.get(name, 0) for name in kept_lock.FLOCK_FIELDS))
     monkeypatch.setattr(fcntl, "fcntl", lambda *_: answer)
     assert str(holder(tmp_path)) == "another process"
     with pytest.raises(LogLockedError, match="locked by another process"):

@@ -5,7 +5,8 @@ a POSIX record lock, which only fcntl's F_SETLK sees; flock(2) is blind to it.
 
     lock_log_dir(dir)            exclusive: nobody else changes anything in it. Offline tools.
     lock_log_dir(dir, SHARED)    several writers of ours, each of its own partition; no broker.
-    lock_partition(dir)          exclusive, on the partition's `.seglog.lock`: the one writer of it.
+    lock_partition(dir)          exclusive, on the partition's `.seglog.lock`: the one writer of it. By a lock that
+                                 needs no descriptor, if the system has such (fs.kept_lock).
     lock_file(path, mode)        for anything else: whose turn a named reader's is (log.log_cursor).
     turns(dir)                   on the log dir's `.seglog.lock`, for moments: whose turn it is to change a file
                                  that all writers of the log dir share.
@@ -29,8 +30,6 @@ import fcntl
 import os
 import secrets
 import socket
-import struct
-import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -39,20 +38,13 @@ from typing import Self
 
 from seglog.errors import ForkedHandleError, LogLockedError, StorageError
 from seglog.fs.files import AnyPath, FileSystem, WritableFile
+from seglog.fs.kept_lock import NOTE_BYTES, KeptLock, flock, noted_process, try_lock
 from seglog.fs.refusals import refusals, storage_error
 
 LOG_DIR_LOCK = ".lock"                  # LogManager.LOCK_FILE_NAME
 PARTITION_LOCK = ".seglog.lock"         # ours; a broker's loader ignores the name
 TURNS_LOCK = ".seglog.lock"             # the same name in a log dir, where a broker looks at directories only
 
-# struct flock of fcntl.h with a 64-bit off_t. Start and length 0: the whole file, however long.
-_FLOCK_FIELDS = (
-    ("l_start", "l_len", "l_pid", "l_type", "l_whence")
-    if sys.platform == "darwin"
-    else ("l_type", "l_whence", "l_start", "l_len", "l_pid")
-)
-_FLOCK = struct.Struct("qqihh" if sys.platform == "darwin" else "hhqqi4x")
-_NOTE_BYTES = 128                       # a fixed size, so that a shorter note covers a longer one
 _TURN_WAIT_S = 60.0                     # a turn is some syncs long; who holds it longer is stopped, or the disk is dead
 _TURN_RETRY_S = 0.001
 _TURN_BYTE, _PRESENCE_BYTE = 0, 1       # of the file of turns, in which nothing stands
@@ -211,7 +203,7 @@ def lock_partition(fs: FileSystem, partition_dir: AnyPath) -> Lock:
     """
     path = os.path.join(os.path.abspath(partition_dir), PARTITION_LOCK)
     note = f"{os.getpid()} {socket.gethostname()}\n{secrets.token_hex(8)}\n"
-    return _REGISTRY.acquire(fs, path, EXCLUSIVE, note=note)
+    return _REGISTRY.acquire(fs, path, EXCLUSIVE, note=note, is_kept=True)
 
 
 def lock_file(fs: FileSystem, path: AnyPath, mode: LockMode) -> Lock:
@@ -251,7 +243,7 @@ class _Entry:
     """One lock file that this process has open, and how it is held."""
 
     identity: tuple[int, int]       # device and inode: one file may have many paths
-    file: WritableFile
+    file: WritableFile | KeptLock   # what drops the lock when it is closed
     mode: LockMode
     count: int = 1                  # handles; more than one only if SHARED
     note: bytes | None = None
@@ -286,13 +278,14 @@ class _Registry:
             before=self._mutex.acquire, after_in_parent=self._mutex.release, after_in_child=self._forget
         )
 
-    def acquire(self, fs: FileSystem, path: str, mode: LockMode, *, note: str = "") -> Lock:
+    def acquire(self, fs: FileSystem, path: str, mode: LockMode, *, note: str = "", is_kept: bool = False) -> Lock:
+        """`is_kept`: without a descriptor, where the system can (fs.kept_lock)."""
         with self._mutex:
             while True:
                 identity = _identity(path)
                 if identity is not None and identity in self._entries:
                     return self._join(self._entries[identity], path, mode)
-                entry = self._open(fs, path, mode, note)
+                entry = self._open_kept(fs, path, note) if is_kept else self._open(fs, path, mode, note)
                 if entry is not None:
                     self._entries[entry.identity] = entry
                     return Lock(path, mode, entry)
@@ -372,21 +365,45 @@ class _Registry:
         file = _open_or_create(fs, path)
         try:
             _lock(file.fileno(), path, mode)
-            status = os.fstat(file.fileno())
-            # Another name of it may be that of a file that somebody needs.
-            written, found = None, b""
-            if note and status.st_nlink <= 1:
-                found = os.pread(file.fileno(), _NOTE_BYTES, 0)
-                written = note.encode().ljust(_NOTE_BYTES)
-                file.write_at(0, written)
+            entry = _noted_entry(file, mode, note)
+            if _identity(path) == entry.identity:
+                return entry
         except BaseException:
             file.close()
             raise
-        identity = (status.st_dev, status.st_ino)
-        if _identity(path) != identity:
-            file.close()
-            return None
-        return _Entry(identity, file, mode, note=written, found_note=found)
+        file.close()
+        return None
+
+    def _open_kept(self, fs: FileSystem, path: str, note: str) -> _Entry | None:
+        """The same by a lock that needs no descriptor; by a record lock where there are none."""
+        file = _open_or_create(fs, path)
+        kept: KeptLock | None = None
+        try:
+            try:
+                with refusals("lock", path):
+                    kept = try_lock(file)
+            except StorageError as error:
+                if error.errno == errno.EAGAIN:
+                    raise _locked_error(file.fileno(), path) from error
+                raise
+            if kept is None:
+                file.close()
+                return self._open(fs, path, EXCLUSIVE, note)
+            entry = _noted_entry(file, EXCLUSIVE, note)
+            if _identity(path) != entry.identity:
+                kept.close()
+                return None
+            entry.file = kept
+            if kept.settle():
+                return entry
+        except BaseException:
+            (kept or file).close()
+            raise
+        again = self._open(fs, path, EXCLUSIVE, note)
+        # Between the two locks it was free. What we found is still what the last holder left if our note stands there.
+        if again is not None and again.found_note == entry.note:
+            again.found_note = entry.found_note
+        return again
 
     def _forget(self) -> None:
         """In a child after fork: the locks are its parent's, and stay so when it closes its copies."""
@@ -434,29 +451,40 @@ def _lock(fd: int, path: str, mode: LockMode, byte: int | None = None) -> None:
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EAGAIN):
             raise storage_error(error, "lock", path) from error
-        who = _holder_of(fd, path) or Holder(None)
-        raise LogLockedError(f"locked by {who}", file=path) from error
+        raise _locked_error(fd, path) from error
+
+
+def _locked_error(fd: int, path: str) -> LogLockedError:
+    return LogLockedError(f"locked by {_holder_of(fd, path) or Holder(None)}", file=path)
+
+
+def _noted_entry(file: WritableFile, mode: LockMode, note: str) -> _Entry:
+    """Of a file that was just locked. The note is written, unless another name of the file may be somebody's."""
+    status = os.fstat(file.fileno())
+    written, found = None, b""
+    if note and status.st_nlink <= 1:
+        found = os.pread(file.fileno(), NOTE_BYTES, 0)
+        written = note.encode().ljust(NOTE_BYTES)
+        file.write_at(0, written)
+    return _Entry((status.st_dev, status.st_ino), file, mode, note=written, found_note=found)
 
 
 def _holder_of(fd: int, path: str) -> Holder | None:
     """Who, in another process, keeps us from an exclusive lock. Works on a descriptor open for reading, too."""
-    query = {"l_type": fcntl.F_WRLCK, "l_whence": os.SEEK_SET}
     with refusals("look at the lock", path):
-        answer = fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(*(query.get(name, 0) for name in _FLOCK_FIELDS)))
-        found = dict(zip(_FLOCK_FIELDS, _FLOCK.unpack(answer), strict=True))
+        found = flock(fd, fcntl.F_GETLK, fcntl.F_WRLCK)
         if found["l_type"] == fcntl.F_UNLCK:
             return None
         # 0 or -1: a process of another pid namespace, of another machine, or a lock of another kind.
         if found["l_pid"] > 0:
             return Holder(found["l_pid"], _process_name(found["l_pid"]))
-        return Holder(None, _noted(os.pread(fd, _NOTE_BYTES, 0)))
+        return Holder(None, _noted(os.pread(fd, NOTE_BYTES, 0)))
 
 
 def _noted(note: bytes) -> str:
     """What a writer of ours wrote into its lock file, in words; empty for Kafka's, in which nothing stands."""
-    first, _, _ = note.decode("ascii", "replace").strip().partition("\n")
-    pid, _, host = first.partition(" ")
-    return f"process {pid} on {host}" if pid.isdigit() and host.isprintable() else ""
+    pid, host = noted_process(note)
+    return "" if pid is None else f"process {pid} on {host}"
 
 
 def _process_name(pid: int) -> str:

@@ -1,0 +1,6 @@
+from typing import final
+
+@final
+class LockMap:
+    def __new__(cls, fd: int) -> LockMap: ...
+    def close(self) -> None: ...

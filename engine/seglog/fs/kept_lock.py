@@ -1,0 +1,143 @@
+"""An exclusive lock of a file that needs no descriptor while it is held. docs/formats/partition_lock.md
+
+A process that holds record locks needs a descriptor for each file, and 1024 are all that most systems allow it. Linux
+has locks that belong to the open file description (F_OFD_SETLK) and exclude record locks of others, as those exclude
+them. A map keeps the description when the descriptor is closed (_kernels.lock_map), and with it the lock.
+
+Not every file system keeps it: overlayfs maps the file below its own, and the lock goes with the descriptor. So whoever
+locks looks afterwards, by another descriptor, whether the lock is still there. One byte far behind the end of the file,
+another one for each lock, is locked for reading and all others for writing: nobody else's lock looks like that. If the
+lock is gone, the caller takes a record lock and keeps its descriptor.
+"""
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import socket
+import struct
+import sys
+import time
+
+from seglog._kernels.lock_map import LockMap
+from seglog.fs.files import WritableFile
+from seglog.fs.refusals import refusals
+
+# struct flock of fcntl.h with a 64-bit off_t. Start and length 0: the whole file, however long.
+FLOCK_FIELDS = (
+    ("l_start", "l_len", "l_pid", "l_type", "l_whence")
+    if sys.platform == "darwin"
+    else ("l_type", "l_whence", "l_start", "l_len", "l_pid")
+)
+FLOCK = struct.Struct("qqihh" if sys.platform == "darwin" else "hhqqi4x")
+NOTE_BYTES = 128                        # a fixed size, so that a shorter note covers a longer one
+_MARK_FROM, _MARK_BITS = 1 << 40, 40
+# A killed process may keep its maps for a moment after it is gone, while another one looks at its memory.
+_DEAD_WAIT_S, _RETRY_S = 1.0, 0.001
+# What a system answers that does not know such locks, a file that cannot be mapped, and a process with too many maps.
+_UNABLE = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.ENODEV, errno.ENOMEM, errno.EACCES, errno.EPERM)
+
+# Devices on which a lock went with its descriptor. Only added to.
+_forgetful: set[int] = set()
+
+
+class KeptLock:
+    """Made by `try_lock`. Held until close(), or until the process ends. A child of a fork does not have it."""
+
+    def __init__(self, file: WritableFile, mark: int, kept_by: LockMap) -> None:
+        self.path = file.path
+        self._file = file
+        self._mark = mark
+        self._map = kept_by
+
+    def settle(self) -> bool:
+        """Close the descriptor. False: the lock went with it, or the file got another name; nothing is held."""
+        locked = os.fstat(self._file.fileno())
+        self._file.close()
+        with refusals("look at the lock", self.path):
+            fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                is_same = os.path.samestat(locked, os.fstat(fd))
+                kept = flock(fd, fcntl.F_GETLK, fcntl.F_WRLCK, self._mark, 1)["l_type"] == fcntl.F_RDLCK
+            finally:
+                os.close(fd)
+        if is_same and not kept:
+            _forgetful.add(locked.st_dev)
+        if not is_same or not kept:
+            self._map.close()
+            return False
+        return True
+
+    def close(self) -> None:
+        """Let go. May be called twice, and in a child process."""
+        self._map.close()
+        self._file.close()
+
+
+def try_lock(file: WritableFile) -> KeptLock | None:
+    """Lock all of `file`, if the system has such locks: else None, and a record lock must do.
+
+    Raises BlockingIOError if somebody else holds it, StorageError. Call `settle` when nothing needs the file any more.
+    """
+    if sys.platform != "linux":
+        return None
+    fd = file.fileno()
+    if os.fstat(fd).st_dev in _forgetful:
+        return None
+    mark = _MARK_FROM + secrets.randbits(_MARK_BITS)
+    try:
+        _lock_patiently(fd)
+        flock(fd, fcntl.F_OFD_SETLK, fcntl.F_RDLCK, mark, 1)
+        return KeptLock(file, mark, LockMap(fd))
+    except OSError as error:
+        if isinstance(error, BlockingIOError) or error.errno not in _UNABLE:
+            raise
+        with contextlib.suppress(OSError):
+            flock(fd, fcntl.F_OFD_SETLK, fcntl.F_UNLCK)
+        return None
+
+
+def _lock_patiently(fd: int) -> None:
+    deadline = None
+    while True:
+        try:
+            flock(fd, fcntl.F_OFD_SETLK, fcntl.F_WRLCK)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise
+            deadline = deadline or time.monotonic() + _DEAD_WAIT_S
+            if time.monotonic() > deadline or not _is_gone(os.pread(fd, NOTE_BYTES, 0)):
+                raise BlockingIOError(errno.EAGAIN, "somebody holds the lock") from error
+        time.sleep(_RETRY_S)
+
+
+def _is_gone(note: bytes) -> bool:
+    """Whether the process that wrote the note was one of this machine, and has ended."""
+    pid, host = noted_process(note)
+    if pid is None or host != socket.gethostname():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def noted_process(note: bytes) -> tuple[int | None, str]:
+    """Process id and host, as the note of a lock file says them; None where it says none."""
+    first, _, _ = note.decode("ascii", "replace").strip().partition("\n")
+    pid, _, host = first.partition(" ")
+    return (int(pid), host) if pid.isdigit() and host.isprintable() else (None, "")
+
+
+def flock(fd: int, command: int, kind: int, start: int = 0, size: int = 0) -> dict[str, int]:
+    """One fcntl call about locks; the fields of struct flock as it answers. `size` 0: to the end, however far it moves.
+
+    Raises OSError.
+    """
+    given = {"l_type": kind, "l_whence": os.SEEK_SET, "l_start": start, "l_len": size}
+    answer = fcntl.fcntl(fd, command, FLOCK.pack(*(given.get(name, 0) for name in FLOCK_FIELDS)))
+    return dict(zip(FLOCK_FIELDS, FLOCK.unpack(answer), strict=True))
