@@ -360,6 +360,7 @@ def test_crash_states_where_only_one_of_two_cursors_has_set_it_aside(tmp_path):
             assert again.tracker.count(0, 2**63) == 1, state.story()
             for _ in range(3):
                 assert again.pass_a_second() == []
+            again.log.trim()        # a cursor that had passed them before the crash passes nothing now
             assert ledgers(again) == [], state.story()
             again.clock.set(NOW + DAY)
             assert (again.consume(), given(audit)) == ([6], [6]), state.story()
@@ -514,6 +515,7 @@ def test_crash_states_of_relocation(tmp_path, kind, is_written_just_now):
             again.pass_a_second()
             if "relocated" in state.marks:
                 again.pass_a_second()
+                again.log.trim()
                 assert ledgers(again) == [], state.story()
             again.clock.set(NOW + DAY)
             found = again.consume()
