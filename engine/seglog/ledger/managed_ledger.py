@@ -97,10 +97,10 @@ class ManagedLedger(ManagedReader, Unclosed):
             tail.passed = self._cursors.passed
             if fsync == "interval" or config.compaction_threshold_bytes:
                 shielded(self._start_housekeeping)
+            self._is_unclosed = True
         except BaseException:
             shielded(self._give_up, taken)
             raise
-        self._is_unclosed = True
 
     def _start_housekeeping(self) -> None:
         config = self.config
@@ -109,6 +109,7 @@ class ManagedLedger(ManagedReader, Unclosed):
 
     def _give_up(self, taken: list[lock.Lock]) -> None:
         """Hold nothing of what an opening took that came to no managed ledger."""
+        self._is_unclosed = False
         if self._housekeeping is not None:
             self._housekeeping.stop()
         self._shown.extent = None

@@ -124,13 +124,14 @@ class Log(Followable, Unclosed):
             self._sizes = DirectorySizes(self.path)
             _LOGS[id(self)] = weakref.ref(self)
             shielded(self._care.begin, self, self._retainer, self._appender)
+            self._is_unclosed = True
         except BaseException:
             shielded(self._give_up, taken)
             raise
-        self._is_unclosed = True
 
     def _give_up(self, taken: list[PartitionHold]) -> None:
         """Hold nothing of what an opening took that came to no log."""
+        self._is_unclosed = False
         _LOGS.pop(id(self), None)
         self._care.stop()
         self._care.release(self)
