@@ -47,6 +47,7 @@ LIMIT_BYTES = 4 << 20
 CONFIG = LogConfig.of({"max.decompressed.message.bytes": LIMIT_BYTES})
 POOL = ArenaPool(chunk_bytes=1 << 16)
 SHM = Path("/dev/shm")      # a file there costs no disk
+IS_FULL = bool(os.environ.get("SEGLOG_TORTURE") or os.environ.get("SEGLOG_SANITIZE"))
 
 # Of so many cases one goes through what takes long.
 COMMANDS_EVERY = 60
@@ -136,12 +137,10 @@ class Readers:
 
     def partition(self, directory: Path, log: Path) -> None:
         self.read(_segment, log)
-        self.read(_offsets_for_time, directory)
-        self.read(_records_skipping, directory)
-        self.read(_records_raising, directory)
-        self.read(_records_between, directory)
-        self.read(_partition_columns, directory)
-        for level in LEVELS:
+        # Each of them is in its turn the first one that reads a partition, and finds nothing that others left in it.
+        first = self.sample % len(_OF_A_PARTITION)
+        self.read(self._one_after_another, directory, _OF_A_PARTITION[first:] + _OF_A_PARTITION[:first])
+        for level in LEVELS if IS_FULL else [LEVELS[self.sample % len(LEVELS)]]:
             # Damage is a finding; only what is no log at all may be refused.
             verify(directory, level=level, config=CONFIG)
         self.read(_index_bytes, log)
@@ -149,6 +148,11 @@ class Readers:
             self.commands(directory, log)
         if self.takes(REBUILD_EVERY):
             self.read(_rebuild, directory)
+
+    def _one_after_another(self, directory: Path, readers: Iterable[Callable[[Partition], None]]) -> None:
+        with Partition(directory, config=CONFIG) as partition:
+            for reader in readers:
+                self.read(reader, partition)
 
     def commands(self, directory: Path, log: Path) -> None:
         target = directory.parent / "converted-0"
@@ -324,39 +328,37 @@ def _segment(log: Path) -> None:
     segment.close()
 
 
-def _offsets_for_time(directory: Path) -> None:
+def _offsets_for_time(partition: Partition) -> None:
     readers = Readers(1)
-    with Partition(directory, config=CONFIG) as partition:
-        for when in (-1, -2, -3, 0, 1_600_000_000_000, 1_700_000_000_000, 2**62):
-            readers.read(partition.offsets_for_time, when)
-        for offset in (0, 50, 75, 2**62):
-            readers.read(partition.find_offset, offset)
-        readers.read(lambda: partition.leader_epochs)
-        assert isinstance(partition.log_start_offset, int)
+    for when in (-1, -2, -3, 0, 1_600_000_000_000, 1_700_000_000_000, 2**62):
+        readers.read(partition.offsets_for_time, when)
+    for offset in (0, 50, 75, 2**62):
+        readers.read(partition.find_offset, offset)
+    readers.read(lambda: partition.leader_epochs)
+    assert isinstance(partition.log_start_offset, int)
 
 
-def _records_skipping(directory: Path) -> None:
+def _records_skipping(partition: Partition) -> None:
     lost = []
-    with Partition(directory, config=CONFIG) as partition:
-        touch_all(partition.records(0, on_corrupt="skip", lost=lost, control=True))
-        for batch in partition.batches(on_corrupt="skip"):
-            assert batch.last_offset < 2**63 - 1
+    touch_all(partition.records(0, on_corrupt="skip", lost=lost, control=True))
+    for batch in partition.batches(on_corrupt="skip"):
+        assert batch.last_offset < 2**63 - 1
 
 
-def _records_raising(directory: Path) -> None:
-    with Partition(directory, config=CONFIG) as partition:
-        touch_all(partition.records())
+def _records_raising(partition: Partition) -> None:
+    touch_all(partition.records())
 
 
-def _records_between(directory: Path) -> None:
-    with Partition(directory, config=CONFIG) as partition:
-        touch_all(partition.records(3, 70, since=5, until=1_700_000_000_000))
+def _records_between(partition: Partition) -> None:
+    touch_all(partition.records(3, 70, since=5, until=1_700_000_000_000))
 
 
-def _partition_columns(directory: Path) -> None:
-    with Partition(directory, config=CONFIG) as partition:
-        for columns in partition.columns(chunk_bytes=1 << 16):
-            len(columns)
+def _partition_columns(partition: Partition) -> None:
+    for columns in partition.columns(chunk_bytes=1 << 16):
+        len(columns)
+
+
+_OF_A_PARTITION = [_offsets_for_time, _records_skipping, _records_raising, _records_between, _partition_columns]
 
 
 def _index_bytes(log: Path) -> None:
