@@ -32,8 +32,9 @@ def lazy(scan: RowScan) -> Any:
     sources = library("polars.io.plugins")
 
     def read(columns: list[str] | None, predicate: Any, limit: int | None, _: int | None) -> Iterator[Any]:
-        needed = set(columns or scan.columns) | set(() if predicate is None else predicate.meta.root_names())
-        wanted = scan.select([name for name in scan.columns if name in needed])
+        asked = list(columns or scan.columns)
+        needed = () if predicate is None else predicate.meta.root_names()
+        wanted = scan.select(asked + [name for name in scan.columns if name in needed and name not in asked])
         # Of a limit beside a filter polars means rows before the filter: then none may be left out here.
         if predicate is not None and limit is None:
             wanted = wanted.narrowed(bounds_of(predicate))
@@ -45,7 +46,8 @@ def lazy(scan: RowScan) -> Any:
                 left -= piece.height
             if predicate is not None:
                 piece = piece.filter(predicate)
-            yield piece if columns is None else piece.select(columns)
+            # (`select` plans and runs a query: as long as decoding half of a piece takes.)
+            yield piece if piece.width == len(asked) else piece.select(asked)
             if left == 0:
                 return
 
