@@ -28,6 +28,7 @@ COMMANDS = {
     "verify": "Check a log against its checksums, its indexes and itself.",
     "seek": "Find the batch and the record at an offset or a time.",
     "convert": "Rewrite partitions in another record format, with a proof.",
+    "erase": "Take the records of some keys out of partitions, with a proof.",
     "mirror": "Append the batches of one partition to another, unopened.",
     "plan-upgrade": "What of a log dir is in old formats, and what to do about it.",
     "recover": "List what a damaged log would lose, or recover it.",
@@ -180,7 +181,7 @@ def cli() -> None:
 
     PATH is a partition directory (orders-0), one of its .log files, or the log dir above them.
     Nothing is changed but by `convert`, which writes new directories (with --in-place in the place of the old),
-    `recover` where asked, and `index rebuild`.
+    `erase --backup`, `recover` where asked, and `index rebuild`.
     """
 
 

@@ -136,13 +136,13 @@ def command(
     if resume and dst is None and not in_place:
         raise click.UsageError("--resume needs DST: a dry run leaves nothing to go on with")
     if rollback and backup is not None:
-        return _roll_back([src] if is_partition else partitions_in(src, topics), backup, as_json=as_json)
+        return roll_back_each([src] if is_partition else partitions_in(src, topics), backup, as_json=as_json)
     for file in filter(None, (proof_file, report_file)):
         check_output_file(file, src)
     rows = []
     with (
-        _as_open_as(src) if in_place else nullcontext(),
-        _Watch(Throttle(throttle_bytes), enabled=not no_progress) as watch,
+        as_open_as(src) if in_place else nullcontext(),
+        Watch(Throttle(throttle_bytes), enabled=not no_progress) as watch,
     ):
         if is_partition:
             rows.append(_convert_partition(
@@ -172,8 +172,11 @@ def command(
     return report.PARTIAL if any(row.status == "failed" for row in rows) else 0
 
 
-def _roll_back(partitions: Sequence[Path], backup: Path, *, as_json: bool) -> int:
-    """Each by itself. Of a log dir those that were converted; the others stay as they are."""
+def roll_back_each(
+    partitions: Sequence[Path], backup: Path, *, as_json: bool, command: str = "seglog convert",
+    before: str = "before it was converted",
+) -> int:
+    """Each by itself. Of a log dir those that were changed in place; the others stay as they are."""
     converted = [partition for partition in partitions if has_journal(partition, backup)]
     status = 0
     for partition in converted or partitions[:1]:       # without any, the first one says so
@@ -182,18 +185,18 @@ def _roll_back(partitions: Sequence[Path], backup: Path, *, as_json: bool) -> in
         except SeglogError as error:
             if len(converted) <= 1 or isinstance(error, LogLockedError):
                 raise
-            report.show_error(error, "seglog convert", as_json=as_json)
+            report.show_error(error, command, as_json=as_json)
             status = report.PARTIAL
             continue
         if as_json:
             report.print_json("rolled_back", partition=partition.name)
         else:
-            print(f"{report.printable(str(partition))} is again what it was before it was converted")
+            print(f"{report.printable(str(partition))} is again what it was {before}")
     return status
 
 
 def _convert_partition(
-    src: Path, dst: Path | None, backup: Path | None, options: Options, watch: "_Watch", proof_file: Path | None, *,
+    src: Path, dst: Path | None, backup: Path | None, options: Options, watch: "Watch", proof_file: Path | None, *,
     resume: bool, as_json: bool,
 ) -> PartitionRow:
     began_s = time.monotonic()
@@ -246,7 +249,7 @@ def _done(source: Path, dst: Path | None, backup: Path | None, options: Options)
 
 
 @contextmanager
-def _as_open_as(directory: Path) -> Iterator[None]:
+def as_open_as(directory: Path) -> Iterator[None]:
     """What is made meanwhile is as open to others as `directory`, whatever the umask: it takes the place of the old."""
     before = os.umask(0o777 & ~stat.S_IMODE(os.stat(directory).st_mode))
     try:
@@ -255,7 +258,7 @@ def _as_open_as(directory: Path) -> Iterator[None]:
         os.umask(before)
 
 
-class _Watch:
+class Watch:
     """One progress line after the other, held to a rate. A context manager that wipes the last one."""
 
     def __init__(self, throttle: Throttle, *, enabled: bool) -> None:

@@ -14,6 +14,9 @@ One batch in is one batch out, never merged or split. (Cleaner.java shouldRetain
 
 A record stays if its offset is above `latest_offset`, up to where the map was made; else if it has a key, is not below
 the offset that the map has for the key, and is no tombstone whose time has come.
+
+With `erases` it is no compaction: the records of all keys in the map go, whatever their offsets, and no others. Every
+v2 batch stays, if need be without records, so that no offset is given again; nothing gets a delete horizon.
 """
 cimport cython
 from libc.stdint cimport int8_t, int16_t, int64_t, uint8_t
@@ -84,6 +87,7 @@ cdef class BatchFilter(Packer):
     places: [(base offset, Window)] of the segments that the map was made of, for `exact`, in order.
     exact: compare a key with that of the record that is to stay: 0 never, 1 where the map knows its place, 2 always.
     find_key: Callable[[offset], bytes or None], the key of a record, for exact=2.
+    erases: take away the records of the map's keys, instead of compacting.
 
     keeps_legacy_tombstones: whether those of v0 and v1 stay; as of the segment that comes.
     """
@@ -105,6 +109,7 @@ cdef class BatchFilter(Packer):
     cdef readonly int64_t now_ms
     cdef readonly int64_t delete_retention_ms
     cdef readonly bint upgrade
+    cdef readonly bint erases
     cdef public bint keeps_legacy_tombstones
     cdef readonly int64_t records_read
     cdef readonly int64_t records_kept
@@ -122,6 +127,7 @@ cdef class BatchFilter(Packer):
         int64_t now_ms,
         int64_t delete_retention_ms,
         bint upgrade=False,
+        bint erases=False,
         decompress=None,
         compress=None,
         places=(),
@@ -132,11 +138,14 @@ cdef class BatchFilter(Packer):
         cdef Py_ssize_t i
         if not BY_HASH <= exact <= ALWAYS or (exact == ALWAYS and find_key is None):
             raise InvalidArgumentError(f"exact is {exact}: 0, 1, or 2 with find_key")
+        if erases and (upgrade or exact != BY_HASH):
+            raise InvalidArgumentError("erases keeps formats, and knows no places: not with upgrade or exact")
         self.map = map
         self.latest_offset = latest_offset
         self.now_ms = now_ms
         self.delete_retention_ms = delete_retention_ms
         self.upgrade = upgrade
+        self.erases = erases
         self.decompress = decompress
         self.compress = compress
         self.exact = exact
@@ -216,8 +225,8 @@ cdef class BatchFilter(Packer):
             status = self.judge(&source, -1)
             if status != OK:
                 return status
-        if self.kept == 0:
-            return self.write_empty(row) if flags & KEEP_EMPTY and row.magic == 2 else OK
+        if self.kept == 0 and not (self.erases and self.total == 0):
+            return self.write_empty(row) if self.keeps_empty(row, flags) else OK
         if self.stays_as_it_is(row, flags):
             return self.copy(source.raw, row.size_bytes)
         if row.magic == 2 or self.upgrade:
@@ -233,8 +242,8 @@ cdef class BatchFilter(Packer):
             # Only a wrapper does not tell where it begins.
             status = self.judge(&source, table.end_before(row) if row.magic < 2 else -1)
         self.raise_status_of(status, table, row)
-        if self.kept == 0:
-            if flags & KEEP_EMPTY and row.magic == 2:
+        if self.kept == 0 and not (self.erases and self.total == 0):
+            if self.keeps_empty(row, flags):
                 self.raise_status_of(self.write_empty(row), table, row)
         elif self.stays_as_it_is(row, flags):
             self.raise_status_of(self.copy(source.raw, row.size_bytes), table, row)
@@ -311,7 +320,11 @@ cdef class BatchFilter(Packer):
         cdef RecordView* from_ = views + self.kept
         cdef int64_t i
         for i in range(turn):
-            if not is_control and from_[i].offset <= self.latest_offset:
+            if self.erases:
+                if asked[i].slot != NULL:
+                    self.superseded += 1
+                    continue
+            elif not is_control and from_[i].offset <= self.latest_offset:
                 if from_[i].key_size < 0:
                     self.keyless += 1
                     continue
@@ -417,13 +430,20 @@ cdef class BatchFilter(Packer):
 
     # --- the batch around them -----------------------------------------------------------------
 
+    cdef bint keeps_empty(self, const BatchHeader* row, int flags) noexcept nogil:
+        return row.magic == 2 and (flags & KEEP_EMPTY != 0 or self.erases)
+
     cdef bint stays_as_it_is(self, const BatchHeader* row, int flags) noexcept nogil:
+        if self.erases:
+            return self.kept == self.total
         return (
             self.kept == self.total and not self.is_mixed and (row.magic == 2 or not self.upgrade)
             and not self.gets_horizon(row, flags)
         )
 
     cdef bint gets_horizon(self, const BatchHeader* row, int flags) noexcept nogil:
+        if self.erases:
+            return False
         if row.magic == 2:
             return row.attributes & DELETE_HORIZON_BIT == 0 and (
                 self.has_null_value or flags & EMPTY_TRANSACTION != 0)

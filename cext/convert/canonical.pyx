@@ -53,15 +53,22 @@ def canonical_bytes(
     return lend(arena, arena.base, size, 1, b"B")
 
 
-def update_digest(Columns columns not None, hasher, *, bint with_time=True, bint with_headers=True):
-    """Feed the stream to `hasher.update` (hashlib's), slice by slice: memory for a slice, or for one large record."""
-    cdef int64_t row = 0
+def update_digest(
+    Columns columns not None, hasher, int64_t start=0, int64_t stop=-1, *, bint with_time=True, bint with_headers=True
+):
+    """Feed the stream of the rows [start, stop) (-1: to the end) to `hasher.update` (hashlib's), slice by slice: memory
+    for a slice, or for one large record."""
+    if stop == -1:
+        stop = columns.c.rows
+    if not 0 <= start <= stop <= columns.c.rows:
+        raise InvalidArgumentError(f"rows {start} to {stop} of {columns.c.rows}")
+    cdef int64_t row = start
     cdef int64_t n, size
     cdef int left_out = without(with_time, with_headers)
     cdef Arena arena
     update = hasher.update
-    while row < columns.c.rows:
-        n = seg_canonical_rows(&columns.c, row, SLICE_BYTES, left_out)
+    while row < stop:
+        n = min(seg_canonical_rows(&columns.c, row, SLICE_BYTES, left_out), stop - row)
         size = seg_canonical_size(&columns.c, row, n, left_out)
         arena = None        # back to the pool before the next is taken, unless the hasher kept a view
         arena = columns.pool.acquire(size + SEG_SLACK)

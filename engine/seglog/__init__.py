@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from seglog._kernels.columns import Columns
     from seglog._kernels.record_batch import Record, RecordBatch
     from seglog.conversion.directory import convert
+    from seglog.conversion.erasing import erase
     from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
     from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
     from seglog.format.batch import build_batch
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from seglog.verification.verify import verify
 
 __all__ = [
-    "build_batch", "convert", "follow_partition", "mirror", "open", "open_dir", "open_partition", "open_topic",
+    "build_batch", "convert", "erase", "follow_partition", "mirror", "open", "open_dir", "open_partition", "open_topic",
     "read_compacted", "recover", "scan", "serve", "verify", "write_parquet",
     "AppendResult", "Columns", "Follower", "Log", "LogCursor", "LogDir", "LogStats", "Mirrored", "Partition",
     "Producer", "Record", "RecordBatch", "Segment", "Written",
@@ -69,6 +70,7 @@ __all__ = [
 _ROOM_OF = {
     "build_batch": "format.batch",
     "convert": "conversion.directory",
+    "erase": "conversion.erasing",
     "open": "opening",
     "open_dir": "opening",
     "open_topic": "opening",

@@ -1,9 +1,11 @@
 """A broker stops, its log dir is converted where it lies, and the broker goes on as if nothing had happened."""
+import base64
 import shutil
 
 import pytest
 
 from seglog.conversion.directory import Options
+from seglog.conversion.erasing import erase
 from seglog.conversion.in_place import plan_in_place, roll_back
 from seglog.conversion.log_dir import convert_log_dir, convert_log_dir_in_place
 from seglog.conversion.upgrade_plan import plan_upgrade
@@ -15,6 +17,7 @@ from support.golden import golden_cases
 pytestmark = pytest.mark.oracle
 
 MS = 1_760_000_000_000
+ENDS = [f"{isolation}_{end}" for isolation in ("read_uncommitted", "read_committed") for end in ("begin", "end")]
 CASES = {case.name: case for case in golden_cases()}
 
 
@@ -128,3 +131,34 @@ def test_a_broker_serves_old_formats_that_became_new_and_again_after_the_way_bac
         })
     assert answers[0] == answers[1] == answers[2]
     assert all(answers[0].values())
+
+
+def test_a_broker_serves_what_is_left_where_records_were_erased(kafka_oracle, tmp_path):
+    """Offsets, ends and transactions are what they were; the consumer gets every record but those of the keys."""
+    names = ["v2-zstd-ct-k391", "v2-none-ct-k411", "txn-v2-k411", "idempotent-v2-k391", "mixed-formats-k282"]
+    logs = tmp_path / "logs"
+    for name in names:
+        shutil.copytree(source_of(CASES[name]), logs / f"{name}-0")
+    oracle = kafka_oracle("4.1.1")
+    answers, erased = [], {}
+    for step in ("before", "after"):
+        for name in names:
+            if step == "after":
+                found = [base64.b64decode(row["key"]) for row in answers[0][name][0] if row["key"] is not None]
+                erased[name] = set(found[::3])
+                plan = erase(logs / f"{name}-0", erased[name], tmp_path / "backups", fs=UnsyncedFs())
+                assert plan.run().proof.holds
+        boot = oracle.boot([logs / f"{name}-0" for name in names], tmp_path / step)
+        assert boot.summary["consume_errors"] == 0
+        answers.append({
+            name: (boot.records[there], boot.committed[there], [boot.partitions[there][end] for end in ENDS])
+            for name, there in ((name, f"{name}-0") for name in names)
+        })
+    before, after = answers
+    for name in names:
+        left, committed = (
+            [row for row in rows if row["key"] is None or base64.b64decode(row["key"]) not in erased[name]]
+            for rows in before[name][:2]
+        )
+        assert len(left) < len(before[name][0])
+        assert after[name] == (left, committed, before[name][2])

@@ -243,7 +243,7 @@ def test_every_command_explains_itself():
 # What each command is given, with "{}" for the partition directory.
 ARGUMENTS = {
     ("ls",): ["{}"], ("dump",): ["{}"], ("verify",): ["{}"], ("seek",): ["{}", "--offset", "3"], ("convert",): ["{}"],
-    ("index", "check"): ["{}"], ("index", "rebuild"): ["{}"], ("stats",): ["{}"],
+    ("erase",): ["{}", "--key", "none"], ("index", "check"): ["{}"], ("index", "rebuild"): ["{}"], ("stats",): ["{}"],
     ("recover",): ["{}", "--mode", "quarantine"], ("plan-upgrade",): ["{}/.."], ("retain",): ["{}", "--dry-run"],
     ("compact",): ["{}", "--dry-run"], ("cursors", "ls"): ["{}"],
     ("mirror",): ["{}", "{}/../mirrored/orders-0"],
@@ -265,7 +265,7 @@ OF_PAGES = {("report",)}
 # What runs until it is ended: tests/endpoint.
 OF_SERVERS = {("serve",)}
 # These do not take a partition directory, a log dir and a .log alike.
-OF_ONE = {("convert",), ("recover",), ("plan-upgrade",), ("retain",), ("compact",), ("mirror",)}
+OF_ONE = {("convert",), ("erase",), ("recover",), ("plan-upgrade",), ("retain",), ("compact",), ("mirror",)}
 
 
 def test_json_of_every_command_is_lines_with_type_and_schema(golden_kafka, tmp_path):

@@ -18,6 +18,7 @@ class BatchFilter(Packer):
         now_ms: int,
         delete_retention_ms: int,
         upgrade: bool = False,
+        erases: bool = False,
         decompress: Callable[[int, int, memoryview], Buffer] | None = None,
         compress: Callable[[int, int, bytes], Buffer] | None = None,
         places: Sequence[tuple[int, Window]] = (),
@@ -42,6 +43,8 @@ class BatchFilter(Packer):
     def delete_retention_ms(self) -> int: ...
     @property
     def upgrade(self) -> bool: ...
+    @property
+    def erases(self) -> bool: ...
     @property
     def records_read(self) -> int: ...
     @property

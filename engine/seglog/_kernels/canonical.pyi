@@ -9,5 +9,6 @@ def canonical_bytes(
     columns: Columns, start: int = 0, stop: int = -1, *, with_time: bool = True, with_headers: bool = True
 ) -> memoryview: ...
 def update_digest(
-    columns: Columns, hasher: _Hasher, *, with_time: bool = True, with_headers: bool = True
+    columns: Columns, hasher: _Hasher, start: int = 0, stop: int = -1, *, with_time: bool = True,
+    with_headers: bool = True,
 ) -> None: ...

@@ -11,7 +11,7 @@ Memory holds one slice of a segment and the columns of the proof, whatever the s
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import replace as changed
 from pathlib import Path
 
@@ -52,7 +52,7 @@ AnyPath = str | os.PathLike[str]
 class Options:
     """What may be said of a conversion; see `convert`. Decides, with the bytes of a source, the bytes of its target.
 
-    `prove_again` decides nothing but how often it is proven.
+    `prove_again` decides nothing but how often it is proven. `erased`: keys whose records go, and nothing else changes.
     """
 
     to: int = 2
@@ -63,6 +63,7 @@ class Options:
     aborted: Aborted | None = None
     config: Mapping[str, object] | LogConfig | None = None
     prove_again: int = 0
+    erased: tuple[bytes, ...] = field(default=(), repr=False)
 
     def profile(self) -> Profile:
         """Raises InvalidArgumentError for what cannot be meant, UnsupportedCompressionTypeError."""
@@ -75,7 +76,7 @@ class Options:
         if self.repack_bytes and self.delete_horizon_ms is not None:
             raise InvalidArgumentError("a delete horizon belongs to batches that stay: not together with repacking")
         codec = None if self.codec is None else Codec.of(self.codec)
-        return Profile(self.repack_bytes, codec, self.delete_horizon_ms, self.to, self.aborted)
+        return Profile(self.repack_bytes, codec, self.delete_horizon_ms, self.to, self.aborted, self.erased)
 
     def log_config(self) -> LogConfig:
         """The topic configuration. Raises InvalidConfigError."""
@@ -241,7 +242,7 @@ class _Conversion:
         self._source = source
         self._target = target
         self._staging = staging
-        self._state = StateFold(reader(source.path), staging.write_file, to=plan.to)
+        self._state = StateFold(reader(source.path), staging.write_file, to=plan.to, keeps_format=plan.keeps_format)
         self._end_offsets = end_offsets(source)
         self._progress = progress
         self._done = 0.0

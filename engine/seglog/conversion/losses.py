@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
+from seglog._kernels.batch_filter import BatchFilter
 from seglog._kernels.batch_packer import BatchPacker
 from seglog._kernels.batch_survey import first_transactional, first_with_producer, tally
 from seglog._kernels.columns import chunks
@@ -16,6 +17,7 @@ from seglog._kernels.record_batch import RecordBatch
 from seglog._kernels.segment_scan import BatchTable, scan
 from seglog._kernels.tagged_packer import TaggedPacker
 from seglog._kernels.window import Window
+from seglog.config import LogConfig
 from seglog.conversion.arenas import POOL
 from seglog.errors import InvalidArgumentError, UnsupportedForMessageFormatError
 from seglog.format import names
@@ -43,6 +45,7 @@ class Losses:
     producer_batches: int = 0       # data batches with a producer id and a sequence
     aborted_records: int = 0        # of transactions that were aborted
     open_records: int = 0           # of transactions without an end
+    erased_records: int = 0         # of the keys that were asked for (Profile.erased)
 
     @property
     def kinds(self) -> tuple[tuple[int, str], ...]:
@@ -66,6 +69,7 @@ class Losses:
         return (
             *(f"{count} {what}" for count, what in self.kinds),
             *((f"{dropped} records of aborted or open transactions",) if dropped else ()),
+            *((f"{self.erased_records} records of {len(profile.erased)} erased keys",) if profile.erased else ()),
         )
 
     def check(self, profile: Profile, source: str | os.PathLike[str], *, allow_lossy: bool) -> None:
@@ -101,7 +105,8 @@ class LossSurvey:
     """
 
     def __init__(
-        self, segments: Iterable[Segment], producers: Iterable[ProducerEntry], profile: Profile, decompress: Decompress
+        self, segments: Iterable[Segment], producers: Iterable[ProducerEntry], profile: Profile, decompress: Decompress,
+        config: LogConfig,
     ) -> None:
         self._decompress = decompress
         self._profile = profile
@@ -112,12 +117,13 @@ class LossSurvey:
         self._aborted, self._open = AbortedFilter(aborted), AbortedFilter(still_open)
         self.dropped = tuple(sorted([*aborted, *still_open], key=_marker)) if profile.aborted == "drop" else ()
         self._dropped = AbortedFilter(self.dropped)
+        self._eraser = profile.eraser(config, decompress) if profile.erased else None
 
     @classmethod
     def of_partition(cls, source: Partition, profile: Profile) -> Self:
         """Of a partition directory, opened."""
         producers = producers_before(source.path, source.segments[0].base_offset)
-        return cls(source.segments, producers, profile, source.decompress)
+        return cls(source.segments, producers, profile, source.decompress, source.config)
 
     def kept(self, table: BatchTable) -> BatchTable:
         """The batches of a table that are carried over: without those of dropped transactions."""
@@ -125,6 +131,9 @@ class LossSurvey:
 
     def add(self, table: BatchTable) -> None:
         """Count what the batches of a table would lose. One table after the other, in log order."""
+        if self._eraser is not None:
+            self._add_erased(table, self._eraser)
+            return
         magics = {magic for magic, _ in tally(table)}
         if TO_TAGGED in magics and self._profile.to != TO_TAGGED:
             self._add_of_tagged(table)
@@ -143,6 +152,13 @@ class LossSurvey:
                 self._end_offset = int(columns.offset[-1]) + 1
             if self._profile.to == 0:
                 self._timestamps += len(columns) - columns.timestamp.tolist().count(-1)
+
+    def _add_erased(self, table: BatchTable, eraser: BatchFilter) -> None:
+        for first, stop in slices(table):
+            eraser.add(table, first, stop)
+            made = scan(Window(eraser.take()))
+            if len(made):
+                self._end_offset = made[-1].last_offset + 1
 
     def _add_to_tagged(self, table: BatchTable) -> None:
         """What becomes no tag: headers, leader changes, producers; transactions but for their markers."""
@@ -195,6 +211,7 @@ class LossSurvey:
             headers=self._headers, timestamps=self._timestamps, control_batches=self._control,
             producer_batches=self._with_producer, aborted_records=self._aborted_records,
             open_records=self._open_records,
+            erased_records=0 if self._eraser is None else self._eraser.superseded,
         )
 
 

@@ -15,7 +15,7 @@ from seglog.conversion.inputs import made_from
 from seglog.conversion.losses import Losses, LossSurvey
 from seglog.conversion.proof import Proof
 from seglog.conversion.segment import tables_in_order
-from seglog.errors import UnfinishedChangeError, UnsupportedCompressionTypeError
+from seglog.errors import InvalidArgumentError, UnfinishedChangeError, UnsupportedCompressionTypeError
 from seglog.format import names
 from seglog.format.compression import Codec
 from seglog.format.conversion_profile import TO_TAGGED, Profile, version_words
@@ -127,11 +127,20 @@ class Plan:
     def changes_nothing(self) -> bool:
         """Whether every batch is as it would be made, so that the result would be a copy."""
         profile = self.profile
+        if profile.erased:
+            return not self.losses.erased_records
         return not (profile.repack_bytes or profile.delete_horizon_ms is not None or self.tail or self.dropped) and all(
             f.magic == self.to and (profile.codec is None or f.codec == profile.codec.label)
             for segment in self.segments
             for f in segment.formats
         )
+
+    @property
+    def keeps_format(self) -> int | None:
+        """The highest format version of the source, if each batch keeps its own; else None."""
+        if not self.profile.erased:
+            return None
+        return max((f.magic for segment in self.segments for f in segment.formats), default=2)
 
     def made_from(self) -> str:
         """See conversion_inputs.made_from; as of now."""
@@ -187,6 +196,10 @@ def make_plan(
 ) -> Plan:
     """Read the source and say what `carry_out` would do. Raises as `seglog.convert`."""
     names_found = _names_in(source)
+    if profile.erased and any(segment.dialect.is_tagged for segment in source.segments):
+        raise InvalidArgumentError(
+            "messages with tags: erasing is for Kafka's formats", file=source.path, hint="convert it to v2 first"
+        )
     config = with_minute_indexes(source.config, any(name.endswith(names.MINUTE_INDEX_SUFFIX) for name in names_found))
     survey = LossSurvey.of_partition(source, profile)
     forecast = Forecast(profile, source.config, source.decompress) if target is None else None
@@ -204,6 +217,8 @@ def make_plan(
         for segment, end in zip(source.segments, end_offsets(source), strict=True)
     )
     losses = survey.losses()
+    if profile.erased:
+        _refuse_erasing(source, segments[-1].next_offset, survey.end_offset)
     if target is not None:
         losses.check(profile, source.path, allow_lossy=allow_lossy)
     last = source.segments[-1]
@@ -275,6 +290,16 @@ def _plan_segment(
             0 if size is None else -(-size.size_bytes // config.segment_bytes),
         ),
     )
+
+
+def _refuse_erasing(source: Partition, before: int, after: int) -> None:
+    """Raises InvalidArgumentError for a log whose end would be lost, so that its last offsets were given again."""
+    if after < before:
+        raise InvalidArgumentError(
+            f"the last records of the log, from offset {after} on, are of these keys, and only format v2 has batches"
+            " without records: their offsets would be given again", file=source.segments[-1].path,
+            hint="append a record of another key first, or convert the partition to v2",
+        )
 
 
 def refuse_zstd(segment: Segment, what: tuple[int, int], profile: Profile) -> None:

@@ -8,13 +8,13 @@ place for is left out on both sides, and `left_out` says what that was.
 Kept as JSON in the target (docs/formats/conversion_proof.md). A run that is resumed reads there what was converted.
 """
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from seglog._kernels.canonical import update_digest
-from seglog._kernels.columns import ArenaPool, chunks
+from seglog._kernels.columns import ArenaPool, Columns, chunks
 from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import ProofMismatchError
 from seglog.format.checked_json import format_json, parse_json
@@ -125,6 +125,7 @@ class View:
     with_headers: bool = True
     with_control: bool = True
     kept: Callable[[BatchTable], BatchTable] = lambda table: table
+    erased: frozenset[bytes] = frozenset()      # keys whose records are left out
 
 
 EVERYTHING = View()
@@ -146,7 +147,7 @@ def views(profile: Profile, source: Dialect) -> Views:
         records = View(with_time=profile.to != 0, with_headers=False, with_control=False)
         return Views(records, records)
     if profile.to == 2:
-        return Views(EVERYTHING, EVERYTHING)
+        return Views(View(erased=frozenset(profile.erased)), EVERYTHING)
     return Views(View(with_time=profile.to > 0, with_headers=False, with_control=False), EVERYTHING)
 
 
@@ -169,7 +170,24 @@ def digest(
             position = table[0].position
             kept = view.kept(table)
             for columns in chunks(kept, pool, check_crc=False, include_control=view.with_control):
-                update_digest(columns, sha256, with_time=view.with_time, with_headers=view.with_headers)
-                records += len(columns)
+                for first, stop in _runs(columns, kept, view.erased):
+                    update_digest(
+                        columns, sha256, first, stop, with_time=view.with_time, with_headers=view.with_headers
+                    )
+                    records += stop - first
             on_bytes(table.end - position)
     return RecordsDigest(tuple(files), records, sha256.hexdigest())
+
+
+def _runs(columns: Columns, table: BatchTable, erased: frozenset[bytes]) -> Iterator[tuple[int, int]]:
+    """The rows [first, stop) whose keys are not erased: by their bytes, not by a hash as BatchFilter finds them."""
+    keys = columns.key
+    found = [row for row in range(len(keys)) if keys[row] in erased] if erased else []
+    if found:       # keys of control records are no keys
+        control = [range(batch.base_offset, batch.last_offset + 1) for batch in table if batch.is_control]
+        found = [row for row in found if not any(columns.offset[row] in offsets for offsets in control)]
+    first = 0
+    for row in (*found, len(columns)):
+        if row > first:
+            yield first, row
+        first = row + 1

@@ -38,14 +38,18 @@ class StateFold:
 
     Below v2 there are no epochs, producers or transactions, and no files of them. (A broker whose topics have such a
     format deletes a leader-epoch-checkpoint that it finds: UnifiedLog.maybeCreateLeaderEpochCache.)
+    `keeps_format`: the highest version in the source, where batches keep theirs; None: they become `to`.
     """
 
-    def __init__(self, read: Read, write: Write, *, to: int) -> None:
+    def __init__(self, read: Read, write: Write, *, to: int, keeps_format: int | None = None) -> None:
         self.notes: list[str] = []
         self._read = read
         self._write = write
         self._to = to
-        self._is_v2 = to == 2
+        self._keeps_format = keeps_format is not None
+        # (A broker of the time of v2 keeps these files beside an older format, too.)
+        self._is_v2 = to == 2 if keeps_format is None else (
+            keeps_format == 2 or read(names.LEADER_EPOCH_CHECKPOINT) is not None)
         self._producers = ProducerState()
         self._snapshot_at = -1
         self._epochs: list[EpochStart] = []
@@ -99,7 +103,7 @@ class StateFold:
         if raw is None and not settings:
             return
         kept = settings.get(_FORMAT_VERSION)
-        if kept is not None and kept != str(self._to):
+        if kept is not None and kept != str(self._to) and not self._keeps_format:
             self.notes.append(f"{_FORMAT_VERSION} in {SETTINGS_FILE} is {self._to} from now on; it was {kept}")
             settings[_FORMAT_VERSION] = str(self._to)
         self._write(SETTINGS_FILE, settings_to_bytes(settings))

@@ -1,10 +1,12 @@
 """What becomes of the batches in a conversion, and how much of them at a time."""
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from seglog._kernels.batch_filter import BatchFilter
 from seglog._kernels.batch_packer import BatchPacker
 from seglog._kernels.batch_survey import cut_plain, tally
+from seglog._kernels.key_map import KeyMap
 from seglog._kernels.message_packer import MessagePacker
 from seglog._kernels.packer import Packer
 from seglog._kernels.segment_scan import BatchTable
@@ -54,6 +56,9 @@ class Profile:
 
     To v0 and v1: Kafka's treatment of a fetch by an old consumer (FileRecords.downConvert). `aborted` says what becomes
     of records whose transaction was aborted or is still open: without markers they are committed to any reader.
+
+    With `erased`, keys, every batch keeps its format, its codec and its offsets, and loses the records of these keys
+    (BatchFilter with `erases`); a v2 batch stays without records.
     """
 
     repack_bytes: int = 0
@@ -61,6 +66,7 @@ class Profile:
     delete_horizon_ms: int | None = None
     to: int = 2
     aborted: Aborted | None = None
+    erased: tuple[bytes, ...] = field(default=(), repr=False)       # not shown, and so not in a proof's `made_from`
 
     def __post_init__(self) -> None:
         if self.to < 2 and (self.repack_bytes or self.delete_horizon_ms is not None):
@@ -74,6 +80,8 @@ class Profile:
             )
         if self.aborted not in (None, "drop", "keep"):
             raise InvalidArgumentError(f"aborted records are dropped or kept, not {self.aborted!r}")
+        if self.erased and (self.repack_bytes or self.codec or self.delete_horizon_ms or self.to != 2 or self.aborted):
+            raise InvalidArgumentError("to erase records is no conversion: not together with its options")
 
     @property
     def dialect(self) -> Dialect:
@@ -82,6 +90,8 @@ class Profile:
 
     def packer(self, config: LogConfig, decompress: Decompress) -> Packer:
         """What converts the batches of a log with this topic configuration."""
+        if self.erased:
+            return self.eraser(config, decompress)
         compress = compressor(config, 2 if self.to == TO_TAGGED else self.to)
         if self.to == TO_TAGGED:
             return TaggedPacker(
@@ -105,8 +115,21 @@ class Profile:
             check_crc=False,        # Segment.tables did
         )
 
+    def eraser(self, config: LogConfig, decompress: Decompress) -> BatchFilter:
+        """What takes the records of the keys `erased` away; `superseded` counts them."""
+        keys = KeyMap(max(1 << 20, 64 * len(self.erased)), expected_keys=len(self.erased))
+        for key in self.erased:
+            keys.put(key, 0)        # offsets do not matter
+        levels = {magic: compressor(config, magic) for magic in range(3)}
+        return BatchFilter(
+            keys, latest_offset=2**63 - 1, now_ms=0, delete_retention_ms=0, erases=True, decompress=decompress,
+            compress=lambda codec, magic, payload: levels[magic](codec, payload),
+        )
+
     def compresses(self, table: BatchTable) -> bool:
         """Whether a batch of the table will be compressed, so that only doing it tells the size of the result."""
+        if self.erased:
+            return False        # but where a key is met: rare enough to do it
         codecs = tally(table)
         if self.codec is not None:
             return self.codec != Codec.NONE and any(codec != self.codec for _, codec in codecs)

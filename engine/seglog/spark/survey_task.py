@@ -56,7 +56,7 @@ def _survey(workplace: Workplace, shard: Shard) -> PartitionSurvey:
     survey = LossSurvey(
         (segment for segment, _ in _opened(workplace, shard.partition, planned)),
         producers_in(workplace.source_store.read(f"{path}/{snapshot}")), profile,
-        decompressor(options.log_config.max_decompressed_message_bytes),
+        decompressor(options.log_config.max_decompressed_message_bytes), options.log_config,
     )
     for segment, end in _opened(workplace, shard.partition, planned):
         if segment.base_offset > stop:

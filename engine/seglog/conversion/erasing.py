@@ -1,0 +1,52 @@
+"""Take the records of some keys out of a partition, and leave all else: formats, codecs, batches and offsets.
+
+A conversion (directory, in_place) whose profile erases: built aside, proven against the files, exchanged with the
+partition in one step, with the way back. The proof reads the source without the records of these keys, which it finds
+by their bytes; what writes the result finds them by a hash (BatchFilter).
+"""
+from collections.abc import Iterable, Mapping
+
+from seglog.config import LogConfig
+from seglog.conversion.directory import AnyPath, Options, plan_conversion
+from seglog.conversion.in_place import plan_in_place
+from seglog.conversion.plan import Plan, Progress
+from seglog.errors import InvalidArgumentError
+from seglog.fs.files import FileSystem
+
+
+def erase(
+    src: AnyPath,
+    keys: Iterable[bytes],
+    backup: AnyPath | None = None,
+    *,
+    config: Mapping[str, object] | LogConfig | None = None,
+    progress: Progress | None = None,
+    fs: FileSystem | None = None,
+) -> Plan:
+    """The plan to erase the records of these keys from the partition directory `src`; `plan.run()` carries it out.
+
+    `plan.losses.erased_records` counts them; `plan.changes_nothing` if there are none. Without `backup` it is a dry
+    run. `backup`: a directory beside the log dir, in which what was there goes on under its name, with the erased
+    records, until somebody removes it. All other records keep offset, timestamp, key, value and headers; a v2 batch
+    that loses all of its records stays without them. Each replica of the partition needs it.
+
+    Raises as seglog.convert and conversion.in_place.plan_in_place; InvalidArgumentError without a key, for a log of
+    tagged messages, and where the last records of a log in format v0 or v1 would go.
+    """
+    options = erasing(keys, config)
+    if backup is None:
+        return plan_conversion(src, None, options, progress=progress, fs=fs)
+    return plan_in_place(src, backup, options, progress=progress, fs=fs)
+
+
+def erasing(keys: Iterable[bytes], config: Mapping[str, object] | LogConfig | None = None) -> Options:
+    """The options of a conversion that only erases. Raises InvalidArgumentError."""
+    if isinstance(keys, bytes | bytearray | memoryview | str):
+        raise InvalidArgumentError(f"keys is a list of keys, not {keys!r}", hint="erase(src, [key])")
+    found = list(keys)
+    for key in found:
+        if not isinstance(key, bytes):
+            raise InvalidArgumentError(f"a key is bytes, not {key!r}", hint='such as "user-1".encode()')
+    if not found:
+        raise InvalidArgumentError("no key to erase")
+    return Options(config=config, erased=tuple(sorted(set(found))))

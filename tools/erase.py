@@ -1,0 +1,167 @@
+"""`seglog erase`: the records of some keys taken out of partitions where they lie, all else as it is, with a proof."""
+import os
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import click
+
+from seglog.conversion.directory import plan_conversion
+from seglog.conversion.erasing import erasing
+from seglog.conversion.in_place import plan_in_place
+from seglog.conversion.log_dir import convert_log_dir, convert_log_dir_in_place, partitions_in
+from seglog.conversion.report import PartitionRow
+from seglog.conversion.throttle import Throttle
+from seglog.errors import NotALogError
+from seglog.format import names
+
+from . import report
+from .cli import Command
+from .convert import Watch, as_open_as, roll_back_each
+from .options import PATH, SizeType, config_option, json_option, progress_option
+
+# What a conversion calls a row, and what it is here.
+_STATUS = {"converted": "erased", "planned": "planned", "skipped": "unchanged", "failed": "failed"}
+
+
+@click.command(cls=Command)
+@click.argument("src", metavar="SRC", type=PATH)
+@click.option("--key", "keys", metavar="KEY", multiple=True, help="Erase the records with this key. Repeat for more.")
+@click.option("--key-file", "key_files", metavar="FILE", type=PATH, multiple=True,
+              help="Erase the records with these keys: a key a line, the bytes as they are.")
+@click.option("--hex", "is_hex", is_flag=True, help="The keys of --key and --key-file are written in hex.")
+@click.option("--topic", "topics", metavar="GLOB", multiple=True,
+              help="Of a log dir, only the topics that match. Repeat for more.")
+@click.option("--backup", metavar="DIR", type=PATH,
+              help="Carry it out. The old partition directories go on in DIR under their names, with the erased records"
+              ": on the same file system, not in the log dir.")
+@click.option("--rollback", is_flag=True, help="Undo it: put back what is in --backup.")
+@click.option("--throttle", "throttle_bytes", metavar="BYTES", type=SizeType(), default=0,
+              help="Read and write at most so many bytes of the source a second, such as 50m.")
+@config_option
+@progress_option
+@json_option
+def command(
+    src: Path, keys: Sequence[str], key_files: Sequence[Path], is_hex: bool, topics: Sequence[str],
+    backup: Path | None, rollback: bool, throttle_bytes: int, settings: Sequence[tuple[str, str]], no_progress: bool,
+    as_json: bool,
+) -> int:
+    """Take the records of some keys out of SRC, a partition directory or a log dir of them, also of topics that are not
+    compacted.
+
+    Without --backup a dry run that counts them. All other records keep offset, timestamp, key, value and headers,
+    batches their offsets, format and codec. The result is proven against the files before it takes the place of the
+    partition, in one step; no broker may run. The erased records are gone once the backup is removed. Do the same to
+    each replica. In a log dir a partition that fails is reported, and the others go on: status 7.
+    """
+    if src.is_file():
+        raise NotALogError("neither a partition directory nor a log dir", file=src, hint="name one, such as orders-0")
+    is_partition = not src.is_dir() or bool(names.log_files(src))
+    if is_partition and topics:
+        raise click.UsageError("--topic chooses partitions of a log dir, and SRC is one partition")
+    if rollback:
+        if backup is None or keys or key_files:
+            raise click.UsageError("--rollback takes --backup and no keys")
+        partitions = [src] if is_partition else partitions_in(src, topics)
+        return roll_back_each(
+            partitions, backup, as_json=as_json, command="seglog erase", before="before records were erased"
+        )
+    options = erasing(_keys(keys, key_files, is_hex=is_hex), dict(settings))
+    rows: list[PartitionRow] = []
+    with (
+        nullcontext() if backup is None else as_open_as(src),
+        Watch(Throttle(throttle_bytes), enabled=not no_progress) as watch,
+    ):
+        if is_partition:
+            began_s = time.monotonic()
+            name = Path(os.path.abspath(src)).name
+            progress = watch("reading", name)
+            plan = (
+                plan_conversion(src, None, options, progress=progress) if backup is None
+                else plan_in_place(src, backup, options, progress=progress)
+            )
+            if backup is None:
+                rows.append(PartitionRow.of_plan(plan, time.monotonic() - began_s))
+            elif plan.changes_nothing:
+                rows.append(PartitionRow.of_no_change(plan, time.monotonic() - began_s))
+            else:
+                result = plan.run(watch("erasing", name))
+                rows.append(PartitionRow.of_result(result, time.monotonic() - began_s))
+        elif backup is None:
+            rows += convert_log_dir(src, None, options, topics=topics, watch=watch)
+        else:
+            rows += convert_log_dir_in_place(src, backup, options, topics=topics, watch=watch)
+    if as_json:
+        _print_json(rows, len(options.erased))
+    else:
+        print("\n".join(_text(rows, len(options.erased), backup)))
+    return report.PARTIAL if any(row.status == "failed" for row in rows) else 0
+
+
+def _keys(keys: Sequence[str], key_files: Sequence[Path], *, is_hex: bool) -> list[bytes]:
+    """Raises click.UsageError, OSError."""
+    if not keys and not key_files:
+        raise click.UsageError("--key or --key-file says whose records go")
+    found = [os.fsencode(key) for key in keys]
+    for file in key_files:
+        lines = file.read_bytes().removesuffix(b"\n").split(b"\n")
+        if b"" in lines:
+            raise click.UsageError(
+                f"--key-file {file}: line {lines.index(b'') + 1} is empty; for records with an empty key say --key ''"
+            )
+        found += lines
+    if not is_hex:
+        return found
+    try:
+        return [bytes.fromhex(key.decode("ascii")) for key in found]
+    except ValueError as error:
+        raise click.UsageError(f"--hex: {error}") from None
+
+
+def _erased(row: PartitionRow) -> int:
+    return row.losses.erased_records if row.losses is not None else 0
+
+
+def _print_json(rows: Iterable[PartitionRow], keys: int) -> None:
+    for row in rows:
+        report.print_json(
+            "partition", partition=row.partition, status=_STATUS[row.status], erased_records=_erased(row),
+            records=row.records, segments=row.segments, bytes_in=row.bytes_in, bytes_out=row.bytes_out,
+            seconds=row.seconds, digest=row.digest, warnings=row.warnings, error=row.error, what=row.what, fix=row.fix,
+        )
+    report.print_json(
+        "summary", keys=keys, erased_records=sum(map(_erased, rows)),
+        **{status: sum(_STATUS[row.status] == status for row in rows) for status in _STATUS.values()},
+    )
+
+
+def _text(rows: Sequence[PartitionRow], keys: int, backup: Path | None) -> Iterable[str]:
+    head = ("partition", "status", "segments", "records to go" if backup is None else "records gone", "bytes", "after",
+            "digest of the rest")
+    yield report.table(head, [
+        [
+            row.partition, _STATUS[row.status], str(row.segments), f"{_erased(row):,}", report.size(row.bytes_in),
+            "-" if row.bytes_out is None else report.size(row.bytes_out), (row.digest or "-")[:16],
+        ]
+        for row in rows
+    ], left=(0, 1, 6))
+    for row in rows:
+        for warning in row.warnings:
+            yield f"{report.paint('warning:', 'yellow')} {report.printable(f'{row.partition}: {warning}')}"
+    for row in rows:
+        if row.status == "failed":
+            words = report.printable(f"{row.partition}: {row.what}")
+            yield f"{report.paint('failed:', 'bold', 'red')} {words} [{row.error}]"
+    for fix in dict.fromkeys(row.fix for row in rows if row.fix):
+        yield f"  try: {report.printable(fix)}"
+    count, of = report.count_of(sum(map(_erased, rows)), "record"), report.count_of(keys, "key")
+    if backup is None:
+        yield f"{count} of {of}: a dry run, nothing was changed; --backup DIR carries it out"
+    elif any(row.status == "converted" for row in rows):
+        yield (
+            f"{count} of {of} erased; all others are the same, read again from the files. "
+            f"{report.printable(str(backup))} still holds the erased records: remove it once you need no --rollback"
+        )
+    else:
+        yield f"no record of {of}: nothing was changed"
