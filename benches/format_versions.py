@@ -143,40 +143,58 @@ def _in_place(bench: Bench, place: Place, codec: str, goal: Goal, other: str) ->
     """Batches of 16 KB of records, compressed by the producer, whose records the log checks: stored as they are, or
     compressed again, since the topic asks for its own codec. One format and one codec are stored.
 
+    "not opened" is the same batch as a follower takes it: its header and its CRC are looked at, nothing else. What is
+    left of that is "bare writes", which no way to append can do without.
+
     Of v1 beside v0, whose wrappers are always compressed again for their offsets: what v1 was made for (KIP-31).
     """
     records = [(key, value, (), NOW) for key, value, _ in zip(*data.messages(140), strict=True)]
-    _beside(bench, place, f"append of a ready batch, {codec}", f"recompressed from {other}", goal, {
-        "seglog": (build_batch(records, codec=codec), {"compression.type": codec}),
-        f"recompressed from {other}": (build_batch(records, codec=other), {"compression.type": codec}),
-    })
-    if codec == "zstd":     # which no format below v2 has
-        return
-    old = [(key, value, (), None) for key, value, _, _ in records]
-    _beside(bench, place, f"append of a v1 wrapper, {codec}", "v0 wrapper", goal, {
-        "seglog": (build_batch(records, codec=codec, magic=1), {"message.format.version": 1}),
-        "v0 wrapper": (build_batch(old, codec=codec, magic=0), {"message.format.version": 0}),
-    })
-
-
-def _beside(
-    bench: Bench, place: Place, name: str, peer: str, goal: Goal, contenders: dict[str, tuple[bytes, dict[str, object]]]
-) -> None:
     turns = APPENDS if bench.repetitions > 1 else 10
+    batch = build_batch(records, codec=codec)
+    kept = [build_batch(records, codec=codec, base_offset=n * len(records), leader_epoch=0) for n in range(turns)]
+    recompressed = f"recompressed from {other}"
+
+    def follow(log: seglog.Log) -> None:
+        for one in kept:
+            log.append_batch(one, assign_offsets=False)
+
+    def write(out: BareWrites) -> None:
+        for one in kept:
+            out.write(one)
+
+    def opener(settings: dict[str, object]) -> partial[seglog.Log]:
+        return partial(
+            our_log, fsync="never", config={**settings, "message.timestamp.before.max.ms": (1 << 63) - 1})
 
     def append(batch: bytes, log: seglog.Log) -> None:
         for _ in range(turns):
             log.append_batch(batch)
 
+    asks = {"compression.type": codec}
     bench.compare(
-        name, turns / 1e3, "k app/s",
+        f"append of a ready batch, {codec}", turns / 1e3, "k app/s",
         {
-            who: place.fresh(
-                partial(our_log, fsync="never", config={**config, "message.timestamp.before.max.ms": (1 << 63) - 1}),
-                partial(append, batch))
-            for who, (batch, config) in contenders.items()
+            "seglog": place.fresh(opener(asks), partial(append, batch)),
+            "not opened": place.fresh(opener(asks), follow),
+            recompressed: place.fresh(opener(asks), partial(append, build_batch(records, codec=other))),
+            "bare writes": place.fresh(BareWrites, write),
         },
-        {("seglog", peer): goal},
+        {
+            ("seglog", recompressed): goal, ("not opened", recompressed): goal,
+            ("bare writes", recompressed): Goal(),
+        },
+    )
+    if codec == "zstd":     # which no format below v2 has
+        return
+    old = [(key, value, (), None) for key, value, _, _ in records]
+    wrappers = {
+        "seglog": (build_batch(records, codec=codec, magic=1), {"message.format.version": 1}),
+        "v0 wrapper": (build_batch(old, codec=codec, magic=0), {"message.format.version": 0}),
+    }
+    bench.compare(
+        f"append of a v1 wrapper, {codec}", turns / 1e3, "k app/s",
+        {who: place.fresh(opener(settings), partial(append, raw)) for who, (raw, settings) in wrappers.items()},
+        {("seglog", "v0 wrapper"): goal},
     )
 
 

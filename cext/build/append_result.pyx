@@ -86,10 +86,15 @@ cdef class Assigned:
         (LogSegment.append); -1 where none has one.
     count: of the records; -1 where nobody looked.
     rebuilt: whether the bytes are others than those given, beyond headers.
+    magic: the format of the first batch.
     """
 
     def __init__(self):
         raise TypeError("an Assigned comes from AppendCheck")
+
+    @property
+    def magic(self):
+        return self.table.rows.magic
 
     def place(self, int64_t first_offset, int32_t leader_epoch):
         """Give the batches other offsets and another leader epoch, in place and without a look at their records.

@@ -110,6 +110,29 @@ cdef class QuietTail(ChangeGate):
             self.wait(number)
         return last
 
+    def append_followed(self, Assigned assigned not None, encoder, bint waits=True):
+        """The same of one v2 batch that keeps its offset and its epoch, as a follower's does, behind others of its
+        kind; its last offset.
+
+        Not quiet: the first one since opening or behind batches of another kind, one of another epoch than the log's,
+        one of a producer.
+        """
+        cdef int64_t last
+        cdef int64_t number
+        if not self.is_open():
+            return -1
+        self.lock.take()
+        try:
+            last = self.put_followed(assigned, encoder)
+            number = self.number
+        except BaseException as error:
+            self.give_after(error)
+            raise
+        self.lock.give()
+        if waits and last >= 0 and self.publishes_synced:
+            self.wait(number)
+        return last
+
     cdef int64_t put_one(
         self, int64_t timestamp, object key, object value, object headers, int64_t bytes_max
     ) except -2:
@@ -145,9 +168,24 @@ cdef class QuietTail(ChangeGate):
             return -1
         return assigned.last_offset
 
+    cdef int64_t put_followed(self, Assigned assigned, object encoder) except -2:
+        cdef const BatchHeader* row = assigned.table.rows
+        # (While no epoch is due, that of the log is the last one in its cache: no other begins with this batch.)
+        if (
+            assigned.table.n != 1 or row.magic != 2 or row.producer_id >= 0 or encoder is not self.encoder
+            or row.leader_epoch != self.leader_epoch or row.position != 0 or row.size_bytes != assigned.raw.size
+            or assigned.first_offset < self.next_offset or not self.follows or not self.is_ready()
+            or not self.write_quietly(assigned.raw, assigned.first_offset, assigned.last_offset, assigned.max_timestamp)
+        ):
+            return -1
+        return assigned.last_offset
+
     cdef bint is_quiet(self) noexcept:
+        return not self.follows and self.is_ready()
+
+    cdef bint is_ready(self) noexcept:
         return (
-            self.is_open() and not self.is_epoch_due and not self.follows
+            self.is_open() and not self.is_epoch_due
             and (self.is_unordered or self.durable_offset == self.next_offset)
         )
 

@@ -291,3 +291,49 @@ def test_quiet_appends_write_what_the_slow_path_writes(in_memory, monkeypatch, f
     assert slow[:2] == quick[:2]
     assert [name for name in slow[2] if slow[2][name] != quick[2].get(name)] == []
     assert slow[2].keys() == quick[2].keys()
+
+
+@pytest.mark.parametrize("fsync", ["never", "batch"])
+def test_quiet_appends_of_a_follower_write_what_the_slow_path_writes(in_memory, monkeypatch, fsync):
+    """Nobody looks into a follower's batch: one that fits the log as it is, is one step of a kernel, too."""
+    def filled(path):
+        config = {"segment.bytes": 5000, "index.interval.bytes": 300, "message.timestamp.after.max.ms": 10**13}
+        results = []
+        log = seglog.open(path, config=config, fsync=fsync, clock=ManualClock(NOW))
+        for n in range(200):
+            if n % 50 == 30:
+                log.close()
+                log = seglog.open(path, config=config, fsync=fsync, clock=ManualClock(NOW))
+            if n % 50 == 40:
+                log.truncate_to(log.log_end_offset - 3)
+            if n % 50 == 20:
+                log.append(b"of a leader")
+            magic = 1 if n % 25 == 24 else 2
+            results.append(log.append_batch(seglog.build_batch(
+                [(b"k", b"%d" % n * 20)] * (n % 4 + 1), magic=magic, codec=["none", "gzip", "lz4"][n % 3],
+                base_offset=log.log_end_offset + (5 if n % 11 == 0 else 0), timestamp=NOW + n,
+                **({"leader_epoch": n // 60} if magic == 2 else {})), assign_offsets=False))
+        counts = [sample.value for sample in log.format_counters.samples()]
+        records = [(r.offset, r.timestamp, r.value) for r in log.read()]
+        epochs = [(entry.epoch, entry.start_offset) for entry in log.leader_epochs]
+        log.close()
+        assert seglog.verify(path).ok
+        files = {file.name: file.read_bytes() for file in path.iterdir() if "0" in file.name or "epoch" in file.name}
+        return results, counts, records, epochs, files
+
+    quiet = []
+    append_followed = LogTail.append_followed
+
+    def counted(self, *args):
+        last = append_followed(self, *args)
+        quiet.append(last >= 0)
+        return last
+
+    monkeypatch.setattr(LogTail, "append_followed", counted, raising=False)
+    quick = filled(in_memory / "quick" / "orders-0")
+    assert 100 < sum(quiet) < 200
+    monkeypatch.setattr(LogTail, "append_followed", lambda *args: -1)
+    slow = filled(in_memory / "slow" / "orders-0")
+    assert slow[:4] == quick[:4]
+    assert [name for name in slow[4] if slow[4][name] != quick[4].get(name)] == []
+    assert slow[4].keys() == quick[4].keys()

@@ -8,7 +8,6 @@ and Kafka's own LZ4 header checksum are done here. See docs/formats/compression.
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from enum import IntEnum
 from functools import cache, lru_cache, partial
 from importlib import import_module
@@ -36,6 +35,8 @@ PIECE_BYTES = 1 << 20
 # A stream object copies the input that lies behind the end of its frame. Feeding it slices keeps
 # a payload of a million tiny frames from costing a million copies of itself.
 FEED_BYTES = 16 << 10
+# Payloads above may give more than a piece, and would be opened twice.
+_ONE_CALL_BYTES = 1 << 16
 
 
 class Codec(IntEnum):
@@ -239,6 +240,12 @@ _WIDE_WINDOW_LOG_MAX = 27
 def _un_gzip(payload: "Buffer", limit_bytes: int, magic: int) -> "Buffer":
     zlib = _gzip_library()
     try:
+        if len(payload) <= _ONE_CALL_BYTES:     # type: ignore[arg-type]
+            # Fast path: one member, which opens in one call. Whatever else it is takes the slow path below.
+            stream = zlib.decompressobj(_GZIP_WBITS)
+            out = stream.decompress(payload, PIECE_BYTES)
+            if stream.eof and not stream.unused_data and len(out) <= limit_bytes:
+                return out  # type: ignore[no-any-return]
         return _members(Codec.GZIP, partial(zlib.decompressobj, _GZIP_WBITS), payload, limit_bytes)
     except zlib.error as e:
         raise _corrupt(Codec.GZIP, e) from e
@@ -398,7 +405,6 @@ _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_CONTENT_SIZE_BIT = 0x08
 _LZ4_DICTIONARY_BIT = 0x01
 _LZ4_MOST_EXPANSION = 255   # a byte of a match's length stands for so many
-_LZ4_ONE_CALL_BYTES = 1 << 16   # payloads above may give more than a piece, and would be opened twice
 _LZ4_HC_SLOWEST = 12        # liblz4's highest level; lz4-java takes up to 17 and does the same
 _LZ4_HC_FASTEST = 3         # below this, liblz4's frames use the fast compressor
 
@@ -424,13 +430,15 @@ def _un_lz4(payload: "Buffer", limit_bytes: int, magic: int) -> "Buffer":
     view = memoryview(payload)
     # The library takes all the memory that a piece may need before it looks: no more than these bytes can give.
     piece_bytes = min(PIECE_BYTES, _LZ4_MOST_EXPANSION * len(view))
-    if magic > 0 and len(view) <= _LZ4_ONE_CALL_BYTES and piece_bytes <= limit_bytes:
+    if magic > 0 and len(view) <= _ONE_CALL_BYTES and piece_bytes <= limit_bytes:
         # Fast path: one frame, which opens in one call. Whatever else it is, damage too, takes the slow path below.
-        with suppress(RuntimeError):
+        try:
             piece, read, at_end = lz4.decompress_chunk(
                 lz4.create_decompression_context(), view, max_length=piece_bytes)
-            if at_end and read == len(view):
-                return piece  # type: ignore[no-any-return]
+        except RuntimeError:
+            at_end = False
+        if at_end and read == len(view):
+            return piece  # type: ignore[no-any-return]
     out = bytearray()
     pos = 0
     try:

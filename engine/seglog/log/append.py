@@ -71,6 +71,7 @@ class LogAppender:
     def __init__(self, tail: LogTail, counters: FormatCounters) -> None:
         self._tail = tail
         self._counters = counters
+        self._in_place = counters.append_in_place_batches
         self._now_ms = tail.now_ms
         self._housekeeping: Housekeeping | None = None      # the log's, where records linger
         self.use_config()
@@ -173,12 +174,17 @@ class LogAppender:
     ) -> AppendResult | Written[AppendResult]:
         if leader_epoch is not None:
             check_leader_epoch(leader_epoch)
-        try:
-            view = memoryview(raw).cast("B")
-        except TypeError as error:
-            raise InvalidArgumentError(
-                f"a batch is one run of bytes, not {type(raw).__name__}", hint="seglog.build_batch makes one of records"
-            ) from error
+        view: bytes | memoryview
+        if type(raw) is bytes:
+            view = raw
+        else:
+            try:
+                view = memoryview(raw).cast("B")
+            except TypeError as error:
+                raise InvalidArgumentError(
+                    f"a batch is one run of bytes, not {type(raw).__name__}",
+                    hint="seglog.build_batch makes one of records",
+                ) from error
         return self._append_ready(view, assign_offsets, leader_epoch, wait, from_coordinator)
 
     def append_table(self, table: BatchTable) -> None:
@@ -187,7 +193,7 @@ class LogAppender:
         self._append_ready(table, False, None, True)
 
     def _append_ready(
-        self, given: memoryview | BatchTable, assign_offsets: bool, leader_epoch: int | None, wait: bool,
+        self, given: bytes | memoryview | BatchTable, assign_offsets: bool, leader_epoch: int | None, wait: bool,
         from_coordinator: bool = False,
     ) -> AppendResult | Written[AppendResult]:
         now_ms = self._now_ms()
@@ -199,15 +205,17 @@ class LogAppender:
         assigned, origin = self._checked(given, assign_offsets, *place, now_ms, encoder)
         if from_coordinator:
             origin = Origin.COORDINATOR
-        elif (      # Fast path.
-            assign_offsets and leader_epoch is None and self._linger is None
-            and tail.append_ready(assigned, encoder, wait) >= 0
-        ):
-            self._count(given, assigned)
-            if self._flushes:
-                tail.flush_if_due(wait)
-            result = AppendResult(assigned.first_offset, assigned.last_offset)
-            return result if wait else Written(result, tail.number)
+        elif leader_epoch is None and self._linger is None:     # Fast path.
+            append = tail.append_ready if assign_offsets else tail.append_followed
+            if append(assigned, encoder, wait) >= 0:
+                if assigned.rebuilt:
+                    self._count(given, assigned)
+                else:
+                    self._in_place[assigned.magic].add(len(assigned.table))
+                if self._flushes:
+                    tail.flush_if_due(wait)
+                result = AppendResult(assigned.first_offset, assigned.last_offset)
+                return result if wait else Written(result, tail.number)
         result, number = tail.change(
             self._write_checked, given, assign_offsets, leader_epoch, now_ms, place, encoder, assigned, origin
         )
@@ -215,7 +223,7 @@ class LogAppender:
         return result if wait else Written(result, number)
 
     def _checked(
-        self, given: memoryview | BatchTable, assign_offsets: bool, next_offset: int, epoch: int, now_ms: int,
+        self, given: bytes | memoryview | BatchTable, assign_offsets: bool, next_offset: int, epoch: int, now_ms: int,
         encoder: BatchEncoder,
     ) -> tuple[Assigned, Origin]:
         """A ready batch with its offsets, and whose it is."""
@@ -347,7 +355,7 @@ class LogAppender:
         return offset, tail.number + (1 if batch else 0)
 
     def _write_checked(
-        self, given: memoryview | BatchTable, assign_offsets: bool, leader_epoch: int | None, now_ms: int,
+        self, given: bytes | memoryview | BatchTable, assign_offsets: bool, leader_epoch: int | None, now_ms: int,
         place: tuple[int, int], encoder: BatchEncoder, assigned: Assigned, origin: Origin,
     ) -> tuple[AppendResult, int]:
         """A ready batch that was checked for `place`."""
@@ -379,7 +387,7 @@ class LogAppender:
         self._count(given, assigned)
         return AppendResult(assigned.first_offset, assigned.last_offset), tail.number
 
-    def _count(self, given: memoryview | BatchTable, assigned: Assigned) -> None:
+    def _count(self, given: bytes | memoryview | BatchTable, assigned: Assigned) -> None:
         stored = assigned.table[0]
         if stored.magic >= 0:       # (messages with tags are of no format that a client asks for)
             self._counters.appended(
@@ -393,7 +401,7 @@ def listed_headers(headers: "Headers | None") -> "Headers | None":
     return tuple(headers) if isinstance(headers, Iterable) and not isinstance(headers, list | str | dict) else headers
 
 
-def _is_control(batch: memoryview) -> bool:
+def _is_control(batch: bytes | memoryview) -> bool:
     """Whether these are the bytes of a transaction marker; whether they are whole, the check tells."""
     return (
         len(batch) > _ATTRIBUTES_POSITION

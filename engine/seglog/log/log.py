@@ -305,11 +305,11 @@ class Log(Followable, Unclosed):
         self, raw: "Buffer", *, assign_offsets: bool = True, leader_epoch: int | None = None,
         from_coordinator: bool = False, wait: bool = True,
     ) -> AppendResult | Written[AppendResult]:
-        """Append a batch as bytes (`seglog.build_batch` makes one), validated as a broker does.
+        """Append a batch as bytes (`seglog.build_batch` makes one), validated as a broker does: each record is looked at.
 
         Offsets are assigned in place, nothing is compressed again; only where inner offsets do not fit, or
         compression.type names another codec, is the batch rebuilt. `assign_offsets=False` keeps offsets, epochs and
-        timestamps: a follower's append, or the mirror of a compacted topic, and of any number of batches.
+        timestamps, unopened: a follower's append, or the mirror of a compacted topic, and of any number of batches.
         `leader_epoch`: another than the log's own, from here on. `from_coordinator`: a coordinator's batch, such as the
         offsets that a transaction commits: its producer's epoch counts, its sequence numbers do not.
 
