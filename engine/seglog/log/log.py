@@ -305,7 +305,7 @@ class Log(Followable, Unclosed):
         self, raw: "Buffer", *, assign_offsets: bool = True, leader_epoch: int | None = None,
         from_coordinator: bool = False, wait: bool = True,
     ) -> AppendResult | Written[AppendResult]:
-        """Append a batch as bytes (`seglog.build_batch` makes one), validated as a broker does: each record is looked at.
+        """Append a batch as bytes (`seglog.build_batch` makes one), checked as a broker does, with each record inside.
 
         Offsets are assigned in place, nothing is compressed again; only where inner offsets do not fit, or
         compression.type names another codec, is the batch rebuilt. `assign_offsets=False` keeps offsets, epochs and
