@@ -24,7 +24,7 @@ endif
 # Tests that no word of $(TESTS) names a room of need neither PySpark nor Java: those are of tests/spark alone.
 NEEDS_SPARK := $(or $(filter tests tests/ tests/spark%,$(TESTS)),$(if $(filter tests/%,$(TESTS)),,all))
 
-.PHONY: help build dev demo test spark spark-matrix lint ruff cython-lint mypy stubtest torture oracle clients sanitize coverage bench dist docs clean
+.PHONY: help build dev demo test spark spark-matrix lint ruff cython-lint mypy stubtest torture oracle clients sanitize coverage bench dist docs man clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -74,6 +74,9 @@ dist: .make/test .make/dist  ## sdist and wheel, checked in an environment of th
 
 docs: .make/docs  ## the site of docs/, in build/site
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
+
+man: build  ## the manual pages, in build/man: MANPATH=build/man man seglog
+	$(VENV)/bin/seglog man --quiet --into build/man/man1
 
 clean:  ## forget everything that was made here
 	rm -rf .make $(VENV) build dist engine/*.egg-info engine/seglog/_kernels/*.so .coverage* .mypy_cache .pytest_cache \

@@ -11,14 +11,17 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from io import StringIO
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from seglog._version import __version__
 from seglog.errors import SeglogError, StorageError
 
-from . import report
+from . import report, terminal
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # name -> its line in `seglog --help`. Said here and not asked of the commands, so that help loads none of
 # them. The module of that name (with _ for -) holds the command as `command`.
@@ -43,6 +46,8 @@ COMMANDS = {
     "spark": "Convert whole topics with Apache Spark.",
     "explain": "What an error, a finding or an exit status means, and what to do.",
     "config": "The configuration keys: units, defaults, limits, meaning.",
+    "completion": "The script by which bash, zsh or fish complete commands and options.",
+    "man": "The manual pages.",
     "serve": "Let Kafka clients produce to and consume from a log dir.",
     "doctor": "Which Python, Java, PySpark and pyarrow are here, and what to change.",
     "demo": "See it all on a small partition that a real broker wrote.",
@@ -60,8 +65,22 @@ EPILOG = (
 class Command(click.Command):
     """A command whose callback returns its exit status (None is 0) and may raise anything."""
 
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.params += terminal.display_options()
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The command's own options, then those that every command has."""
+        lines = [(parameter.get_help_record(ctx), parameter.expose_value) for parameter in self.get_params(ctx)]
+        for title, own in (("Options", True), ("Display", False)):
+            if rows := [line for line, is_own in lines if line is not None and is_own == own]:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
     def invoke(self, ctx: click.Context) -> NoReturn:
         as_json = bool(ctx.params.get("as_json"))
+        if terminal.wishes.verbose:
+            ctx.with_resource(report.verbosely())
         try:
             status = super().invoke(ctx)
             sys.stdout.flush()
@@ -91,6 +110,14 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list["CompletionItem"]:
+        from click.shell_completion import CompletionItem
+
+        # As click has it, but from the names alone: a key press should not load every command.
+        if incomplete.startswith("-"):
+            return click.Command.shell_complete(self, ctx, incomplete)
+        return [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -117,6 +144,7 @@ class LazyGroup(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
+        terminal.forget_wishes()
         given = list(sys.argv[1:] if args is None else args)
         if given[:1] == ["help"]:       # `seglog help dump`, as git has it
             given = [*given[1:], "--help"]
@@ -174,7 +202,10 @@ def _catch_signals() -> None:
             signal.signal(number, _end_in_order)
 
 
-@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup, params=[*terminal.display_options()], epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, "-V", "--version", prog_name="seglog", message="%(prog)s %(version)s")
 def cli() -> None:
     """Read, verify and convert the partition directories of a Kafka broker, without the broker.
@@ -193,9 +224,6 @@ def main() -> None:
         sys.stdout = StringIO()
         sys.exit(report.show_error(StorageError("standard output is closed"), "seglog", as_json=False))
     for stream in (sys.stdout, sys.stderr):
-        # A key or a file name may hold what the terminal's encoding cannot: show it, escaped.
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
+        terminal.set_up(stream)
     _catch_signals()
     cli(prog_name="seglog")

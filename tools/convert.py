@@ -2,8 +2,8 @@
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -28,7 +28,7 @@ from . import report
 from .cli import Command
 from .conversion_report import plan_text, print_json, print_row, print_summary, result_text, rows_text
 from .options import PATH, SizeType, TimeType, config_option, json_option, progress_option
-from .targets import check_output_file
+from .targets import Place, check_output_file
 
 # What --proof may say instead of a file; one of that name is ./independent.
 _INDEPENDENT = "independent"
@@ -142,7 +142,10 @@ def command(
     rows = []
     with (
         as_open_as(src) if in_place else nullcontext(),
-        Watch(Throttle(throttle_bytes), enabled=not no_progress) as watch,
+        Watch(
+            Throttle(throttle_bytes), [src] if is_partition else partitions_in(src, topics),
+            1 if dst is None and backup is None else 2, enabled=not no_progress,
+        ) as watch,
     ):
         if is_partition:
             rows.append(_convert_partition(
@@ -156,6 +159,7 @@ def command(
             for row in found:
                 rows.append(row)
                 if as_json:
+                    watch.close()
                     print_row(row)
     if report_file is not None:
         source, target = Path(os.path.abspath(src)), Path(os.path.abspath(dst)) if dst is not None else None
@@ -259,20 +263,19 @@ def as_open_as(directory: Path) -> Iterator[None]:
 
 
 class Watch:
-    """One progress line after the other, held to a rate. A context manager that wipes the last one."""
+    """One progress bar over all that is read and converted, held to a rate. A context manager that wipes it."""
 
-    def __init__(self, throttle: Throttle, *, enabled: bool) -> None:
+    def __init__(self, throttle: Throttle, partitions: Iterable[Path], phases: int, *, enabled: bool) -> None:
         self._throttle = throttle
-        self._enabled = enabled
-        self._open = ExitStack()
+        self._bar = report.Progress("", enabled=enabled)
+        self._sizes = {path.name: Place(path).log_bytes() for path in partitions} if self._bar.is_shown else {}
+        self._bar.total_bytes = phases * sum(self._sizes.values())
 
     def __call__(self, phase: str, partition: str) -> Callable[[int, int], None]:
-        self.close()
-        progress = self._open.enter_context(report.Progress(f"{phase} {partition}", enabled=self._enabled))
-        return self._throttle.progress(progress)
+        return self._throttle.progress(self._bar.part(f"{phase} {partition}", self._sizes.get(partition, 0)))
 
     def close(self) -> None:
-        self._open.close()
+        self._bar.wipe()
 
     def __enter__(self) -> Self:
         return self

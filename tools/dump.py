@@ -3,17 +3,15 @@
 Reads batch by batch and keeps none: memory does not grow with the log.
 """
 import sys
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, islice
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import click
+from click.shell_completion import CompletionItem
 
 from seglog._kernels.record_batch import Record, RecordBatch
-from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import CorruptRecordError
 from seglog.format import names
 from seglog.frames.scan import scan as topic_scan
@@ -21,14 +19,15 @@ from seglog.log.damage import OnCorrupt
 from seglog.log.follower import Follower
 from seglog.log.partition import Partition
 from seglog.segment.answers import LostRange
-from seglog.segment.batches import UNREADABLE, checked_records
 from seglog.segment.segment import Segment
 
 from . import records as lines
-from . import report, small_files
+from . import report, small_files, terminal
 from .cli import Command
-from .dump_tables import FORMATS
+from .decoding import Decode
+from .dump_tables import FORMATS, opened
 from .dump_tables import write as write_table
+from .dump_template import RAW, Template, is_template
 from .each_place import EachPlace
 from .options import (
     SizeType,
@@ -40,34 +39,23 @@ from .options import (
     paths_argument,
 )
 from .record_filter import RecordFilter
+from .selection import Item, Selection, What, refuse_outside, select
 from .targets import Place
 
-What = Literal["batches", "control"] | None     # None: records
-OnLost = Callable[[LostRange], None] | None
 
-_FOREVER = 1 << 63
+class FormatType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
+    """A name of FORMATS, `raw`, or a template."""
 
+    name = "format"
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which records: offsets of [start, stop), timestamps of [since, until), of each partition no more than
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in FORMATS and not is_template(value):
+            self.fail(f"{value!r} is not one of {', '.join(FORMATS)}, {RAW}, nor a template such as '%o %k %s\\n'",
+                      param, ctx)
+        return str(value)
 
-    batches of about `max_bytes`, and `limit` records (or batches, where batches are shown).
-    """
-
-    start: int | None
-    stop: int | None
-    since: int | None
-    until: int | None
-    max_bytes: int | None
-    limit: int | None
-    tail: int | None = None         # of those the last so many
-    follows: bool = False           # and then what is appended
-    matching: RecordFilter | None = None    # of the records, batches of control records left out
-
-    @property
-    def is_by_time(self) -> bool:
-        return self.since is not None or self.until is not None
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in (*FORMATS, RAW) if name.startswith(incomplete)]
 
 
 @click.command(cls=Command)
@@ -92,11 +80,17 @@ class Selection:
 )
 @click.option("--max-value-bytes", type=SizeType(), help="Longer values: only their size and SHA-256.")
 @click.option(
-    "--format", "table_format", type=click.Choice(FORMATS),
-    help="All PATHs as one table, with the columns of Spark's Kafka source; csv and jsonl have bytes in base64.",
+    "--format", "format_", type=FormatType(), metavar="FORMAT",
+    help="parquet, arrow, csv or jsonl: all PATHs as one table, with the columns of Spark's Kafka source. raw: the "
+    "bytes of the values. Or a template with kcat's directives, such as '%o %k %s\\n': %o offset, %k key, %s value, "
+    "%h headers, %T timestamp, %t topic, %p partition, %K and %S the lengths, %R the value's as 4 bytes.",
 )
-@click.option("--columns", metavar="NAMES", help="With --format: only these, with commas between them.")
-@click.option("--decode", type=click.Choice(["utf8", "json"]), help="With --format: keys and values as text.")
+@click.option("--columns", metavar="NAMES", help="Of a table: only these, with commas between them.")
+@click.option(
+    "--decode", type=click.Choice(["auto", "utf8", "json", "base64"]), default="auto",
+    help="Keys and values as this text; with json, values as JSON and keys as text. auto: the bytes as they are in "
+    "files and pipes, readable on a terminal, base64 in JSON.",
+)
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="With --format: a new file, not stdout.",
 )
@@ -118,9 +112,9 @@ def command(
     tail: int | None,
     follows: bool,
     max_value_bytes: int | None,
-    table_format: str | None,
+    format_: str | None,
     columns: str | None,
-    decode: Literal["utf8", "json"] | None,
+    decode: Decode | Literal["auto"],
     output: Path | None,
     on_corrupt: OnCorrupt,
     settings: Sequence[tuple[str, str]],
@@ -135,22 +129,26 @@ def command(
     process, until ^C.
     Of a log dir, a partition that cannot be read is reported, and the others are dumped; the status is 7 then.
     """
-    if table_format is not None:
+    text = None if decode == "auto" else decode
+    if format_ in FORMATS:
         limits = max_bytes, limit, tail, max_value_bytes
         if what or follows or as_json or settings or keys or pattern or headers or any(n is not None for n in limits):
             raise click.UsageError(
-                "--format goes with offsets, times, --columns, --decode, --output and --on-corrupt only"
+                "as a table, --format goes with offsets, times, --columns, --decode, --output and --on-corrupt only"
             )
         scan = topic_scan(
-            paths, from_offset=start, to_offset=stop, since=since, until=until, on_corrupt=on_corrupt, decode=decode,
+            paths, from_offset=start, to_offset=stop, since=since, until=until, on_corrupt=on_corrupt,
+            decode=None if text == "base64" else text,
             columns=None if columns is None else columns.split(","), include_headers=columns is None,
         )
-        write_table(scan, table_format, output)
+        write_table(scan, format_, output)
         if scan.lost:
             _note_lost(len(scan.lost))
         return report.PARTIAL if scan.lost else 0
-    if columns or decode or output:
-        raise click.UsageError("--columns, --decode and --output go with --format")
+    if columns or (output and format_ is None):
+        raise click.UsageError("--columns and --output go with --format, --columns with that of a table")
+    if format_ is not None and (what or as_json or max_value_bytes is not None):
+        raise click.UsageError("a template does not go with --batches, --control, --json or --max-value-bytes")
     matching = RecordFilter.of(keys, pattern, headers)
     if what and matching is not None:
         raise click.UsageError("--key, --grep and --header choose records: not with --batches or --control")
@@ -161,19 +159,28 @@ def command(
     on_lost = None if on_corrupt == "raise" else _lost_sink(lost, as_json)
     small = {path for path in paths if small_files.is_one(path)}
     places = EachPlace((path for path in paths if path not in small), as_json=as_json)
-    for path in paths:
-        if path in small:
-            small_files.dump(path, as_json=as_json)
-            continue
-        for place in places.under(path):
-            with places.reading(place), _opened(place, follows, dict(settings)) as partition:
-                if as_json and place.in_log_dir:
-                    report.print_json("partition", partition=place.name, path=place.path)
-                renderer = (JsonLines if as_json else TextTable)(place, partition, what, max_value_bytes)
-                for item in select(partition, selection, what, on_lost):
-                    renderer.show(item)
-                    if follows:
-                        sys.stdout.flush()
+    # A template checks its directives before the first partition is opened.
+    template = None if format_ is None else Template(format_, text)
+    with ExitStack() as stack:
+        out = None if template is None else stack.enter_context(opened(output))
+        for path in paths:
+            if path in small:
+                small_files.dump(path, as_json=as_json)
+                continue
+            for place in places.under(path):
+                with places.reading(place), _opened(place, follows, dict(settings)) as partition:
+                    refuse_outside(partition, selection, place)
+                    if as_json and place.in_log_dir:
+                        report.print_json("partition", partition=place.name, path=place.path)
+                    shown: Renderer
+                    if template is not None:
+                        shown = template.to(out, place)
+                    else:
+                        shown = (JsonLines if as_json else TextTable)(place, partition, what, max_value_bytes, text)
+                    for item in select(partition, selection, what, on_lost):
+                        shown.show(item)
+                        if follows:
+                            (out or sys.stdout).flush()
     if lost:
         _note_lost(len(lost))
     return report.PARTIAL if lost else places.status(found=False)
@@ -214,146 +221,23 @@ def _lost_sink(lost: list[LostRange], as_json: bool) -> Callable[[LostRange], No
     return sink
 
 
-# --- selecting ---------------------------------------------------------------------------
-
-
-def select_batches(
-    partition: Partition, selection: Selection, on_lost: OnLost
-) -> Iterator[tuple[Segment, RecordBatch, int]]:
-    """The batches that may hold what is selected, in log order, and the first offset that is."""
-    start, stop, since, until = selection.start, selection.stop, selection.since, selection.until
-    if since is not None and since > 0 and on_lost is None:
-        found = partition.offsets_for_time(since)
-        if found is None:
-            return
-        start = max(found.offset, partition.log_start_offset if start is None else start)
-    first = partition.log_start_offset if start is None else start
-    bytes_left = _FOREVER if selection.max_bytes is None else selection.max_bytes
-    if bytes_left <= 0:
-        return
-    tables: Iterator[tuple[Segment, BatchTable, int]]
-    if selection.follows and isinstance(partition, Follower):
-        tables = partition.follow_tables(first)
-    else:
-        tables = ((segment, table, first) for segment, table in partition.tables(start, stop, on_lost=on_lost))
-    for segment, table, first in tables:        # which is a lower one after a cut
-        for batch in table:
-            if batch.last_offset < first or (since is not None and batch.max_timestamp < since and (
-                batch.bounds_time or batch.largest_timestamp < since
-            )):
-                continue
-            # Only where the end is near: a wrapper must be opened to tell its first offset.
-            if stop is not None and batch.last_offset >= stop and batch.base_offset >= stop:
-                return
-            if until is not None and batch.magic == 2 and batch.timestamp_type == 1 and batch.max_timestamp >= until:
-                continue
-            yield segment, batch, first
-            bytes_left -= batch.size_bytes
-            if bytes_left <= 0:
-                return
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """A batch with what was chosen of its records, by their index in it; `records` None: the batch itself was."""
-
-    segment: Segment
-    batch: RecordBatch
-    base_offset: int
-    records: Iterator[tuple[int, Record]] | None
-
-
-def select(partition: Partition, selection: Selection, what: What, on_lost: OnLost) -> Iterator[Item]:
-    """What is to be shown, in log order, up to the limit. Take an item's records before the next item."""
-    if selection.tail is not None or (selection.follows and selection.start is None and selection.since is None):
-        selection = _tail(partition, selection, what, on_lost)
-    items = _items(partition, selection, what, on_lost)
-    return items if selection.limit is None else _up_to(items, selection.limit)
-
-
-def _items(partition: Partition, selection: Selection, what: What, on_lost: OnLost) -> Iterator[Item]:
-    items = _batches(partition, selection, on_lost) if what == "batches" else _records(partition, selection, on_lost)
-    return (item for item in items if item.batch.is_control) if what == "control" else items
-
-
-def _tail(partition: Partition, selection: Selection, what: What, on_lost: OnLost) -> Selection:
-    """The same from where the last `tail` of it begin. Looks for that place from the end, each time further back."""
-    tail = selection.tail or 0
-    end = partition.log_end_offset if selection.stop is None else min(selection.stop, partition.log_end_offset)
-    first = partition.log_start_offset if selection.start is None else selection.start
-    closed = replace(selection, follows=False, stop=end)
-    reach = tail
-    while True:
-        start = max(end - reach, first)
-        last: deque[int] = deque(maxlen=tail)
-        if tail:
-            for item in _items(partition, replace(closed, start=start), what, on_lost):
-                if item.records is None:
-                    last.append(item.base_offset)
-                else:
-                    last.extend(record.offset for _, record in item.records)
-        if len(last) == tail or start <= first:
-            return replace(selection, start=last[0] if last else end)
-        reach *= 8
-
-
-def _batches(partition: Partition, selection: Selection, on_lost: OnLost) -> Iterator[Item]:
-    for segment, batch, _ in select_batches(partition, selection, on_lost):
-        yield Item(segment, batch, batch.last_offset, None)
-
-
-def _records(partition: Partition, selection: Selection, on_lost: OnLost) -> Iterator[Item]:
-    last = _FOREVER if selection.stop is None else selection.stop
-    since = -_FOREVER if selection.since is None else selection.since
-    until = _FOREVER if selection.until is None else selection.until
-    for segment, batch, first in select_batches(partition, selection, on_lost):
-        try:
-            records = checked_records(batch)
-        except UNREADABLE as e:
-            if on_lost is None:
-                raise
-            base = batch.last_offset if batch.magic in (0, 1) else batch.base_offset
-            on_lost(LostRange(str(segment.path), batch.position, batch.size_bytes, base, batch.last_offset, e.what))
-            continue
-        opening = next(iter(records), None)
-        if opening is None:
-            continue
-        base = lines.base_offset_of(batch, [opening])
-        chosen: Iterator[tuple[int, Record]] = enumerate(records)
-        if opening.offset < first or batch.last_offset >= last:
-            chosen = ((n, r) for n, r in chosen if first <= r.offset < last)
-        if selection.is_by_time:
-            chosen = ((n, r) for n, r in chosen if since <= r.timestamp < until)
-        if selection.matching is not None:
-            if batch.is_control:
-                continue
-            matches = selection.matching.matches
-            chosen = ((n, r) for n, r in chosen if matches(r))
-        one = next(chosen, None)
-        if one is not None:
-            yield Item(segment, batch, base, chain([one], chosen))
-
-
-def _up_to(items: Iterator[Item], limit: int) -> Iterator[Item]:
-    """The first `limit` records, or batches, of the items."""
-    while limit > 0 and (item := next(items, None)) is not None:
-        if item.records is None:
-            limit -= 1
-            yield item
-        else:
-            records = list(islice(item.records, limit))
-            limit -= len(records)
-            yield replace(item, records=iter(records))
-
-
 # --- printing ----------------------------------------------------------------------------
+
+
+class Renderer(Protocol):
+    """How the items of a partition look."""
+
+    def show(self, item: Item) -> None: ...
 
 
 class JsonLines:
     """A line for each record or batch."""
 
-    def __init__(self, place: Place, partition: Partition, what: What, max_value_bytes: int | None) -> None:
+    def __init__(
+        self, place: Place, partition: Partition, what: What, max_value_bytes: int | None, decode: Decode | None
+    ) -> None:
         self._what = what
+        self._decode = decode
         self._max_value_bytes = max_value_bytes
 
     def show(self, item: Item) -> None:
@@ -364,8 +248,9 @@ class JsonLines:
             for _, record in item.records:
                 report.print_json("control_record", segment=name, **lines.control_fields(record, batch))
         else:
-            shown = lines.record_lines(name, batch, item.records, item.base_offset, self._max_value_bytes)
-            sys.stdout.writelines(shown)
+            sys.stdout.writelines(lines.record_lines(
+                name, batch, item.records, item.base_offset, self._max_value_bytes, self._decode
+            ))
 
 
 _BATCH_ROW = "{:>12} {:>10}  {:<2} {:<6} {:>12} {:>12} {:>6}  {:<15} {:<24} {:>5}  {}"
@@ -376,38 +261,53 @@ _BATCH_COLUMNS = _BATCH_ROW.format(
 
 
 class TextTable:
-    """A row for each record or batch, under the name of its segment."""
+    """A row for each record or batch, under the name of its segment. A terminal gets of it what fits its width."""
 
-    def __init__(self, place: Place, partition: Partition, what: What, max_value_bytes: int | None) -> None:
+    def __init__(
+        self, place: Place, partition: Partition, what: What, max_value_bytes: int | None, decode: Decode | None
+    ) -> None:
         self._heading = _Heading(place, _BATCH_COLUMNS if what == "batches" else "")
         self._what = what
         self._max_value_bytes = max_value_bytes
+        self._decode = decode
         self._offset_width = len(str(_end_of(partition))) if what is None else 0
         self._key_width = 6 if what is None else 0
+        self._columns = terminal.width()
 
     def show(self, item: Item) -> None:
         self._heading(item.segment)
         if item.records is None:
-            sys.stdout.write(_batch_row(item.batch))
+            self._write(_batch_row(item.batch))
         else:
             for _, record in item.records:
-                sys.stdout.write(self._control(record, item.batch) if self._what else self._record(record, item.batch))
+                self._write(self._control(record, item.batch) if self._what else self._record(record, item.batch))
+
+    def _write(self, line: str) -> None:
+        sys.stdout.write(line if self._columns is None else terminal.cut(line, self._columns))
+        sys.stdout.write("\n")
 
     def _control(self, record: Record, batch: RecordBatch) -> str:
-        return f"{record.offset}  {report.moment(record.timestamp)}  {lines.control_text(record, batch)}\n"
+        return f"{record.offset}  {report.moment(record.timestamp)}  {lines.control_text(record, batch)}"
 
     def _record(self, record: Record, batch: RecordBatch) -> str:
         if batch.is_control:
             key, rest = "", lines.control_text(record, batch)
         else:
-            key, rest = lines.shown(record.key), lines.value_shown(record.value, self._max_value_bytes)
+            key = lines.decoded_shown(record, record.key, self._decode, is_value=False)
+            rest = self._value(record)
         # The column grows with what it has seen: a table without a look ahead.
         self._key_width = max(self._key_width, min(len(key), 24))
         headers = f"  {lines.headers_shown(record.headers)}" if record.headers else ""
         return (
             f"{record.offset:>{self._offset_width}}  {report.moment(record.timestamp):<24}  "
-            f"{key:<{self._key_width}}  {rest}{headers}\n"
+            f"{key:<{self._key_width}}  {rest}{headers}"
         )
+
+    def _value(self, record: Record) -> str:
+        value = record.value
+        if self._decode is None or (value is not None and len(value) > (self._max_value_bytes or len(value))):
+            return lines.value_shown(value, self._max_value_bytes)
+        return lines.decoded_shown(record, value, self._decode, is_value=True)
 
 
 def _batch_row(batch: RecordBatch) -> str:
@@ -417,7 +317,7 @@ def _batch_row(batch: RecordBatch) -> str:
         lines.TIMESTAMP_TYPES[batch.timestamp_type],
         report.moment(batch.max_timestamp), batch.leader_epoch if batch.leader_epoch >= 0 else "-",
         lines.flags_of(batch),
-    ).rstrip() + "\n"
+    ).rstrip()
 
 
 def _end_of(partition: Partition) -> int:
@@ -441,4 +341,5 @@ class _Heading:
             self._segment = segment
             sys.stdout.write(report.paint(f"{self._directory}/{segment.path.name}", "bold") + "\n")
             if self._columns:
-                sys.stdout.write(self._columns + "\n")
+                width = terminal.width()
+                sys.stdout.write((self._columns if width is None else terminal.cut(self._columns, width)) + "\n")

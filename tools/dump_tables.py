@@ -17,12 +17,13 @@ FORMATS = ("parquet", "arrow", "csv", "jsonl")
 
 def write(scan: TopicScan, kind: str, output: Path | None) -> int:
     """Write the rows to a file, or to stdout; give how many. Raises what reading raises, and StorageError."""
-    with _opened(output) as file:
+    with opened(output) as file:
         return _WRITERS[kind](scan, file)
 
 
 @contextmanager
-def _opened(output: Path | None) -> Iterator[Any]:
+def opened(output: Path | None) -> Iterator[Any]:
+    """The new file that bytes go to, or stdout."""
     if output is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

@@ -1,8 +1,10 @@
 """The partitions of a command line, one by one: what cannot be read is told, and the others are read all the same."""
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import click
 
@@ -24,6 +26,7 @@ class EachPlace:
         self._places: Sequence[Place] = [place for places in self._under.values() for place in places]
         self._as_json = as_json
         self.unread = 0
+        self._progress: PlacesProgress | None = None
 
     def __len__(self) -> int:
         return len(self._places)
@@ -35,6 +38,11 @@ class EachPlace:
         """Those of one path."""
         return self._under[path]
 
+    def progress(self, label: str, *, enabled: bool) -> "PlacesProgress":
+        """One bar over all of them. An error wipes it."""
+        self._progress = PlacesProgress(label, self._places, enabled=enabled)
+        return self._progress
+
     @contextmanager
     def reading(self, place: Place) -> Iterator[None]:
         try:
@@ -42,6 +50,8 @@ class EachPlace:
         except BrokenPipeError:
             raise
         except (SeglogError, OSError) as e:
+            if self._progress is not None:
+                self._progress.wipe()
             error = report.as_seglog_error(e)
             # (A setting that is wrong is wrong for all of them.)
             if len(self._places) == 1 or error.exit_status == click.UsageError.exit_code:
@@ -55,3 +65,29 @@ class EachPlace:
     def status(self, *, found: bool) -> int:
         """The exit status: 7 if something could not be read, else 1 for findings."""
         return report.PARTIAL if self.unread else int(found)
+
+
+class PlacesProgress:
+    """One progress bar over several places. As a context manager it wipes its line."""
+
+    def __init__(self, label: str, places: Sequence[Place], *, enabled: bool) -> None:
+        self._label = label
+        self._bar = report.Progress(label, enabled=enabled)
+        # Nobody lists ten thousand segments for a bar that is not shown.
+        self._sizes = {place: place.log_bytes() for place in places} if self._bar.is_shown else {}
+        self._bar.total_bytes = sum(self._sizes.values())
+
+    def of(self, place: Place) -> Callable[[int, int], None]:
+        """The part of this place: to be called with (done, total) of it."""
+        return self._bar.part(f"{self._label} {place.name}", self._sizes.get(place, 0))
+
+    def wipe(self) -> None:
+        self._bar.wipe()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.wipe()

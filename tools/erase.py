@@ -71,7 +71,10 @@ def command(
     rows: list[PartitionRow] = []
     with (
         nullcontext() if backup is None else as_open_as(src),
-        Watch(Throttle(throttle_bytes), enabled=not no_progress) as watch,
+        Watch(
+            Throttle(throttle_bytes), [src] if is_partition else partitions_in(src, topics), 1 if backup is None else 2,
+            enabled=not no_progress,
+        ) as watch,
     ):
         if is_partition:
             began_s = time.monotonic()

@@ -1,6 +1,6 @@
 """`seglog index check | rebuild`: the index files of a log, against it and from it."""
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import click
@@ -13,7 +13,7 @@ from seglog.verification.findings import Finding, Severity
 
 from . import report, verify
 from .cli import Command
-from .each_place import EachPlace
+from .each_place import EachPlace, PlacesProgress
 from .options import config_option, json_option, paths_argument, progress_option
 from .targets import Place, resolve
 
@@ -53,24 +53,26 @@ def check(paths: Sequence[Path], settings: Sequence[tuple[str, str]], no_progres
     files = clean = 0
     found: list[Finding] = []
     places = EachPlace(paths, as_json=as_json)
-    for place in places:
-        with places.reading(place):
-            indexes, findings = _look_at(place, dict(settings), show_progress=not no_progress)
-            found += findings
-            places.unread += verify.has_unreadable(findings)
-            files += len(indexes)
-            clean += sum(_is_clean(_about(path, findings)) for path, _, _ in indexes)
-            if as_json:
-                for path, entries, size in indexes:
-                    about = _about(path, findings)
-                    report.print_json(
-                        "index", partition=place.name, file=path, entries=entries, size=size, ok=_is_clean(about),
-                        codes=[f.code for f in about],
-                    )
-                for finding in findings:
-                    verify.print_finding(place, finding)
-            else:
-                print("\n".join(_check_text(place, indexes, findings)))
+    with places.progress("checking", enabled=not no_progress) as progress:
+        for place in places:
+            with places.reading(place):
+                indexes, findings = _look_at(place, dict(settings), progress.of(place))
+                found += findings
+                places.unread += verify.has_unreadable(findings)
+                files += len(indexes)
+                clean += sum(_is_clean(_about(path, findings)) for path, _, _ in indexes)
+                progress.wipe()
+                if as_json:
+                    for path, entries, size in indexes:
+                        about = _about(path, findings)
+                        report.print_json(
+                            "index", partition=place.name, file=path, entries=entries, size=size, ok=_is_clean(about),
+                            codes=[f.code for f in about],
+                        )
+                    for finding in findings:
+                        verify.print_finding(place, finding)
+                else:
+                    print("\n".join(_check_text(place, indexes, findings)))
     suggest = verify.fixes(found, paths)
     ok = _is_clean(found)
     if as_json:
@@ -85,10 +87,10 @@ def check(paths: Sequence[Path], settings: Sequence[tuple[str, str]], no_progres
 
 
 def _look_at(
-    place: Place, settings: dict[str, object], *, show_progress: bool
+    place: Place, settings: dict[str, object], progress: Callable[[int, int], None]
 ) -> tuple[list[tuple[Path, int | None, int]], list[Finding]]:
     """The index files of a place, as `_indexes_of` gives them, and what is found in them."""
-    whole = verify.check(place, "headers", settings, show_progress=show_progress)
+    whole = verify.check(place, "headers", settings, progress=progress)
     with place.open(settings) as partition:
         indexes = [index for segment in partition.segments for index in _indexes_of(segment)]
     return indexes, [f for f in whole.findings if _is_index(f)]
@@ -173,14 +175,16 @@ def rebuild(
     """
     rows: list[list[str]] = []
     refused = changed = 0
-    for place in resolve(paths):
-        directory = place.directory if place.directory.name else place.directory.resolve()
-        only = () if place.only is None else (place.only.name,)
-        with report.Progress(f"indexing {place.name}", enabled=not no_progress) as progress:
+    places = resolve(paths)
+    with PlacesProgress("indexing", places, enabled=not no_progress) as progress:
+        for place in places:
+            directory = place.directory if place.directory.name else place.directory.resolve()
+            only = () if place.only is None else (place.only.name,)
             steps = rebuild_indexes(
-                directory, config=dict(settings), only=only, time_ranges=time_ranges, progress=progress
+                directory, config=dict(settings), only=only, time_ranges=time_ranges, progress=progress.of(place)
             )
             for step in steps:
+                progress.wipe()
                 if isinstance(step, RefusedSegment):
                     refused += 1
                     _show_refused(step, as_json)

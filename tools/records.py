@@ -13,6 +13,8 @@ from json.encoder import encode_basestring_ascii as json_string
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.tag_list import tags_of
 
+from . import terminal
+from .decoding import Decode, json_of, text_of
 from .report import moment
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -82,10 +84,11 @@ def record_lines(
     records: Iterable[tuple[int, Record]],
     base_offset: int,
     max_value_bytes: int | None = None,
+    decode: Decode | None = None,
 ) -> Iterator[str]:
     """A JSON line for each (index in batch, record), `\\n` included.
 
-    Values of more than `max_value_bytes` are given by size and SHA-256.
+    Values of more than `max_value_bytes` are given by size and SHA-256. Without `decode`, bytes are in base64.
     """
     limit = 1 << 62 if max_value_bytes is None else max_value_bytes
     timestamp_type = TIMESTAMP_TYPES[batch.timestamp_type]
@@ -103,13 +106,19 @@ def record_lines(
         key, value, headers = record.key, record.value, record.headers
         if value is None:
             value_part = '"value":null'
-        elif len(value) <= limit:
+        elif len(value) > limit:
+            value_part = f'"value_size":{len(value)},"value_sha256":"{sha256(value).hexdigest()}"'
+        elif decode is None or is_control:
             value_part = f'"value":"{b2a_base64(value, newline=False).decode()}"'
         else:
-            value_part = f'"value_size":{len(value)},"value_sha256":"{sha256(value).hexdigest()}"'
+            value_part = f'"value":{json_of(record, value, decode, is_value=True)}'
+        if decode is None or is_control:
+            key_part, headers_part = base64_or_null(key), _headers(headers) if headers else "[]"
+        else:
+            key_part, headers_part = _text_or_null(record, key, decode), _text_headers(record, decode)
         yield (
             f'{{"offset":{record.offset},"timestamp":{record.timestamp},"timestamp_type":"{timestamp_type}",'
-            f'"key":{base64_or_null(key)},{value_part},"headers":{_headers(headers) if headers else "[]"},'
+            f'"key":{key_part},{value_part},"headers":{headers_part},'
             f'"sequence":{record.sequence},'
             f'"record_size":{record.size_bytes},"index_in_batch":{index},{shared}'
             f'{_control_type(key) if is_control else ""}{end}'
@@ -122,6 +131,15 @@ def base64_or_null(data: bytes | None) -> str:
 
 def _headers(headers: Iterable[tuple[str, bytes | None]]) -> str:
     return "[" + ",".join(f"[{json_string(name)},{base64_or_null(value)}]" for name, value in headers) + "]"
+
+
+def _text_or_null(record: Record, data: bytes | None, decode: Decode) -> str:
+    return "null" if data is None else json_of(record, data, decode, is_value=False)
+
+
+def _text_headers(record: Record, decode: Decode) -> str:
+    pairs = (f"[{json_string(name)},{_text_or_null(record, value, decode)}]" for name, value in record.headers)
+    return f"[{','.join(pairs)}]"
 
 
 def _control_type(key: bytes | None) -> str:
@@ -178,10 +196,13 @@ def control_text(record: Record, batch: RecordBatch) -> str:
 def shown(data: bytes | None) -> str:
     """Bytes for people: text in quotes where they are text, else hex, else (long ones) base64; `null` for none.
 
-    No two different values look the same.
+    No two different values look the same, whatever stdout can show.
     """
-    if data is None:
-        return "null"
+    text = "null" if data is None else _shown(data)
+    return text if terminal.shows(text) else text.encode("ascii", "backslashreplace").decode()
+
+
+def _shown(data: bytes) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -200,6 +221,14 @@ def value_shown(value: bytes | None, max_value_bytes: int | None) -> str:
     if value is not None and max_value_bytes is not None and len(value) > max_value_bytes:
         return f"{len(value)} bytes, sha256 {sha256(value).hexdigest()}"
     return shown(value)
+
+
+def decoded_shown(record: Record, data: bytes | None, decode: Decode | None, *, is_value: bool) -> str:
+    """As `--decode` wants it; a text is in quotes. Raises InvalidArgumentError."""
+    if data is None or decode is None:
+        return shown(data)
+    text = text_of(record, data, decode, is_value=is_value)
+    return shown(data) if decode == "utf8" or (decode == "json" and not is_value) else text
 
 
 def headers_shown(headers: Iterable[tuple[str, bytes | None]]) -> str:

@@ -7,17 +7,22 @@ import datetime as dt
 import errno
 import json
 import os
+import resource
+import shutil
 import sys
 import textwrap
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
+from itertools import zip_longest
 from types import TracebackType
 from typing import Self
 
 from seglog.errors import SeglogError, StorageError
+
+from . import terminal
 
 SCHEMA = 1
 INTERRUPTED = 130
@@ -26,7 +31,10 @@ PARTIAL = 7
 # A file that is as long as this claims to be read in well below a second: no progress line for it.
 _PATIENCE_S = 1.0
 _REDRAW_S = 0.1
+_BAR = 20
 _PROSE_WIDTH = 79
+# A column of text is not cut to less.
+_NARROWEST = 8
 
 
 # --- JSON lines --------------------------------------------------------------------------
@@ -121,22 +129,72 @@ def table(
 ) -> str:
     """Columns two spaces apart, numbers to the right, the columns `left` to the left.
 
-    `total`: the last row is one, and a rule goes above it.
+    `total`: the last row is one, and a rule goes above it. A terminal gets a table of its width: cells are broken at
+    spaces, the widest first; then the widest of the columns `left` are cut; else each row becomes a block of lines.
     """
     lines = [list(head), *(list(map(printable, row)) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines = [list(map(terminal.plain, line)) for line in lines]
     left = set(left)
-    text = [
-        "  ".join(
-            cell.ljust(width) if n in left else cell.rjust(width)
-            for n, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
-    text[0] = paint(text[0], "bold")
+    widths = [max(map(terminal.width_of, column)) for column in zip(*lines, strict=True)]
+    columns = terminal.width()
+    if columns is not None and not _narrowed(widths, lines, left, columns):
+        return _blocks(lines)
+    text = ["\n".join(_row(line, widths, left)) for line in lines]
+    text[0] = "\n".join(paint(line, "bold") for line in text[0].split("\n"))
     if total:
-        text.insert(-1, "-" * len("  ".join("x" * width for width in widths)))
+        text.insert(-1, "-" * _width_of_row(widths))
     return "\n".join(text)
+
+
+def _width_of_row(widths: Sequence[int]) -> int:
+    return sum(widths) + 2 * len(widths) - 2
+
+
+def _narrowed(widths: list[int], lines: Sequence[Sequence[str]], left: Iterable[int], columns: int) -> bool:
+    """Make the columns narrower until a row fits. False if it cannot."""
+    words = [
+        max(terminal.width_of(word) for cell in cells for word in cell.split(" ")) for cells in zip(*lines, strict=True)
+    ]
+    while _width_of_row(widths) > columns:
+        breakable = [n for n, width in enumerate(widths) if width > words[n]]
+        chosen = breakable or [n for n in left if widths[n] > _NARROWEST]
+        if not chosen:
+            return False
+        widths[max(chosen, key=widths.__getitem__)] -= 1
+    return True
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], left: Collection[int]) -> Iterator[str]:
+    """The lines of a row: of more than one, cells are broken at spaces."""
+    broken = [_broken(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    for parts in zip_longest(*broken, fillvalue=""):
+        line = []
+        for n, (part, width) in enumerate(zip(parts, widths, strict=True)):
+            gap = " " * (width - terminal.width_of(part))
+            line.append(part + gap if n in left else gap + part)
+        yield "  ".join(line).rstrip()
+
+
+def _broken(text: str, width: int) -> Sequence[str]:
+    if terminal.width_of(text) <= width:
+        return [text]
+    lines: list[str] = []
+    for word in text.split(" "):
+        if lines and terminal.width_of(lines[-1]) + 1 + terminal.width_of(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return [terminal.cut(line, width) for line in lines]
+
+
+def _blocks(lines: Sequence[Sequence[str]]) -> str:
+    """A line for each cell, with the name of its column: for a terminal that is too narrow for a table."""
+    names, *rows = lines
+    wide = max(map(terminal.width_of, names))
+    return "\n\n".join(
+        "\n".join(f"{paint(name.ljust(wide), 'bold')}  {cell}" for name, cell in zip(names, row, strict=True))
+        for row in rows
+    )
 
 
 def wrapped(text: str, *, hanging: int = 0) -> list[str]:
@@ -159,10 +217,9 @@ _SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
 
 def paint(text: str, *styles: str, err: bool = False) -> str:
-    """The text, made printable, in colour on a terminal, unless NO_COLOR says no (no-color.org)."""
+    """The text, made printable, in colour if it goes to a terminal or the user wants colour."""
     text = printable(text)
-    stream = sys.stderr if err else sys.stdout
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty():
+    if not terminal.has_colour(sys.stderr if err else sys.stdout):
         return text
     return f"\x1b[{';'.join(_SGR[s] for s in styles)}m{text}\x1b[0m"
 
@@ -234,9 +291,31 @@ def show_interrupt(error: BaseException) -> int:
 
 
 def note(text: str) -> None:
-    """A remark beside the result."""
+    """A remark beside the result. --quiet leaves it out."""
+    if terminal.wishes.quiet:
+        return
     sys.stdout.flush()
     sys.stderr.write(f"{printable(text)}\n")
+
+
+@contextmanager
+def verbosely() -> Iterator[None]:
+    """What the engine logs meanwhile goes to stderr; then the time and the memory that it took."""
+    import logging
+
+    logger, handler = logging.getLogger("seglog"), logging.StreamHandler()
+    before, began, cpu_began = logger.level, time.monotonic(), time.process_time()
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG if terminal.wishes.verbose > 1 else logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+        took, cpu = 1000 * (time.monotonic() - began), 1000 * (time.process_time() - cpu_began)
+        memory_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        note(f"took {duration(took)}, {duration(cpu)} of CPU; at most {size(memory_bytes)} of memory")
 
 
 def _one_line(text: str) -> str:
@@ -247,32 +326,58 @@ def _one_line(text: str) -> str:
 
 
 class Progress:
-    """A line on stderr that says how far; for a terminal, and for work of more than a second.
+    """A bar on stderr that says how far; for a terminal, and for work of more than a second.
 
-    Call it with (bytes done, bytes in all), as often as wanted. As a context manager it wipes its line.
+    Call it with (bytes done, bytes in all), as often as wanted. Work that consists of parts is one bar all the same:
+    give `total_bytes`, and call what `part` gives. As a context manager it wipes its line.
     """
 
-    def __init__(self, label: str, *, enabled: bool = True) -> None:
+    def __init__(self, label: str, *, total_bytes: int = 0, enabled: bool = True) -> None:
         self.label = label
-        self._enabled = enabled and sys.stderr.isatty()
+        self.is_shown = enabled and not terminal.wishes.quiet and sys.stderr.isatty()
+        self.total_bytes = total_bytes
+        self._before = self._part = 0       # bytes of the parts before this one, and of this one
         self._began = time.monotonic()
         self._drawn = 0.0
         self._width = 0
 
+    def part(self, label: str, size_bytes: int) -> Callable[[int, int], None]:
+        """Begin the next part: call with (done, total) of it, in whatever unit."""
+        self.label = label
+        self._before += self._part
+        self._part = size_bytes
+        return self._of_part
+
+    def _of_part(self, done: int, total: int) -> None:
+        self(self._before + (self._part * done // total if total else 0), self.total_bytes)
+
     def __call__(self, done: int, total: int) -> None:
-        if not self._enabled:
+        if not self.is_shown:
             return
         now = time.monotonic()
         elapsed = now - self._began
         if elapsed < _PATIENCE_S or now - self._drawn < _REDRAW_S:
             return
         self._drawn = now
-        line = f"{self.label}  {size(done)} of {size(total)}  {ratio(done, total)}  {size(done / elapsed)}/s"
+        filled = min(done, total) * _BAR // total if total else 0
+        sign = "█" if terminal.shows("█", sys.stderr) else "#"
+        line = (
+            f"[{sign * filled}{' ' * (_BAR - filled)}] {ratio(done, total)}  {size(done)} of {size(total)}  "
+            f"{size(done / elapsed)}/s"
+        )
         if 0 < done < total:
             line += f"  {duration(1000 * elapsed * (total - done) / done)} left"
+        line = terminal.cut(f"{line}  {printable(self.label)}", shutil.get_terminal_size().columns - 1)
         sys.stderr.write("\r" + line.ljust(self._width))
         sys.stderr.flush()
         self._width = len(line)
+
+    def wipe(self) -> None:
+        """Take the line away, so that a result can be printed in its place."""
+        if self._width:
+            sys.stderr.write("\r" + " " * self._width + "\r")
+            sys.stderr.flush()
+            self._width = 0
 
     def __enter__(self) -> Self:
         return self
@@ -280,6 +385,4 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._width:
-            sys.stderr.write("\r" + " " * self._width + "\r")
-            sys.stderr.flush()
+        self.wipe()

@@ -4,9 +4,14 @@ While the program loads, ^C ends it as it ends any process, by the signal and wi
 commands catch it (cli.py).
 """
 import signal
+import sys
+
+from seglog._version import __version__
 
 
 def main() -> None:
+    if sys.argv[1:] in (["--version"], ["-V"]) and _wrote(f"seglog {__version__}\n"):
+        return
     # Else somebody wants ^C ignored: a shell's background job.
     minds = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if minds:
@@ -16,3 +21,13 @@ def main() -> None:
     if minds:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     run()
+
+
+def _wrote(text: str) -> bool:
+    """Write to stdout without loading the command line. False if that fails: the command line says why."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except (OSError, AttributeError):       # None, if the shell closed it
+        return False
+    return True

@@ -15,7 +15,7 @@ from seglog.upkeep.retention import HeldSegment
 from . import records as lines
 from . import report
 from .cli import Command
-from .each_place import EachPlace
+from .each_place import EachPlace, PlacesProgress
 from .options import TimeType, config_option, json_option, paths_argument, progress_option
 from .survey import Survey
 from .targets import Place
@@ -51,16 +51,16 @@ def command(
     damaged = False
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     places = EachPlace(paths, as_json=as_json)
-    for n, place in enumerate(places):
-        with places.reading(place):
-            if only_times:
-                _tell_times(place, dict(settings), now_ms, n, as_json=as_json)
-                continue
-            if only_compaction:
-                _tell_compaction(place, dict(settings), now_ms, n, as_json=as_json)
-                continue
-            survey = _tell(place, dict(settings), now_ms, n, as_json=as_json, show_progress=not no_progress)
-            damaged |= bool(survey.lost)
+    with places.progress("reading", enabled=not no_progress) as progress:
+        for n, place in enumerate(places):
+            with places.reading(place):
+                if only_times:
+                    _tell_times(place, dict(settings), now_ms, n, as_json=as_json)
+                elif only_compaction:
+                    _tell_compaction(place, dict(settings), now_ms, n, as_json=as_json)
+                else:
+                    survey = _tell(place, dict(settings), now_ms, n, as_json=as_json, progress=progress)
+                    damaged |= bool(survey.lost)
     return places.status(found=damaged)
 
 
@@ -176,14 +176,14 @@ def _horizons(one: SegmentDuplicates, now_ms: int) -> str:
 
 
 def _tell(
-    place: Place, settings: dict[str, object], now_ms: int, n: int, *, as_json: bool, show_progress: bool
+    place: Place, settings: dict[str, object], now_ms: int, n: int, *, as_json: bool, progress: PlacesProgress
 ) -> Survey:
     """Survey the `n`th place and print what is found."""
     with place.open(settings) as partition:
-        with report.Progress(f"reading {place.name}", enabled=show_progress) as progress:
-            survey = Survey(now_ms)
-            survey.run(partition, progress)
-            writer = infer(partition, survey)
+        survey = Survey(now_ms)
+        survey.run(partition, progress.of(place))
+        writer = infer(partition, survey)
+        progress.wipe()
         if as_json:
             _print_json(place, partition, survey, writer)
         else:

@@ -30,6 +30,14 @@ class Place:
         """What was asked for."""
         return self.directory if self.only is None else self.only
 
+    def log_bytes(self) -> int:
+        """The bytes of its .log files, for a progress bar: 0 if it cannot be listed now."""
+        try:
+            logs = [self.only] if self.only is not None else self.logs or names.log_files(self.directory)
+            return sum(log.stat().st_size for log in logs)
+        except OSError:
+            return 0
+
     def open(self, settings: Mapping[str, object] | None = None) -> Partition:
         """Opened to be read, narrowed to the one segment where one was asked for."""
         only = None if self.only is None else self.only.name

@@ -2,7 +2,7 @@
 import os
 import shlex
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -56,21 +56,23 @@ def command(
     total = Report(path=", ".join(map(str, paths)), level=level)
     places = EachPlace(paths, as_json=as_json)
     report: Report | None = None
-    for place in places:
-        with places.reading(place):
-            report = check(
-                place, level, dict(settings), show_progress=not no_progress,
-                witness_every=witness_every or int(witness),
-            )
-            _add(total, report)
-            places.unread += has_unreadable(report.findings)
-            if as_json:
-                for finding in report.findings:
-                    print_finding(place, finding)
-                if len(places) > 1:
-                    say.print_json("partition", partition=place.name, **_sums(report))
-            else:
-                print("\n".join(_text(place, report)))
+    with places.progress("verifying", enabled=not no_progress) as progress:
+        for place in places:
+            with places.reading(place):
+                report = check(
+                    place, level, dict(settings), progress=progress.of(place),
+                    witness_every=witness_every or int(witness),
+                )
+                _add(total, report)
+                places.unread += has_unreadable(report.findings)
+                progress.wipe()
+                if as_json:
+                    for finding in report.findings:
+                        print_finding(place, finding)
+                    if len(places) > 1:
+                        say.print_json("partition", partition=place.name, **_sums(report))
+                else:
+                    print("\n".join(_text(place, report)))
     if as_json:
         alone = report if len(places) == 1 else None
         say.print_json(
@@ -98,13 +100,11 @@ def has_unreadable(findings: Iterable[Finding]) -> bool:
 
 
 def check(
-    place: Place, level: str, settings: dict[str, object], *, show_progress: bool, witness_every: int = 0
+    place: Place, level: str, settings: dict[str, object], *, progress: Callable[[int, int], None],
+    witness_every: int = 0,
 ) -> Report:
     """The report on a place; of one segment only what concerns its own files."""
-    with (
-        place.open(settings) as partition,
-        say.Progress(f"verifying {place.name}", enabled=show_progress) as progress,
-    ):
+    with place.open(settings) as partition:
         report = verify_partition(
             partition, level=cast(Level, level), progress=progress, interval_given=names_interval(settings),
             witness_every=witness_every,

@@ -10,21 +10,18 @@
 The names here are the public ones; the rooms below are for reading the source. A name is imported
 from its room when it is first used, so that `import seglog` costs next to nothing.
 """
-from importlib import import_module
-from typing import TYPE_CHECKING
-
-from seglog import errors
 from seglog._version import __version__
-from seglog.errors import SeglogError
 
+TYPE_CHECKING = False       # not typing's: importing that takes as long as all of this
 if TYPE_CHECKING:
-    from seglog import aio
+    from seglog import aio, errors
     from seglog._kernels.columns import Columns
     from seglog._kernels.record_batch import Record, RecordBatch
     from seglog.conversion.directory import convert
     from seglog.conversion.erasing import erase
     from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
     from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
+    from seglog.errors import SeglogError
     from seglog.format.batch import build_batch
     from seglog.frames.scan import TopicScan, scan, write_parquet
     from seglog.ledger.cursor import Cursor
@@ -105,6 +102,7 @@ _ROOM_OF = {
     "Recovery": "upkeep.recover",
     "Report": "verification.findings",
     "Segment": "segment.segment",
+    "SeglogError": "errors",
     "TimestampOffset": "segment.answers",
     "Written": "log.append",
     "follow_partition": "log.follower",
@@ -118,10 +116,11 @@ _ROOM_OF = {
 
 
 def __getattr__(name: str) -> object:
-    if name == "aio":       # a package: only programs that use it load asyncio
-        return import_module("seglog.aio")
-    if name == "polars":        # a module: `seglog.polars.scan_topic` without an import of its own
-        return import_module("seglog.polars")
+    from importlib import import_module
+
+    # Whole modules. aio: only programs that use it load asyncio. polars: so that `seglog.polars.scan_topic` works.
+    if name in ("aio", "errors", "polars"):
+        return import_module(f"seglog.{name}")
     if name not in _ROOM_OF:
         raise AttributeError(f"module 'seglog' has no attribute {name!r}")
     found: object = getattr(import_module(f"seglog.{_ROOM_OF[name]}"), name)

@@ -18,6 +18,7 @@ from seglog.delayed.worker import InlineWorker
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.position import Position
 from seglog.tools.cli import COMMANDS, cli
+from seglog.tools.terminal import display_options
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 from support.command import golden_lines
@@ -112,10 +113,14 @@ def command_of(words):
     return command
 
 
+# What every command takes stands on the page once.
+DISPLAY = {option.name for option in display_options()}
+
+
 def options(words):
     lines = ["| option | what it does |", "|---|---|"]
     for parameter in command_of(words).params:
-        if isinstance(parameter, click.Option):
+        if isinstance(parameter, click.Option) and parameter.name not in DISPLAY:
             name = ", ".join(parameter.opts)
             if not parameter.is_flag:
                 name += f" {parameter.make_metavar(click.Context(cli))}".replace("|", " or ")
@@ -141,7 +146,10 @@ def test_a_page_shows_what_the_commands_print_and_take(file, workplace):
 
 
 # What these print is another thing on another machine.
-NO_EXAMPLE = (["cursors", "ls"], ["demo"], ["doctor"], ["serve"], ["report"], ["spark", "convert"], ["spark", "fetch"])
+NO_EXAMPLE = (
+    ["cursors", "ls"], ["demo"], ["doctor"], ["serve"], ["report"], ["completion"], ["man"], ["spark", "convert"],
+    ["spark", "fetch"],
+)
 
 
 def leaves():
@@ -162,6 +170,12 @@ def test_every_command_has_a_section_an_example_and_its_options():
         assert f"\n## {words[0]}\n" in page
         assert f"<!-- seglog {shlex.join(words)}" in page or words in NO_EXAMPLE
         assert f"<!-- options of {shlex.join(words)} -->" in page, words
+
+
+def test_what_every_command_takes_stands_on_the_page():
+    page = PAGE.read_text()
+    for option in display_options():
+        assert f"`{', '.join(option.opts)}" in page, option.opts
 
 
 def test_every_field_of_records_and_batches_is_on_the_page():

@@ -151,6 +151,8 @@ def test_an_interrupt_is_status_130():
 class Terminal:
     """A stderr that claims to be one."""
 
+    encoding = "utf-8"
+
     def __init__(self):
         self.text = ""
 
@@ -168,14 +170,39 @@ def test_progress_waits_a_second_and_wipes_its_line(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(report.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(report.sys, "stderr", terminal := Terminal())
+    monkeypatch.setenv("COLUMNS", "120")
     with report.Progress("verify") as progress:
         now[0] = 0.9
         progress(10 << 20, 40 << 20)
         assert terminal.text == ""
         now[0] = 2.0
         progress(20 << 20, 40 << 20)
-        assert terminal.text == "\rverify  20.0 MiB of 40.0 MiB  50.0%  10.0 MiB/s  2.0 s left"
+        bar = f"[{'█' * 10}{' ' * 10}]"
+        assert terminal.text == f"\r{bar} 50.0%  20.0 MiB of 40.0 MiB  10.0 MiB/s  2.0 s left  verify"
     assert terminal.text.endswith("\r")
+
+
+def test_work_of_several_parts_is_one_bar(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(report.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(report.sys, "stderr", terminal := Terminal())
+    monkeypatch.setenv("COLUMNS", "120")
+    with report.Progress("verifying", total_bytes=40 << 20) as progress:
+        first = progress.part("verifying a-0", 30 << 20)
+        now[0] = 2.0
+        first(1, 3)         # in a unit of its own
+        assert "25.0%  10.0 MiB of 40.0 MiB  5.0 MiB/s  6.0 s left  verifying a-0" in terminal.text
+        second = progress.part("verifying a-1", 10 << 20)
+        now[0] = 4.0
+        second(0, 5)
+        assert "75.0%  30.0 MiB of 40.0 MiB  7.5 MiB/s  1.3 s left  verifying a-1" in terminal.text
+    assert "\n" not in terminal.text
+    monkeypatch.setattr(report.sys, "stderr", terminal := Terminal())
+    terminal.encoding = "ascii"
+    with report.Progress("verify") as progress:
+        now[0] = 9.0
+        progress(1, 2)
+    assert terminal.text.isascii()
 
 
 def test_progress_is_silent_where_stderr_is_no_terminal_or_the_user_said_so(monkeypatch, capsys):
@@ -262,6 +289,8 @@ OF_CURSORS = {("cursors", "reset")}
 OF_WORDS = {("explain",), ("config",)}
 # What writes a page, and no lines: tests/tools/test_report_page.py.
 OF_PAGES = {("report",)}
+# What prints scripts and pages: tests/tools/test_terminal.py.
+OF_SHELLS = {("completion",), ("man",)}
 # What runs until it is ended: tests/endpoint.
 OF_SERVERS = {("serve",)}
 # These do not take a partition directory, a log dir and a .log alike.
@@ -270,7 +299,7 @@ OF_ONE = {("convert",), ("erase",), ("recover",), ("plan-upgrade",), ("retain",)
 
 def test_json_of_every_command_is_lines_with_type_and_schema(golden_kafka, tmp_path):
     sample = golden_kafka / "cases/mixed-formats-k391/mixed-formats-k391-0"
-    elsewhere = OF_LEDGERS | OF_TOPICS | OF_CURSORS | OF_WORDS | OF_PAGES | OF_SERVERS
+    elsewhere = OF_LEDGERS | OF_TOPICS | OF_CURSORS | OF_WORDS | OF_PAGES | OF_SERVERS | OF_SHELLS
     assert {*leaves()} == {*ARGUMENTS} | OF_THE_MACHINE | elsewhere
     for words, arguments in ARGUMENTS.items():
         copy = shutil.copytree(sample, tmp_path / "-".join(words) / "orders-0")

@@ -1,0 +1,66 @@
+"""`--decode`: keys, values and headers as text instead of bytes."""
+import json
+from binascii import b2a_base64
+from json.encoder import encode_basestring_ascii as json_string
+from typing import Literal, NoReturn
+
+from seglog._kernels.record_batch import Record
+from seglog.errors import InvalidArgumentError
+
+from . import terminal
+
+Decode = Literal["utf8", "json", "base64"]
+
+
+def text_of(record: Record, data: bytes, decode: Decode, *, is_value: bool) -> str:
+    """The bytes as text; with "json" a value is JSON in one line, and keys and headers are plain text.
+
+    Raises InvalidArgumentError for what is not such text.
+    """
+    if decode == "base64":
+        return b2a_base64(data, newline=False).decode()
+    if decode == "json" and is_value:
+        try:
+            return json.dumps(json.loads(data, parse_constant=_refused), separators=(",", ":"), ensure_ascii=False)
+        except ValueError as error:     # UnicodeDecodeError is one
+            raise _wrong(record, "value", f"is not JSON: {error}") from None
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        what = "value" if is_value else "key or a header"
+        raise _wrong(record, what, f"is not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def json_of(record: Record, data: bytes, decode: Decode, *, is_value: bool) -> str:
+    """The same as a JSON value: a text in quotes, or what the JSON itself is."""
+    text = text_of(record, data, decode, is_value=is_value)
+    return text if decode == "json" and is_value else json_string(text)
+
+
+def bytes_of(record: Record, data: bytes | None, decode: Decode | None, *, is_value: bool) -> bytes:
+    """The same as bytes, for a template: without `decode` they are the bytes themselves, and nothing for null.
+
+    A terminal gets no sign that would command it.
+    """
+    if data is None:
+        return b""
+    if decode is not None:
+        data = text_of(record, data, decode, is_value=is_value).encode()
+    if terminal.is_terminal():
+        text = data.decode(errors="backslashreplace")
+        data = "".join(c if c.isprintable() or c in "\n\t" else _escaped(c) for c in text).encode()
+    return data
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape", errors="backslashreplace").decode()
+
+
+def _refused(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number in JSON")
+
+
+def _wrong(record: Record, what: str, why: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"the {what} at offset {record.offset} {why}", hint="leave --decode out, or take --decode base64"
+    )

@@ -1,0 +1,199 @@
+"""What `seglog dump` shows of a partition: which records or batches, read batch by batch."""
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import Literal
+
+from seglog._kernels.record_batch import Record, RecordBatch
+from seglog._kernels.segment_scan import BatchTable
+from seglog.errors import CorruptRecordError, OffsetOutOfRangeError
+from seglog.log.follower import Follower
+from seglog.log.partition import Partition
+from seglog.segment.answers import LostRange
+from seglog.segment.batches import UNREADABLE, checked_records
+from seglog.segment.segment import Segment
+
+from . import records as lines
+from .record_filter import RecordFilter
+from .targets import Place
+
+What = Literal["batches", "control"] | None     # None: records
+OnLost = Callable[[LostRange], None] | None
+
+_FOREVER = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which records: offsets of [start, stop), timestamps of [since, until), of each partition no more than
+
+    batches of about `max_bytes`, and `limit` records (or batches, where batches are shown).
+    """
+
+    start: int | None
+    stop: int | None
+    since: int | None
+    until: int | None
+    max_bytes: int | None
+    limit: int | None
+    tail: int | None = None         # of those the last so many
+    follows: bool = False           # and then what is appended
+    matching: RecordFilter | None = None    # of the records, batches of control records left out
+
+    @property
+    def is_by_time(self) -> bool:
+        return self.since is not None or self.until is not None
+
+
+def refuse_outside(partition: Partition, selection: Selection, place: Place) -> None:
+    """Raises OffsetOutOfRangeError for offsets that the log does not have.
+
+    A window that begins where the log begins may be empty; of a log dir, no partition is asked; what is followed may
+    still come; and where damage hides the end, nobody can tell.
+    """
+    start, stop = selection.start, selection.stop
+    if place.in_log_dir or selection.follows or (start is None and stop is None):
+        return
+    first = partition.segments[0].base_offset
+    try:
+        end = partition.log_end_offset
+    except CorruptRecordError:
+        return
+    is_behind = start is not None and start > first and start >= end
+    is_before = stop is not None and 0 < stop <= first
+    if is_behind or is_before:
+        asked = f"offset {start}" if is_behind else f"what lies before offset {stop}"
+        valid = f"valid are {first}…{end - 1}" if end > first else f"the log is empty and begins at {end}"
+        raise OffsetOutOfRangeError(
+            f"{asked} is out of range: {valid}", file=place.path, offset=start if is_behind else stop
+        )
+
+
+def select_batches(
+    partition: Partition, selection: Selection, on_lost: OnLost
+) -> Iterator[tuple[Segment, RecordBatch, int]]:
+    """The batches that may hold what is selected, in log order, and the first offset that is."""
+    start, stop, since, until = selection.start, selection.stop, selection.since, selection.until
+    if since is not None and since > 0 and on_lost is None:
+        found = partition.offsets_for_time(since)
+        if found is None:
+            return
+        start = max(found.offset, partition.log_start_offset if start is None else start)
+    first = partition.log_start_offset if start is None else start
+    bytes_left = _FOREVER if selection.max_bytes is None else selection.max_bytes
+    if bytes_left <= 0:
+        return
+    tables: Iterator[tuple[Segment, BatchTable, int]]
+    if selection.follows and isinstance(partition, Follower):
+        tables = partition.follow_tables(first)
+    else:
+        tables = ((segment, table, first) for segment, table in partition.tables(start, stop, on_lost=on_lost))
+    for segment, table, first in tables:        # which is a lower one after a cut
+        for batch in table:
+            if batch.last_offset < first or (since is not None and batch.max_timestamp < since and (
+                batch.bounds_time or batch.largest_timestamp < since
+            )):
+                continue
+            # Only where the end is near: a wrapper must be opened to tell its first offset.
+            if stop is not None and batch.last_offset >= stop and batch.base_offset >= stop:
+                return
+            if until is not None and batch.magic == 2 and batch.timestamp_type == 1 and batch.max_timestamp >= until:
+                continue
+            yield segment, batch, first
+            bytes_left -= batch.size_bytes
+            if bytes_left <= 0:
+                return
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A batch with what was chosen of its records, by their index in it; `records` None: the batch itself was."""
+
+    segment: Segment
+    batch: RecordBatch
+    base_offset: int
+    records: Iterator[tuple[int, Record]] | None
+
+
+def select(partition: Partition, selection: Selection, what: What, on_lost: OnLost) -> Iterator[Item]:
+    """What is to be shown, in log order, up to the limit. Take an item's records before the next item."""
+    if selection.tail is not None or (selection.follows and selection.start is None and selection.since is None):
+        selection = _tail(partition, selection, what, on_lost)
+    items = _items(partition, selection, what, on_lost)
+    return items if selection.limit is None else _up_to(items, selection.limit)
+
+
+def _items(partition: Partition, selection: Selection, what: What, on_lost: OnLost) -> Iterator[Item]:
+    items = _batches(partition, selection, on_lost) if what == "batches" else _records(partition, selection, on_lost)
+    return (item for item in items if item.batch.is_control) if what == "control" else items
+
+
+def _tail(partition: Partition, selection: Selection, what: What, on_lost: OnLost) -> Selection:
+    """The same from where the last `tail` of it begin. Looks for that place from the end, each time further back."""
+    tail = selection.tail or 0
+    end = partition.log_end_offset if selection.stop is None else min(selection.stop, partition.log_end_offset)
+    first = partition.log_start_offset if selection.start is None else selection.start
+    closed = replace(selection, follows=False, stop=end)
+    reach = tail
+    while True:
+        start = max(end - reach, first)
+        last: deque[int] = deque(maxlen=tail)
+        if tail:
+            for item in _items(partition, replace(closed, start=start), what, on_lost):
+                if item.records is None:
+                    last.append(item.base_offset)
+                else:
+                    last.extend(record.offset for _, record in item.records)
+        if len(last) == tail or start <= first:
+            return replace(selection, start=last[0] if last else end)
+        reach *= 8
+
+
+def _batches(partition: Partition, selection: Selection, on_lost: OnLost) -> Iterator[Item]:
+    for segment, batch, _ in select_batches(partition, selection, on_lost):
+        yield Item(segment, batch, batch.last_offset, None)
+
+
+def _records(partition: Partition, selection: Selection, on_lost: OnLost) -> Iterator[Item]:
+    last = _FOREVER if selection.stop is None else selection.stop
+    since = -_FOREVER if selection.since is None else selection.since
+    until = _FOREVER if selection.until is None else selection.until
+    for segment, batch, first in select_batches(partition, selection, on_lost):
+        try:
+            records = checked_records(batch)
+        except UNREADABLE as e:
+            if on_lost is None:
+                raise
+            base = batch.last_offset if batch.magic in (0, 1) else batch.base_offset
+            on_lost(LostRange(str(segment.path), batch.position, batch.size_bytes, base, batch.last_offset, e.what))
+            continue
+        opening = next(iter(records), None)
+        if opening is None:
+            continue
+        base = lines.base_offset_of(batch, [opening])
+        chosen: Iterator[tuple[int, Record]] = enumerate(records)
+        if opening.offset < first or batch.last_offset >= last:
+            chosen = ((n, r) for n, r in chosen if first <= r.offset < last)
+        if selection.is_by_time:
+            chosen = ((n, r) for n, r in chosen if since <= r.timestamp < until)
+        if selection.matching is not None:
+            if batch.is_control:
+                continue
+            matches = selection.matching.matches
+            chosen = ((n, r) for n, r in chosen if matches(r))
+        one = next(chosen, None)
+        if one is not None:
+            yield Item(segment, batch, base, chain([one], chosen))
+
+
+def _up_to(items: Iterator[Item], limit: int) -> Iterator[Item]:
+    """The first `limit` records, or batches, of the items."""
+    while limit > 0 and (item := next(items, None)) is not None:
+        if item.records is None:
+            limit -= 1
+            yield item
+        else:
+            records = list(islice(item.records, limit))
+            limit -= len(records)
+            yield replace(item, records=iter(records))

@@ -1,0 +1,148 @@
+"""What the terminal can show, and what the user wants of it: colour, width, letters, how much is said.
+
+Every command takes these options (`display_options`), and `seglog` itself takes them before the command.
+"""
+import codecs
+import os
+import shutil
+import sys
+import unicodedata
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+import click
+
+
+@dataclass(slots=True)
+class Wishes:
+    """`color`: always, never or auto; `verbose`: how often -v was given."""
+
+    color: str = "auto"
+    full: bool = False
+    quiet: bool = False
+    verbose: int = 0
+
+
+wishes = Wishes()
+
+
+def forget_wishes() -> None:
+    """A process may run several commands, as tests do."""
+    wishes.color, wishes.full, wishes.quiet, wishes.verbose = "auto", False, False, 0
+
+
+def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value:       # else what was said before the command holds
+        assert parameter.name is not None
+        setattr(wishes, parameter.name, value)
+
+
+def display_options() -> list[click.Option]:
+    """The options that every command takes, and that no command is handed."""
+    return [
+        click.Option(["--full"], is_flag=True, expose_value=False, callback=_keep,
+                     help="Cut nothing to the width of the terminal."),
+        click.Option(["--color"], type=click.Choice(["auto", "always", "never"]), expose_value=False, callback=_keep,
+                     help="Colour: on terminals (auto), always or never. NO_COLOR and FORCE_COLOR are obeyed, too."),
+        click.Option(["-q", "--quiet"], is_flag=True, expose_value=False, callback=_keep,
+                     help="No progress and no remarks; errors are shown."),
+        click.Option(["-v", "--verbose"], count=True, expose_value=False, callback=_keep,
+                     help="Show what the engine logs, and the time and memory used. -vv: its details, too."),
+    ]
+
+
+# --- colour ------------------------------------------------------------------------------
+
+
+def has_colour(stream: TextIO) -> bool:
+    """--color decides, then NO_COLOR (no-color.org), then FORCE_COLOR, then whether the stream is a terminal."""
+    if wishes.color != "auto":
+        return wishes.color == "always"
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return os.environ.get("TERM") != "dumb" and stream.isatty()
+
+
+# --- width -------------------------------------------------------------------------------
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def width() -> int | None:
+    """The columns that lines on stdout are cut to; None if they are not."""
+    if wishes.full or not is_terminal():
+        return None
+    return shutil.get_terminal_size().columns
+
+
+def width_of(text: str) -> int:
+    """Columns of a terminal: letters of East Asia take two, accents that combine none."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_columns, text))
+
+
+def _columns(letter: str) -> int:
+    if unicodedata.combining(letter):
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+
+
+def cut(text: str, columns: int) -> str:
+    """The text, or what of it fits with `…` at its end."""
+    if len(text) <= columns and width_of(text) <= columns:
+        return text
+    end = plain("…")
+    left = columns - len(end)
+    kept = []
+    for letter in text[:columns]:
+        left -= _columns(letter)
+        if left < 0:
+            break
+        kept.append(letter)
+    return "".join(kept) + end
+
+
+# --- letters -----------------------------------------------------------------------------
+
+# How our own signs look where the encoding lacks them. What lies on disks is escaped instead (`shows`).
+_ASCII = {"…": "...", "×": "x", "–": "-", "—": "-", "·": ".", "→": "->", "≤": "<=", "≥": ">=", "µ": "u", "█": "#"}
+_BLOCKS = "▏▎▍▌▋▊▉"
+_ASCII |= dict.fromkeys(_BLOCKS[:3], " ") | dict.fromkeys(_BLOCKS[3:], "#")
+_ASCII |= dict(zip("▁▂▃▄▅▆▇", "._-=+*%", strict=True))
+
+
+def shows(text: str, stream: TextIO | None = None) -> bool:
+    """Whether the encoding of stdout has all of these letters."""
+    if text.isascii():
+        return True
+    try:
+        text.encode(getattr(stream or sys.stdout, "encoding", None) or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def plain(text: str) -> str:
+    """The text with our own signs as stdout can show them."""
+    return text if shows(text) else "".join(c if shows(c) else _ASCII.get(c, c) for c in text)
+
+
+def _replaced(error: UnicodeError) -> tuple[str | bytes, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    letters = error.object[error.start:error.end]
+    return "".join(_ASCII.get(c) or c.encode("ascii", "backslashreplace").decode() for c in letters), error.end
+
+
+codecs.register_error("seglog", _replaced)
+
+
+def set_up(stream: TextIO) -> None:
+    """Let a stream show every text: our own signs in ASCII, all else that it cannot encode escaped."""
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="seglog")
