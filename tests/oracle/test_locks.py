@@ -1,6 +1,7 @@
 """A JVM and we keep each other out of a log dir, as a broker and we must."""
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import EXCLUSIVE, SHARED, holder, is_locked, lock_log_dir
 from seglog.tools import report
 from support.command import partition_of, seglog
+from support.serve_process import ServeProcess
 
 pytestmark = [
     pytest.mark.oracle,
@@ -112,6 +114,17 @@ def test_a_jvm_is_refused_while_a_log_is_open_and_a_log_while_a_jvm_holds(tmp_pa
     assert jvm("release") == "released"
     with seglog_open(path) as log:
         assert [record.value for record in log.read()] == [b"x", b"y"]
+
+
+def test_a_server_and_a_jvm_keep_each_other_out(tmp_path, jvm):
+    with ServeProcess(tmp_path, "--listen", "127.0.0.1:0"):
+        assert jvm("tryLock", tmp_path / ".lock") == "refused"
+    assert jvm("tryLock", tmp_path / ".lock") == "locked"
+    done = subprocess.run(
+        [sys.executable, "-m", "seglog.tools", "serve", tmp_path, "--listen", "127.0.0.1:0"],
+        capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, f"locked by process {jvm.process.pid} " in done.stderr) == (5, True)
+    assert jvm("release") == "released"
 
 
 # --- the command line ----------------------------------------------------------------------

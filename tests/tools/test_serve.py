@@ -8,6 +8,7 @@ import pytest
 
 import seglog
 from seglog.endpoint.messages import MetadataRequest
+from seglog.errors import LogLockedError
 from support.serve_process import ServeProcess
 from support.wire_client import WireClient
 
@@ -25,6 +26,26 @@ def test_it_tells_its_address_serves_and_ends_clean(tmp_path, number):
         assert (server.end(number), server.out, server.err) == (0, "", "")
     with seglog.open(tmp_path / "data/orders-1", create=False) as log:
         assert not log.recovery.repairs
+
+
+def test_a_second_server_on_the_same_log_dir_is_refused(tmp_path):
+    with ServeProcess(tmp_path / "data", "--listen", "127.0.0.1:0") as server:
+        done = subprocess.run(
+            [*SERVE, str(tmp_path / "data"), "--listen", "127.0.0.1:0"],
+            capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stdout) == (5, "")
+        assert f"another server serves this log dir: locked by process {server.process.pid} " in done.stderr
+        with seglog.open(tmp_path / "data/mine-0") as log:      # a partition of its own is another matter
+            log.append(b"value")
+    with ServeProcess(tmp_path / "data", "--listen", "127.0.0.1:0"):
+        pass
+
+
+def test_a_second_server_in_one_process_is_refused(tmp_path):
+    with seglog.serve(tmp_path), pytest.raises(LogLockedError, match="another server serves this log dir"):
+        seglog.serve(tmp_path).__enter__()
+    with seglog.serve(tmp_path):
+        pass
 
 
 @pytest.mark.parametrize(("arguments", "words"), [

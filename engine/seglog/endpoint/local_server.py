@@ -12,10 +12,14 @@ from typing import Any, Self
 from seglog.config import Fsync
 from seglog.endpoint.faults import Fault, PlannedFaults, error_named
 from seglog.endpoint.server import Server, ServerOptions
-from seglog.errors import InvalidArgumentError
+from seglog.errors import InvalidArgumentError, LogLockedError
 from seglog.fs.files import FileSystem
+from seglog.fs.lock import EXCLUSIVE, Lock, lock_file
 from seglog.log.log import Log
 from seglog.log.open_dir import LogDir
+
+# The log dir's own lock keeps brokers away, and is shared with writers of other partitions. A broker ignores the file.
+_LOCK_NAME = ".seglog.server.lock"
 
 
 def _run_loop(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -42,6 +46,7 @@ class LocalServer:
         self._fsync = fsync
         self._options = options
         self._log_dir: LogDir | None = None
+        self._lock: Lock | None = None
         self._server: Server | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -207,10 +212,11 @@ class LocalServer:
         loop = asyncio.get_running_loop()
         log_dir = await loop.run_in_executor(None, self._open_log_dir)
         try:
+            self._lock = self._locked(log_dir)
             server = Server(log_dir, self._fs, self._fsync, self._options)
             await server.start()
         except BaseException:
-            await loop.run_in_executor(None, log_dir.close)
+            await loop.run_in_executor(None, self._close, log_dir)
             raise
         self._log_dir, self._server = log_dir, server
 
@@ -218,4 +224,21 @@ class LocalServer:
         assert self._server is not None
         assert self._log_dir is not None
         await self._server.stop()
-        await asyncio.get_running_loop().run_in_executor(None, self._log_dir.close)
+        await asyncio.get_running_loop().run_in_executor(None, self._close, self._log_dir)
+
+    def _locked(self, log_dir: LogDir) -> Lock:
+        """One server has a log dir: two would each keep groups and transactions that the other one does not know."""
+        try:
+            return lock_file(self._fs, log_dir.path / _LOCK_NAME, EXCLUSIVE)
+        except LogLockedError as error:
+            raise LogLockedError(
+                f"another server serves this log dir: {error.what}", file=error.file,
+                hint="stop it, or let your clients connect to it",
+            ) from error
+
+    def _close(self, log_dir: LogDir) -> None:
+        try:
+            log_dir.close()
+        finally:
+            if self._lock is not None:
+                self._lock.release()
