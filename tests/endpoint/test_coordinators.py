@@ -3,7 +3,7 @@ import asyncio
 
 import pytest
 
-from seglog.clock import ManualClock
+from seglog.clock import ManualClock, SystemClock
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.internal_topic import java_abs, java_hash
 from seglog.endpoint.messages import (
@@ -18,6 +18,7 @@ from seglog.endpoint.messages import (
     OffsetFetchRequest,
     SyncGroupRequest,
 )
+from seglog.endpoint.timer import Timer
 from seglog.endpoint.transaction import TransactionState
 from seglog.errors import InvalidProducerEpochError, StorageError
 from support.coordinators import coordinators
@@ -40,6 +41,23 @@ def test_the_hash_of_a_group_is_javas():
     assert [java_hash(text) for text in ("hello", "", "\U0001f600", "polygenelubricants")] == [
         99162322, 0, 1772899, -(2**31)]
     assert java_abs(-(2**31)) == 0
+
+@pytest.mark.parametrize("turns", range(4))
+def test_the_timer_ends_when_it_is_cancelled_as_something_becomes_due_sooner(turns):
+    """asyncio.wait_for can lose the cancellation then, and a server that stopped waited for ever."""
+    async def stop():
+        timer = Timer(SystemClock())
+        timer.call_in(60_000, lambda: None)
+        task = asyncio.ensure_future(timer.run())
+        await asyncio.sleep(0.01)
+        timer.call_in(30_000, lambda: None)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task], timeout=2)
+        assert task.cancelled()
+
+    asyncio.run(stop())
 
 
 # --- offsets -----------------------------------------------------------------------------------------
@@ -439,8 +457,11 @@ def test_a_transaction_that_a_crash_left_prepared_is_ended_at_the_start(in_memor
             def end_transaction(self, *args, **how):
                 raise StorageError("killed")
 
+        async def opened(self, *where):
+            return real(*where) if where in marked else Dead()
+
         asked.transactions.logs = type("Logs", (), {
-            "log": lambda self, *where: real(*where) if where in marked else Dead(),
+            "opened": opened,
             "durable": lambda self, *args: asked.topics.durable(*args),
             "partition_count": lambda self, name: asked.topics.partition_count(name),
         })()

@@ -56,7 +56,7 @@ class Load(ServerLoad):
             client.ask(FindCoordinatorRequest(key=self.name, key_type=key_type), 1)
         while True:
             answer = client.ask(InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=60_000), 4)
-            if answer.error_code != Errors.CONCURRENT_TRANSACTIONS:
+            if answer.error_code not in (Errors.CONCURRENT_TRANSACTIONS, Errors.COORDINATOR_LOAD_IN_PROGRESS):
                 break
             time.sleep(0.005)
         self.check("InitProducerId", answer.error_code)
@@ -71,8 +71,9 @@ class Load(ServerLoad):
         while True:
             answer = client.ask(request(group_id=self.name, require_stable=True, topics=[
                 request.OffsetFetchRequestTopic(name="orders", partition_indexes=[0])]), 7)
-            row = answer.topics[0].partitions[0]
-            if row.error_code != Errors.UNSTABLE_OFFSET_COMMIT:
+            assert answer.error_code in (Errors.NONE, Errors.COORDINATOR_LOAD_IN_PROGRESS)
+            row = None if answer.error_code else answer.topics[0].partitions[0]
+            if row is not None and row.error_code != Errors.UNSTABLE_OFFSET_COMMIT:
                 return max(row.committed_offset, 0)
             time.sleep(0.005)
 

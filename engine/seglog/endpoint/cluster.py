@@ -137,14 +137,21 @@ class ClusterFacts:
         for name, numbers in wanted.items():
             rows = []
             for number in dict.fromkeys(numbers):
-                log = None
+                size_bytes = None
                 with contextlib.suppress(SeglogError):      # a request that needs the log gets the error
-                    log = self._topics.log(name, number)
-                if log is not None:
+                    size_bytes = await self._size_bytes(name, number)
+                if size_bytes is not None:
                     rows.append(DescribeLogDirsResponse.DescribeLogDirsPartition(
-                        partition_index=number, partition_size=log.stats().log_bytes))
+                        partition_index=number, partition_size=size_bytes))
             if rows:
                 topics.append(DescribeLogDirsResponse.DescribeLogDirsTopic(name=name, partitions=rows))
         usage = shutil.disk_usage(self._log_dir)
         return DescribeLogDirsResponse(results=[DescribeLogDirsResponse.DescribeLogDirsResult(
             log_dir=self._log_dir, topics=topics, total_bytes=usage.total, usable_bytes=usage.free)])
+
+    async def _size_bytes(self, name: str, partition: int) -> int | None:
+        """None: there is no such partition."""
+        if not self._topics.has(name, partition):
+            return None
+        log = await self._topics.opened(name, partition) if self._topics.is_made(name, partition) else None
+        return 0 if log is None else log.stats().log_bytes

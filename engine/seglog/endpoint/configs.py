@@ -101,7 +101,7 @@ class Configs:
                 error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name)
             results.append(row)
             try:
-                shown = self._shown(resource.resource_type, resource.resource_name)
+                shown = await self._shown(resource.resource_type, resource.resource_name)
             except SeglogError as error:
                 row.error_code, row.error_message = error_of(error), message_of(error)
                 continue
@@ -115,9 +115,9 @@ class Configs:
             ]
         return DescribeConfigsResponse(results=results)
 
-    def _shown(self, kind: int, name: str) -> list[ShownConfig] | Errors:
+    async def _shown(self, kind: int, name: str) -> list[ShownConfig] | Errors:
         if kind == _TOPIC:
-            log = self._topics.log(name, 0)
+            log = await self._topics.opened(name, 0)
             return Errors.UNKNOWN_TOPIC_OR_PARTITION if log is None else described(log)
         if kind == _BROKER and name in ("", str(self._config.node_id)):
             default = dict(ServerConfig().items())
@@ -156,7 +156,7 @@ class Configs:
     ) -> tuple[Errors, str | None]:
         kind, name = resource.resource_type, resource.resource_name
         try:
-            changes = changes_of(self._topics.log(name, 0) if kind == _TOPIC else None, resource)
+            changes = changes_of(await self._topics.opened(name, 0) if kind == _TOPIC else None, resource)
             if kind != _TOPIC:
                 return Errors.INVALID_REQUEST, "This server's own settings are given when it is started."
             if self._topics.topic(name) is None:

@@ -84,7 +84,7 @@ class Fetch:
                 row = _Row(partition_index=part.partition, high_watermark=-1, records=b"")
                 rows.append(row)
                 try:
-                    log = None if name is None else self._topics.log(name, part.partition)
+                    log = None if name is None else await self._topics.opened(name, part.partition)
                     if log is None:
                         row.error_code = unknown if name is None else Errors.UNKNOWN_TOPIC_OR_PARTITION
                     else:

@@ -62,7 +62,7 @@ class GroupAdministration:
     async def list_groups(self, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
         states = {state.lower() for state in request.states_filter}
         types = {name.lower() for name in request.types_filter}
-        return ListGroupsResponse(groups=[
+        return ListGroupsResponse(error_code=self._coordinator.unready or Errors.NONE, groups=[
             ListGroupsResponse.ListedGroup(
                 group_id=group.group_id, protocol_type=group.protocol_type or "", group_state=group.state.value,
                 group_type=_CLASSIC,

@@ -46,12 +46,13 @@ class GroupMembership:
     ) -> FindCoordinatorResponse:
         """The coordinator is always this node. The first request creates its topic."""
         error = Errors.NONE
+        keys = request.coordinator_keys if context.version >= 4 else [request.key]
         # In older versions the message of a success is "NONE", as Kafka sends it.
         message = Errors.NONE.name if context.version < 4 else ""
         if request.key_type == _GROUP:
-            await self._coordinator.topic.ensure()
+            await self._coordinator.topic.ensure(*keys)
         elif request.key_type == _TRANSACTION and self._coordinator.ensure_transactions is not None:
-            await self._coordinator.ensure_transactions()
+            await self._coordinator.ensure_transactions(*keys)
         else:
             error, message = Errors.INVALID_REQUEST, f"unknown key type {request.key_type}; expected 0 or 1"
         node_id, host, port = self._coordinator.node_id, context.host, context.port
@@ -65,7 +66,7 @@ class GroupMembership:
             FindCoordinatorResponse.Coordinator(
                 key=key, node_id=node_id, host=host, port=port, error_code=error, error_message=message
             )
-            for key in request.coordinator_keys
+            for key in keys
         ])
 
     async def join_group(self, request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
@@ -138,7 +139,9 @@ class GroupMembership:
 
     async def heartbeat(self, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
         error = self._coordinator.check(request.group_id)
-        if error is None:
+        if error is Errors.COORDINATOR_LOAD_IN_PROGRESS:
+            error = Errors.NONE     # nobody knows yet; an error would make a member of Kafka's clients leave its group
+        elif error is None:
             group = self._coordinator.get(request.group_id)
             error = Errors.UNKNOWN_MEMBER_ID if group is None else self._rebalancing.heartbeat(
                 group, request.member_id, request.group_instance_id, request.generation_id

@@ -55,28 +55,33 @@ class GroupCoordinator:
         self.rebalancing = Rebalancing(self.store, self.timer, config, clock)
         self.groups: dict[str, Group] = {}
         # The transaction coordinator's: makes its topic, and says whether a partition is in a transaction.
-        self.ensure_transactions: Callable[[], Awaitable[None]] | None = None
+        self.ensure_transactions: Callable[..., Awaitable[None]] | None = None
         self.verify: Callable[[str, int, int, str, int], Errors] | None = None
         self._open: dict[int, set[str]] = {}        # groups with offsets of a producer's transaction
         self._task: asyncio.Task[None] | None = None
-        self._is_active = False
+        # Why nothing can be answered; None: it can.
+        self.unready: Errors | None = Errors.COORDINATOR_LOAD_IN_PROGRESS
 
     # --- its life ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Load the groups. Raises what reading __consumer_offsets raises."""
-        self.groups = self.store.load()
+        """Load the groups; until then clients are told to ask again. Raises what reading __consumer_offsets raises."""
+        try:
+            self.groups = await asyncio.to_thread(self.store.load)
+        except BaseException:
+            self.unready = Errors.COORDINATOR_NOT_AVAILABLE
+            raise
         for group in self.groups.values():
             for producer_id in group.offsets.producers():
                 self._open.setdefault(producer_id, set()).add(group.group_id)
             self.rebalancing.watch(group)
-        self._is_active = True
+        self.unready = None
         self._expire_later()
         self._task = asyncio.get_running_loop().create_task(self.timer.run())
 
     async def stop(self) -> None:
         """Answer all who wait, and let what was written become durable. Idempotent."""
-        self._is_active = False
+        self.unready = Errors.COORDINATOR_NOT_AVAILABLE
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -93,8 +98,8 @@ class GroupCoordinator:
         offsets, as Kafka's oldest clients did, but has no members."""
         if group_id is None or not (group_id or may_be_empty) or not has_room(group_id):
             return Errors.INVALID_GROUP_ID
-        if not self._is_active:
-            return Errors.COORDINATOR_NOT_AVAILABLE
+        if self.unready is not None:
+            return self.unready
         return None if self.topic.exists else Errors.NOT_COORDINATOR
 
     def get(self, group_id: str) -> Group | None:

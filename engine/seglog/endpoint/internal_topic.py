@@ -39,6 +39,12 @@ class CoordinatorLogs(Protocol):
     def log(self, topic: str, partition: int) -> Log | None:
         """The open log; None: there is no such partition."""
 
+    async def opened(self, topic: str, partition: int) -> Log | None:
+        """The same, where opening it may take its time."""
+
+    def is_made(self, topic: str, partition: int) -> bool:
+        """Whether anything was ever written to the partition."""
+
     def partition_count(self, topic: str) -> int:
         """0: there is no such topic."""
 
@@ -74,11 +80,13 @@ class InternalTopic:
     def exists(self) -> bool:
         return self._logs.partition_count(self.name) > 0
 
-    async def ensure(self) -> None:
-        """Make the topic, unless it exists."""
+    async def ensure(self, *keys: str) -> None:
+        """Make the topic, and its partitions that keep `keys`, unless they exist."""
         if not self.exists:
             async with self._creating:
                 await self._logs.create_internal(self.name, self._partitions, self._config)
+        for key in keys:
+            await self._logs.opened(self.name, self.partition_for(key))
 
     def partition_for(self, key: str) -> int:
         """The partition that keeps a group or a transactional id, by the number of partitions that the topic has."""
@@ -133,7 +141,7 @@ class InternalTopic:
     def partitions(self) -> Iterator[Iterator[RecordBatch]]:
         """The batches of each partition, from the beginning."""
         for partition in range(self._logs.partition_count(self.name)):
-            log = self._logs.log(self.name, partition)
+            log = self._logs.log(self.name, partition) if self._logs.is_made(self.name, partition) else None
             if log is not None and log.log_end_offset > log.log_start_offset:
                 yield log.batches()
 

@@ -57,7 +57,7 @@ class Offsets:
                     row.error_code = Errors.INVALID_REQUEST
                     continue
                 try:
-                    log = self._topics.log(topic.name, part.partition_index)
+                    log = await self._topics.opened(topic.name, part.partition_index)
                     if log is None:
                         row.error_code = Errors.UNKNOWN_TOPIC_OR_PARTITION
                     elif context.version == 0:
@@ -101,7 +101,7 @@ class Offsets:
                 row = _EpochRow(partition=part.partition)
                 rows.append(row)
                 try:
-                    log = self._topics.log(topic.topic, part.partition)
+                    log = await self._topics.opened(topic.topic, part.partition)
                     if log is None:
                         row.error_code = Errors.UNKNOWN_TOPIC_OR_PARTITION
                         continue
@@ -133,7 +133,7 @@ class Offsets:
 
     async def _delete(self, name: str, offset: int, row: _DeleteRow) -> None:
         topic = self._topics.topic(name)
-        log = self._topics.log(name, row.partition_index)
+        log = await self._topics.opened(name, row.partition_index)
         if topic is None or log is None:
             row.error_code = Errors.UNKNOWN_TOPIC_OR_PARTITION
         elif topic.is_internal:

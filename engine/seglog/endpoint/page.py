@@ -134,7 +134,10 @@ class Page:
             partitions: list[dict[str, Any]] = []
             for number in range(self._topics.partition_count(name)):
                 try:
-                    log = self._topics.log(name, number)
+                    if not self._topics.is_made(name, number):
+                        continue
+                    # What is not open yet may be in need of recovery, and a page does not wait for it.
+                    log = (self._topics.open_log if self._topics.is_opening else self._topics.log)(name, number)
                     if log is None:
                         continue
                     end = log.log_end_offset

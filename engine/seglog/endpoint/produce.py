@@ -27,6 +27,10 @@ _FIRST_OF_V2, _FIRST_WITH_ZSTD = 3, 7   # versions of Produce
 _LENGTH, _MAGIC, _ATTRIBUTES, _PRODUCER_ID, _EPOCH, _HEADER_BYTES = 8, 16, 21, 43, 51, 61
 _CODEC_BITS, _ZSTD, _TRANSACTIONAL, _CONTROL = 0x07, 4, 0x10, 0x20
 
+# Clients of every age try these again, and do not know a coordinator's errors here. (AddPartitionsToTxnManager)
+_VERIFIED_LATER = dict.fromkeys(
+    (Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.COORDINATOR_NOT_AVAILABLE), Errors.NOT_ENOUGH_REPLICAS)
+
 _Row = ProduceResponse.PartitionProduceResponse
 
 
@@ -56,7 +60,7 @@ class Produce:
                 if request.acks not in (0, 1, ACKS_ALL):
                     row.error_code = Errors.INVALID_REQUIRED_ACKS
                 else:
-                    appended = self._append(request, context, topic.name, data, row)
+                    appended = await self._append(request, context, topic.name, data, row)
                     if appended is not None:
                         done.append(appended)
                 rows.append(row)
@@ -69,14 +73,14 @@ class Produce:
             return None
         return ProduceResponse(responses=responses)
 
-    def _append(
+    async def _append(
         self, request: ProduceRequest, context: RequestContext, topic: str, data: ProduceRequest.PartitionProduceData,
         row: _Row,
     ) -> _Appended | None:
         """None: refused, and the row says why."""
         records = memoryview(b"" if data.records is None else data.records)
         try:
-            log = self._topics.log(topic, data.index)
+            log = await self._topics.opened(topic, data.index)
             if log is None:
                 _refuse(row, Errors.UNKNOWN_TOPIC_OR_PARTITION)
                 return None
@@ -93,7 +97,7 @@ class Produce:
                     data.index,
                 )
                 if error:
-                    _refuse(row, error)
+                    _refuse(row, _VERIFIED_LATER.get(error, error))
                     return None
             written = log.append_batch(records, wait=False)
         except SeglogError as error:

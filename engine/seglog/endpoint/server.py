@@ -9,7 +9,7 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -27,6 +27,7 @@ from seglog.endpoint.frame_reader import RequestMemory
 from seglog.endpoint.group_administration import GroupAdministration
 from seglog.endpoint.group_commits import GroupCommits
 from seglog.endpoint.group_membership import GroupMembership
+from seglog.endpoint.group_offsets import TopicPartition
 from seglog.endpoint.groups import GroupCoordinator
 from seglog.endpoint.long_polls import LongPolls
 from seglog.endpoint.offsets import Offsets
@@ -38,8 +39,9 @@ from seglog.endpoint.topic_admin import TopicAdmin
 from seglog.endpoint.topics import Topics
 from seglog.endpoint.traffic import Traffic
 from seglog.endpoint.transaction_requests import TransactionRequests
+from seglog.endpoint.transaction_topic import TRANSACTIONS_TOPIC
 from seglog.endpoint.transactions import TransactionCoordinator
-from seglog.errors import InvalidArgumentError
+from seglog.errors import InvalidArgumentError, SeglogError
 from seglog.fs.files import FileSystem
 from seglog.fs.refusals import storage_error
 from seglog.log.open_dir import LogDir
@@ -114,7 +116,7 @@ class Server:
             Fetch(self.topics, self._polls, self._converters, options.config.fetch_max_bytes).HANDLERS,
             Offsets(self.topics).HANDLERS,
             ClusterFacts(self.topics, options.config, CLUSTER_ID, str(self._log_dir.path)).HANDLERS,
-            TopicAdmin(self.topics, options.config, self.groups.partitions_deleted).HANDLERS,
+            TopicAdmin(self.topics, options.config, self._deleted).HANDLERS,
             Configs(self.topics, options.config).HANDLERS,
             GroupMembership(self.groups).HANDLERS,
             GroupCommits(self.groups).HANDLERS,
@@ -133,9 +135,6 @@ class Server:
         for name, partitions in options.topics.items():
             if self.topics.topic(name) is None:
                 await self.topics.create(name, partitions, {})
-        # Before the port is open, so that the first client finds its offsets loaded and old transactions ended.
-        await self.groups.start()
-        await self.transactions.start()
         listener = self._listener = _listener(options.host, options.port)
         self.host, self.port = listener.getsockname()[:2]
         if options.http is not None:
@@ -145,8 +144,17 @@ class Server:
         self._services = [
             loop.create_task(self._accept(listener)),
             loop.create_task(self._close_idle()),
+            loop.create_task(self._load()),
             loop.create_task(self.topics.open_all()),
         ]
+
+    async def _load(self) -> None:
+        """Have the coordinators loaded. Meanwhile clients are told, as by a broker, to ask again."""
+        try:
+            await self.groups.start()
+            await self.transactions.start()
+        except SeglogError as error:
+            _LOG.error("groups and transactions are not served: %s", error)
 
     async def stop(self) -> None:
         """Stop listening, end every connection, and wait until pending writes to files are done."""
@@ -163,6 +171,11 @@ class Server:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self.topics.close)
         self._converters.shutdown(cancel_futures=True)
+
+    async def _deleted(self, partitions: Sequence[TopicPartition]) -> None:
+        await self.groups.partitions_deleted(partitions)
+        if any(topic == TRANSACTIONS_TOPIC for topic, _ in partitions):
+            await self.transactions.topic_deleted()
 
     @property
     def requests_bytes(self) -> int:

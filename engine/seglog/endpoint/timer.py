@@ -4,6 +4,7 @@ A heap of times and one sleeper. It asks the clock for durations alone (`monoton
 session. Tests move a ManualClock and call `run_due`.
 """
 import asyncio
+import contextlib
 import heapq
 import logging
 from collections.abc import Callable
@@ -83,10 +84,9 @@ class Timer:
             while True:
                 left_ms = self.run_due()
                 changed.clear()
-                try:
-                    # A quarter of a millisecond more: clocks that round must not make it wake up twice.
-                    await asyncio.wait_for(changed.wait(), None if left_ms is None else left_ms / 1000 + 0.00025)
-                except TimeoutError:
-                    continue
+                # A quarter of a millisecond more: clocks that round must not make it wake up twice.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(None if left_ms is None else left_ms / 1000 + 0.00025):
+                        await changed.wait()
         finally:
             self._changed = None

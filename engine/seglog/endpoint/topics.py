@@ -2,7 +2,9 @@
 
 A topic is the partition directories that bear its name. Its id stands in the `partition.metadata` of each, as a broker
 has it; directories that were made without one (by `seglog.open`) have none, and clients then go by the name.
-Everything but `log` runs in the loop's thread; one worker thread does the work on files, in the order of the requests.
+Of Kafka's own topics the last partition is made at once, each other one when it is first used: most of their fifty
+never are. Everything but `log` runs in the loop's thread; one worker thread does the work on files, in the order of the
+requests.
 """
 import asyncio
 import contextlib
@@ -71,6 +73,7 @@ class Topics:
         self._opening = threading.Lock()
         # One thread, so that topics are made and deleted in the order of the requests.
         self._worker = ThreadPoolExecutor(1, "seglog-topics")
+        self.is_opening = True      # until `open_all` has been through
         for name, partition in log_dir.partitions():
             topic = self._topics.setdefault(name, ServedTopic(name, ZERO_ID, 0))
             topic.partitions = max(topic.partitions, partition + 1)
@@ -99,24 +102,47 @@ class Topics:
         return 0 if found is None else found.partitions
 
     def has(self, topic: str, partition: int) -> bool:
-        """Whether the partition has a directory: numbers between those of directories may have none."""
-        return (topic, partition) in self._logs or (
-            0 <= partition < self.partition_count(topic) and self._directory(topic, partition).is_dir()
-        )
+        """Whether there is the partition: numbers between those of directories may have none, but in Kafka's own
+        topics, where it is made when it is needed."""
+        return 0 <= partition < self.partition_count(topic) and (
+            topic in INTERNAL_TOPICS or self.is_made(topic, partition))
+
+    def is_made(self, topic: str, partition: int) -> bool:
+        """Whether the partition has a directory."""
+        return (topic, partition) in self._logs or self._directory(topic, partition).is_dir()
+
+    def open_log(self, topic: str, partition: int) -> Log | None:
+        """The log, if it is open."""
+        log = self._logs.get((topic, partition))
+        return None if log is None or log.closed else log
 
     def log(self, topic: str, partition: int) -> Log | None:
-        """The open log; None: there is no such partition. Raises what opening it raises."""
-        log = self._logs.get((topic, partition))
-        if log is not None and not log.closed:
+        """The open log; None: there is no such partition. Raises what opening it raises. It may recover the log, which
+        takes its time: in the loop, see `opened`."""
+        log = self.open_log(topic, partition)
+        if log is not None:
             return log
-        if not self.has(topic, partition):
+        served = self._topics.get(topic)
+        if served is None or not self.has(topic, partition):
             return None
+        # Also what a crash left without its settings.
+        if served.is_internal and partition != served.partitions - 1 and not read_settings(
+            self._directory(topic, partition)
+        ):
+            return self._make(served, partition, self._kept_settings(topic))
         return self._open(topic, partition, create=False)
+
+    async def opened(self, topic: str, partition: int) -> Log | None:
+        """As `log`; other requests are answered meanwhile."""
+        log = self.open_log(topic, partition)
+        if log is not None:
+            return log
+        return await self._in_worker(self.log, topic, partition)
 
     def leader_epoch(self, topic: str, partition: int) -> int:
         """That of what is appended now; of a log that is not open yet, by its file of epochs."""
-        log = self._logs.get((topic, partition))
-        if log is not None and not log.closed:
+        log = self.open_log(topic, partition)
+        if log is not None:
             return log.leader_epoch
         epoch = self._epochs.get((topic, partition))
         if epoch is None:
@@ -137,10 +163,11 @@ class Topics:
                 if (name, partition) not in self._logs:
                     with contextlib.suppress(SeglogError):      # whoever needs the log hears it
                         await self._in_worker(self._open_quietly, name, partition)
+        self.is_opening = False
 
     def _open_quietly(self, name: str, partition: int) -> None:
-        if self.has(name, partition):
-            self._open(name, partition, create=False)
+        if self.is_made(name, partition):
+            self.log(name, partition)
 
     # --- durable ---------------------------------------------------------------------------------
 
@@ -205,7 +232,7 @@ class Topics:
         if why is not None:
             raise InvalidArgumentError(why)
         topic = ServedTopic(name, uuid.uuid4().bytes, partitions)
-        for partition in range(partitions):
+        for partition in range(partitions - 1 if topic.is_internal else 0, partitions):
             self._make(topic, partition, settings)
         self._show(topic)
         return topic
@@ -215,20 +242,25 @@ class Topics:
         if topic.topic_id != ZERO_ID:
             self._by_id[topic.topic_id] = topic
 
-    def _make(self, topic: ServedTopic, partition: int, settings: Mapping[str, object]) -> None:
+    def _make(self, topic: ServedTopic, partition: int, settings: Mapping[str, object]) -> Log:
         log = self._open(topic.name, partition, create=True)
-        if topic.topic_id != ZERO_ID:
-            metadata = PartitionMetadata(uuid.UUID(bytes=topic.topic_id))
-            write_atomically(self._fs, log.path / names.PARTITION_METADATA, metadata.to_bytes())
+        path = log.path / names.PARTITION_METADATA
+        if topic.topic_id != ZERO_ID and not path.exists():
+            write_atomically(self._fs, path, PartitionMetadata(uuid.UUID(bytes=topic.topic_id)).to_bytes())
         if settings:
             log.configure(settings)
+        return log
+
+    def _kept_settings(self, name: str) -> dict[str, object]:
+        """Those of the last partition, which every topic has."""
+        log = self.log(name, self.partition_count(name) - 1)
+        return {} if log is None else {
+            key: setting.value for key, setting in log.settings.items() if setting.source == "kept"
+        }
 
     def _widen(self, name: str, partitions: int) -> None:
         topic = self._topics[name]
-        first = self.log(name, 0)
-        kept = {} if first is None else {
-            key: setting.value for key, setting in first.settings.items() if setting.source == "kept"
-        }
+        kept = self._kept_settings(name)
         for partition in range(topic.partitions, partitions):
             self._make(topic, partition, kept)
             topic.partitions = partition + 1
@@ -251,7 +283,7 @@ class Topics:
 
     def _configure(self, name: str, changes: Mapping[str, object]) -> None:
         for partition in range(self.partition_count(name)):
-            log = self.log(name, partition)
+            log = self.log(name, partition) if self.is_made(name, partition) else None
             if log is not None:
                 log.configure(changes)
 

@@ -135,7 +135,7 @@ class TransactionRequests:
         error = coordinator.check(request.transactional_id)
         if error is Errors.NONE:
             offsets = coordinator.groups.topic
-            await offsets.ensure()
+            await offsets.ensure(request.group_id)
             where: TopicPartition = OFFSETS_TOPIC, offsets.partition_for(request.group_id)
             error = await _answered(lambda done: coordinator.add_partitions(
                 request.transactional_id, request.producer_id, request.producer_epoch, {where}, done
@@ -157,14 +157,14 @@ class TransactionRequests:
         return DescribeProducersResponse(topics=[
             DescribeProducersResponse.TopicResponse(
                 name=topic.name,
-                partitions=[self._producers(topic.name, partition) for partition in topic.partition_indexes],
+                partitions=[await self._producers(topic.name, partition) for partition in topic.partition_indexes],
             )
             for topic in request.topics
         ])
 
-    def _producers(self, topic: str, partition: int) -> DescribeProducersResponse.PartitionResponse:
+    async def _producers(self, topic: str, partition: int) -> DescribeProducersResponse.PartitionResponse:
         described = DescribeProducersResponse.PartitionResponse
-        log = self._coordinator.logs.log(topic, partition)
+        log = await self._coordinator.logs.opened(topic, partition)
         if log is None:
             return described(
                 partition_index=partition, error_code=Errors.UNKNOWN_TOPIC_OR_PARTITION,

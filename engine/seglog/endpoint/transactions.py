@@ -64,7 +64,7 @@ class TransactionCoordinator:
         self._transactions: dict[str, Transaction] = {}
         # The tasks that write markers, by transactional id.
         self._ending: dict[str, asyncio.Task[None]] = {}
-        self._is_active = False
+        self._unready: Errors | None = Errors.COORDINATOR_LOAD_IN_PROGRESS     # as the groups'
         groups.ensure_transactions = self.topic.ensure
         groups.verify = self.verify
 
@@ -72,8 +72,12 @@ class TransactionCoordinator:
 
     async def start(self) -> None:
         """After the groups' start. Raises what reading __transaction_state raises."""
-        self._transactions = self._store.load()
-        self._is_active = True
+        try:
+            self._transactions = await asyncio.to_thread(self._store.load)
+        except BaseException:
+            self._unready = Errors.COORDINATOR_NOT_AVAILABLE
+            raise
+        self._unready = None
         for transaction in self._transactions.values():
             if transaction.is_prepared:
                 self._write_markers(transaction)
@@ -84,7 +88,7 @@ class TransactionCoordinator:
 
     async def stop(self) -> None:
         """Before the groups' stop: markers that are being written are waited for, a while. Idempotent."""
-        self._is_active = False
+        self._unready = Errors.COORDINATOR_NOT_AVAILABLE
         if self._ending:
             await asyncio.wait(list(self._ending.values()), timeout=_STOP_WAIT_S)
         for task in list(self._ending.values()):
@@ -97,11 +101,17 @@ class TransactionCoordinator:
         """Whether a request of this id can be answered at all."""
         if not transactional_id or not has_room(transactional_id):
             return Errors.INVALID_REQUEST
-        if not self._is_active:
-            return Errors.COORDINATOR_NOT_AVAILABLE
+        if self._unready is not None:
+            return self._unready
         return Errors.NONE if self.topic.exists else Errors.NOT_COORDINATOR
 
     # --- producers -----------------------------------------------------------------------------------
+
+    async def topic_deleted(self) -> None:
+        """Forget all transactional ids: their topic is gone."""
+        self._transactions.clear()
+        for task in list(self._ending.values()):
+            task.cancel()
 
     def new_producer_id(self) -> int:
         """Raises SeglogError, if the disk cannot keep it."""
@@ -180,6 +190,8 @@ class TransactionCoordinator:
     ) -> Errors:
         """Whether a batch may be written: its partition is in the producer's transaction, so that a marker will end it
         (KIP-890). The errors are those that older clients know."""
+        if self._unready is not None:
+            return self._unready
         transaction = None if transactional_id is None else self._transactions.get(transactional_id)
         if transaction is None or transaction.producer_id != producer_id:
             return Errors.INVALID_PRODUCER_ID_MAPPING
@@ -281,7 +293,7 @@ class TransactionCoordinator:
         """Whether the partition has its marker durably, or needs none."""
         producer_id, epoch = transaction.producer_id, transaction.producer_epoch
         try:
-            log = self.logs.log(*where)
+            log = await self.logs.opened(*where)
             if log is None:
                 return True     # it was deleted
             written = log.end_transaction(producer_id, epoch, commit=commit, must_be_open=False, wait=False)

@@ -1,0 +1,204 @@
+"""A start: the port is open at once, what takes time is done beside it, and Kafka's own topics are found as far as they
+were made."""
+import threading
+
+import pytest
+
+import seglog
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.messages import (
+    AddPartitionsToTxnRequest,
+    DeleteTopicsRequest,
+    DescribeLogDirsRequest,
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    InitProducerIdRequest,
+    ListGroupsRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+)
+from seglog.endpoint.offsets_topic import OffsetsTopic
+from seglog.endpoint.topics import Topics
+from support.waiting import wait_for
+from support.wire_client import WireClient, fetch_request, produce_request
+
+BATCH = seglog.build_batch([(b"k", b"value")])
+
+
+def find(client, key, key_type=0):
+    answer = client.ask(FindCoordinatorRequest(key=key, key_type=key_type), 1)
+    assert (Errors(answer.error_code), answer.node_id) == (Errors.NONE, 1)
+
+
+def init(client, transactional_id):
+    answer = client.ask(InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000), 4)
+    return Errors(answer.error_code), answer.producer_id, answer.producer_epoch
+
+
+def commit(client, group, offset):
+    request = OffsetCommitRequest
+    answer = client.ask(request(group_id=group, generation_id_or_member_epoch=-1, topics=[
+        request.OffsetCommitRequestTopic(name="orders", partitions=[
+            request.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)])]), 7)
+    assert not answer.topics[0].partitions[0].error_code
+
+
+def committed(client, group):
+    request = OffsetFetchRequest
+    answer = client.ask(request(group_id=group, topics=[
+        request.OffsetFetchRequestTopic(name="orders", partition_indexes=[0])]), 7)
+    return answer.topics[0].partitions[0].committed_offset if not answer.error_code else Errors(answer.error_code)
+
+
+def produced(client, topic, batch=BATCH, **transactional):
+    answer = client.ask(produce_request(topic, 0, batch, **transactional), 9)
+    return Errors(answer.responses[0].partition_responses[0].error_code)
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """`held(owner, name)` lets calls of that method wait until the event is set."""
+    events = []
+
+    def hold(owner, name, only=lambda *args: True):
+        real, event = getattr(owner, name), threading.Event()
+
+        def wait(*args, **how):
+            assert not only(*args) or event.wait(30)
+            return real(*args, **how)
+
+        monkeypatch.setattr(owner, name, wait)
+        events.append(event)
+        return event
+
+    yield hold
+    for event in events:
+        event.set()
+
+
+def test_while_groups_and_transactions_are_read_clients_are_told_to_ask_again(in_memory, held):
+    with seglog.serve(in_memory, topics={"orders": 1}) as server, WireClient(server) as client:
+        find(client, "g")
+        find(client, "x", 1)
+        commit(client, "g", 7)
+        _, producer_id, epoch = init(client, "x")
+        request = AddPartitionsToTxnRequest
+        client.ask(request(
+            v3_and_below_transactional_id="x", v3_and_below_producer_id=producer_id, v3_and_below_producer_epoch=epoch,
+            v3_and_below_topics=[request.AddPartitionsToTxnTopic(name="orders", partitions=[0])]), 3)
+    transactional = seglog.build_batch(
+        [(b"k", b"v")], transactional=True, base_sequence=0, producer_id=producer_id, producer_epoch=epoch)
+    loaded = held(OffsetsTopic, "load")
+    with seglog.serve(in_memory) as server, WireClient(server) as client:
+        find(client, "g")
+        loading = Errors.COORDINATOR_LOAD_IN_PROGRESS
+        assert committed(client, "g") == loading
+        assert Errors(client.ask(ListGroupsRequest(), 4).error_code) == loading
+        assert init(client, "x")[0] == loading
+        # A member that hears an error leaves its group.
+        assert not client.ask(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 3).error_code
+        # Clients know no error of a coordinator here.
+        assert produced(client, "orders", transactional, transactional_id="x") == Errors.NOT_ENOUGH_REPLICAS
+        assert produced(client, "orders") == Errors.NONE
+        loaded.set()
+        wait_for(lambda: committed(client, "g") == 7)
+        wait_for(lambda: produced(client, "orders", transactional, transactional_id="x") == Errors.NONE)
+
+
+def test_a_log_that_takes_long_to_open_is_waited_for_by_its_own_requests_alone(in_memory, held):
+    with seglog.serve(in_memory, topics={"long": 1, "quick": 1}) as server, WireClient(server) as client:
+        assert produced(client, "long") == produced(client, "quick") == Errors.NONE
+    with seglog.open_dir(in_memory) as log_dir:
+        assert log_dir.partitions() == [("long", 0), ("quick", 0)]
+    opened = held(Topics, "_open", lambda topics, name, *args: name == "long")
+    # Its worker has nothing else to do: what is asked for first is opened first.
+    with (
+        pytest.MonkeyPatch.context() as patch, WireClientOf(in_memory, patch) as (client, other),
+    ):
+        assert produced(other, "quick") == Errors.NONE
+        header = client.send(fetch_request("long", 0), 12)
+        assert produced(other, "quick") == Errors.NONE
+        opened.set()
+        assert client.receive(header).responses[0].partitions[0].high_watermark == 1
+
+
+class WireClientOf:
+    """Two clients of a server that opens no logs in the background."""
+
+    def __init__(self, path, patch):
+        async def nothing(topics):
+            pass
+
+        patch.setattr(Topics, "open_all", nothing)
+        self._server = seglog.serve(path)
+
+    def __enter__(self):
+        self._server.__enter__()
+        self._clients = [WireClient(self._server) for _ in range(2)]
+        return self._clients
+
+    def __exit__(self, *_):
+        for client in self._clients:
+            client.__exit__()
+        self._server.close()
+
+
+@pytest.mark.parametrize(("key_type", "topic"), [(0, "__consumer_offsets"), (1, "__transaction_state")])
+def test_of_the_fifty_partitions_those_are_made_that_are_used(in_memory, key_type, topic):
+    """All of them, with more than seven syncs each, kept the first client waiting."""
+    def made():
+        return {int(path.name.rpartition("-")[2]) for path in in_memory.glob(f"{topic}-*")}
+
+    def used(client, offset):
+        if key_type == 0:
+            commit(client, "g", offset)
+            commit(client, "another", offset)
+        else:
+            assert init(client, "g")[0] == init(client, "another")[0] == Errors.NONE
+
+    # By String.hashCode "g" is in partition 3, "another" in 23.
+    with seglog.serve(in_memory, topics={"orders": 1}) as server, WireClient(server) as client:
+        find(client, "g", key_type)
+        assert made() == {49, 3}
+        used(client, 1)         # without a look for its coordinator
+        assert made() == {49, 3, 23}
+        rows = [row for topics in client.ask(DescribeLogDirsRequest(topics=None), 4).results[0].topics
+                if topics.name == topic for row in topics.partitions]
+        assert len(rows) == 50
+        assert sorted(row.partition_index for row in rows if row.partition_size) == [3, 23]
+        assert made() == {49, 3, 23}
+    with seglog.serve(in_memory) as server, WireClient(server) as client:
+        if key_type == 0:
+            wait_for(lambda: committed(client, "g") == 1)
+        answer = client.ask(fetch_request(topic, 0, partition=12), 11).responses[0].partitions[0]
+        assert (answer.error_code, answer.high_watermark) == (0, 0)
+        assert made() == {49, 3, 23, 12}
+        ids = {(in_memory / f"{topic}-{number}/partition.metadata").read_bytes() for number in made()}
+        assert len(ids) == 1
+        for number in made():
+            assert server.log(topic, number).config.cleanup_policy == "compact"
+
+
+def test_a_partition_that_a_crash_left_without_its_settings_gets_them(in_memory):
+    with seglog.serve(in_memory, topics={"orders": 1}) as server, WireClient(server) as client:
+        find(client, "g")
+        commit(client, "g", 1)
+    (in_memory / "__consumer_offsets-3/.seglog.config").unlink()
+    (in_memory / "__consumer_offsets-3/partition.metadata").unlink()
+    with seglog.serve(in_memory) as server, WireClient(server) as client:
+        wait_for(lambda: committed(client, "g") == 1)
+        # Another thread may be opening it at that moment.
+        wait_for(lambda: server.log("__consumer_offsets", 3).config.cleanup_policy == "compact")
+    assert (in_memory / "__consumer_offsets-3/partition.metadata").exists()
+
+
+def test_transactional_ids_are_gone_with_their_topic(in_memory):
+    with seglog.serve(in_memory) as server, WireClient(server) as client:
+        find(client, "x", 1)
+        first, again = init(client, "x"), init(client, "x")
+        assert again == (Errors.NONE, first[1], first[2] + 1)
+        request = DeleteTopicsRequest
+        client.ask(request(topics=[request.DeleteTopicState(name="__transaction_state")]), 6)
+        find(client, "x", 1)
+        error, producer_id, epoch = init(client, "x")
+        assert (error, producer_id != first[1], epoch) == (Errors.NONE, True, 0)
