@@ -229,9 +229,12 @@ cdef class PointReader:
                 return UNSURE if status == LIMIT else status
             if row.base_offset > absolute_offset(<int32_t>key_at(&self.offsets, slot), self.base_offset):
                 return UNSURE
-            if row.base_offset < self.base_offset or (row.last_offset >= offset and not self.is_in_place(slot, row)):
+            if not self.base_offset <= row.base_offset <= row.last_offset:
                 return UNSURE
-            before = row.base_offset - 1
+            if row.last_offset >= offset:
+                return OK if self.is_in_place(slot, row) else UNSURE
+            before = row.last_offset
+            position += row.size_bytes
         while True:
             status = self.header_at(position, row, may_check)
             if status != OK:

@@ -5,7 +5,7 @@ batch's rows and bytes before it is taken; headers alone may ask for more on the
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from .batch_attributes cimport has_bit, has_open_end, hides_last_offset
+from .batch_attributes cimport has_open_end, hides_last_offset
 from .batch_header cimport (
     CODEC_MASK, CONTROL_BIT, TAGGED_MAGIC, TIMESTAMP_TYPE_BIT, V0_HEADER_SIZE, V1_HEADER_SIZE, V2_HEADER_SIZE,
     BatchHeader, crc_matches,
@@ -38,12 +38,14 @@ cdef int decode_run(Run* run) noexcept nogil:
     cdef seg_columns* c = run.c
     cdef const BatchHeader* row
     cdef int64_t rows_before
+    cdef bint is_bare
     cdef int status
     while run.batch < run.last and run.content_bytes < run.stop_bytes:
         row = &run.rows[run.batch]
+        is_bare = row.magic & ~1 == 0       # of v0 or v1: what is not compressed is a message of its own
         if run.check_crc and not crc_matches(run.bytes, row):
             return BAD_CRC
-        if has_bit(row, CONTROL_BIT) and not run.include_control:
+        if not is_bare and row.attributes & CONTROL_BIT and not run.include_control:
             run.batch += 1
             continue
         if row.attributes & CODEC_MASK:
@@ -53,16 +55,28 @@ cdef int decode_run(Run* run) noexcept nogil:
         if (row.size_bytes > c.key.capacity - run.content_bytes
                 or (row.count if row.magic >= 2 else 1) > c.row_capacity - c.rows):
             return NO_SPACE
-        rows_before = c.rows
-        status = take_batch(c, run.bytes + run.size, run.bytes + row.position, row)
-        if status == OK:
-            status = check_offsets(c, rows_before, row, run.begin)
-        if status != OK:
-            seg_columns_cut(c, rows_before)
-            return status
+        if not is_bare or not take_quickly(c, run.bytes, run.size, row):
+            rows_before = c.rows
+            status = take_batch(c, run.bytes + run.size, run.bytes + row.position, row)
+            if status == OK:
+                status = check_offsets(c, rows_before, row, run.begin)
+            if status != OK:
+                seg_columns_cut(c, rows_before)
+                return status
         run.content_bytes += row.size_bytes
         run.batch += 1
     return OK
+
+
+cdef inline bint take_quickly(
+    seg_columns* c, const uint8_t* bytes, int64_t size, const BatchHeader* row
+) noexcept nogil:
+    """Append a bare message of v0 or v1, whose one offset is the header's. False: it takes a closer look."""
+    cdef const uint8_t* p = bytes + row.position
+    return seg_take_message(
+        c, p + (V1_HEADER_SIZE if row.magic == 1 else V0_HEADER_SIZE), p + row.size_bytes, bytes + size,
+        row.base_offset, row.base_timestamp,
+    )
 
 
 cdef int check_offsets(
@@ -97,7 +111,7 @@ cdef int take_batch(seg_columns* c, const uint8_t* safe, const uint8_t* p, const
     """Append the records of one batch that is not compressed. `safe`: the end of readable memory."""
     if row.magic >= 2:
         return take_records(c, p + V2_HEADER_SIZE, p + row.size_bytes, safe, row)
-    return take_message(c, p, p + row.size_bytes, safe, row)
+    return take_message(c, p, p + row.size_bytes, row)
 
 
 cdef int take_records(seg_columns* c, const uint8_t* p, const uint8_t* end, const uint8_t* safe,
@@ -132,16 +146,11 @@ cdef int take_records(seg_columns* c, const uint8_t* p, const uint8_t* end, cons
     return OK if p == end else TRAILING_BYTES
 
 
-cdef int take_message(seg_columns* c, const uint8_t* p, const uint8_t* end, const uint8_t* safe,
-                      const BatchHeader* row) noexcept nogil:
-    """Append the one record of a bare v0 or v1 message, [p, end)."""
+cdef int take_message(seg_columns* c, const uint8_t* p, const uint8_t* end, const BatchHeader* row) noexcept nogil:
+    """Append the one record of a bare message, [p, end): of v0 or v1 or with tags."""
     cdef RecordView view
     cdef Span span
     cdef int status
-    if row.magic != TAGGED_MAGIC and seg_take_message(
-        c, p + (V1_HEADER_SIZE if row.magic == 1 else V0_HEADER_SIZE), end, safe, row.base_offset, row.base_timestamp
-    ):
-        return OK
     span.p = p
     span.end = end
     status = parse_bare_message(&span, row, &view)

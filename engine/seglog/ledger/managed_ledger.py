@@ -61,6 +61,9 @@ class ManagedLedger(ManagedReader, Unclosed):
     StorageError; CorruptRecordError where the last ledger was synced entry by entry and is damaged in the middle.
     """
 
+    # Each read looks at it, and the other attributes lie in a dict: a compiled base makes no room for them.
+    __slots__ = ("_opened",)
+
     def __init__(
         self,
         path: str | os.PathLike[str],

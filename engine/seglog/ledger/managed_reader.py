@@ -115,7 +115,8 @@ class ManagedReader(OpenHandle):
         # Fast path: the record is there, and every type is right. Else what follows says what is wrong.
         try:
             ledger_id, entry_id = position
-            record = self._opened[ledger_id].get(entry_id)
+            get = self._opened[ledger_id].get       # called as a method, it would be searched for in the type first
+            record = get(entry_id)
             if record is not None and type(position) is Position and type(ledger_id) is type(entry_id) is int:
                 return StoredEntry(position, record)
         except (KeyError, OverflowError, TypeError, ValueError):

@@ -139,8 +139,10 @@ class LogReader(LogLookup):
         if extent is not None and type(offset) is int and extent.log_start_offset <= offset < OFFSET_LIMIT:
             try:
                 segments = extent.segments      # written out: a call more takes a part of a read
-                slot = bisect_right(segments.bases, offset, 0, segments.stop) - 1
-                record = segments.cells[slot].get(offset)
+                slot = bisect_right(segments.bases, offset)
+                if slot > segments.stop:        # segments that came since; as arguments of the search it costs more
+                    slot = segments.stop
+                record = segments.cells[slot - 1].get(offset)
             except (OffsetOutOfRangeError, StorageError) as error:
                 raise self._if_gone(offset, error) from error
             if record is not None:
