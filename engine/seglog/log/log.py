@@ -42,7 +42,7 @@ from seglog.log.notices import Listening, checked_callback, checked_token
 from seglog.log.partition import Partition, reopened
 from seglog.log.producer import Producer
 from seglog.log.retaining import LogRetainer, Retained, make_room_to_open
-from seglog.log.stats import DirectorySizes, LogStats
+from seglog.log.stats import DirectorySizes, LogStats, stats_of
 from seglog.log.tail import LogTail
 from seglog.log.times import Time
 from seglog.log.transactions import LogTransactions
@@ -494,28 +494,7 @@ class Log(Followable, Unclosed):
     def stats(self) -> LogStats:
         """What the log is and has done since it was opened: a few system calls, however large it is. Raises
         LogClosedError."""
-        tail = self._tail
-        return LogStats(
-            topic=self.topic,
-            partition=self.partition,
-            log_start_offset=self.log_start_offset,
-            log_end_offset=self.log_end_offset,
-            last_stable_offset=self.last_stable_offset,
-            durable_offset=tail.durable_offset,
-            recovery_point=tail.recovery_point.offset,
-            leader_epoch=tail.leader_epoch,
-            segments=len(self.segments),
-            producers=len(tail.producers),
-            lingering_records=len(tail.linger.batch) if tail.linger is not None else 0,
-            appends=tail.number - tail.flush_marks,
-            appended_bytes=tail.live.appended_bytes,
-            listeners=len(tail.listeners),
-            syncs=tail.syncs,
-            sync_seconds=tail.sync_seconds,
-            failure=None if tail.failure is None else str(tail.failure),
-            uncleanable=self._care.reason(self),
-            **self._sizes.look(tail.active.path),
-        )
+        return stats_of(self, self._tail, self._sizes, self._care.reason(self))
 
     def snapshot(self, dst: str | os.PathLike[str]) -> int:
         """Make a hot backup: the log as of now, as a new partition directory `dst`, which opens like this one.

@@ -1,11 +1,16 @@
 """What a log says of itself: plain numbers, taken at one moment."""
 import os
 import time
+from collections.abc import Sized
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from seglog.format import names
 from seglog.fs.refusals import refusals
+
+if TYPE_CHECKING:
+    from seglog.log.tail import LogTail
 
 _TICK_NS = 50_000_000
 
@@ -46,6 +51,22 @@ class LogStats:
     sync_seconds: float
     failure: str | None
     uncleanable: str | None
+
+
+class Looked(Protocol):
+    """A log, as it is seen here."""
+
+    topic: str
+    partition: int
+
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def last_stable_offset(self) -> int: ...
+    @property
+    def segments(self) -> Sized: ...
 
 
 class DirectorySizes:
@@ -95,6 +116,31 @@ class DirectorySizes:
                 else:
                     index_bytes += _size_of(entry)
         return log_bytes, index_bytes, tuple(growing)
+
+
+def stats_of(log: Looked, tail: "LogTail", sizes: DirectorySizes, uncleanable: str | None) -> LogStats:
+    """What `Log.stats()` gives. Raises LogClosedError, StorageError."""
+    return LogStats(
+        topic=log.topic,
+        partition=log.partition,
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+        last_stable_offset=log.last_stable_offset,
+        durable_offset=tail.durable_offset,
+        recovery_point=tail.recovery_point.offset,
+        leader_epoch=tail.leader_epoch,
+        segments=len(log.segments),
+        producers=len(tail.producers),
+        lingering_records=len(tail.linger.batch) if tail.linger is not None else 0,
+        appends=tail.number - tail.flush_marks,
+        appended_bytes=tail.live.appended_bytes,
+        listeners=len(tail.listeners),
+        syncs=tail.syncs,
+        sync_seconds=tail.sync_seconds,
+        failure=None if tail.failure is None else str(tail.failure),
+        uncleanable=uncleanable,
+        **sizes.look(tail.active.path),
+    )
 
 
 def _size_of(file: "Path | os.DirEntry[str]") -> int:
