@@ -472,6 +472,25 @@ cdef class ChangeGate(GroupCommit):
         self.lock.give()
         return result
 
+    def alone_at_once(self, section, *args):
+        """Call `section(*args)` with the lock and alone with the files, if nobody has either now. Whether it was so.
+
+        It waits for nobody, so whoever holds another log's lock may call it.
+        """
+        if not self.is_open() or self.is_busy or not PyThread_acquire_lock(self.lock.door, NOWAIT_LOCK):
+            return False
+        self.is_busy = True
+        try:
+            section(*args)
+        except BaseException as error:
+            self.broke(error)
+            raise
+        finally:
+            self.is_changing = False
+            self.pass_on(0, False)
+            self.lock.give()
+        return True
+
     cdef object call_and_give(self, object section, tuple args):
         try:
             result = section(*args)

@@ -106,6 +106,16 @@ class WritableFile(AppendedFile, ABC):
         """As sync(), leaving out times (fdatasync): the cheaper one, for a file that is only appended to."""
         self._sync_all(data_only=True)
 
+    def give_back(self) -> bool:
+        """Close the descriptor until the file is used again. False: not possible, or not safe, and nothing is done.
+
+        It is safe if all that was written was synced: a later descriptor need not learn of an error before it. Alone.
+        """
+        return False
+
+    def take_back(self) -> None:
+        """Open it again, if it is given back: whatever uses the file does that by itself. Raises StorageError."""
+
     def close(self) -> None:
         """Give the descriptor back; says nothing about durability. May be called twice."""
         if not self._closed:
@@ -138,6 +148,8 @@ class WritableFile(AppendedFile, ABC):
     def _poisoning(self) -> "_Poisoning":
         if self._closed or self._failure is not None:
             self._refuse()
+        if self._fd < 0:
+            self.take_back()    # outside of it: nothing was tried yet if that fails
         return _Poisoning(self)
 
     def check(self) -> None:
@@ -265,15 +277,45 @@ class FileSystem(ABC):
 class OsFile(WritableFile):
     """A descriptor of the operating system. Made by OsFileSystem."""
 
+    _left: os.stat_result | None = None     # given back: the file as it was then
+
     def __init__(self, path: AnyPath, fd: int, position: int) -> None:
         self.path = os.fspath(path)
         self._position = position
         self._fd = fd
 
     def fileno(self) -> int:
+        self.take_back()
         return self._fd
 
+    def give_back(self) -> bool:
+        if self._fd < 0 or self._unsynced or self._failure is not None:
+            return False
+        with refusals("look at", self.path):
+            self._left = os.fstat(self._fd)
+        fd, self._fd = self._fd, -1
+        os.close(fd)
+        return True
+
+    def take_back(self) -> None:
+        left = self._left
+        if left is None or self._closed:
+            return
+        with refusals("open again for writing", self.path):
+            fd = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            found = os.fstat(fd)
+        if not os.path.samestat(left, found) or left.st_size != found.st_size:
+            os.close(fd)
+            raise StorageError(
+                "another file stands here, or somebody wrote to it, since its descriptor was given back: "
+                f"{left.st_size} bytes then, {found.st_size} now", file=self.path,
+                hint="close this log, find out who changes its files, and open it again, which recovers",
+            )
+        self._fd, self._left = fd, None
+
     def sync_data(self) -> None:
+        if self._left is not None:      # all was synced before it was given back
+            return None
         # As with append_bytes: little around the system call, for each durable append waits for this.
         if sys.platform == "darwin" or self._closed or self._failure is not None:
             return super().sync_data()
@@ -281,15 +323,21 @@ class OsFile(WritableFile):
         return None
 
     def sync(self) -> None:
+        if self._left is not None:
+            return None
         if sys.platform == "darwin" or self._closed or self._failure is not None:
             return super().sync()
         self.sync_descriptor(False)
         return None
 
     def reserve(self, size_bytes: int) -> bool:
+        if self._fd < 0:
+            self.take_back()
         return not self._closed and reserve_space(self._fd, self._position, size_bytes - self._position)
 
     def release(self) -> None:
+        if self._fd < 0:
+            self.take_back()
         with contextlib.suppress(OSError):
             status = os.fstat(self._fd)
             if status.st_blocks * 512 - status.st_size >= _RELEASE_BYTES_MIN:
@@ -339,7 +387,8 @@ class OsFile(WritableFile):
             self._closed = True
             fd, self._fd = self._fd, -1
             try:
-                os.close(fd)
+                if fd >= 0:
+                    os.close(fd)
             except OSError as error:
                 raise storage_error(error, "close", self.path) from error
 

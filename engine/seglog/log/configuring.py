@@ -183,7 +183,7 @@ def _take_up_anew(tail: "LogTail", config: LogConfig) -> None:
     tail.use_config(config)
     tail.take_up(
         [tail.sealed(segment.base_offset) for segment in extent.segments[:-1]],
-        extent.segments[-1].base_offset, tail.end_position,
+        extent.segments[-1].base_offset, tail.active.end.position,
         extent.log_start_offset,
     )
 

@@ -70,7 +70,7 @@ def _moment(tail: LogTail) -> Moment:
     extent = tail.current()
     snapshots = tuple(o for o in tail.snapshots.offsets if o <= tail.active.base_offset)
     return Moment(
-        tail.path, tail.config, tuple(segment.path for segment in extent.segments), tail.end_position,
+        tail.path, tail.config, tuple(segment.path for segment in extent.segments), tail.active.end.position,
         extent.log_start_offset, tail.next_offset, tail.epoch_cache.epochs, snapshots,
     )
 

@@ -33,6 +33,7 @@ from seglog.log.linger import Linger
 from seglog.log.live import Growth, LiveWriter
 from seglog.log.loader import Loaded, LoadPlan, plan_load
 from seglog.log.notices import NOTICES, Listeners
+from seglog.log.open_logs import OPEN_LOGS
 from seglog.log.ranges_writer import RangesWriter
 from seglog.log.recovery_point import RecoveryPoint
 from seglog.log.times import to_timestamp_ms
@@ -261,7 +262,7 @@ class LogTail(WriteGate, QuietTail):
 
     def write(self, made: bytes | EncodedBatch, first: int, last: int, max_timestamp: int, now_ms: int) -> None:
         """One batch of ours, at `first`, the next offset, into the active segment."""
-        active = self.active
+        active = OPEN_LOGS.appender_of(self)
         if active.should_roll(len(made), max_timestamp, last, now_ms):
             active = self.roll_at(first)
         if self.is_epoch_due:
@@ -287,7 +288,7 @@ class LogTail(WriteGate, QuietTail):
                 hint="append those behind the hole in a call of their own",
             )
         size = table.end - table[0].position
-        active = self.active
+        active = OPEN_LOGS.appender_of(self)
         follows = origin is Origin.REPLICATION and table[0].magic in (0, 1)
         base_offset = new_base_offset(None if follows else first, last, self.next_offset)
         if active.should_roll(size, assigned.max_timestamp, last, now_ms):
@@ -336,9 +337,10 @@ class LogTail(WriteGate, QuietTail):
 
     def write_entries(self) -> None:
         """The index files lead up to the end from now on."""
-        self.is_changing = True
-        self.active.write_entries()
-        self._end.at = self.active.end
+        if not self.active.is_given_back:       # else they do
+            self.is_changing = True
+            self.active.write_entries()
+            self._end.at = self.active.end
 
     # --- with the lock: rolling ------------------------------------------------------------------
 
@@ -381,6 +383,8 @@ class LogTail(WriteGate, QuietTail):
         self.recovery_point.sealed(old.end.position)
         sealed = self.current()
         self.shown.extent = sealed.followed_by(self._grow(new))
+        if old.is_given_back:
+            OPEN_LOGS.opened(self)
         self.recovery_point.after_roll(base_offset)
         if self.config.time_index_ranges_enabled:
             self.ranges.put(sealed.segments[-1])
@@ -414,6 +418,7 @@ class LogTail(WriteGate, QuietTail):
         self.shown.extent = Extent((*before, self._grow(active)), log_start_offset)
         self._asked_to = 0
         self.announce()
+        OPEN_LOGS.opened(self)
 
     def _grow(self, active: SegmentAppender) -> Segment:
         """Append to `active` from now on. Returns it as readers see it; the caller shows it to them."""
@@ -440,11 +445,6 @@ class LogTail(WriteGate, QuietTail):
         extent = self.shown.extent
         stable = 0 if extent is None else self.producers.last_stable_offset(extent.log_end_offset)
         return stable if extent is None else max(stable, extent.log_start_offset)
-
-    @property
-    def end_position(self) -> int:
-        """Bytes of the active segment that are written."""
-        return self._end.at.position
 
     def tell_growth(self) -> None:
         """For log.notices."""

@@ -89,6 +89,7 @@ class SegmentAppender(QuietAppender):
         self._transaction_index: WritableFile | None = None
         self._closing_entry = b""       # what the time index holds behind the entries of `end`
         self._new_names = False         # a name was made that the directory was not synced for
+        self.is_given_back = False      # the files are closed until `take_back`
         self.quiet_bytes = self.quiet_until_ms = -1
         self.quiet_until_offset = min(rule.base_offset + RELATIVE_OFFSET_MAX, _INT64_MAX)
         self._sealed = False
@@ -354,7 +355,7 @@ class SegmentAppender(QuietAppender):
         )
         rule = self.rule
         first = rule.first_timestamp
-        if first is None or first < 0 or self.index_entries_left <= 0:
+        if first is None or first < 0 or self.index_entries_left <= 0 or self.is_given_back:
             self.quiet_bytes = -1       # let the rule say
         else:
             self.quiet_bytes = min(rule.segment_bytes, self._reserved_bytes) - position
@@ -436,8 +437,36 @@ class SegmentAppender(QuietAppender):
         if self.written.at.position != self._begun_bytes and os.path.lexists(path):
             self._fs.unlink(path)
 
+    @property
+    def unsynced(self) -> bool:
+        """Whether something of its files is not on the disk."""
+        return any(file.unsynced for file in self._files)
+
+    def give_back(self) -> None:
+        """Close the descriptors until `take_back`; the .log is synced. Alone with the files.
+
+        What is not safe to close stays open (WritableFile.give_back). Raises StorageError: nothing goes on then.
+        """
+        self.is_given_back = True
+        self.quiet_bytes = -1
+        self.sync_indexes()
+        for file in self._files:
+            file.give_back()
+
+    def take_back(self) -> None:
+        """Open the files again, each of which must be what it was. Raises StorageError, and may be called again."""
+        try:
+            for file in self._files:
+                file.take_back()
+        except BaseException:
+            for file in self._files:
+                file.give_back()
+            raise
+        self.is_given_back = False
+        self._put_end(self.written.at.position, self.written.at.next_offset)
+
     def close(self) -> None:
-        """Give the descriptors back; nobody may be inside of `sync`. Twice is fine. Without `seal` before it the
+        """Close the descriptors for good; nobody may be inside of `sync`. Twice is fine. Without `seal` before it the
         segment has no closing entry, and nothing says that it is durable.
         """
         self._sealed, self._takes_batches = True, False

@@ -20,6 +20,7 @@ from seglog.errors import (
     OutOfOrderSequenceError,
 )
 from seglog.format.batch import end_marker
+from seglog.log.open_logs import OPEN_LOGS
 from seglog.segment.indexes import index_bytes
 from seglog.segment.segment import Segment
 from seglog.state.clean_marks import PARTITION_MARK
@@ -37,6 +38,7 @@ class Program:
     def __init__(self, seed, directory):
         self.rng = random.Random(seed)
         self.rng_of_ranges = random.Random(~seed)
+        self.rng_of_rests = random.Random(seed + 0.5)
         self.seed = seed
         self.directory = directory
         self.life = 0               # a crash moves the log to a directory of its own
@@ -80,6 +82,9 @@ class Program:
                 self.clock.advance(self.rng.choice([0, 0, 1, 50, 3000, 90_000]))
                 deed = self.rng.choices(deeds, weights)[0]
                 self.story.append(deed.__name__)
+                if self.rng_of_rests.random() < 0.2:
+                    self.say("after its descriptors were given back")
+                    OPEN_LOGS.leave(0)
                 deed(self)
                 self.look()
             self.reopen()
