@@ -13,7 +13,7 @@ import pytest
 import seglog
 from seglog.errors import LogFailedError, StorageError
 from seglog.fs.files import OsFile
-from seglog.log.open_logs import OPEN_LOGS, OpenLogs, logs_allowed
+from seglog.log.open_logs import OPEN_LOGS, LogFiles, logs_allowed
 from seglog.verification.verify import verify
 
 # `make torture` sets SEGLOG_TORTURE: the full count; otherwise a twentieth.
@@ -314,7 +314,7 @@ def test_with_none_left_an_append_is_refused_and_the_log_goes_on(log, monkeypatc
 
 def test_the_log_that_nobody_appended_to_goes_first(in_memory, monkeypatch):
     logs = [seglog.open(in_memory / f"orders-{n}") for n in range(4)]
-    ring = OpenLogs(lambda: 4)
+    ring = LogFiles(lambda: 4)
     for log in logs:
         ring.opened(log._tail)
     logs[0].append(b"v")

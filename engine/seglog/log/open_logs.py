@@ -72,8 +72,8 @@ class _Slot:
         self.number = tail.number
 
 
-class OpenLogs:
-    """At most `limit()` logs have their descriptors; in use at the same time, they may be more.
+class LogFiles:
+    """The files of growing logs: `limit()` logs have theirs open; in use at the same time, they may be more.
 
     Second chance, as OpenSegments: a log that was appended to since the hand last passed, or has something to sync,
     stays for another round. No lock: each step is one operation of a dict or a deque.
@@ -155,4 +155,4 @@ class OpenLogs:
             del self._slots[slot.key]
 
 
-OPEN_LOGS = OpenLogs(logs_allowed)
+OPEN_LOGS = LogFiles(logs_allowed)
