@@ -41,7 +41,7 @@ COMMANDS = {
     "index": "Check the index files, or rebuild them from the log.",
     "ledger": "Managed ledgers and Pulsar entries: list, dump, verify, seek, recover.",
     "stats": "Batch sizes, codecs, timestamps, indexes, producers, who wrote it.",
-    "report": "Draw a log dir or a partition: a page that needs nothing beside itself.",
+    "report": "Draw a log dir, a partition or a managed ledger, as a page of its own.",
     "delayed": "The index of delayed messages of a managed ledger.",
     "spark": "Convert whole topics with Apache Spark.",
     "explain": "What an error, a finding or an exit status means, and what to do.",

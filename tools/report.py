@@ -125,7 +125,8 @@ def ratio(part: float, whole: float) -> str:
 
 
 def table(
-    head: Sequence[str], rows: Iterable[Sequence[str]], *, left: Iterable[int] = (0,), total: bool = False
+    head: Sequence[str], rows: Iterable[Sequence[str]], *, left: Iterable[int] = (0,), total: bool = False,
+    indent: int = 0,
 ) -> str:
     """Columns two spaces apart, numbers to the right, the columns `left` to the left.
 
@@ -137,13 +138,13 @@ def table(
     left = set(left)
     widths = [max(map(terminal.width_of, column)) for column in zip(*lines, strict=True)]
     columns = terminal.width()
-    if columns is not None and not _narrowed(widths, lines, left, columns):
-        return _blocks(lines)
+    if columns is not None and not _narrowed(widths, lines, left, columns - indent):
+        return textwrap.indent(_blocks(lines), " " * indent)
     text = ["\n".join(_row(line, widths, left)) for line in lines]
     text[0] = "\n".join(paint(line, "bold") for line in text[0].split("\n"))
     if total:
         text.insert(-1, "-" * _width_of_row(widths))
-    return "\n".join(text)
+    return textwrap.indent("\n".join(text), " " * indent)
 
 
 def _width_of_row(widths: Sequence[int]) -> int:

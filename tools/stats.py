@@ -13,7 +13,7 @@ from seglog.upkeep.retain import LaggingReader, holds, lagging_readers
 from seglog.upkeep.retention import HeldSegment
 
 from . import records as lines
-from . import report
+from . import report, terminal
 from .cli import Command
 from .each_place import EachPlace, PlacesProgress
 from .options import TimeType, config_option, json_option, paths_argument, progress_option
@@ -23,6 +23,8 @@ from .writer import Reason, Writer, infer
 
 _BAR_WIDTH = 30
 _PRODUCERS_SHOWN = 10
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_DRAWN_WIDTH = 80       # with --full
 
 
 @click.command(cls=Command)
@@ -256,19 +258,21 @@ def _text(
             f"  damaged: {report.size(lost.size_bytes)} in {os.path.basename(lost.file)} at byte {lost.position:,}: "
             f"{lost.reason}"
         )
+    if terminal.is_terminal():
+        yield from _drawn(partition, survey.timestamps.now_ms)
     yield f"\nwritten by  {f'Kafka {writer.text}' if writer.is_kafka else 'seglog'}"
-    yield _indented(report.table(
-        ("bound", "because"), [(_bound(reason), reason.text) for reason in writer.reasons], left=(0, 1)
-    ))
+    yield report.table(
+        ("bound", "because"), [(_bound(reason), reason.text) for reason in writer.reasons], left=(0, 1), indent=2
+    )
     if not survey.batches:
         return
     yield "\nformats and codecs"
-    yield _indented(_codecs(survey))
+    yield _codecs(survey)
     yield (
         f"\nbatch sizes   mean {report.size(survey.batch_bytes / survey.batches)}, "
         f"largest {report.size(survey.largest_batch_bytes)}"
     )
-    yield _indented(_histogram(survey))
+    yield _histogram(survey)
     yield "\ntimestamps"
     yield from (f"  {line}" for line in _timestamps(survey))
     yield "\nindexes"
@@ -276,15 +280,28 @@ def _text(
     if survey.producers or survey.transactions.other_control_records:
         yield "\ntransactions and producers"
         yield from (f"  {line}" for line in _transactions(survey))
-        yield _indented(_producers(survey))
+        yield _producers(survey)
+
+
+def _drawn(partition: Partition, now_ms: int) -> Iterable[str]:
+    """Bytes by time as a row of blocks: the small version of what `seglog report` draws."""
+    from .picture.timeline import Timeline  # only terminals need it
+
+    timeline = Timeline(now_ms)
+    timeline.run(partition)
+    width_ms, bars = timeline.bytes_by(max((terminal.width() or _DRAWN_WIDTH) - 2, 1))
+    if not bars:
+        return
+    most = max(size_bytes for _, size_bytes in bars)
+    yield f"\nbytes by time   a block is {report.duration(width_ms)}, the highest {report.size(most)}"
+    yield "  " + terminal.plain("".join(
+        _BLOCKS[-(-size_bytes * (len(_BLOCKS) - 1) // most)] for _, size_bytes in bars
+    ))
+    yield f"  {report.moment(bars[0][0])} … {report.moment(bars[-1][0] + width_ms)}"
 
 
 def _bound(reason: Reason) -> str:
     return f"≥ {reason.since}" if reason.since else f"≤ {reason.until}" if reason.until else ""
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())
 
 
 def _codecs(survey: Survey) -> str:
@@ -297,7 +314,7 @@ def _codecs(survey: Survey) -> str:
             f"{use.ratio:.2f}×" if codec and use.stored_bytes else "-", f"{use.records / use.batches:.1f}",
         ))
     head = ("format", "codec", "batches", "records", "bytes", "share", "ratio", "records/batch")
-    return report.table(head, rows, left=(0, 1))
+    return report.table(head, rows, left=(0, 1), indent=2)
 
 
 def _histogram(survey: Survey) -> str:
@@ -309,7 +326,7 @@ def _histogram(survey: Survey) -> str:
             (report.size(1 << n), f"{sizes[n]:,}", "█" * round(_BAR_WIDTH * sizes[n] / most) or "▏" * bool(sizes[n]))
             for n in range(min(sizes), max(sizes) + 1)
         ],
-        left=(2,),
+        left=(2,), indent=2,
     )
 
 
@@ -377,7 +394,7 @@ def _producers(survey: Survey) -> str:
         for producer_id, p in by_records[:_PRODUCERS_SHOWN]
     ]
     head = ("producer", "epoch", "batches", "records", "last sequence", "last offset", "last time")
-    text = report.table(head, rows) if rows else ""
+    text = report.table(head, rows, indent=2) if rows else ""
     if len(by_records) > _PRODUCERS_SHOWN:
-        text += f"\nand {len(by_records) - _PRODUCERS_SHOWN:,} more"
+        text += f"\n  and {len(by_records) - _PRODUCERS_SHOWN:,} more"
     return text

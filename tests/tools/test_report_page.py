@@ -1,4 +1,6 @@
 """`seglog report`: the page says what `stats`, `ls` and `verify` say, needs nothing beside itself, and stays small."""
+import html
+import importlib.util
 import json
 import re
 import shutil
@@ -6,18 +8,26 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 import seglog
+from seglog.clock import ManualClock
+from seglog.delayed.config import DelayedDeliveryConfig
+from seglog.delayed.worker import InlineWorker
+from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.log.partition import Partition
+from seglog.tools import report
 from seglog.tools.cli import cli
 from seglog.tools.ls import Totals
 from seglog.tools.picture.page import ReportPage
 from seglog.tools.picture.partition import _segments
 from seglog.tools.picture.timeline import SegmentSpan, Timeline
+from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.verification.findings import Report
+from support.topics import delayed
 
 T = 1_700_000_000_000
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -112,6 +122,70 @@ def test_what_cannot_be_read_is_a_row_of_its_log_dir(mixed, tmp_path):
     assert "orders-1" in (tmp_path / "page.html").read_text()
 
 
+@pytest.fixture
+def delayed_topic(tmp_path):
+    """Ten delayed messages in buckets, by the hour, of five ledgers; one cursor."""
+    clock = ManualClock(T)
+    config = {"managedLedgerMaxEntriesPerLedger": 2, "defaultRetentionTimeInMinutes": -1}
+    buckets = DelayedDeliveryConfig(ledger_step=0, min_index_count=2)
+    with ManagedLedger(tmp_path / "topics/orders", config=config, clock=clock) as topic:
+        topic.add_entries(delayed(n, T + 3_600_000 * (n // 2)) for n in range(1, 11))
+        with DelayedDelivery(topic, buckets, clock=clock, new_worker=InlineWorker) as delivery:
+            delivery.dispatcher(topic.open_cursor("billing", "earliest")).read()
+    return tmp_path / "topics/orders"
+
+
+def test_the_page_of_a_managed_ledger_has_the_numbers_of_ledger_ls_and_delayed_ls(delayed_topic, tmp_path):
+    run("report", delayed_topic, "-o", tmp_path / "page.html", "--now", T + 3_600_000)
+    text = (tmp_path / "page.html").read_text()
+    page, summary = read(text), json_of("ledger", "ls", delayed_topic)[-1]
+    buckets = json_of("delayed", "ls", delayed_topic)
+    assert page.facts == {
+        **{name: summary[name] for name in ("ledgers", "entries", "size_bytes", "cursors")},
+        "delayed_messages": sum(bucket["messages"] for bucket in buckets), "buckets": len(buckets),
+    }
+    assert page.facts["delayed_messages"] > 2
+    due = [line["deliver_at"] for line in json_of("delayed", "dump", delayed_topic)]
+    assert f"Pending: {len(due)} messages; due {sum(at <= T + 3_600_000 for at in due)} now" in text
+    bars = [int(n) for n in re.findall(r"Z: ([0-9,]+) messages?<", text)]
+    assert sum(bars) == len(due)
+    assert len(bars) == len(set(due))
+
+
+def test_a_damaged_snapshot_is_told_on_the_page(delayed_topic, tmp_path):
+    bucket = json_of("delayed", "ls", delayed_topic)[0]
+    for file in delayed_topic.rglob(f"ledger-{bucket['snapshot']}/*"):
+        if file.suffix == ".log":
+            raw = bytearray(file.read_bytes())
+            raw[len(raw) // 2] ^= 1
+            file.write_bytes(raw)
+    run("report", delayed_topic, "-o", tmp_path / "page.html")
+    assert "cannot be read" in (tmp_path / "page.html").read_text()
+
+
+def test_the_page_of_a_converted_partition_shows_before_and_after(mixed, tmp_path):
+    (tmp_path / "new").mkdir()
+    run("convert", mixed, tmp_path / "new/orders-0")
+    proof = json.loads((tmp_path / "new/orders-0/seglog-conversion.json").read_text())
+    records = sum(segment["source"]["records"] for segment in proof["segments"])
+    run("report", tmp_path / "new/orders-0", "-o", tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert f"{records} records of {report.count_of(len(proof['segments']), 'segment')}, the same on both sides" in text
+    assert text.count(">same</td>") == len(proof["segments"])
+    before, after = (sum(line["bytes"] for line in json_of("ls", path) if line["type"] == "segment")
+                     for path in (mixed, tmp_path / "new/orders-0"))
+    assert f"{report.size(before)} became {report.size(after)}." in text
+    shutil.rmtree(mixed)
+    run("report", tmp_path / "new/orders-0", "-o", tmp_path / "page.html")
+    assert "is not there any more" in (tmp_path / "page.html").read_text()
+    run("report", tools_sample(), "-o", tmp_path / "page.html")
+    assert "Before and after" not in (tmp_path / "page.html").read_text()
+
+
+def tools_sample():
+    return Path(__file__).parents[2] / "tools/sample/orders-0"
+
+
 def test_ten_thousand_segments_are_a_page_of_less_than_a_megabyte(mixed):
     timeline = Timeline(now_ms=0)
     for n in range(10_000):
@@ -175,6 +249,37 @@ def test_without_jinja2_the_extra_is_named(mixed, tmp_path):
     assert done.returncode == 6
     assert "seglog[report]" in done.stderr
     assert not (tmp_path / "page.html").exists()
+
+
+AXE = importlib.util.find_spec("axe_core_python")
+
+
+@pytest.mark.skipif(CHROMIUM is None or AXE is None, reason="needs Chromium and axe-core (axe-core-python)")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_on_any_kind_of_page(mixed, delayed_topic, tmp_path, scheme):
+    axe = (Path(AXE.submodule_search_locations[0]) / "axe.min.js").read_text()
+    ask = (
+        "<script>axe.run().then(r => { const p = document.createElement('pre'); p.id = 'axe';"
+        "p.textContent = JSON.stringify({passes: r.passes.length, violations: r.violations.map("
+        "v => [v.impact, v.id, v.nodes[0].html])}); document.body.append(p) })</script>"
+    )
+    (tmp_path / "new").mkdir()
+    run("convert", mixed, tmp_path / "new/orders-0")
+    for path in (mixed, mixed.parent, delayed_topic, tmp_path / "new/orders-0") if scheme == "light" else (mixed,):
+        run("report", path, "-o", tmp_path / "page.html")
+        text = (tmp_path / "page.html").read_text()
+        if scheme == "dark":
+            assert "(prefers-color-scheme:dark)" in text
+            text = text.replace("(prefers-color-scheme:dark)", "all")
+        (tmp_path / "asked.html").write_text(text.replace("</body>", f"<script>{axe}</script>{ask}</body>"))
+        done = subprocess.run(
+            [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom",
+             f"--user-data-dir={tmp_path / 'profile'}", (tmp_path / "asked.html").as_uri()],
+            capture_output=True, text=True, timeout=120, check=True,
+        )
+        found = json.loads(html.unescape(re.search(r'<pre id="axe">(.*?)</pre>', done.stdout, re.DOTALL)[1]))
+        assert found["passes"] > 10
+        assert not found["violations"]
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: the page is not looked at in a browser")

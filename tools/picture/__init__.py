@@ -1,6 +1,7 @@
-"""`seglog report`: a log dir or a partition as one page that needs nothing beside itself, or as a drawing.
+"""`seglog report`: a log dir, a partition or a managed ledger as a page of its own, or as a drawing.
 
     command ── partition_page ─┐
+            ├─ ledger_page ────┤
             └─ log_dir_page ───┴── page (sections of text, tables, drawings) ── page.html.j2
                                         └── svg (scales, axes, bars)
 """

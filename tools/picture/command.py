@@ -9,11 +9,13 @@ import click
 from seglog.errors import MissingLibraryError
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import OsFileSystem
+from seglog.verification.ledger_check import is_managed_ledger
 
 from .. import report
 from ..cli import Command
 from ..options import PATH, TimeType, config_option, progress_option
 from ..targets import check_output_file, resolve
+from .ledger import ledger_page
 from .log_dir import log_dir_page
 from .page import ReportPage
 from .partition import partition_page
@@ -34,18 +36,22 @@ def command(
     path: Path, output: Path | None, kind: str | None, opens: bool, now_ms: int | None,
     settings: Sequence[tuple[str, str]], no_progress: bool,
 ) -> int:
-    """Draw a log dir or a partition: a page of its own that needs no network, and prints.
+    """Draw a log dir, a partition or a managed ledger: a page of its own that needs no network, and prints.
 
     Of a partition: its segments by offset and time, bytes by time, batches, codecs, what `verify` finds and what
-    retention takes. Of a log dir: a bar a partition over time, its formats, and what is wrong. Reads only.
+    retention takes; if a conversion made it, before and after. Of a log dir: a bar a partition over time, its formats,
+    and what is wrong. Of a managed ledger: its ledgers, its cursors, and when delayed messages are due. Reads only.
     """
     kind = kind or (output.suffix[1:] if output is not None and output.suffix[1:] in _FORMATS else "html")
     output = output or Path(f"report.{kind}")
-    places = resolve([path], unreadable=True)
+    of_ledger = path.is_dir() and is_managed_ledger(path)
+    places = [] if of_ledger else resolve([path], unreadable=True)
     check_output_file(output, path)
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     with report.Progress(f"reading {path.name or path.resolve().name}", enabled=not no_progress) as progress:
-        if places[0].in_log_dir:
+        if of_ledger:
+            page = ledger_page(path, now_ms)
+        elif places[0].in_log_dir:
             page = log_dir_page(path, places, dict(settings), now_ms, progress)
         else:
             with places[0].open(dict(settings)) as partition:

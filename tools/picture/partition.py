@@ -15,6 +15,7 @@ from .. import records as lines
 from .. import report
 from ..survey import Survey
 from ..writer import infer
+from .conversion import conversion_sections
 from .formats import legend_of, shares_of
 from .page import Cell, ReportPage, Section, Table
 from .svg import Drawing, number_scale, time_scale
@@ -41,6 +42,7 @@ def partition_page(
         *([_bytes_by_time(timeline)] if timeline.minutes else []),
         *([_batches(survey), _codecs(survey)] if survey.batches else []),
         _findings(partition, found),
+        *conversion_sections(partition),
         _retention(partition, settings, now_ms),
         *([_producers(survey)] if survey.producers or survey.transactions.other_control_records else []),
     ]
