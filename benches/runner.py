@@ -100,6 +100,7 @@ class Bench:
         if not self.wanted(case):
             return
         timings = {name: Timing() for name in contenders}
+        _begin_case()
         for repetition in range(self.repetitions + 1):
             for name, contender in contenders.items():
                 cpu, wall = _measure(contender, clock)
@@ -122,6 +123,7 @@ class Bench:
     ) -> None:
         """Ours beside a peer that was measured elsewhere, such as in a JVM: the best CPU time of each."""
         timing = Timing()
+        _begin_case()
         for repetition in range(self.repetitions + 1):
             cpu, wall = _measure(work, time.thread_time)
             if repetition:
@@ -151,15 +153,12 @@ class Bench:
             return
         timings = {name: Timing() for name in contenders}
         chance = random.Random(1)
-        gc.freeze()     # a walk over the millions of objects of other cases before each turn would empty the caches
-        try:
-            for _ in range(turns):
-                for name, contender in chance.sample(list(contenders.items()), len(contenders)):
-                    cpu, wall = _measure(contender, time.process_time)
-                    timings[name].cpu_s.append(cpu)
-                    timings[name].wall_s.append(wall)
-        finally:
-            gc.unfreeze()
+        _begin_case()
+        for _ in range(turns):
+            for name, contender in chance.sample(list(contenders.items()), len(contenders)):
+                cpu, wall = _measure(contender, time.process_time)
+                timings[name].cpu_s.append(cpu)
+                timings[name].wall_s.append(wall)
         for (ours, peer), goal in goals.items():
             a, b = timings[ours], timings[peer]
             a_wall, b_wall = statistics.median(a.wall_s), statistics.median(b.wall_s)
@@ -213,6 +212,13 @@ class Bench:
         with open(path, "w") as f:
             for r in self.results:
                 f.write(json.dumps({**asdict(r), "verdict": r.verdict}) + "\n")
+
+
+def _begin_case() -> None:
+    """Look no more at what is there: a walk over the millions of objects of other cases before each turn takes long and
+    empties the caches."""
+    gc.collect()
+    gc.freeze()
 
 
 def _measure(contender: Callable[[], object] | Fresh, clock: Callable[[], float]) -> tuple[float, float]:
