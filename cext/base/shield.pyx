@@ -4,7 +4,8 @@ The interpreter delivers such an exception between two instructions of Python co
 a signal's in the main thread. There is no way to hold it off. So a shielded call runs in a thread of its own, which
 nobody knows of, and the caller waits for it in C. What was sent meanwhile reaches the caller behind the call.
 
-A thread costs about as much as a small sync. It is for what is rare and must be whole: rolling, cutting, closing.
+A thread costs about as much as a small sync. It is for what is rare and must be whole: rolling, cutting, closing. Where
+many such calls follow each other, one thread runs them: it waits a moment for the next one before it ends.
 
 A thread that works in the background says so (`work_in_background`), and so does a shielded call on its behalf: an
 error that it meets reaches no caller.
@@ -12,6 +13,7 @@ error that it meets reaches no caller.
 cimport cython
 
 import _thread
+import os
 import sys
 
 from cpython.pythread cimport (
@@ -31,6 +33,15 @@ cdef extern from * nogil:
     """
     int seg_is_shielded
     int seg_is_background
+
+
+cdef extern from "Python.h":
+    int PyThread_acquire_lock_timed(PyThread_type_lock, long long, int) nogil
+    int PY_LOCK_ACQUIRED
+
+# So long a thread waits for another errand. Starting one costs some 30 us, and as much again for its cold stack.
+cdef enum:
+    IDLE_US = 100_000
 
 
 cdef bint is_in_background() noexcept:
@@ -78,9 +89,8 @@ cdef class _Errand:
         if self.done != NULL:
             PyThread_free_lock(self.done)
 
-    def __call__(self):
-        global seg_is_shielded, seg_is_background
-        seg_is_shielded = 1
+    cdef void run(self) noexcept:
+        global seg_is_background
         seg_is_background = self.is_background
         try:
             self.result = self.function(*self.args, **self.named)
@@ -89,21 +99,81 @@ cdef class _Errand:
         PyThread_release_lock(self.done)
 
 
+@cython.final
+cdef class _Runner:
+    """A thread that runs one errand after the other, and ends when none has come for a moment."""
+    cdef PyThread_type_lock bell        # locked until there is an errand
+    cdef _Errand errand
+
+    def __cinit__(self):
+        self.bell = PyThread_allocate_lock()
+        if self.bell == NULL:
+            raise MemoryError
+        PyThread_acquire_lock(self.bell, WAIT_LOCK)
+
+    def __dealloc__(self):
+        if self.bell != NULL:
+            PyThread_free_lock(self.bell)
+
+    def __call__(self):
+        global seg_is_shielded, _idle
+        cdef bint has_rung
+        seg_is_shielded = 1
+        while True:
+            self.errand.run()
+            self.errand = None
+            if _idle is not None:
+                return
+            _idle = self
+            with nogil:
+                has_rung = PyThread_acquire_lock_timed(self.bell, IDLE_US, 0) == PY_LOCK_ACQUIRED
+            if not has_rung:
+                if _idle is self:
+                    _idle = None
+                    return
+                # Whoever took it is about to ring.
+                with nogil:
+                    PyThread_acquire_lock(self.bell, WAIT_LOCK)
+
+
+# The thread that waits for the next errand: one for all, since logs are mostly opened and closed one by one. Read and
+# changed with the GIL, in one step.
+cdef _Runner _idle = None
+
+
+def _forget_runner():
+    """In a forked child: the thread is the parent's."""
+    global _idle
+    _idle = None
+
+
+os.register_at_fork(after_in_child=_forget_runner)
+
+
 def shielded(function, *args, **named):
     """`function(*args, **named)`, in which no exception from outside is delivered. Returns and raises what it does.
 
     Plainly called where it is shielded already, or no thread can be started: at the end of the interpreter, or at a
     limit of the system.
     """
+    global _idle
     cdef _Errand errand
+    cdef _Runner runner
     if seg_is_shielded or sys.is_finalizing():
         return function(*args, **named)
     errand = _Errand()
     errand.function, errand.args, errand.named = function, args, named
-    try:
-        _thread.start_new_thread(errand, ())
-    except RuntimeError:
-        return function(*args, **named)
+    runner, _idle = _idle, None
+    if runner is not None:
+        runner.errand = errand
+        PyThread_release_lock(runner.bell)
+    else:
+        runner = _Runner()
+        runner.errand = errand
+        try:
+            _thread.start_new_thread(runner, ())
+        except RuntimeError:
+            return function(*args, **named)
     with nogil:
         PyThread_acquire_lock(errand.done, WAIT_LOCK)
     # Released again for __dealloc__; the thread may still hold the object.

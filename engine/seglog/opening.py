@@ -75,7 +75,7 @@ def open_dir(
         cleaner = CleanerConfig.of(cleaner or {})
     return LogDir(
         path, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock, fs=fs,
-        retention=expired, keeper=LogCleaner(cleaner),
+        retention=expired, keeper=LogCleaner(cleaner, stays=True),
     )
 
 

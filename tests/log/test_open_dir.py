@@ -1,8 +1,10 @@
 """A log dir of several logs: who gets which log, what is made, what a deletion leaves."""
+import gc
 import os
 import shutil
 import subprocess
 import sys
+import weakref
 from collections import Counter
 
 import pytest
@@ -294,6 +296,21 @@ def filled(log_dir, partitions):
         (log_dir / name).write_bytes(format_offset_checkpoint({("orders", n): 0 for n in range(partitions)}))
     (log_dir / names.CLEAN_SHUTDOWN).touch()
     return log_dir
+
+
+def test_a_log_dir_forgets_the_logs_that_were_closed(in_memory):
+    """Each is some kilobytes, and the garbage collector looks at all of them again and again."""
+    with seglog.open_dir(in_memory, fsync="never") as log_dir:
+        kept = log_dir.log("kept")
+        closed = []
+        for n in range(100):
+            with log_dir.log("more", n) as log:
+                closed.append(weakref.ref(log))
+        del log
+        gc.collect()
+        assert sum(one() is not None for one in closed) < 70
+        assert log_dir.log("kept") is kept
+        assert not kept.closed
 
 
 def test_a_log_of_a_log_dir_costs_the_same_beside_few_and_many(tmp_path, monkeypatch):

@@ -1,7 +1,10 @@
 """Appenders that wait for the disk share one sync; none is told of a success that was not, none waits for ever."""
 import os
 import signal
+import sys
 import threading
+import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -259,6 +262,54 @@ def test_a_shielded_call_runs_in_another_thread_and_gives_what_it_gives():
     assert shielded(lambda: shielded(threading.get_ident) == threading.get_ident())      # one thread is enough
     with pytest.raises(ZeroDivisionError):
         shielded(divmod, 1, 0)
+
+
+def thread_of_shield():
+    return shielded(threading.get_native_id)
+
+
+def is_alive(thread):
+    return Path(f"/proc/self/task/{thread}").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are told apart by /proc")
+def test_shielded_calls_that_follow_each_other_share_a_thread_which_ends_behind_them():
+    threads = {thread_of_shield() for _ in range(20)}
+    assert len(threads) < 5     # one, unless a moment was long
+    end = time.monotonic() + 20
+    while any(map(is_alive, threads)):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_shielded_calls_of_several_threads_at_once_do_not_wait_for_each_other():
+    meeting = threading.Barrier(3)
+    for _ in range(50):
+        in_threads(*[lambda: shielded(meeting.wait, 20)] * 3)()
+
+
+def test_the_thread_of_a_shielded_call_keeps_nothing_of_it():
+    class Subject:
+        pass
+
+    subject = Subject()
+    gone = weakref.ref(subject)
+    assert shielded(lambda one: one, subject) is subject
+    del subject
+    end = time.monotonic() + 0.05       # sooner than the thread ends
+    while gone() is not None:
+        assert time.monotonic() < end
+        time.sleep(0)
+
+
+def test_a_forked_child_has_shielded_calls_of_its_own():
+    """The thread that waits for the next one is the parent's."""
+    assert shielded(int) == 0
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        os._exit(shielded(lambda: 7))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_an_interrupt_comes_behind_a_shielded_call():

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from unittest.mock import patch
 
+from seglog._kernels.shield import shielded
+
 
 @dataclass
 class Counts:
@@ -35,11 +37,13 @@ def counts_of(action):
 
     with patch.object(_thread, "start_new_thread", start_counted):
         gc.disable()        # Hypothesis is called at each collection
+        shielded(sys.setprofile, hook)      # a thread that stays for the next shielded calls
         sys.setprofile(hook)
         try:
             action()
         finally:
             sys.setprofile(None)
+            shielded(sys.setprofile, None)
             gc.enable()
     found.calls -= 1
     return found

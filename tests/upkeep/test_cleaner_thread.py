@@ -133,6 +133,34 @@ def test_the_thread_ends_with_its_last_log_and_begins_with_the_next(tmp_path):
             assert not cleaner.is_running
 
 
+def test_the_thread_of_a_log_dir_stays_for_the_next_log_and_ends_with_the_log_dir(tmp_path):
+    """20 000 logs that are opened and closed one after the other do not start as many threads."""
+    with seglog.open_dir(tmp_path, fsync="never") as log_dir:
+        threads = set()
+        for n in range(3):
+            with log_dir.log("orders", n):
+                threads.add(log_dir.cleaner._thread)
+        (thread,) = threads
+        assert thread.is_alive()
+    assert not thread.is_alive()
+    assert not log_dir.cleaner.is_running
+
+
+def test_a_thread_that_stays_ends_when_no_log_comes(tmp_path, monkeypatch):
+    monkeypatch.setattr(cleaner_thread, "_STAY_S", 0.05)
+    with seglog.open_dir(tmp_path, config=COMPACT, fsync="never", cleaner=OFTEN) as log_dir:
+        log_dir.log("table", 0).close()
+        thread = log_dir.cleaner._thread
+        wait_for(lambda: not log_dir.cleaner.is_running)
+        thread.join(20)
+        assert not thread.is_alive()
+        log = log_dir.log("table", 1)       # the next log begins another, which works
+        assert log_dir.cleaner.is_running
+        write(log, 50)
+        log.roll()
+        wait_for(lambda: log_dir.cleaner.counts.compactions)
+
+
 def test_the_last_log_that_closes_wakes_a_thread_that_has_been_told_to_end(in_memory, monkeypatch):
     """Whoever rings and tells it then finds that the thread has looked already, and sleeps for ever."""
 

@@ -119,6 +119,16 @@ def make_directories(fs: FileSystem, path: AnyPath) -> None:
         fs.sync_directory(os.path.dirname(directory))
 
 
+def make_directory(fs: FileSystem, path: AnyPath) -> None:
+    """The same of one directory, in one that is there and not empty."""
+    path = os.path.abspath(path)
+    if not os.path.isdir(path):
+        fs.mkdir(path)
+        fs.sync_directory(os.path.dirname(path))
+    elif _is_empty(path):
+        _sync_name(fs, path)
+
+
 def _is_empty(directory: str) -> bool:
     with refusals("list", directory), os.scandir(directory) as entries:
         return next(entries, None) is None

@@ -228,8 +228,17 @@ def read_file(path: str | os.PathLike[str], start: int = 0) -> bytes:
     file: `Path.read_bytes` waits for ever for somebody who writes into a FIFO.
     """
     try:
-        return bytes(Mapping(path, copy=True, start=start))
-    except StorageError as error:
-        if error.errno == errno.ENOENT:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path)) from error
+        fd, status = _open_regular(path)
+    except FileNotFoundError:
         raise
+    except OSError as error:
+        raise storage_error(error, "read", path) from error
+    with refusals("read", path):
+        try:
+            stop, parts = status.st_size, []
+            while start < stop and (part := os.pread(fd, stop - start, start)):
+                parts.append(part)
+                start += len(part)
+        finally:
+            os.close(fd)
+    return b"".join(parts)

@@ -38,6 +38,9 @@ class Keeper(Protocol):
     def resume(self) -> None:
         """Go on cleaning."""
 
+    def end(self) -> None:
+        """All logs were removed, and there will be no other: its thread ends."""
+
 
 KeeperOf = Callable[[LogConfig], Keeper | None]
 """Who is to look after a log with this configuration; None: the log does what little is due by a thread of its own."""

@@ -32,6 +32,8 @@ from seglog.state.checkpoints import TopicPartition
 from seglog.state.log_dir_state import LogDirState
 from seglog.state.partition_hold import refuse_file_in_the_way
 
+_LOGS_BEFORE_A_LOOK = 64
+
 
 class LogDir(OpenHandle):
     """`seglog.open_dir(path)`. Use it as a context manager, or close it: that closes its logs. Threads may share it."""
@@ -65,7 +67,8 @@ class LogDir(OpenHandle):
         self.cleaner = keeper
         self._state = LogDirState(self._fs, self.path, gathers=True)
         self._logs: dict[TopicPartition, Log] = {}
-        # Guards _logs and _closed; held while a log opens, so that two threads get the same one.
+        self._logs_most = _LOGS_BEFORE_A_LOOK       # closed ones among so many are forgotten
+        # Guards _logs, _logs_most and _closed; held while a log opens, so that two threads get the same one.
         self._lock = threading.Lock()
         self._closed = False
 
@@ -107,6 +110,7 @@ class LogDir(OpenHandle):
                     raise InvalidArgumentError(
                         "the log is open, with a configuration", file=log.path, hint="close it, or take it as it is")
                 return log
+            self._forget_closed()
             log = self._logs[where] = Log(
                 self.path / names.partition_dir(*where), config=self._config if config is None else config,
                 fsync=self._fsync, leader_epoch=self._leader_epoch, clock=self._clock, fs=self._fs, create=create,
@@ -148,12 +152,20 @@ class LogDir(OpenHandle):
                     log.close()
                 except Exception as error:
                     errors.append(error)
+            if self.cleaner is not None:
+                self.cleaner.end()
             try:
                 self._state.close()
             except Exception as error:
                 errors.append(error)
             if errors:
                 raise errors[0]
+
+    def _forget_closed(self) -> None:
+        """With the lock: keep no logs that were closed, but look for them only when there are twice as many logs."""
+        if len(self._logs) >= self._logs_most:
+            self._logs = {where: log for where, log in self._logs.items() if not log.closed}
+            self._logs_most = max(2 * len(self._logs), _LOGS_BEFORE_A_LOOK)
 
     def _check(self) -> None:
         if self._closed:

@@ -15,7 +15,7 @@ from pathlib import Path
 from seglog.errors import InvalidArgumentError, NotALogError
 from seglog.format import names
 from seglog.fs import lock
-from seglog.fs.aside import make_directories
+from seglog.fs.aside import make_directories, make_directory
 from seglog.fs.files import FileSystem
 from seglog.fs.partition_locks import lock_beside
 from seglog.state.checkpoints import TopicPartition
@@ -65,7 +65,7 @@ class PartitionHold:
         try:
             if self.created:
                 self._log_dir.forget(self._where)
-            make_directories(fs, self.path)
+            make_directory(fs, self.path)       # the log dir is not empty: its lock file lies there
             self._lock = lock.lock_partition(fs, self.path)
             try:
                 known = self._log_dir.take_up(self.path, self._where, self._lock)

@@ -39,10 +39,14 @@ NEVER = float("inf")
 # A log whose retention.ms is short is looked at so often in it, but not more often than that.
 _LOOKS = 10
 _LOOK_S_MIN = 0.05
+# A log that was just opened is looked at after so long, with others that were.
+_FIRST_LOOK_S = 0.05
 # A log that cannot be compacted waits twice as long each time, up to so many times.
 _DOUBLINGS_MAX = 6
 # Time in which nothing was done is no credit for later: at most so much of it.
 _CREDIT_S = 1.0
+# A thread that stays ends when it has had no log for so long.
+_STAY_S = 1.0
 
 
 class _Left(Exception):
@@ -82,12 +86,17 @@ class Counts:
 
 
 class LogCleaner:
-    """Give it logs by `add`: its thread runs as long as it has one. Threads may share it; a forked child has none."""
+    """Give it logs by `add`: its thread runs as long as it has one. Threads may share it; a forked child has none.
+
+    stays       the thread outlives its last log for a moment, or until `end`: logs that are opened and closed one after
+                the other share it
+    """
 
     metrics = METRICS
 
-    def __init__(self, config: CleanerConfig | None = None) -> None:
+    def __init__(self, config: CleanerConfig | None = None, *, stays: bool = False) -> None:
         self.config = config or CleanerConfig()
+        self._stays = stays
         self.counts = Counts()
         self._tasks: dict[int, _Task] = {}      # by the id of the log; replaced as a whole, with _lock
         self._lock = CallLock()                 # guards _tasks and _thread, for a moment
@@ -96,6 +105,7 @@ class LogCleaner:
         self._current: _Task | None = None      # the thread's
         self._paid_until = 0.0
         self._thread: threading.Thread | None = None
+        self._wakes_at = NEVER          # until then the thread sleeps, unless the bell rings; NEVER while it is awake
 
     # --- what logs call (log.keeper) ------------------------------------------------------------
 
@@ -107,7 +117,7 @@ class LogCleaner:
             task.house_at = now + task.house_s
         task.look_s = _look_s(log, self.config)
         if task.look_s < NEVER:
-            task.look_at = now
+            task.look_at = now + _FIRST_LOOK_S
         if log.config.is_compacted and self.config.log_cleaner_enable:
             task.clean_at = now
         self._lock.run(self._add, id(log), task)
@@ -117,27 +127,37 @@ class LogCleaner:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="seglog cleaner", daemon=True)
             self._thread.start()
-        self._bell.ring()
+        elif min(task.house_at, task.look_at, task.clean_at) < self._wakes_at:
+            self._bell.ring()
 
     def remove(self, log: Kept) -> None:
         task = self._tasks.get(id(log))
         if task is None:
             return
         task.leaves = True      # a long step looks at it
-        self._bell.ring()
+        if task is self._current:
+            self._bell.ring()   # it may be waiting
         task.busy.run(int)
         thread = self._lock.run(self._drop, id(log))
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
     def _drop(self, key: int) -> threading.Thread | None:
-        """The thread, if that was its last log: it ends then."""
+        """The thread, if that was its last log and it does not stay: it ends then."""
         self._tasks = {k: task for k, task in self._tasks.items() if k != key}
-        thread = None
-        if not self._tasks:
-            thread, self._thread = self._thread, None
+        if self._tasks or self._stays:
+            return None
+        return self._dismissed()
+
+    def _dismissed(self) -> threading.Thread | None:
+        """The thread, which ends."""
+        thread, self._thread = self._thread, None
         self._bell.ring()       # last: a thread that looked before it was told to end would sleep for ever
         return thread
+
+    def _leave_if_idle(self) -> None:
+        if not self._tasks:
+            self._thread = None
 
     def _drop_dead(self) -> None:
         self._tasks = {key: task for key, task in self._tasks.items() if task.log() is not None}
@@ -155,6 +175,12 @@ class LogCleaner:
         return None if task is None else task.reason
 
     # --- what the owner calls --------------------------------------------------------------------
+
+    def end(self) -> None:
+        """The thread ends, when all logs were removed. The next one that is added begins another."""
+        thread = self._lock.run(lambda: None if self._tasks else self._dismissed())
+        if thread is not None:
+            thread.join()
 
     def pause(self) -> None:
         """Clean nothing until `resume()`; syncs and rolls by the clock go on. Returns when the step of now is over."""
@@ -209,9 +235,16 @@ class LogCleaner:
         work_in_background()        # what fails here is told by whoever closes the log
         me = threading.current_thread()
         while self._thread is me:
+            self._wakes_at = NEVER      # first: a log that is added from now on rings, if the step does not see it
             wait_s = self._step()
-            if wait_s > 0:
-                self._bell.wait(-1 if wait_s == NEVER else wait_s)
+            if wait_s <= 0:
+                continue
+            is_idle = self._stays and not self._tasks
+            wait_s = _STAY_S if is_idle else wait_s
+            self._wakes_at = time.monotonic() + wait_s
+            has_rung = self._bell.wait(-1 if wait_s == NEVER else wait_s)
+            if is_idle and not has_rung:
+                self._lock.run(self._leave_if_idle)
 
     def _step(self) -> float:
         """The most urgent thing; how long there is none then."""
