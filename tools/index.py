@@ -1,13 +1,16 @@
 """`seglog index check | rebuild`: the index files of a log, against it and from it."""
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from operator import attrgetter
 from pathlib import Path
 
 import click
 
 from seglog.errors import CorruptIndexError, StorageError, UnsupportedVersionError
 from seglog.format import names
+from seglog.segment.column_stats import read_column_stats
 from seglog.segment.segment import Segment
+from seglog.upkeep.column_stats import write_column_stats
 from seglog.upkeep.index_rebuild import RebuiltIndex, RefusedSegment, rebuild_indexes
 from seglog.verification.findings import Finding, Severity
 
@@ -29,11 +32,14 @@ def command() -> None:
 
 # --- check -------------------------------------------------------------------------------
 
-# By suffix, as what a Segment reads the file.
-_READ_AS = {
-    names.OFFSET_INDEX_SUFFIX: "offset_index", names.TIME_INDEX_SUFFIX: "time_index",
-    names.MINUTE_INDEX_SUFFIX: "minute_index", names.TRANSACTION_INDEX_SUFFIX: "transaction_index",
-    names.TIME_RANGES_SUFFIX: "time_ranges", names.TAGGED_INDEX_SUFFIX: "offset_index",
+# By suffix, how the file of a Segment is read.
+_READ_AS: Mapping[str, Callable[[Segment], Sized | None]] = {
+    names.OFFSET_INDEX_SUFFIX: attrgetter("offset_index"), names.TIME_INDEX_SUFFIX: attrgetter("time_index"),
+    names.MINUTE_INDEX_SUFFIX: attrgetter("minute_index"),
+    names.TRANSACTION_INDEX_SUFFIX: attrgetter("transaction_index"),
+    names.TIME_RANGES_SUFFIX: attrgetter("time_ranges"),
+    names.COLUMN_STATS_SUFFIX: lambda segment: read_column_stats(segment.path),
+    names.TAGGED_INDEX_SUFFIX: attrgetter("offset_index"),
 }
 _SUFFIXES = tuple(_READ_AS)
 
@@ -125,10 +131,10 @@ def _indexes_of(segment: Segment) -> Iterable[tuple[Path, int | None, int]]:
         except OSError:         # none, or removed since the directory was listed; what cannot be read is a finding
             continue
         try:
-            index = getattr(segment, read)
+            index = read(segment)
         except (CorruptIndexError, UnsupportedVersionError):
             yield path, None, size
-        except StorageError:
+        except (StorageError, FileNotFoundError):
             continue
         else:
             if index is not None:
@@ -174,7 +180,7 @@ def rebuild(
     is left alone and named, and the status is 7.
     """
     rows: list[list[str]] = []
-    refused = changed = 0
+    refused = 0
     places = resolve(paths)
     with PlacesProgress("indexing", places, enabled=not no_progress) as progress:
         for place in places:
@@ -183,14 +189,53 @@ def rebuild(
             steps = rebuild_indexes(
                 directory, config=dict(settings), only=only, time_ranges=time_ranges, progress=progress.of(place)
             )
-            for step in steps:
-                progress.wipe()
-                if isinstance(step, RefusedSegment):
-                    refused += 1
-                    _show_refused(step, as_json)
-                else:
-                    changed += step.changed
-                    _show_rebuilt(place, step, rows, as_json)
+            refused += _show_each(place, steps, progress, rows, as_json)
+    return _end(rows, refused, as_json)
+
+
+@command.command(cls=Command)
+@paths_argument
+@config_option
+@progress_option
+@json_option
+def stats(paths: Sequence[Path], settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool) -> int:
+    """Give each segment a .stats.index: the smallest and largest timestamp and key of each 256 KiB.
+
+    Queries over the topic as a table (seglog.scan, DuckDB, polars) then read only where their filters on timestamp and
+    key may match. Nothing else reads it, a broker leaves it alone, and it goes with its segment. Run it again for
+    segments that have come, or grown: a file that is right stays. The log dir's .lock is taken: status 5 where a broker
+    runs. A segment whose log is damaged is left alone and named, and the status is 7.
+    """
+    rows: list[list[str]] = []
+    refused = 0
+    places = resolve(paths)
+    with PlacesProgress("looking at", places, enabled=not no_progress) as progress:
+        for place in places:
+            directory = place.directory if place.directory.name else place.directory.resolve()
+            only = () if place.only is None else (place.only.name,)
+            steps = write_column_stats(directory, config=dict(settings), only=only, progress=progress.of(place))
+            refused += _show_each(place, steps, progress, rows, as_json)
+    return _end(rows, refused, as_json)
+
+
+def _show_each(
+    place: Place, steps: Iterable[RebuiltIndex | RefusedSegment], progress: PlacesProgress, rows: list[list[str]],
+    as_json: bool,
+) -> int:
+    """Show what was done, as it is; how many segments were refused."""
+    refused = 0
+    for step in steps:
+        progress.wipe()
+        if isinstance(step, RefusedSegment):
+            refused += 1
+            _show_refused(step, as_json)
+        else:
+            _show_rebuilt(place, step, rows, as_json)
+    return refused
+
+
+def _end(rows: list[list[str]], refused: int, as_json: bool) -> int:
+    changed = sum(row[4].startswith("written") for row in rows)
     if as_json:
         report.print_json("summary", rebuilt=changed, unchanged=len(rows) - changed, refused_segments=refused)
     else:

@@ -14,6 +14,7 @@ from seglog._kernels.batch_survey import tally
 from seglog._kernels.segment_scan import BatchTable
 from seglog.log.partition import Partition
 from seglog.segment.answers import LostRange
+from seglog.segment.column_stats import column_stats_path
 from seglog.segment.index_file import minute_index_path
 from seglog.segment.segment import Segment
 from seglog.segment.time_ranges import time_ranges_path
@@ -40,6 +41,7 @@ class Totals:
     damaged_bytes: int = 0      # skipped to find the next batch
     minute_indexes: int = 0     # segments that have a .time.index
     time_ranges: int = 0        # segments that have a .ranges.index
+    column_stats: int = 0       # segments that have a .stats.index
 
     @property
     def tail_bytes(self) -> int:
@@ -58,6 +60,7 @@ class Totals:
         self.damaged_bytes += other.damaged_bytes
         self.minute_indexes += other.minute_indexes
         self.time_ranges += other.time_ranges
+        self.column_stats += other.column_stats
         self.max_timestamp = max(self.max_timestamp, other.max_timestamp)
         known = [t for t in (self.first_timestamp, other.first_timestamp) if t >= 0]
         self.first_timestamp = min(known, default=-1)
@@ -68,7 +71,7 @@ class Totals:
             "bytes_v1": self.bytes_v1, "bytes_v2": self.bytes_v2, "tail_bytes": self.tail_bytes,
             "damaged_bytes": self.damaged_bytes, "first_timestamp": self.first_timestamp,
             "max_timestamp": self.max_timestamp, "minute_indexes": self.minute_indexes,
-            "time_ranges": self.time_ranges,
+            "time_ranges": self.time_ranges, "column_stats": self.column_stats,
             **({"bytes_tagged": self.bytes_tagged} if self.bytes_tagged else {}),
         }
 
@@ -78,6 +81,7 @@ def extent_of(segment: Segment, look: Callable[[BatchTable], None] | None = None
     extent = Totals(
         segments=1, bytes=segment.size_bytes, minute_indexes=int(minute_index_path(segment.path).exists()),
         time_ranges=int(time_ranges_path(segment.path).exists()),
+        column_stats=int(column_stats_path(segment.path).exists()),
     )
     next_offset = segment.base_offset
 
@@ -151,7 +155,7 @@ def _row(name: str, extent: Totals, start: int, end: int) -> list[str]:
         name, f"{extent.segments:,}", report.size(extent.bytes), *(_offsets(start, end)), _day(extent.first_timestamp),
         _day(extent.max_timestamp), *map(_size_or_dash, (extent.bytes_v0, extent.bytes_v1, extent.bytes_v2)),
         *map(_size_or_dash, (extent.bytes_tagged, extent.tail_bytes, extent.damaged_bytes)),
-        f"{extent.minute_indexes:,}", f"{extent.time_ranges:,}",
+        f"{extent.minute_indexes:,}", f"{extent.time_ranges:,}", f"{extent.column_stats:,}",
     ]
 
 
@@ -159,7 +163,7 @@ def _print_table(places: Sequence[Place], rows: list[list[str]], total: Totals) 
     of_partitions = any(place.in_log_dir for place in places)
     head = [
         "partition" if of_partitions else "segment", "segments", "bytes", "first", "last", "first time", "last time",
-        "v0", "v1", "v2", "tagged", "tail", "damaged", "minute indexes", "time ranges",
+        "v0", "v1", "v2", "tagged", "tail", "damaged", "minute indexes", "time ranges", "column stats",
     ]
     summed = len(rows) > 1
     if summed:
@@ -177,6 +181,7 @@ def _print_table(places: Sequence[Place], rows: list[list[str]], total: Totals) 
         and not (title == "damaged" and not total.damaged_bytes)
         and not (title == "minute indexes" and not total.minute_indexes)
         and not (title == "time ranges" and not total.time_ranges)
+        and not (title == "column stats" and not total.column_stats)
         and not (title == "segments" and not of_partitions)
     ]
     print(report.table(_pick(head, wanted), [_pick(row, wanted) for row in rows], total=summed))

@@ -11,6 +11,7 @@ from seglog.format import names
 from seglog.format.dialect import dialect_of
 from seglog.fs.mapping import Mapping as FileMapping
 from seglog.fs.mapping import read_file
+from seglog.segment.column_stats import ColumnStats
 from seglog.segment.index_file import (
     OFFSET_INDEXES,
     TIME_INDEXES,
@@ -99,6 +100,16 @@ def _time_ranges(path: Path) -> Iterable[Entry]:
     ]
 
 
+def _column_stats(path: Path) -> Iterable[Entry]:
+    return [
+        {
+            "entry": n, **run._asdict(), "smallest_key": run.smallest_key.hex(" ", 8),
+            "largest_key": run.largest_key.hex(" ", 8),
+        }
+        for n, run in enumerate(ColumnStats(read_file(path), path).runs)
+    ]
+
+
 def _preallocated_bytes(path: Path) -> int:
     parsed = names.parse_file_name(path.name)
     dialect = dialect_of(path)
@@ -160,6 +171,7 @@ _BY_SUFFIX = {
     names.TAGGED_INDEX_SUFFIX: ("tagged_index_entry", _tagged_index),
     names.TRANSACTION_INDEX_SUFFIX: ("aborted_transaction", _transaction_index),
     names.TIME_RANGES_SUFFIX: ("time_range", _time_ranges),
+    names.COLUMN_STATS_SUFFIX: ("run_stats", _column_stats),
     names.SNAPSHOT_SUFFIX: ("producer", _snapshot),
 }
 _BY_NAME = {

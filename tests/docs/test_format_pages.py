@@ -38,6 +38,7 @@ from seglog.format.live_ends import latest_of
 from seglog.format.tagged import scan_tagged
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_partition
+from seglog.segment.column_stats import ColumnStats, column_stats_bytes
 from seglog.segment.index_file import MinuteIndex, OffsetIndex, TaggedOffsetIndex, TaggedTimeIndex, TimeIndex
 from seglog.segment.indexes import index_bytes, index_bytes_of, time_ranges_bytes
 from seglog.segment.segment import Segment
@@ -376,6 +377,33 @@ def time_ranges():
         for (first, position, smallest, largest), (stop, end) in zip(rows, ends, strict=True)
     ]
     return block(f"kafka.tar.gz: {log}", walk.done(), "what seglog makes of it with runs of 4096 bytes; no groups yet")
+
+
+def column_stats():
+    log = "cases/v1-none-ct-k391/v1-none-ct-k391-0/00000000000000000070.log"
+    with closing(Segment(unpack("kafka") / log)) as segment:
+        raw = column_stats_bytes(segment, run_bytes=4096)
+        right = ColumnStats(raw, segment.path)
+        assert right.describes(segment.window, 70)
+    walk = HexWalk(raw)
+    walk.heading("header")
+    assert walk.take("I", "magic", "SGCS") == 0x53474353
+    assert walk.take("i", "version") == 1
+    assert walk.take("I", "checksum") == crc32c(raw[12:])
+    assert walk.take("i", "run_bytes") == 4096
+    runs = walk.take("i", "runs")
+    for name, kind in (
+        ("last_checksum", "I"), ("base_offset", "q"), ("next_offset", "q"), ("log_bytes", "q"), ("last_position", "q"),
+        ("reserved", "q"),
+    ):
+        walk.take(kind, name)
+    for n in range(runs):
+        walk.heading(f"run {n}")
+        numbers = [walk.take("q", name) for name in ("position", "first_offset", "smallest", "largest")]
+        counts = [walk.take("i", name) for name in ("records", "null_keys")]
+        keys = [walk.take("24s", name) for name in ("smallest_key", "largest_key")]
+        assert (*numbers, *counts, *keys) == right.runs[n]
+    return block(f"kafka.tar.gz: {log}", walk.done(), "what seglog makes of it with runs of 4096 bytes")
 
 
 def transaction_index():
@@ -729,6 +757,7 @@ EXAMPLES = {
     "minute_index.md": {"minute-index": minute_index},
     "time_index.md": {"time-index": time_index},
     "time_ranges.md": {"time-ranges": time_ranges},
+    "column_stats.md": {"column-stats": column_stats},
     "transaction_index.md": {"transaction-index": transaction_index},
     "producer_snapshot.md": {"producer-snapshot": producer_snapshot},
     "leader_epoch_checkpoint.md": {"leader-epochs": leader_epochs},

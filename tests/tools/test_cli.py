@@ -270,7 +270,8 @@ def test_every_command_explains_itself():
 # What each command is given, with "{}" for the partition directory.
 ARGUMENTS = {
     ("ls",): ["{}"], ("dump",): ["{}"], ("verify",): ["{}"], ("seek",): ["{}", "--offset", "3"], ("convert",): ["{}"],
-    ("erase",): ["{}", "--key", "none"], ("index", "check"): ["{}"], ("index", "rebuild"): ["{}"], ("stats",): ["{}"],
+    ("erase",): ["{}", "--key", "none"], ("index", "check"): ["{}"], ("index", "rebuild"): ["{}"],
+    ("index", "stats"): ["{}"], ("stats",): ["{}"],
     ("recover",): ["{}", "--mode", "quarantine"], ("plan-upgrade",): ["{}/.."], ("retain",): ["{}", "--dry-run"],
     ("compact",): ["{}", "--dry-run"], ("cursors", "ls"): ["{}"],
     ("mirror",): ["{}", "{}/../mirrored/orders-0"],

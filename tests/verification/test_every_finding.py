@@ -17,6 +17,7 @@ from seglog.ledger.entry import Entry
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.manifest import FILE_NAME
 from seglog.ledger.relocated_entries import FORMAT_PROPERTY, RelocatedEntries
+from seglog.segment.column_stats import column_stats_bytes, column_stats_path
 from seglog.segment.indexes import time_ranges_bytes
 from seglog.segment.segment import Segment
 from seglog.segment.time_ranges import time_ranges_path
@@ -215,6 +216,17 @@ def time_ranges(change):
     return make
 
 
+def column_stats(change):
+    """Column statistics of the first segment, changed."""
+    def make(directory):
+        made = golden(directory)
+        log = first_log(made)
+        with closing(Segment(log)) as segment:
+            column_stats_path(log).write_bytes(change(column_stats_bytes(segment)))
+        return made
+    return make
+
+
 def sealed(raw):
     return raw[:8] + struct.pack(">I", crc32c(raw[12:])) + raw[12:]
 
@@ -270,6 +282,10 @@ MAKERS = {
     "timeranges_stale": time_ranges(lambda raw: sealed(raw[:20] + b"????" + raw[24:])),
     "timeranges_mislead": time_ranges(lambda raw: sealed(raw[:88] + raw[80:88] + raw[96:])),
     "timeranges_newer": time_ranges(lambda raw: raw[:4] + struct.pack(">i", 2) + raw[8:]),
+    "stats_corrupt": column_stats(lambda raw: raw[:-1]),
+    "stats_stale": column_stats(lambda raw: sealed(raw[:20] + b"????" + raw[24:])),
+    "stats_mislead": column_stats(lambda raw: sealed(raw[:88] + raw[80:88] + raw[96:])),
+    "stats_newer": column_stats(lambda raw: raw[:4] + struct.pack(">i", 2) + raw[8:]),
     "index_empty": index_emptied,
     "index_undecided": index_emptied_of_an_unknown_interval,
     "txnindex_corrupt": changed(f"{FIRST}.txnindex", cut(-1), TXN),

@@ -89,7 +89,7 @@ class Dialect:
 
 KAFKA = Dialect(
     "kafka", names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, ">ii", 12,
-    (names.TRANSACTION_INDEX_SUFFIX, names.MINUTE_INDEX_SUFFIX, names.TIME_RANGES_SUFFIX),
+    (names.TRANSACTION_INDEX_SUFFIX, names.MINUTE_INDEX_SUFFIX, *names.OF_WHOLE_LOGS),
 )
 TAGGED = Dialect(
     "tagged", names.TAGGED_LOG_SUFFIX, names.TAGGED_INDEX_SUFFIX, names.TAGGED_INDEX_SUFFIX, ">i8xi", 16,

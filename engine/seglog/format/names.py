@@ -22,6 +22,9 @@ SNAPSHOT_SUFFIX = ".snapshot"           # its number is the first offset that is
 # is there, and removes it without.
 MINUTE_INDEX_SUFFIX = ".time.index"
 TIME_RANGES_SUFFIX = ".ranges.index"    # ours: the times of each run of bytes. To a broker as the one above
+COLUMN_STATS_SUFFIX = ".stats.index"    # ours: times and keys of each run of bytes. As the one above
+# Made of a segment that does not grow, and of no use to any other: they go when its log changes.
+OF_WHOLE_LOGS = (TIME_RANGES_SUFFIX, COLUMN_STATS_SUFFIX)
 
 # The tagged dialect (format.dialect): no Kafka takes these for its own, and it leaves them alone.
 TAGGED_LOG_SUFFIX = ".tlog"
@@ -29,7 +32,7 @@ TAGGED_INDEX_SUFFIX = ".tindex"
 
 LOG_SUFFIXES = (LOG_SUFFIX, TAGGED_LOG_SUFFIX)
 INDEX_SUFFIXES = (
-    OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, MINUTE_INDEX_SUFFIX, TIME_RANGES_SUFFIX,
+    OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, MINUTE_INDEX_SUFFIX, *OF_WHOLE_LOGS,
     TAGGED_INDEX_SUFFIX,
 )
 SUFFIXES = (*LOG_SUFFIXES, *INDEX_SUFFIXES, SNAPSHOT_SUFFIX)

@@ -1,7 +1,7 @@
 """What the filter of a query tells about where its rows are. It only prunes: the query applies the filter afterwards.
 
-A filter is a conjunction of terms. Those that compare offset, timestamp, partition or topic with a constant count; all
-others are ignored.
+A filter is a conjunction of terms. Those that compare offset, timestamp, partition, topic or key with a constant count;
+all others are ignored.
 """
 import re
 from collections.abc import Iterable
@@ -26,11 +26,15 @@ class Bounds:
     until_ms: int = TIME_MAX_MS
     partitions: frozenset[int] | None = None
     topics: frozenset[str] | None = None
+    smallest_key: bytes | None = None
+    largest_key: bytes | None = None
 
     def compared(self, column: str, operator: str, constant: object) -> "Bounds":
         """With another term, `column operator constant`; times in microseconds. Unknown terms change nothing."""
         if column == "topic" and operator == "==" and isinstance(constant, str):
             return self.one_of(column, [constant])
+        if column == "key":
+            return self._with_key(operator, constant.encode() if isinstance(constant, str) else constant)
         if not isinstance(constant, int) or isinstance(constant, bool):
             return self
         if column == "partition" and operator == "==":
@@ -51,7 +55,7 @@ class Bounds:
         return self
 
     def one_of(self, column: str, constants: Iterable[object]) -> "Bounds":
-        """With another term: the column, partition or topic, has one of these values."""
+        """With another term: the column, partition, topic or key, has one of these values."""
         values = frozenset(constants)
         if column == "partition":
             numbers = frozenset(value for value in values if isinstance(value, int))
@@ -61,7 +65,34 @@ class Bounds:
             topics = frozenset(value for value in values if isinstance(value, str))
             if len(topics) == len(values):
                 return replace(self, topics=both(self.topics, topics))
+        elif column == "key" and values:
+            keys = [value.encode() if isinstance(value, str) else value for value in values]
+            found = [key for key in keys if isinstance(key, bytes)]
+            if len(found) == len(keys):
+                return self._with_key(">=", min(found))._with_key("<=", max(found))
         return self
+
+    def _with_key(self, operator: str, key: object) -> "Bounds":
+        """Bytes as libraries compare them; text by its UTF-8, which has the same order as its characters. A bound that
+        does not count itself is taken as one that does."""
+        if not isinstance(key, bytes):
+            return self
+        bounds = self
+        if operator in (">", ">=", "=="):
+            bounds = replace(bounds, smallest_key=larger(bounds.smallest_key, key))
+        if operator in ("<", "<=", "=="):
+            bounds = replace(bounds, largest_key=smaller(bounds.largest_key, key))
+        return bounds
+
+
+def larger(one: bytes | None, other: bytes | None) -> bytes | None:
+    """The larger one of two lower bounds; None: no bound."""
+    return max(one, other) if one is not None and other is not None else other if one is None else one
+
+
+def smaller(one: bytes | None, other: bytes | None) -> bytes | None:
+    """The smaller one of two upper bounds; None: no bound."""
+    return min(one, other) if one is not None and other is not None else other if one is None else one
 
 
 def both(one: frozenset[Value] | None, other: frozenset[Value] | None) -> frozenset[Value] | None:
@@ -95,14 +126,17 @@ def _interval(operator: str, constant: int) -> tuple[int | None, int | None]:
 # --- a filter of pyarrow, by its text ------------------------------------------------------------------------------
 # An expression of pyarrow does not tell its parts otherwise. Each term is taken only if all of its text is known.
 
-_COMPARED = re.compile(r'(offset|timestamp|partition|topic) (<=|>=|==|<|>) (-?\d+|"[\w.-]+"|[\d-]+ [\d:.]+Z)')
+_COMPARED = re.compile(r'(offset|timestamp|partition|topic|key) (<=|>=|==|<|>) (-?\d+|"[\w.-]*"|[\d-]+ [\d:.]+Z)')
 _IN = re.compile(r"is_in\(partition, \{value_set=int\d+:\[([\s\d,-]*)\], null_matching_behavior=\w+\}\)")
 _IN_OF_DUCKDB = re.compile(r"if_else\(is_valid\(partition\), (is_in\(.*\)), null\[bool\]\)", re.DOTALL)
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})Z")
 
 
-def bounds_of_text(text: str) -> Bounds:
-    """Those of str(expression), for an expression of pyarrow over the columns of a topic."""
+def bounds_of_text(text: str, *, key_is_text: bool = False) -> Bounds:
+    """Those of str(expression), for an expression of pyarrow over the columns of a topic.
+
+    `key_is_text`: a constant beside the key is text; else it is bytes, which pyarrow shows in hex.
+    """
     bounds = Bounds()
     # No quoted word can have a bracket or a space in it: so brackets and words count as they stand.
     if '"' in re.sub(r'"[\w.-]*"', "", text):
@@ -112,7 +146,10 @@ def bounds_of_text(text: str) -> Bounds:
         if found := _IN.fullmatch(inside[1] if inside else term):
             bounds = bounds.one_of("partition", [int(value) for value in found[1].split(",") if value.strip()])
         elif found := _COMPARED.fullmatch(term):
-            bounds = bounds.compared(found[1], found[2], _constant(found[3]))
+            constant = _constant(found[3])
+            if found[1] == "key" and not key_is_text:
+                constant = _bytes(constant)
+            bounds = bounds.compared(found[1], found[2], constant)
     return bounds
 
 
@@ -139,6 +176,13 @@ def _unbracketed(text: str) -> str:
                 return text
         text = text[1:-1].strip()
     return text
+
+
+def _bytes(constant: object) -> bytes | None:
+    try:
+        return bytes.fromhex(constant) if isinstance(constant, str) else None
+    except ValueError:
+        return None
 
 
 def _constant(text: str) -> object:

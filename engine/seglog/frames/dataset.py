@@ -24,7 +24,7 @@ def dataset_of(scan: "RowScan") -> TopicDataset:
 def _pruned(scan: "RowScan", columns: Any, condition: Any) -> "tuple[RowScan, list[str]]":
     """The scan narrowed by the filter, and the columns that the query and its filter need."""
     text = "" if condition is None else str(condition)
-    bounds = bounds_of_text(text)
+    bounds = bounds_of_text(text, key_is_text=scan.key_is_text)
     if columns is None:
         names = list(scan.columns)
     elif isinstance(columns, dict):         # names and expressions, which may need any column

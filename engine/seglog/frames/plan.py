@@ -23,6 +23,7 @@ from seglog.log.log import open_logs
 from seglog.log.partition import Partition
 from seglog.log.reader import LogReader
 from seglog.segment.aborted_transactions import IndexedAborts
+from seglog.segment.column_stats import column_stats_of
 from seglog.segment.segment import Segment
 from seglog.segment.time_ranges import time_ranges_of
 
@@ -49,6 +50,13 @@ class Limits:
     isolation: Isolation = "read_uncommitted"
     partitions: frozenset[int] | None = None
     topics: frozenset[str] | None = None
+    # Only to prune: records with other keys may come as well.
+    smallest_key: bytes | None = None
+    largest_key: bytes | None = None
+
+    @property
+    def has_keys(self) -> bool:
+        return self.smallest_key is not None or self.largest_key is not None
 
 
 def partitions_of(sources: Iterable[Source]) -> list[PartitionSource]:
@@ -196,6 +204,16 @@ class _Planned:
         """Where in the .log records that are asked for may be."""
         if self._skips:     # indexes would lead past damage, which has to be reported
             return [(0, segment.size_bytes)]
+        if segment.published is None and (self._options.has_times or self._limits.has_keys):
+            stats = column_stats_of(segment.path, segment.window)
+            if stats is not None:
+                return [
+                    (span.position, span.end_position) for span in stats.spans(
+                        self._options.since_ms, self._options.last_ms, smallest_key=self._limits.smallest_key,
+                        largest_key=self._limits.largest_key, start_offset=part.start_offset,
+                        stop_offset=part.stop_offset,
+                    )
+                ]
         if self._options.has_times and not part.is_last and segment.published is None:
             ranges = time_ranges_of(segment.path, segment.window)
             if ranges is not None:

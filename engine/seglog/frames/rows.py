@@ -9,7 +9,7 @@ from seglog._kernels.arena import ArenaPool
 from seglog._kernels.arrow_stream import export_stream
 from seglog._kernels.topic_rows import TopicRows
 from seglog.frames.ahead import in_order
-from seglog.frames.bounds import Bounds, both
+from seglog.frames.bounds import Bounds, both, larger, smaller
 from seglog.frames.libraries import library
 from seglog.frames.options import OFFSET_MAX, ReadOptions, checked_columns
 from seglog.frames.part import POOL, ScanPart
@@ -59,7 +59,10 @@ class RowScan:
         return self._with(options, self._limits)
 
     def narrowed(self, bounds: Bounds) -> Self:
-        """The same without the rows outside the bounds, for a library that pushes a filter down."""
+        """The same without the rows outside the bounds, for a library that pushes a filter down.
+
+        Of keys outside of the bounds only those are left out that column statistics tell of.
+        """
         options, limits = self._options, self._limits
         return self._with(
             replace(
@@ -70,6 +73,8 @@ class RowScan:
                 limits, from_offset=max(limits.from_offset, bounds.from_offset),
                 to_offset=min(limits.to_offset, bounds.to_offset),
                 partitions=both(limits.partitions, bounds.partitions), topics=both(limits.topics, bounds.topics),
+                smallest_key=larger(limits.smallest_key, bounds.smallest_key),
+                largest_key=smaller(limits.largest_key, bounds.largest_key),
             ),
         )
 

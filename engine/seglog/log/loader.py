@@ -520,8 +520,9 @@ def _put_indexes(fs: FileSystem, segment: PlannedSegment, config: LogConfig, *, 
         if names.MINUTE_INDEX_SUFFIX in segment.files.indexes and not config.time_index_minute_enabled:
             # Of a log that is no more.
             fs.unlink(segment.path.with_suffix(names.MINUTE_INDEX_SUFFIX))
-        if names.TIME_RANGES_SUFFIX in segment.files.indexes:
-            fs.unlink(segment.path.with_suffix(names.TIME_RANGES_SUFFIX))
+        for suffix in names.OF_WHOLE_LOGS:
+            if suffix in segment.files.indexes:
+                fs.unlink(segment.path.with_suffix(suffix))
     right = dialect_of_config(config).index_files(
         check.offset_index, check.time_index, (check.minute_index or b"") if config.time_index_minute_enabled else None
     )

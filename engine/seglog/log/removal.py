@@ -15,7 +15,6 @@ from seglog.format.dialect import Dialect, dialect_of
 from seglog.fs.aside import shorten
 from seglog.fs.files import AnyPath, FileSystem
 from seglog.fs.mapping import read_file
-from seglog.segment.time_ranges import time_ranges_path
 from seglog.segment.transaction_index import TransactionIndex
 
 
@@ -58,11 +57,13 @@ def remove_cleaned(fs: FileSystem, cleaned: Path) -> None:
 def cut_segment(fs: FileSystem, log: Path, position: int, offset: int) -> None:
     """Keep the bytes of `log` before `position`, and the aborted transactions that ended before `offset`.
 
-    Its time ranges go. Its other indexes are left: who opens it for appending makes them follow the log.
+    Its time ranges and column statistics go. Its other indexes are left: an opening for appending makes them follow the
+    log.
     """
-    ranges = time_ranges_path(log)
-    if ranges.exists():
-        fs.unlink(ranges)
+    for suffix in names.OF_WHOLE_LOGS:
+        path = log.with_suffix(suffix)
+        if path.exists():
+            fs.unlink(path)
     aborted = log.with_suffix(names.TRANSACTION_INDEX_SUFFIX)
     if aborted.exists():
         kept = TransactionIndex(read_file(aborted), path=aborted).size_up_to(offset)

@@ -421,7 +421,7 @@ class SegmentAppender(QuietAppender):
         if raw != self._closing_entry and self._time_index is not None:
             self._time_index.append_bytes(raw)
         self._log.release()
-        self._remove_time_ranges()
+        self._remove_what_was_made_of_it()
         for file in self._files:
             if mtime_ns is not None:
                 self._fs.set_mtime(file.path, mtime_ns)
@@ -431,11 +431,15 @@ class SegmentAppender(QuietAppender):
             self._fs.sync_directory(self.path.parent)
         self._put_end(self.written.at.position, self.written.at.next_offset)
 
-    def _remove_time_ranges(self) -> None:
-        """A segment that was opened and appended to has those of another log. (If they stay, nobody believes them.)"""
-        path = f"{self._stem}{names.TIME_RANGES_SUFFIX}{self._state}"
-        if self.written.at.position != self._begun_bytes and os.path.lexists(path):
-            self._fs.unlink(path)
+    def _remove_what_was_made_of_it(self) -> None:
+        """A segment that was opened and appended to has time ranges and statistics of another log. (If they stay,
+        nobody believes them.)"""
+        if self.written.at.position == self._begun_bytes:
+            return
+        for suffix in names.OF_WHOLE_LOGS:
+            path = f"{self._stem}{suffix}{self._state}"
+            if os.path.lexists(path):
+                self._fs.unlink(path)
 
     @property
     def unsynced(self) -> bool:

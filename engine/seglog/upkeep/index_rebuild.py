@@ -100,13 +100,13 @@ def rebuild_indexes(
                 dialect = segment.dialect
                 for suffix, raw in dialect.index_files(right.offset_index, right.time_index).items():
                     size = dialect.offset_entry_bytes if suffix == dialect.offset_index else dialect.time_entry_bytes
-                    yield _put(fs, segment.path.with_suffix(suffix), raw or b"", size)
+                    yield put_index(fs, segment.path.with_suffix(suffix), raw or b"", size)
                 if dialect.has_one_index:
                     done += segment.size_bytes
                     continue
                 minute_index = minute_index_path(segment.path)
                 if partition.config.time_index_minute_enabled or minute_index.exists():
-                    yield _put(fs, minute_index, right.minute_index, TimeIndex.ENTRY_SIZE)
+                    yield put_index(fs, minute_index, right.minute_index, TimeIndex.ENTRY_SIZE)
                 wanted_ranges = time_ranges or partition.config.time_index_ranges_enabled
                 if wanted_ranges or time_ranges_path(segment.path).exists():
                     yield _put_time_ranges(fs, segment, is_asked=time_ranges)
@@ -114,7 +114,7 @@ def rebuild_indexes(
         if not only and partition.dialect.has_producers:
             for segment, raw in _transaction_indexes(partition):
                 path = segment.path.with_suffix(names.TRANSACTION_INDEX_SUFFIX)
-                yield _put(fs, path, raw, transaction_index.ENTRY_SIZE)
+                yield put_index(fs, path, raw, transaction_index.ENTRY_SIZE)
 
 
 def _put_time_ranges(fs: FileSystem, segment: Segment, *, is_asked: bool) -> RebuiltIndex | RefusedSegment:
@@ -127,14 +127,14 @@ def _put_time_ranges(fs: FileSystem, segment: Segment, *, is_asked: bool) -> Reb
         raw = time_ranges_bytes(segment)
     except (*UNREADABLE, UnsupportedVersionError) as e:
         return RefusedSegment(os.fspath(path), e)
-    return replace(_put(fs, path, raw, 1), entries=len(TimeRanges(Window(raw))))
+    return replace(put_index(fs, path, raw, 1), entries=len(TimeRanges(Window(raw))))
 
 
 def _shifted(progress: Progress | None, done: int, total: int) -> Callable[[int], None] | None:
     return None if progress is None else lambda position: progress(done + position, total)
 
 
-def _put(fs: FileSystem, path: Path, raw: bytes, entry_size: int) -> RebuiltIndex:
+def put_index(fs: FileSystem, path: Path, raw: bytes, entry_size: int) -> RebuiltIndex:
     """Let the file hold `raw`, unless it does."""
     before = read_file(path) if path.exists() else None
     backup = None

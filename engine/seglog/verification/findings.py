@@ -41,6 +41,7 @@ def _found_in(file: str, kinds: dict[str, Kind]) -> dict[str, Kind]:
 
 _RECOVER = "a broker's recovery cuts the log here; keep a copy first"
 _REBUILD = "seglog index rebuild"
+_STATS = "seglog index stats"
 _COPY = "put the ledger back from a copy; what is whole can be read"
 _OPEN = "nothing: who opens it to write puts it right"
 _LEDGER_RECOVER = "seglog ledger recover"
@@ -137,6 +138,19 @@ _OF_PARTITIONS = {
             " time can miss records", _REBUILD, "deep"),
         "timeranges_newer": Kind(_N, "a .ranges.index that a newer seglog wrote: it was not looked at",
                                  "nothing: searches by time do without it"),
+    }),
+    **_found_in("column_stats_check.py", {
+        "stats_corrupt": Kind(
+            _W, "a .stats.index (ours, a broker leaves it alone) that fails its checksum or cannot be: queries over"
+            " tables do without it and read more", _STATS),
+        "stats_stale": Kind(
+            _W, "a .stats.index of another log than the one beside it, which was cut or replaced: queries over tables"
+            " do without it", _STATS),
+        "stats_mislead": Kind(
+            _E, "a .stats.index with other times, keys or counts than the records of its run: a query over a table can"
+            " miss rows", _STATS, "deep"),
+        "stats_newer": Kind(_N, "a .stats.index that a newer seglog wrote: it was not looked at",
+                            "nothing: queries over tables do without it"),
     }),
     **_found_in("empty_index.py", {
         "index_empty": Kind(_W, "an .index without an entry beside a log that wants some", _REBUILD),

@@ -15,6 +15,7 @@ from seglog.errors import CorruptIndexError, StorageError
 from seglog.fs.mapping import read_file
 from seglog.segment.index_file import OFFSET_INDEXES, TIME_INDEXES, IndexFile, OffsetIndex, TimeIndex
 from seglog.segment.segment import Segment
+from seglog.verification.column_stats_check import ColumnStatsCheck
 from seglog.verification.empty_index import EmptyIndex
 from seglog.verification.findings import Finding
 from seglog.verification.minute_index_check import MinuteIndexCheck
@@ -41,6 +42,7 @@ class IndexCheck:
         self._missing: set[str] = set()
         self._minutes = MinuteIndexCheck(segment, findings)
         self._ranges = TimeRangesCheck(segment, findings, deep=deep)
+        self._stats = ColumnStatsCheck(segment, findings, deep=deep)
         dialect = self._dialect = segment.dialect
         offset_index = self._open(OFFSET_INDEXES[dialect.name], dialect.offset_index, "index_corrupt")
         if dialect.has_one_index and offset_index is None:
@@ -92,6 +94,7 @@ class IndexCheck:
         self._see_times(table)
         self._minutes.see(table)
         self._ranges.see(table)
+        self._stats.see(table)
         if self._has_empty_index:
             self._empty.see(table)
         self._last_offset = table[-1].last_offset
@@ -151,6 +154,7 @@ class IndexCheck:
             self._tell_of_times("timeindex_loose", self._loose)
         self._minutes.finish(is_damaged=bool(lost))
         self._ranges.finish(self._segment.window, is_damaged=bool(lost))
+        self._stats.finish(self._segment.window, is_damaged=bool(lost))
         self._find_missing()
 
     def _find_missing(self) -> None:

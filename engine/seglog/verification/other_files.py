@@ -74,7 +74,7 @@ def _log_of(index: Path) -> Path:
 # Of 0.10.1 and later, of 0.11 (twice), of 2.8, and ours: a broker that makes one of these makes time indexes too.
 _SIGNS_OF_A_NEWER_VERSION = (
     names.TIME_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX, names.TRANSACTION_INDEX_SUFFIX, names.MINUTE_INDEX_SUFFIX,
-    names.TIME_RANGES_SUFFIX,
+    *names.OF_WHOLE_LOGS,
 )
 _FILES_OF_A_NEWER_VERSION = (names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA)
 

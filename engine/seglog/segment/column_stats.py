@@ -1,0 +1,247 @@
+"""The column statistics of a segment: of each run of bytes the smallest and largest timestamp and key, and its offsets
+(docs/formats/column_stats.md).
+
+    .stats.index   ColumnStats   where `seglog index stats` was called
+
+A query over a log as a table skips the runs that no record of it can be in (`spans`), as Parquet's readers skip row
+groups. Statistics are believed for the log that they were made from, and for no other: its size and its last batch
+must be those that the file names. A file whose log was cut, compacted, appended to or replaced is passed over
+(`column_stats_of`), as is a damaged one, or one of a newer version: then more is read, and the answer is the same.
+"""
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from seglog._kernels.columns import ArenaPool, decode
+from seglog._kernels.crc import crc32c
+from seglog._kernels.segment_scan import BatchTable, scan
+from seglog._kernels.window import Window
+from seglog.errors import CorruptIndexError, CorruptRecordError, SeglogError, StorageError, UnsupportedVersionError
+from seglog.format import names
+from seglog.format.dialect import dialect_of
+from seglog.fs.mapping import read_file
+from seglog.segment.segment import Segment
+from seglog.segment.time_ranges import TimeSpan
+
+# A run is what a query skips or reads. Smaller ones would skip more and cost more to look at.
+RUN_BYTES = 256 << 10
+VERSION = 1
+_MAGIC = 0x53474353     # "SGCS"
+# magic, version, checksum; run bytes, runs, last checksum, base offset, next offset, log bytes, last position, reserved
+_HEADER = struct.Struct(">IiI iiIqqqqq")
+_CRC_FROM = 12
+KEY_BYTES = 24          # of a key: what is longer is cut, what is shorter filled up with zeros
+_RUN = struct.Struct(f">qqqqii{KEY_BYTES}s{KEY_BYTES}s")
+_NO_TIME = (2**63 - 1, -(2**63))
+_OFFSET_MAX = 2**63 - 1
+_POOL = ArenaPool(RUN_BYTES, 4 << 20)
+
+
+class RunStats(NamedTuple):
+    """Of the batches that begin at `position`, up to the next run. A record without a timestamp counts as -1.
+
+    `smallest_key`, `largest_key`: cut to KEY_BYTES or filled up with zeros, which keeps their order; zeros where every
+    record is without a key. Control records count for nothing.
+    """
+
+    position: int
+    first_offset: int
+    smallest: int
+    largest: int
+    records: int
+    null_keys: int
+    smallest_key: bytes
+    largest_key: bytes
+
+
+class ColumnStats:
+    """Those of a whole file. Raises CorruptIndexError, and UnsupportedVersionError for a file of a newer seglog."""
+
+    def __init__(self, raw: bytes, path: Path) -> None:
+        if len(raw) < _HEADER.size:
+            raise CorruptIndexError(f"{len(raw)} bytes; a header has {_HEADER.size}", file=path)
+        (
+            magic, version, checksum, self.run_bytes, runs, self._last_checksum, self.base_offset, self.next_offset,
+            self.log_bytes, self._last_position, _,
+        ) = _HEADER.unpack_from(raw)
+        if magic != _MAGIC:
+            raise CorruptIndexError(f"begins with {magic:08x}; {_MAGIC:08x} expected", file=path, position=0)
+        if version != VERSION:
+            raise UnsupportedVersionError(
+                f"column statistics of version {version}; this seglog reads {VERSION}", file=path, position=4
+            )
+        if crc32c(raw[_CRC_FROM:]) != checksum:
+            raise CorruptIndexError("the checksum does not fit", file=path, position=8)
+        if runs < 0 or self.run_bytes < 1 or len(raw) != _HEADER.size + runs * _RUN.size:
+            raise CorruptIndexError(f"{len(raw)} bytes, which {runs} runs do not have", file=path, position=16)
+        self.runs = [RunStats._make(fields) for fields in _RUN.iter_unpack(raw[_HEADER.size :])]
+        position, offset = -1, self.base_offset - 1
+        for slot, run in enumerate(self.runs):
+            if not (position < run.position < self.log_bytes and offset < run.first_offset < self.next_offset):
+                raise CorruptIndexError(
+                    f"run {slot} begins at byte {run.position} with offset {run.first_offset}", file=path,
+                    position=_HEADER.size + slot * _RUN.size,
+                )
+            position, offset = run.position, run.first_offset
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def describes(self, window: Window, base_offset: int) -> bool:
+        """Was the file made of this log? `window`: all of its bytes."""
+        if self.base_offset != base_offset or self.log_bytes != len(window):
+            return False
+        if not self.runs:
+            return not len(window)
+        try:
+            table = scan(window, self._last_position, max_batches=1)
+        except SeglogError:
+            return False
+        if len(table) != 1 or table.end != len(window):
+            return False
+        return (table[0].last_offset + 1, table[0].crc) == (self.next_offset, self._last_checksum)
+
+    def spans(
+        self, smallest: int, largest: int, *, smallest_key: bytes | None = None, largest_key: bytes | None = None,
+        start_offset: int = 0, stop_offset: int = _OFFSET_MAX,
+    ) -> Iterator[TimeSpan]:
+        """Where records may be that have a time in [smallest, largest], a key in [smallest_key, largest_key] and an
+        offset in [start_offset, stop_offset). Nowhere else are any. Runs that follow each other are one span.
+
+        A bound of keys that is None is none; without either, records without a key count as well.
+        """
+        low = None if smallest_key is None else padded(smallest_key)
+        high = None if largest_key is None else padded(largest_key)
+        begun: RunStats | None = None
+        for slot, run in enumerate(self.runs):
+            end_offset = self.runs[slot + 1].first_offset if slot + 1 < len(self.runs) else self.next_offset
+            is_wanted = (
+                run.largest >= smallest and run.smallest <= largest
+                and run.first_offset < stop_offset and end_offset > start_offset
+                and (low is None or (run.records > run.null_keys and run.largest_key >= low))
+                and (high is None or (run.records > run.null_keys and run.smallest_key <= high))
+            )
+            if is_wanted and begun is None:
+                begun = run
+            elif not is_wanted and begun is not None:
+                yield TimeSpan(begun.first_offset, run.first_offset, begun.position, run.position)
+                begun = None
+        if begun is not None:
+            yield TimeSpan(begun.first_offset, self.next_offset, begun.position, self.log_bytes)
+
+
+def padded(key: bytes) -> bytes:
+    """A key as statistics have it: what sorts before another one never sorts behind it so."""
+    return key[:KEY_BYTES].ljust(KEY_BYTES, b"\0")
+
+
+def column_stats_path(log: Path) -> Path:
+    """That of a .log file, beside it, in the same state (names.STATES). (A .tlog has none.)"""
+    stem, _, state = log.name.rpartition(dialect_of(log).log)
+    return log.with_name(stem + names.COLUMN_STATS_SUFFIX + state)
+
+
+def read_column_stats(log: Path) -> ColumnStats:
+    """The file beside the .log at `log`. Whether it was made from this log is not checked.
+
+    Raises FileNotFoundError, StorageError, CorruptIndexError and UnsupportedVersionError.
+    """
+    path = column_stats_path(log)
+    try:
+        return ColumnStats(read_file(path), path)
+    except StorageError as error:
+        if not path.exists():
+            raise FileNotFoundError(path) from error
+        raise
+
+
+def column_stats_of(log: Path, window: Window) -> ColumnStats | None:
+    """The statistics that were made from this log; None if there are none. `window`: all bytes of the log."""
+    try:
+        stats = read_column_stats(log)
+    except (OSError, StorageError, CorruptIndexError, UnsupportedVersionError):
+        return None
+    return stats if stats.describes(window, names.parse_base_offset(log.name)) else None
+
+
+class ColumnStatsBuilder:
+    """`add` the batches of a segment, in order, then `finish`. A run ends with the first batch that fills it."""
+
+    def __init__(self, base_offset: int, run_bytes: int = RUN_BYTES) -> None:
+        self._base_offset = self._next_offset = base_offset
+        self._run_bytes = run_bytes
+        self._runs: list[bytes] = []
+        self._end = self._last_position = self._last_checksum = 0
+        self._begin()
+
+    def add(self, table: BatchTable) -> None:
+        """The next batches, whose checksums were found good. Raises what reading their records raises."""
+        first, size_bytes = 0, self._end - self._position
+        for slot, batch in enumerate(table):
+            size_bytes += batch.size_bytes
+            if size_bytes >= self._run_bytes:
+                self._take(table, first, slot + 1)
+                self._end_run()
+                first, size_bytes = slot + 1, 0
+        self._take(table, first, len(table))
+
+    def finish(self) -> bytes:
+        """The file."""
+        if self._end > self._position:
+            self._end_run()
+        body = b"".join(self._runs)
+        header = _HEADER.pack(
+            _MAGIC, VERSION, 0, self._run_bytes, len(self._runs), self._last_checksum, self._base_offset,
+            self._next_offset, self._end, self._last_position, 0,
+        )
+        checksum = crc32c(header[_CRC_FROM:] + body)
+        return header[:8] + struct.pack(">I", checksum) + header[_CRC_FROM:] + body
+
+    def _begin(self) -> None:
+        self._position, self._first_offset = self._end, self._next_offset
+        self._smallest, self._largest = _NO_TIME
+        self._records = self._null_keys = 0
+        self._smallest_key: bytes | None = None
+        self._largest_key: bytes | None = None
+
+    def _take(self, table: BatchTable, first: int, stop: int) -> None:
+        if first == stop:
+            return
+        columns = decode(table, first, stop, _POOL, check_crc=False, include_control=False)
+        if len(columns):
+            times, column = columns.timestamp, columns.key
+            self._smallest = min(self._smallest, min(times))
+            self._largest = max(self._largest, max(times))
+            self._records += len(columns)
+            self._null_keys += column.null_count
+            keys = [key for row in range(len(column)) if (key := column[row]) is not None]
+            if keys:
+                low, high = min(keys), max(keys)
+                self._smallest_key = low if self._smallest_key is None else min(self._smallest_key, low)
+                self._largest_key = high if self._largest_key is None else max(self._largest_key, high)
+        last = table[stop - 1]
+        self._end = last.position + last.size_bytes
+        self._next_offset = last.last_offset + 1
+        self._last_position, self._last_checksum = last.position, last.crc
+
+    def _end_run(self) -> None:
+        self._runs.append(_RUN.pack(
+            self._position, self._first_offset, self._smallest, self._largest, self._records, self._null_keys,
+            padded(self._smallest_key or b""), padded(self._largest_key or b""),
+        ))
+        self._begin()
+
+
+def column_stats_bytes(segment: Segment, *, run_bytes: int = RUN_BYTES) -> bytes:
+    """The file for a segment that does not grow. Every batch is checked, compressed ones are opened.
+
+    Raises CorruptRecordError where the log is damaged or ends with part of a batch, and what opening a batch raises.
+    """
+    builder, end = ColumnStatsBuilder(segment.base_offset, run_bytes), 0
+    for table in segment.tables():
+        builder.add(table)
+        end = table.end
+    if end != segment.size_bytes:
+        raise CorruptRecordError("part of a batch at the end", file=segment.path, position=end)
+    return builder.finish()

@@ -1,0 +1,53 @@
+"""Give the segments of a partition column statistics (segment.column_stats): queries over tables skip bytes by them."""
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from seglog.config import LogConfig
+from seglog.errors import UnsupportedVersionError
+from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.partition_locks import lock_alone
+from seglog.log.partition import Partition
+from seglog.segment.batches import UNREADABLE
+from seglog.segment.column_stats import ColumnStats, column_stats_bytes, column_stats_of, column_stats_path
+from seglog.upkeep.index_rebuild import RebuiltIndex, RefusedSegment, put_index
+
+Progress = Callable[[int, int], None]
+
+
+def write_column_stats(
+    path: str | Path,
+    *,
+    config: Mapping[str, object] | LogConfig | None = None,
+    only: Collection[str] = (),
+    fs: FileSystem | None = None,
+    progress: Progress | None = None,
+) -> Iterator[RebuiltIndex | RefusedSegment]:
+    """Let each segment of a partition directory have a .stats.index; gives each file, done, and each segment refused.
+
+    `only`: names of the .log files to look at; empty, all. One that was made of this very log stays. The last segment
+    gets one, too: it is believed until the segment grows. A generator: it holds the log dir's lock while it runs.
+    Raises LogLockedError where a broker or another writer holds it, StorageError where a write fails.
+    """
+    fs = OsFileSystem() if fs is None else fs
+    path = Path(path)
+    with lock_alone(fs, path), Partition(path, config=config) as partition:
+        wanted = [s for s in partition.segments if (not only or s.path.name in only) and not s.dialect.is_tagged]
+        total, done = sum(s.size_bytes for s in wanted), 0
+        for segment in wanted:
+            file = column_stats_path(segment.path)
+            there = column_stats_of(segment.path, segment.window)
+            if there is not None:
+                size_bytes = file.stat().st_size
+                yield RebuiltIndex(os.fspath(file), len(there), size_bytes, size_bytes)
+            else:
+                try:
+                    raw = column_stats_bytes(segment)
+                except (*UNREADABLE, UnsupportedVersionError) as e:
+                    yield RefusedSegment(os.fspath(file), e)
+                else:
+                    yield replace(put_index(fs, file, raw, 1), entries=len(ColumnStats(raw, file)))
+            done += segment.size_bytes
+            if progress is not None:
+                progress(done, total)
