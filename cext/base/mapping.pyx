@@ -14,7 +14,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_SetFromErrno
 from libc.errno cimport EINTR, errno
 from libc.stddef cimport size_t
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int64_t, uint8_t
 
 import os
 
@@ -36,6 +36,12 @@ cdef extern from "<fcntl.h>" nogil:
     int O_CLOEXEC
     int O_NONBLOCK
     int open(const char* path, int flags)
+
+
+cdef extern from "<sys/stat.h>" nogil:
+    struct c_stat "stat":
+        int64_t st_size
+    int stat(const char* path, c_stat* status)
 
 
 cdef extern from "<unistd.h>" nogil:
@@ -86,6 +92,20 @@ def file_part(path not None, Py_ssize_t position, Py_ssize_t size):
     if done < 0:
         raise OSError(failed, os.strerror(failed), path)
     return part if done == size else part[:done]
+
+
+def file_size(path not None):
+    """The bytes that a file has. Raises OSError. `os.stat` tells more, and takes three times as long."""
+    cdef bytes name = os.fsencode(path)
+    cdef const char* c_name = name
+    cdef c_stat status
+    cdef int failed = 0
+    with nogil:
+        if stat(c_name, &status) != 0:
+            failed = errno
+    if failed:
+        raise OSError(failed, os.strerror(failed), path)
+    return status.st_size
 
 
 cdef class FileMap:

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from seglog._kernels.mapping import FileMap
+from seglog._kernels.mapping import FileMap, file_size
 from seglog._kernels.window import Window
 from seglog.errors import StorageError
 from seglog.fs.mapping import Advice, Mapping, read_file, read_part
@@ -299,3 +299,13 @@ def test_a_part_of_a_file_is_read_as_far_as_there_is_one(tmp_path):
         read_part(str(tmp_path / "pipe"), 0, 1)
     with pytest.raises(StorageError):
         read_part(str(tmp_path), 0, 1)
+
+
+def test_the_size_of_a_file_is_what_the_system_says(tmp_path):
+    path = tmp_path / "grö\u00dfe"
+    for size in (0, 1, 70_000):
+        path.write_bytes(bytes(size))
+        assert file_size(str(path)) == file_size(path) == os.stat(path).st_size == size
+    with pytest.raises(FileNotFoundError) as caught:
+        file_size(tmp_path / "gone")
+    assert caught.value.filename == tmp_path / "gone"

@@ -207,8 +207,10 @@ class ReadDescriptor(OpenHandle):
 
 def read_part(path: str, position: int, size_bytes: int) -> bytes:
     """The bytes [position, position + size_bytes) of a file, fewer where it ends. Raises StorageError."""
-    with refusals("read", path):
+    try:
         return file_part(path, position, size_bytes)
+    except OSError as error:
+        raise storage_error(error, "read", path) from error
 
 
 def read_small(path: str | os.PathLike[str], most_bytes: int) -> bytes | None:

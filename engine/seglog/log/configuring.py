@@ -70,7 +70,7 @@ class LogSettings(Mapping[str, Setting]):
                 except InvalidConfigError as error:
                     error.file = str(self._path / FILE_NAME)
                     raise
-        return decided(replace(self._opened_with, **values), self._path)
+        return decided(replace(self._opened_with, **values) if values else self._opened_with, self._path)
 
     def settle_dialect(self, fs: "FileSystem") -> DirectoryDialect:
         """The log's dialect: of a new one that is asked for, which is kept before there is a file of it.
@@ -189,6 +189,8 @@ def _take_up_anew(tail: "LogTail", config: LogConfig) -> None:
 
 
 def _given_names(given: Mapping[str, object] | LogConfig | None, config: LogConfig) -> frozenset[str]:
+    if given is None:
+        return frozenset()
     if isinstance(given, Mapping):
         return frozenset(map(key_name, given))
     default = dict(LogConfig().items())

@@ -31,29 +31,31 @@ def indexes_are_sound(files: FoundSegment, config: LogConfig) -> bool:
     have rewritten the segment beside it.
     """
     index_interval_bytes = config.index_interval_bytes
-    dialect = dialect_of(files.log.name)
-    offset_index = files.indexes.get(dialect.offset_index)
-    time_index = files.indexes.get(dialect.time_index)
+    log, indexes = files.log, files.indexes
+    dialect = dialect_of(log.name)
+    offset_index, time_index = indexes.get(dialect.offset_index), indexes.get(dialect.time_index)
     if offset_index is None or time_index is None:
         return False
-    if offset_index.size_bytes % dialect.offset_entry_bytes or time_index.size_bytes % dialect.time_entry_bytes:
+    offset_entries, rest = divmod(offset_index.size_bytes, dialect.offset_entry_bytes)
+    time_entries, rest_of_times = divmod(time_index.size_bytes, dialect.time_entry_bytes)
+    if rest or rest_of_times:
         return False
-    offset_entries = offset_index.size_bytes // dialect.offset_entry_bytes
-    time_entries = time_index.size_bytes // dialect.time_entry_bytes
     # Entries lie further apart than the interval. (Than that of their time: an answer that costs one read.)
-    if offset_entries * index_interval_bytes >= files.log.size_bytes and offset_entries:
+    if offset_entries * index_interval_bytes >= log.size_bytes and offset_entries:
         relative_offset, position = last_entry(offset_index)
-        if relative_offset <= 0 or not 0 < position < files.log.size_bytes:
+        if relative_offset <= 0 or not 0 < position < log.size_bytes:
             return False
     # One beside each offset entry at most, and one when the segment was closed.
     if time_entries > offset_entries + 1 and not any(_tail(time_index, dialect.time_entry_bytes)):
         return False
-    if config.time_index_minute_enabled and not dialect.has_one_index and not _minutes_are_sound(files):
+    if config.time_index_minute_enabled and not dialect.has_one_index and not _minutes_are_sound(
+        indexes.get(names.MINUTE_INDEX_SUFFIX), time_index, offset_index
+    ):
         return False
-    if files.log.size_bytes == 0:
+    if log.size_bytes == 0:
         return offset_entries == time_entries == 0
     return bool(offset_entries and time_entries) or not _wants_entries(
-        files.log, wants_offset=not offset_entries, wants_time=not (time_entries or dialect.has_one_index),
+        log, wants_offset=not offset_entries, wants_time=not (time_entries or dialect.has_one_index),
         interval=index_interval_bytes,
     )
 
@@ -70,23 +72,23 @@ def _wants_entries(log: File, *, wants_offset: bool, wants_time: bool, interval:
         return wants_time and table.max_timestamp >= 0
 
 
-def _minutes_are_sound(files: FoundSegment) -> bool:
+def _minutes_are_sound(minute_index: File | None, time_index: File, offset_index: File) -> bool:
     """Does the minute index end in the minute of the last time entry that was made with an offset entry?"""
-    offset_index, time_index = files.indexes[names.OFFSET_INDEX_SUFFIX], files.indexes[names.TIME_INDEX_SUFFIX]
-    minute_index = files.indexes.get(names.MINUTE_INDEX_SUFFIX)
     if minute_index is None or minute_index.size_bytes % TimeIndex.ENTRY_SIZE:
         return False
     if not offset_index.size_bytes:
         return minute_index.size_bytes == 0     # no entry was made with an offset entry: none need be opened
     times, minutes = _tail(time_index, time_index.size_bytes), _tail(minute_index, minute_index.size_bytes)
     entries, offset_entries = len(times) // TimeIndex.ENTRY_SIZE, offset_index.size_bytes // OffsetIndex.ENTRY_SIZE
-    last_times = _last_times(times, 2)
+    last_times, last_minutes = _last_times(times, 2), _last_times(minutes, 1)
+    ends = {timestamp // MINUTE_MS for timestamp, _ in last_times + last_minutes}
+    if len(ends) == 1 and last_minutes and last_times:      # whichever of the two it is: it need not be looked for
+        return _is_part_of(minutes, times)
     if entries > offset_entries:
         del last_times[-1:]         # the closing entry: each other one came with one of the offset index
     else:       # an offset entry may have come with none: then there may be a closing entry all the same
         last_offset = last_entry(offset_index)[0]
         last_times = [entry for entry in last_times if entry[1] <= last_offset]
-    last_minutes = _last_times(minutes, 1)
     if not last_times or not last_minutes:
         return not last_times and not last_minutes
     return last_minutes[-1][0] // MINUTE_MS == last_times[-1][0] // MINUTE_MS and _is_part_of(minutes, times)

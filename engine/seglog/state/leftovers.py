@@ -18,12 +18,13 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from seglog._kernels.mapping import file_size
 from seglog.errors import NotALogError
 from seglog.format import names
 from seglog.format.dialect import KAFKA, Dialect
 from seglog.fs.aside import SCRATCH_SUFFIX
 from seglog.fs.files import FileSystem
-from seglog.fs.refusals import refusals
+from seglog.fs.refusals import refusals, storage_error
 from seglog.segment.segment import Segment
 from seglog.state.clean_marks import CLEAN_MARK
 
@@ -37,28 +38,27 @@ _SCRATCH_NAMES = (names.LEADER_EPOCH_CHECKPOINT + SCRATCH_SUFFIX, names.PARTITIO
 class File:
     """A file of a segment, under the name that it has now, which is another one while it is to be swapped in."""
 
-    __slots__ = ("_size_bytes", "directory", "name")
+    __slots__ = ("_size_bytes", "directory", "location", "name")
 
     def __init__(self, directory: Path, name: str) -> None:
         self.directory = directory
         self.name = name
-        self._size_bytes: int | None = None
+        # The path as text: to put a Path together takes longer than to read an index entry.
+        self.location = f"{directory}{os.sep}{name}"
+        self._size_bytes = -1
 
     @property
     def path(self) -> Path:
         return self.directory / self.name
 
     @property
-    def location(self) -> str:
-        """The path as text: to put a Path together takes longer than to read an index entry."""
-        return f"{self.directory}{os.sep}{self.name}"
-
-    @property
     def size_bytes(self) -> int:
         """As it was when that was first asked for. Raises StorageError."""
-        if self._size_bytes is None:
-            with refusals("look at", self.location):
-                self._size_bytes = os.stat(self.location).st_size
+        if self._size_bytes < 0:
+            try:
+                self._size_bytes = file_size(self.location)
+            except OSError as error:
+                raise storage_error(error, "look at", self.location) from error
         return self._size_bytes
 
 
