@@ -1,6 +1,7 @@
 """Doors that change a partition directory that is a link: all of them lock what a broker and a writer lock."""
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 
@@ -14,38 +15,56 @@ from support.golden import golden_cases
 
 CASES = {case.name: case for case in golden_cases()}
 
-WRITER = """
+NEIGHBOUR = """
 import sys, seglog
-with seglog.open(sys.argv[1]) as log:
-    print(log.append(b"acknowledged"), flush=True)
-    sys.stdin.read()
-"""
-BROKER = """
-import sys
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
-with lock_log_dir(OsFileSystem(), sys.argv[1]):
-    print("held", flush=True)
-    sys.stdin.read()
+for who in iter(sys.stdin.readline, ""):
+    path = sys.stdin.readline().rstrip()
+    if who == "writer\\n":
+        with seglog.open(path) as log:
+            print(log.append(b"acknowledged"), flush=True)
+            sys.stdin.readline()
+    else:
+        with lock_log_dir(OsFileSystem(), path):
+            print("held", flush=True)
+            sys.stdin.readline()
+    print("left", flush=True)
 """
 
 
-class Beside:
-    """Another process that works on a path until the block ends."""
+class Neighbour:
+    """Another process, which works on one path after the other."""
 
-    def __init__(self, script, path):
-        self._command = [sys.executable, "-c", script, str(path)]
+    def __init__(self):
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", NEIGHBOUR], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
-    def __enter__(self):
-        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.said = self._process.stdout.readline()
-        assert self.said
-        return self
+    def _tell(self, text):
+        self._process.stdin.write(text)
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer
+        return answer
 
-    def __exit__(self, *_):
+    @contextmanager
+    def at(self, path, who):
+        """It is a "writer" of the partition, or a "broker" of the log dir, until the block ends; gives what it said."""
+        yield self._tell(f"{who}\n{path}\n")
+        assert self._tell("leave\n") == "left\n"
+
+    def end(self):
         self._process.stdin.close()
         assert self._process.wait(timeout=60) == 0
         self._process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def neighbour():
+    neighbour = Neighbour()
+    yield neighbour
+    neighbour.end()
 
 
 @pytest.fixture
@@ -70,11 +89,11 @@ def doors(path, work):
 @pytest.mark.parametrize("door", ["convert in place", "index rebuild", "recover"])
 # A directory does not tell who links to it: from there the log dir of a link is not found, only a writer's own lock.
 @pytest.mark.parametrize(("given", "held"), [("link", "link"), ("link", "directory"), ("directory", "directory")])
-def test_no_door_opens_beside_a_broker_by_whatever_name(linked, tmp_path, door, given, held):
+def test_no_door_opens_beside_a_broker_by_whatever_name(neighbour, linked, tmp_path, door, given, held):
     link, real = linked
     path = {"link": link, "directory": real}
     before = tree(real)
-    with Beside(BROKER, path[held].parent):
+    with neighbour.at(path[held].parent, "broker"):
         result = command(*doors(path[given], tmp_path)[door], status=5)
     assert "[locked]" in result.stderr
     assert {name: data for name, data in tree(real).items() if ".lock" not in str(name)} == before
@@ -83,13 +102,13 @@ def test_no_door_opens_beside_a_broker_by_whatever_name(linked, tmp_path, door, 
 @pytest.mark.parametrize("door", ["convert in place", "index rebuild", "recover"])
 @pytest.mark.parametrize("given", ["link", "directory"])
 @pytest.mark.parametrize("opened", ["link", "directory"])
-def test_no_door_opens_beside_a_writer_and_what_it_acknowledged_stays(linked, tmp_path, door, given, opened):
+def test_no_door_opens_beside_a_writer_and_what_it_acknowledged_stays(neighbour, linked, tmp_path, door, given, opened):
     link, real = linked
     path = {"link": link, "directory": real}
-    with Beside(WRITER, path[opened]) as writer:
+    with neighbour.at(path[opened], "writer") as said:
         result = command(*doors(path[given], tmp_path)[door], status=5)
         assert "[locked]" in result.stderr
-    offset = int(writer.said)
+    offset = int(said)
     with seglog.open_partition(link) as partition:
         assert partition[offset].value == b"acknowledged"
 

@@ -23,7 +23,7 @@ from support.damaged_offsets import (
     write,
 )
 
-BITS = range(64) if os.environ.get("SEGLOG_TORTURE") else (0, 1, 2, 4, 5, 9, 30, 33, 47, 62, 63)
+BITS = range(64) if os.environ.get("SEGLOG_TORTURE") else (0, 2, 9, 33, 63)
 
 
 @pytest.fixture(scope="module", params=KINDS)

@@ -1,5 +1,6 @@
 """Old brokers' directories searched by time: no record from that time on is left out."""
 import json
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,11 +19,12 @@ V1_IN_V0 = {"kafka-node-gzip", "kafka-node-snappy"}
 EARLY_WRAPPERS = {"franz-go-gzip", "franz-go-lz4", "franz-go-snappy"}
 # Without time indexes Kafka takes a file's own time for the largest one of its segment, and looks no further.
 NO_TIME_INDEX = {"franz-go-none"}
+TIMES = 40 if os.environ.get("SEGLOG_TORTURE") else 12      # of a directory, spread over it
 
 
 def times_of(records: list[Read]) -> list[int]:
     found = sorted({int(r.timestamp) for r in records if int(r.timestamp) >= 0})
-    return sorted({time + around for time in found[:: len(found) // 40 + 1] for around in (0, 1)})
+    return sorted({time + around for time in found[:: len(found) // TIMES + 1] for around in (0, 1)})
 
 
 def reads_by_time(directory):

@@ -25,17 +25,17 @@ PAIRS = [(kind, fsync) for kind in TOPIC_KINDS for fsync in MODES] if FULL else 
 def test_what_was_promised_outlives_a_power_cut(record, power_cuts, holds, fsync):
     # One kind a mode in `make test`: the one whose calls are made to fail below, too.
     kinds = TOPIC_KINDS if FULL else [TOPIC_KINDS[MODES.index(fsync)]]
-    states = STATES if FULL else 2 * STATES
     cases = [record(record_topic, kind, seed, fsync) for kind in kinds for seed in SEEDS]
-    power_cuts.judge_all([(case, states, number) for number, case in enumerate(cases)], again=3 if FULL else 1)
-    holds(states * len(cases) // 2)
+    power_cuts.judge_all([(case, STATES, number) for number, case in enumerate(cases)], again=3 if FULL else 1)
+    holds(STATES * len(cases) // 2)
 
 
 @pytest.mark.parametrize("fsync", MODES)
 def test_threads_that_share_a_sync_outlive_a_power_cut(record, power_cuts, holds, fsync):
     cases = [record(record_topic, "cursors", seed, fsync, threads=4, steps=100) for seed in SEEDS]
-    power_cuts.judge_all([(case, STATES * 2, number) for number, case in enumerate(cases)])
-    holds(STATES * len(cases))
+    states = STATES * 2 if FULL else STATES
+    power_cuts.judge_all([(case, states, number) for number, case in enumerate(cases)])
+    holds(states * len(cases) // 2)
 
 
 @pytest.mark.parametrize(("kind", "fsync"), [
@@ -89,7 +89,7 @@ def test_a_sync_that_failed_once_is_not_made_good_by_the_next(record, power_cuts
         syncs = [event.path for event in record(record_topic, kind, 4, fsync).events if event.op == "E"]
         of_ledgers = [number for number, path in enumerate(syncs, 1) if path.endswith(".log")]
         chance = random.Random(f"{kind} {fsync}")
-        for number in range(12 if FULL else 2):
+        for number in range(12) if FULL else [MODES.index(fsync)]:
             nth = chance.choice(of_ledgers) if number % 2 == 0 else chance.randint(1, len(syncs))
             wanted.append((record(record_topic, kind, 4, fsync, faults=[Fault("sync", nth)]), FAILING_STATES, number))
     power_cuts.judge_all(wanted)

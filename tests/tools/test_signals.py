@@ -7,6 +7,7 @@ import time
 import pytest
 
 from seglog.fs.staging import leftovers
+from support.command import seglog
 from support.conversion import copied, source_of
 from support.golden import golden_cases
 
@@ -41,7 +42,7 @@ def wait_for(condition, process):
 ])
 def test_a_signal_leaves_no_staging_behind(log_dir, tmp_path, number, status, words):
     target = tmp_path / "new"
-    process = started("convert", log_dir, target, "--throttle", "8k")
+    process = started("convert", log_dir, target, "--throttle", "32k")
     wait_for(lambda: target.is_dir() and leftovers(target), process)
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
@@ -49,16 +50,13 @@ def test_a_signal_leaves_no_staging_behind(log_dir, tmp_path, number, status, wo
     assert leftovers(target) == []
     assert not [path for path in tmp_path.rglob("*") if "seglog-staging" in path.name or path.name.endswith("-delete")]
     # The next run finds nothing in its way.
-    done = subprocess.run(
-        [sys.executable, "-m", "seglog.tools", "convert", log_dir, target, "--resume"], capture_output=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    seglog("convert", log_dir, target, "--resume")
     assert sorted(path.name for path in target.glob("orders-*")) == ["orders-0", "orders-1", "orders-2"]
 
 
 def test_a_second_signal_does_not_stop_the_cleaning_up(log_dir, tmp_path):
     target = tmp_path / "new"
-    process = started("convert", log_dir, target, "--throttle", "8k")
+    process = started("convert", log_dir, target, "--throttle", "32k")
     wait_for(lambda: target.is_dir() and leftovers(target), process)
     for _ in range(50):
         if process.poll() is None:

@@ -76,7 +76,7 @@ def every_end(root, how, new_life, first_life, second_life, look, *, begin=0, st
     """`live_twice` for each `step`th call of the first life from `begin` on: it fails once, or is the last one. All of
     them in a torture."""
     calls = calls_of(root, new_life, first_life)
-    step, states = (1, 60) if TORTURE else (step, 10)
+    step, states = (1, 60) if TORTURE else (step, 5)
     for k in range(begin % step, len(calls), step):
         fs = Kill(k) if how == "killed" else FailingFs(OsFileSystem(), fail_at=k, error=errno.EIO, once=True)
         try:

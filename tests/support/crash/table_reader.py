@@ -69,6 +69,8 @@ def main():
         if wrong:
             print("\n".join(wrong[:5]), flush=True)
             sys.exit(1)
+        if not reads:
+            print("begun", flush=True)
         reads += 1
     print(f"read {reads}", flush=True)
 
