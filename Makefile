@@ -57,8 +57,8 @@ spark: build .make/test .make/java .make/connect .make/s3  ## the conversion on 
 	.ci/spark-archive 3.5.9
 	$(PY) -m pytest -m spark $(or $(TESTS),tests/spark)
 
-spark-matrix: build .make/test .make/java .make/connect  ## the conversion in local sessions of Spark 3.5, 4.1 and 4.3, and by Connect
-	.ci/spark-matrix 3.5.9 4.1.1 4.3.0
+spark-matrix: build .make/test .make/java .make/connect  ## the conversion in local sessions of Spark 3.5 and 4.1 to 4.3, by Connect, and tables
+	.ci/spark-matrix 3.5.9 4.1.1 4.2.0 4.3.0
 
 sanitize: .make/test  ## kernels and hostile bytes under AddressSanitizer and UBSan, in a copy of its own
 	.ci/instrumented sanitize $(TESTS)

@@ -31,9 +31,6 @@ from seglog.state.checkpoints import TopicPartition, offsets_or_none
 SAMPLED_SEGMENTS = 4
 SAMPLE_BYTES = 4 << 20
 
-# Topics of the broker itself, which it compacts (TopicConfig of GroupCoordinator and TransactionCoordinator).
-_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
-
 
 @dataclass(frozen=True, slots=True)
 class TopicPolicy:
@@ -166,7 +163,7 @@ def policies(settings: Mapping[str, str], of_topics: Sequence[tuple[str, str, st
 def _told(policy: TopicPolicy, where: TopicPartition, cleaned: Mapping[TopicPartition, int]) -> TopicPolicy:
     if policy.cleanup_policy:
         return policy
-    guess = "compact" if where in cleaned or where[0] in _COMPACTED else "delete"
+    guess = "compact" if where in cleaned or where[0] in names.BROKER_TOPICS else "delete"
     return TopicPolicy(guess, policy.retention_ms, policy.retention_bytes)
 
 

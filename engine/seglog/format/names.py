@@ -62,6 +62,8 @@ OFFSET_CHECKPOINTS = (
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
+# Topics of the broker itself, which it compacts (TopicConfig of GroupCoordinator and TransactionCoordinator).
+BROKER_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 METADATA_TOPIC = "__cluster_metadata"       # of KRaft (Topic.CLUSTER_METADATA_TOPIC_NAME): no log of LogManager's
 
 MAX_OFFSET = 2**63 - 1

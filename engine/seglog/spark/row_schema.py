@@ -41,8 +41,12 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
 
 
 def conformed(batch: Any) -> Any:
-    """A pyarrow.RecordBatch with the types that Spark makes of the schema: plain text, a time in each row."""
+    """A pyarrow.RecordBatch with the types that Spark makes of the schema: plain text, a time in each row.
+
+    A record without headers has null there, as in Spark's KafkaRecordToRowConverter.
+    """
     import pyarrow  # type: ignore[import-untyped]
+    from pyarrow import compute
 
     arrays, fields = [], []
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
@@ -50,6 +54,9 @@ def conformed(batch: Any) -> Any:
             array = array.cast(pyarrow.string())
         elif name == "timestamp" and array.null_count:
             array = array.fill_null(pyarrow.scalar(_NO_TIME_US, array.type))
+        elif name == "headers":
+            none = compute.equal(compute.list_value_length(array), 0)
+            array = compute.if_else(none, pyarrow.scalar(None, array.type), array)
         kind = _arrow_types()[name]
         if array.type != kind:
             array = array.cast(kind)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from seglog.errors import InvalidArgumentError
+from seglog.format.names import BROKER_TOPICS, METADATA_TOPIC
 from seglog.frames.options import checked_columns
 from seglog.frames.plan import PartitionSource, partitions_of
 from seglog.log.arguments import Isolation, is_read_committed
@@ -114,7 +115,7 @@ class SourceOptions:
         Raises NotALogError where nothing is, InvalidArgumentError where a topic or partition is asked for that is not.
         """
         found = {(source.topic, source.partition): source for source in partitions_of([self.path])}
-        topics = {topic for topic, _ in found}
+        there = {topic for topic, _ in found}
         if self.assign is not None:
             wanted = [(topic, partition) for topic, numbers in self.assign.items() for partition in numbers]
             missing = [f"{topic}-{partition}" for topic, partition in wanted if (topic, partition) not in found]
@@ -122,12 +123,15 @@ class SourceOptions:
                 raise InvalidArgumentError(f"assign: no such partition: {', '.join(missing)}", file=self.path)
             return [found[where] for where in sorted(set(wanted))]
         if self.topics is not None:
-            absent = [topic for topic in self.topics if topic not in topics]
+            absent = [topic for topic in self.topics if topic not in there]
             if absent:
                 raise InvalidArgumentError(f"subscribe: no such topic: {', '.join(absent)}", file=self.path)
             topics = set(self.topics)
-        elif self.pattern is not None:
-            topics = {topic for topic in topics if re.fullmatch(self.pattern, topic)}
+        else:
+            # As an AdminClient lists them: those of the broker itself only if somebody asks for them.
+            topics = there.difference(BROKER_TOPICS, (METADATA_TOPIC,)) or there
+            if self.pattern is not None:
+                topics = {topic for topic in topics if re.fullmatch(self.pattern, topic)}
         return [found[where] for where in sorted(found) if where[0] in topics]
 
 
