@@ -3,6 +3,7 @@
 A partition directory does not tell the configuration that it was written under, so whoever checks or
 rebuilds indexes says it. docs/config.md is made from the fields below.
 """
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
@@ -532,6 +533,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {', '.join(close)}?" if close else ""
 
 
+@functools.lru_cache(64)        # the logs of a log dir have the same
 def with_minute_indexes(config: LogConfig, are_wanted: bool) -> LogConfig:
     """The configuration with `time.index.minute.enabled` decided, if it is unset."""
     if config.time_index_minute_enabled is not None:

@@ -298,6 +298,31 @@ def filled(log_dir, partitions):
     return log_dir
 
 
+def test_what_a_small_partition_costs(in_memory, monkeypatch):
+    """Opened, appended to once and closed: files opened, looked at and listed, syncs and changes of the disk."""
+    costs = Costs(monkeypatch)
+    with LogDir(in_memory, fs=costs.fs) as log_dir:
+
+        def one_record(partition):
+            with log_dir.log("more", partition) as log:
+                log.append(b"value")
+
+        one_record(0)       # and what is the first in the log dir
+        new = costs.of(lambda: one_record(1))
+        again = costs.of(lambda: one_record(1))
+    # The marks, the epoch, the batch with its time index, the snapshot; the names of each, and of a new partition.
+    assert (new["sync"], new["sync_directory"]) == (5, 6)
+    assert (again["sync"], again["sync_directory"]) == (4, 3)
+    assert new["create"] <= 8
+    assert again["create"] <= 2
+    assert new["scandir"] <= 3
+    assert again["scandir"] <= 4
+    assert new["open"] <= 31
+    assert again["open"] <= 24
+    assert new["stat"] + new["lstat"] <= 41
+    assert again["stat"] + again["lstat"] <= 36
+
+
 def test_a_log_dir_forgets_the_logs_that_were_closed(in_memory):
     """Each is some kilobytes, and the garbage collector looks at all of them again and again."""
     with seglog.open_dir(in_memory, fsync="never") as log_dir:

@@ -5,6 +5,7 @@
 message.format.version is kept as soon as it is given: the next opening shall not write another format into the log.
 Everything else lasts once `Log.configure` was told.
 """
+import functools
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -193,6 +194,11 @@ def _given_names(given: Mapping[str, object] | LogConfig | None, config: LogConf
         return frozenset()
     if isinstance(given, Mapping):
         return frozenset(map(key_name, given))
+    return _names_unlike_default(config)
+
+
+@functools.lru_cache(64)        # the logs of a log dir have the same
+def _names_unlike_default(config: LogConfig) -> frozenset[str]:
     default = dict(LogConfig().items())
     return frozenset(name for name, value in config.items() if value != default[name])
 

@@ -232,11 +232,13 @@ class LoadPlan:
     def _begin_anew(self, fs: FileSystem) -> None:
         """An empty segment, where there is none: of a new log, or of one that ended below its start."""
         dialect = dialect_of_config(self.config)
-        for suffix in (dialect.log, *dialect.own_indexes):
-            with fs.create(self.directory / names.file_name(self.log_start_offset, suffix)) as file:
-                file.sync()
-        fs.sync_directory(self.directory)
-        empty = survey(self.directory, dialect).segments[0]
+        suffixes = (dialect.log, *dialect.own_indexes)
+        if self.config.time_index_minute_enabled and not dialect.has_one_index:
+            suffixes = (*suffixes, names.MINUTE_INDEX_SUFFIX)
+        for suffix in suffixes:
+            fs.create(self.directory / names.file_name(self.log_start_offset, suffix)).close()
+        fs.sync_directory(self.directory)       # of an empty file there is nothing else to sync
+        empty = FoundSegment(self.directory, self.log_start_offset, suffixes)
         self.segments.append(PlannedSegment(empty, next_offset=self.log_start_offset))
 
 

@@ -79,14 +79,16 @@ def put_leader_epochs(
     fs: FileSystem, directory: Path, segments: Sequence[ReplaySegment], *,
     log_start_offset: int, next_offset: int, begins_anew: bool,
 ) -> LeaderEpochs:
-    """The leader epochs of the log, and the same in their file, durably. `begins_anew`: all segments were removed.
+    """The leader epochs of the log, and the same in their file, durably. `begins_anew`: there was no segment left.
 
     The checkpoint, where it reads well, with the epochs that recovered batches have and it has not; else those of all
     batches. Cut at both ends of the log. A log without epochs gets no file.
     """
     path = directory / names.LEADER_EPOCH_CHECKPOINT
     raw, before = _read_epochs(path)
-    if before is None:
+    if begins_anew:
+        epochs, found = LeaderEpochs(), []
+    elif before is None:
         epochs, found = LeaderEpochs(), _epochs_of_batches(segments)
     else:
         epochs, found = before, [epoch for s in segments if s.check is not None for epoch in s.epochs()]
@@ -95,8 +97,6 @@ def put_leader_epochs(
             epochs = epochs.assign(epoch, start_offset)
     # In this order: of an empty log no epoch is left, whatever lies below its start.
     epochs = epochs.truncate_from_start(log_start_offset).truncate_from_end(next_offset)
-    if begins_anew:
-        epochs = LeaderEpochs()
     # (An empty file is what Kafka has where there are no epochs.)
     if epochs != (before or LeaderEpochs()) or (before is None and raw):
         write_atomically(fs, path, epochs.to_bytes())

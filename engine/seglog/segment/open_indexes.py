@@ -23,11 +23,12 @@ from seglog.format.compression import Decompress, decompressor
 from seglog.format.dialect import dialect_of
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
-from seglog.fs.mapping import Mapping, read_file
+from seglog.fs.mapping import Mapping, read_file, read_small
 from seglog.segment.batches import SCAN_BATCHES
 from seglog.segment.index_file import MINUTE_MS
 from seglog.segment.indexes import index_bytes_of
 
+_SMALL_BYTES = 4096
 _TIME_ENTRY = struct.Struct(">qi")
 _TAGGED_TIME = struct.Struct(">4xq4x")
 
@@ -188,7 +189,8 @@ class _Entries:
         self._path = path
         self._entry = entry
         try:
-            self._bytes = memoryview(Mapping(path))
+            small = read_small(path, _SMALL_BYTES)      # a map costs two calls of the system more, and a page fault
+            self._bytes = memoryview(Mapping(path) if small is None else small)
         except StorageError as error:
             if error.errno == errno.ENOENT:
                 raise FileNotFoundError(path) from error
