@@ -1,0 +1,112 @@
+"""Each program of examples/ runs and does what it says; docs/examples.md shows it. spark_job.py: tests/spark."""
+import importlib.util
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+import seglog
+from support.waiting import wait_for
+
+TOP = Path(__file__).parents[2]
+EXAMPLES = TOP / "examples"
+PAGE = TOP / "docs/examples.md"
+BLOCK = re.compile(r"<!-- code of (?P<name>\S+) -->\n(?P<body>(?:(?!<!--).*\n)*)<!-- end -->\n")
+
+
+def run(name, *arguments, cwd, status=0):
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / name, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=120,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    return done.stdout
+
+
+def test_the_page_shows_every_example_as_it_is():
+    page = PAGE.read_text()
+
+    def shown(match):
+        code = (EXAMPLES / match["name"]).read_text()
+        return f"<!-- code of {match['name']} -->\n```python\n{code}```\n<!-- end -->\n"
+
+    now = BLOCK.sub(shown, page)
+    if os.environ.get("SEGLOG_UPDATE_DOCS"):
+        PAGE.write_text(now)
+    assert sorted(match["name"] for match in BLOCK.finditer(page)) == sorted(p.name for p in EXAMPLES.glob("*.py"))
+    assert page == now, "run the test once with SEGLOG_UPDATE_DOCS=1"
+
+
+def test_a_queue_delivers_in_due_order_and_tries_again(tmp_path):
+    lines = run("worker_queue.py", "jobs", cwd=tmp_path).splitlines()
+    assert [line for line in lines if line.startswith("flaky")] == [
+        "flaky: not yet, again in 0.05 s", "flaky: not yet, again in 0.1 s", "flaky: done at attempt 3"]
+    assert lines.index("now: done at attempt 1") < lines.index("later: done at attempt 1")
+    assert lines[-1] == "0 jobs left"
+    assert run("worker_queue.py", "jobs", cwd=tmp_path) == "0 jobs left\n"     # all of it is acknowledged
+
+
+def test_a_disk_is_converted_and_damage_is_left_alone(tmp_path):
+    shutil.copytree(TOP / "tools/sample/orders-0", tmp_path / "old/orders-0")
+    shutil.copytree(TOP / "tools/sample/orders-0", tmp_path / "old/orders-1")
+    log = tmp_path / "old/orders-1/00000000000000000000.log"
+    raw = bytearray(log.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    log.write_bytes(raw)
+    first, second = run("convert_a_disk.py", "old", "new", cwd=tmp_path, status=1).splitlines()
+    assert first.startswith("orders-0: 101 records, the same on both sides: True; 5,")
+    assert first.endswith("clean")
+    assert "orders-1: left alone" in second
+    with seglog.open_partition(tmp_path / "new/orders-0") as partition:
+        assert {batch.magic for _, table in partition.tables() for batch in table} == {2}
+
+
+def test_the_cells_of_the_notebook_run(tmp_path):
+    printed = run("polars_notebook.py", cwd=tmp_path)
+    for country, orders, amount in (("de", 1669, 411763), ("fr", 1662, 409610), ("jp", 1669, 427104)):
+        assert re.search(rf"{country}\W+{orders}\W+{amount}", printed)
+    assert "shape: (13, 2)" in printed
+
+
+@pytest.mark.skipif(importlib.util.find_spec("fastapi") is None, reason="fastapi is not installed")
+def test_events_over_http_are_appended_read_and_streamed(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/events"
+    server = subprocess.Popen(
+        [sys.executable, "-m", "uvicorn", "--app-dir", EXAMPLES, "event_log:app", "--port", str(port)], cwd=tmp_path,
+        env=os.environ | {"EVENTS": str(tmp_path / "events-0")}, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    )
+
+    def ask(path, body=None):
+        with urllib.request.urlopen(url + path, data=body, timeout=30) as answer:
+            return json.load(answer)
+
+    def is_up():
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", port)) == 0
+
+    try:
+        wait_for(is_up)
+        assert ask("/ada", b"signed up") == {"offset": 0}
+        assert ask("/bob", b"paid") == {"offset": 1}
+        assert [(e["user"], e["event"]) for e in ask("")] == [("ada", "signed up"), ("bob", "paid")]
+        with urllib.request.urlopen(f"{url}/stream?start=1", timeout=30) as stream:
+            assert stream.readline() == b"id: 1\n"
+            assert b'"event": "paid"' in stream.readline()
+            stream.readline()
+            assert ask("/ada", b"left") == {"offset": 2}
+            assert stream.readline() == b"id: 2\n"
+    finally:
+        server.terminate()
+        assert server.wait(30) is not None
+    with seglog.open_partition(tmp_path / "events-0") as partition:
+        assert [record.value for record in partition.read()] == [b"signed up", b"paid", b"left"]
