@@ -13,12 +13,14 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 SCRIPTS = Path(__file__).parents[2] / "oracle/kafka"
 VERSIONS = ("3.9.1", "4.1.1")
 
 
+@cache
 def lacking() -> str | None:
     """Why the oracle cannot run here; None where it can."""
     for program, purpose in (("java", "runs Kafka"), ("javac", "compiles the driver"), ("mvn", "fetches Kafka")):

