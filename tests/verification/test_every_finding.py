@@ -76,7 +76,10 @@ def second_batch(log):
 
 
 def changed(name, change, case="v2-none-ct-k391"):
-    """A golden directory in which `change` was done to the file `name`."""
+    """A golden directory in which `change` was done to the file `name`, whether or not there is one.
+
+    `case`: the default has two segments, snapshots 81 and 147, leader epochs; TXN a .txnindex beside each .log, too.
+    """
     def make(directory):
         partition = golden(directory, case)
         change(partition / name)

@@ -44,6 +44,7 @@ from seglog.segment.recovery import MAGIC_POS, Damage, Run, SegmentCheck, check_
 from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.leftovers import FoundSegment, Leftovers, survey
+from seglog.state.partition_hold import PartitionHold
 from seglog.state.producer_snapshots import ProducerSnapshots
 from seglog.state.producer_state import ProducerState
 from seglog.state.quarantine import put_into_quarantine
@@ -292,6 +293,14 @@ def plan_load(
     _judge(plan, plan.segments[first:], recovery_point if unordered else None)
     _find_end(plan)
     return plan
+
+
+def plan_partition(
+    hold: PartitionHold, config: LogConfig, clean: bool, unordered: bool, unsynced_from: int | None
+) -> LoadPlan:
+    """What opening would do with the partition that is held."""
+    points = {"recovery_point": hold.recovery_point or 0, "log_start_offset": hold.log_start_offset or 0}
+    return plan_load(hold.path, config, clean=clean, unordered=unordered, unsynced_from=unsynced_from, **points)
 
 
 def _first_to_check(plan: LoadPlan, recovery_point: int) -> int:

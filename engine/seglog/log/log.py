@@ -126,19 +126,8 @@ class Log(Followable, Unclosed):
             shielded(self._care.begin, self, self._retainer, self._appender)
             self._is_unclosed = True
         except BaseException:
-            shielded(self._give_up, taken)
+            shielded(_give_up, self, taken)
             raise
-
-    def _give_up(self, taken: list[PartitionHold]) -> None:
-        """Hold nothing of what an opening took that came to no log."""
-        self._is_unclosed = False
-        _LOGS.pop(id(self), None)
-        self._care.stop()
-        self._care.release(self)
-        if not self.closed:
-            self._tail.let_go(clean=False)
-        for hold in taken:
-            hold.close(clean=False)
 
     def __repr__(self) -> str:
         if self.closed:
@@ -557,6 +546,18 @@ class Log(Followable, Unclosed):
 
 # Those that a fork takes along, by id. No WeakSet: it runs Python code when one is collected, in which ^C is lost.
 _LOGS: "dict[int, weakref.ref[Log]]" = {}
+
+
+def _give_up(log: Log, taken: list[PartitionHold]) -> None:
+    """Hold nothing of what an opening took that came to no log."""
+    log._is_unclosed = False
+    _LOGS.pop(id(log), None)
+    log._care.stop()
+    log._care.release(log)
+    if not log.closed:
+        log._tail.let_go(clean=False)
+    for hold in taken:
+        hold.close(clean=False)
 
 
 def open_logs() -> "Iterator[Log]":

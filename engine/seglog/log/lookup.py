@@ -91,18 +91,8 @@ class LogLookup(PathHandle, abc.ABC):
     def log_end_offset(self) -> int:
         """One past the last offset."""
         extent = self._current()
-        with self._gone_is_out_of_range(extent.segments[-1].base_offset):
+        with gone_is_out_of_range(self, extent.segments[-1].base_offset):
             return extent.log_end_offset
-
-    # --- segments that are gone --------------------------------------------------------------
-
-    @contextmanager
-    def _gone_is_out_of_range(self, offset: int) -> Iterator[None]:
-        """Say OffsetOutOfRangeError, with the valid range, if a segment is gone when a read at `offset` needs it."""
-        try:
-            yield
-        except (OffsetOutOfRangeError, StorageError) as error:
-            raise self._if_gone(offset, error) from error
 
     def _if_gone(self, offset: int, error: OffsetOutOfRangeError | StorageError) -> SeglogError:
         """What to raise for `error`: itself if it does not say that a segment is gone."""
@@ -113,7 +103,7 @@ class LogLookup(PathHandle, abc.ABC):
     def find_offset(self, offset: int) -> tuple[Segment, BatchPosition] | None:
         """The first batch whose last offset is at or above `offset`, and its segment; None past the end."""
         for segment in self._current().segments_from(offset):
-            with self._gone_is_out_of_range(max(offset, segment.base_offset)):
+            with gone_is_out_of_range(self, max(offset, segment.base_offset)):
                 found = segment.find_offset(offset)
             if found is not None:
                 return segment, found
@@ -156,7 +146,7 @@ class LogLookup(PathHandle, abc.ABC):
             epochs = _epochs_of(self)
             return TimestampOffset(-1, extent.log_end_offset, epochs.latest if epochs else None)
         if target == MAX_TIMESTAMP:
-            with self._gone_is_out_of_range(extent.log_start_offset):
+            with gone_is_out_of_range(self, extent.log_start_offset):
                 found = [t for segment in extent.segments if (t := segment.largest_timestamp) is not None]
             return max(found, key=lambda t: t.timestamp, default=None)
         if target < 0:
@@ -169,7 +159,7 @@ class LogLookup(PathHandle, abc.ABC):
     def _seek(self, extent: Extent, timestamp: int) -> tuple[int, int, int]:
         """The first record with timestamp >= `timestamp`, an int64 >= 0, as Segment.seek tells it."""
         start = extent.log_start_offset
-        try:        # (not by _gone_is_out_of_range: it takes longer than the search)
+        try:        # (not by gone_is_out_of_range: it takes longer than the search)
             slot = extent.slot_at(timestamp)
             if extent.segments[slot].base_offset < start:
                 slot = max(slot, extent.slot_of(start))
@@ -180,6 +170,15 @@ class LogLookup(PathHandle, abc.ABC):
             return found
         except (OffsetOutOfRangeError, StorageError) as error:
             raise self._if_gone(start, error) from error
+
+
+@contextmanager
+def gone_is_out_of_range(log: LogLookup, offset: int) -> Iterator[None]:
+    """Say OffsetOutOfRangeError, with the valid range, if a segment is gone when a read at `offset` needs it."""
+    try:
+        yield
+    except (OffsetOutOfRangeError, StorageError) as error:
+        raise log._if_gone(offset, error) from error
 
 
 def out_of_range(extent: Extent, offset: int, path: Path) -> OffsetOutOfRangeError:

@@ -40,7 +40,7 @@ from seglog.log.fetch import LATEST_FORMAT, LogFetch, aborted_transactions
 from seglog.log.fetched import Fetched
 from seglog.log.format_counters import FormatCounters
 from seglog.log.log_cursor import LogCursor
-from seglog.log.lookup import LogLookup, out_of_range
+from seglog.log.lookup import LogLookup, gone_is_out_of_range, out_of_range
 from seglog.log.times import Time, to_timestamp_ms
 from seglog.segment.aborted_transactions import IndexedAborts
 from seglog.segment.answers import LostRange
@@ -223,7 +223,7 @@ class LogReader(LogLookup):
             raise InvalidArgumentError(f"max_bytes is a number of bytes, not {max_bytes!r}")
         is_committed = is_read_committed(isolation)
         extent = self._current()
-        with self._gone_is_out_of_range(offset):
+        with gone_is_out_of_range(self, offset):
             if not extent.log_start_offset <= offset <= extent.log_end_offset:
                 raise out_of_range(extent, offset, self.path)
             if magic is not None and extent.segments[0].dialect.is_tagged:
@@ -242,7 +242,7 @@ class LogReader(LogLookup):
         extent = self._current()
         first = extent.log_start_offset if start is None else checked_offset(start)
         last = extent.log_end_offset if stop is None else checked_offset(stop)
-        with self._gone_is_out_of_range(first):
+        with gone_is_out_of_range(self, first):
             return list(aborted_transactions(extent, first, last))
 
     def end_offset_for(self, epoch: int) -> EpochEnd | None:
@@ -274,7 +274,7 @@ class LogReader(LogLookup):
         for segment in extent.segments_from(first):
             if stop is not None and segment.base_offset >= stop:
                 return
-            try:        # (not by _gone_is_out_of_range: two of these take a tenth of a read of one record)
+            try:        # (not by gone_is_out_of_range: two of these take a tenth of a read of one record)
                 found = segment.find_offset(first) if on_lost is None and first > segment.base_offset else None
                 position = found.position if found else 0
                 for table in segment.tables(position, check_crc=check_crc, on_lost=on_lost):
@@ -352,7 +352,7 @@ def _bounds(
     if is_read_committed(isolation):
         stable = log.last_stable_offset
         stop = stable if stop is None else min(stop, stable)
-        with log._gone_is_out_of_range(first):
+        with gone_is_out_of_range(log, first):
             aborted = IndexedAborts(extent.segments_from(first), stop)
     return first, extent.end_now(stop), aborted
 

@@ -31,7 +31,7 @@ from seglog.log.batch_epochs import begin_epochs_of
 from seglog.log.extent import Extent, Shown
 from seglog.log.linger import Linger
 from seglog.log.live import Growth, LiveWriter
-from seglog.log.loader import Loaded, LoadPlan, plan_load
+from seglog.log.loader import Loaded, LoadPlan, plan_partition
 from seglog.log.notices import NOTICES, Listeners
 from seglog.log.open_logs import OPEN_LOGS
 from seglog.log.ranges_writer import RangesWriter
@@ -120,7 +120,7 @@ class LogTail(WriteGate, QuietTail):
                         shielded(hold.before_first_write)
                 if make_room is None or not is_out_of_space(error):
                     raise
-                if not make_room(_plan(hold, self.config, hold.clean, hold.unordered, unsynced_from)):
+                if not make_room(plan_partition(hold, self.config, hold.clean, hold.unordered, unsynced_from)):
                     raise
 
     def _open(self, unsynced_from: int | None) -> Loaded:
@@ -139,7 +139,7 @@ class LogTail(WriteGate, QuietTail):
 
     def _load(self, *, clean: bool, unordered: bool, unsynced_from: int | None) -> Loaded:
         hold, now_ms = self.partition, self.now_ms()
-        plan = _plan(hold, self.config, clean, unordered, unsynced_from)
+        plan = plan_partition(hold, self.config, clean, unordered, unsynced_from)
         if clean and plan.changes_logs:
             shielded(hold.before_first_write)       # Kafka's mark is not there while files do not fit each other
         loaded = plan.apply(self.fs, now_ms)
@@ -304,7 +304,7 @@ class LogTail(WriteGate, QuietTail):
             _begin_unordered(self)
         self.is_changing = True
         try:
-            active = self._append_table(active, assigned, base_offset)
+            active = _append_table(self, active, assigned, base_offset)
         except InvalidArgumentError:
             self.is_changing = False        # nothing was written
             raise
@@ -320,20 +320,6 @@ class LogTail(WriteGate, QuietTail):
         if not self.publishes_synced:
             self.announce()
             self.producers.on_high_watermark_updated(self.next_offset)
-
-    def _append_table(self, active: SegmentAppender, assigned: Assigned, base_offset: int) -> SegmentAppender:
-        """Write batches of one append; where they ask for more index entries than are left, into a new segment.
-
-        Raises InvalidArgumentError where no segment has so many.
-        """
-        try:
-            active.append(assigned.raw, assigned.table)
-        except InvalidArgumentError:
-            if active.size_bytes == 0:
-                raise
-            active = self.roll_at(base_offset)
-            active.append(assigned.raw, assigned.table)
-        return active
 
     def write_entries(self) -> None:
         """The index files lead up to the end from now on."""
@@ -586,12 +572,19 @@ class LogTail(WriteGate, QuietTail):
         self.renew()
 
 
-def _plan(
-    hold: PartitionHold, config: LogConfig, clean: bool, unordered: bool, unsynced_from: int | None
-) -> LoadPlan:
-    """What opening would do."""
-    points = {"recovery_point": hold.recovery_point or 0, "log_start_offset": hold.log_start_offset or 0}
-    return plan_load(hold.path, config, clean=clean, unordered=unordered, unsynced_from=unsynced_from, **points)
+def _append_table(tail: LogTail, active: SegmentAppender, assigned: Assigned, base_offset: int) -> SegmentAppender:
+    """Write batches of one append; where they ask for more index entries than are left, into a new segment.
+
+    Raises InvalidArgumentError where no segment has so many.
+    """
+    try:
+        active.append(assigned.raw, assigned.table)
+    except InvalidArgumentError:
+        if active.size_bytes == 0:
+            raise
+        active = tail.roll_at(base_offset)
+        active.append(assigned.raw, assigned.table)
+    return active
 
 
 def _begin_unordered(tail: LogTail) -> None:
