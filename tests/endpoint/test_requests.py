@@ -119,9 +119,14 @@ def test_a_fault_with_acks_0_closes_the_connection(client):
     (batch(b"one") + batch(b"two"), 7, Errors.INVALID_RECORD),
     (batch(b"x" * (2 << 20)), 7, Errors.MESSAGE_TOO_LARGE),
     (batch(b"hurt")[:-1] + b"!", 7, Errors.CORRUPT_MESSAGE),
+    (seglog.build_batch([(b"\0\0\0\0", b"\0\0\0\0\0\0")], control=True, producer_id=1, producer_epoch=0), 7,
+     Errors.INVALID_RECORD),
+    # In a transaction, by a client that names none: tests/golden/conversation.json.gz has the broker's answer.
     (seglog.build_batch([(b"\0\0\0\0", b"\0\0\0\0\0\0")], control=True, transactional=True, producer_id=1,
-                        producer_epoch=0), 7, Errors.INVALID_RECORD),
-], ids=["nothing", "v1", "zstd", "two", "large", "hurt", "control"])
+                        producer_epoch=0), 7, Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    (seglog.build_batch([(b"k", b"v")], transactional=True, base_sequence=0, producer_id=1, producer_epoch=0), 2,
+     Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+], ids=["nothing", "v1", "zstd", "two", "large", "hurt", "control", "marker", "transaction"])
 def test_what_a_broker_refuses_is_refused_with_its_error(client, records, version, error):
     row = produced(client, records, version)
     assert (Errors(row.error_code), row.base_offset) == (error, -1)

@@ -13,7 +13,7 @@ from seglog.endpoint.messages import (
     MetadataRequest,
     MetadataResponse,
 )
-from seglog.endpoint.refusals import error_of
+from seglog.endpoint.refusals import error_of, unknown_topic
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.settings import ServerConfig
 from seglog.endpoint.topics import INTERNAL_TOPICS, ZERO_ID, ServedTopic, TopicExistsError, Topics
@@ -55,7 +55,7 @@ class ClusterFacts:
         if asked is None or (context.version == 0 and not asked):
             topics = [self._row(topic) for name in self._topics.names() if (topic := self._topics.topic(name))]
         else:
-            for one in asked:
+            for one in {(one.name, one.topic_id): one for one in asked}.values():
                 if one.topic_id != ZERO_ID:
                     known = self._topics.topic_of_id(one.topic_id)
                     topics.append(self._row(known) if known else _Topic(
@@ -87,7 +87,7 @@ class ClusterFacts:
                 return _Topic(error_code=error_of(error), name=name)
         if topic is None:
             return _Topic(
-                error_code=Errors.UNKNOWN_TOPIC_OR_PARTITION, name=name, is_internal=name in INTERNAL_TOPICS)
+                error_code=unknown_topic(name), name=name, is_internal=name in INTERNAL_TOPICS)
         return self._row(topic)
 
     def _row(self, topic: ServedTopic) -> _Topic:
@@ -113,8 +113,7 @@ class ClusterFacts:
             error = (Errors.MISMATCHED_ENDPOINT_TYPE if request.endpoint_type == _CONTROLLERS
                      else Errors.UNSUPPORTED_ENDPOINT_TYPE)
             return DescribeClusterResponse(
-                error_code=error, error_message="The request was sent to an endpoint of the wrong type.",
-                endpoint_type=request.endpoint_type)
+                error_code=error, error_message="The request was sent to an endpoint of the wrong type.")
         node = self._config.node_id
         return DescribeClusterResponse(
             cluster_id=self._cluster_id, controller_id=node,

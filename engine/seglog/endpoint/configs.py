@@ -17,7 +17,7 @@ from seglog.endpoint.messages import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from seglog.endpoint.refusals import error_of, message_of
+from seglog.endpoint.refusals import error_of, message_of, unknown_topic
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.settings import ServerConfig
 from seglog.endpoint.topics import Topics
@@ -118,7 +118,7 @@ class Configs:
     async def _shown(self, kind: int, name: str) -> list[ShownConfig] | Errors:
         if kind == _TOPIC:
             log = await self._topics.opened(name, 0)
-            return Errors.UNKNOWN_TOPIC_OR_PARTITION if log is None else described(log)
+            return unknown_topic(name) if log is None else described(log)
         if kind == _BROKER and name in ("", str(self._config.node_id)):
             default = dict(ServerConfig().items())
             return [
@@ -156,6 +156,13 @@ class Configs:
     ) -> tuple[Errors, str | None]:
         kind, name = resource.resource_type, resource.resource_name
         try:
+            names = [config.name for config in resource.configs]
+            if len(set(names)) < len(names):
+                return Errors.INVALID_REQUEST, "Error due to duplicate config keys"
+            without = [config.name for config in resource.configs if config.value is None
+                       and getattr(config, "config_operation", _SET) != _DELETE]
+            if without:
+                return Errors.INVALID_REQUEST, f"Null value not supported for : {','.join(without)}"
             changes = changes_of(await self._topics.opened(name, 0) if kind == _TOPIC else None, resource)
             if kind != _TOPIC:
                 return Errors.INVALID_REQUEST, "This server's own settings are given when it is started."
@@ -170,6 +177,7 @@ class Configs:
 
 
 _WORDS = {
+    Errors.INVALID_TOPIC_EXCEPTION: "No topic can have this name.",
     Errors.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
     Errors.INVALID_REQUEST: "There are settings of topics and of the only broker here.",
 }

@@ -87,7 +87,10 @@ class Offsets:
         if found is None or (is_committed and timestamp >= 0 and found.offset >= log.last_stable_offset):
             return
         row.timestamp, row.offset = found.timestamp, found.offset
-        row.leader_epoch = -1 if found.leader_epoch is None else found.leader_epoch
+        epoch = found.leader_epoch
+        if epoch is None and found.offset == log.log_end_offset:
+            epoch = log.leader_epoch        # nothing of this epoch is written yet
+        row.leader_epoch = -1 if epoch is None else epoch
 
     # --- OffsetForLeaderEpoch --------------------------------------------------------------------
 

@@ -31,6 +31,9 @@ _CODEC_BITS, _ZSTD, _TRANSACTIONAL, _CONTROL = 0x07, 4, 0x10, 0x20
 _VERIFIED_LATER = dict.fromkeys(
     (Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.COORDINATOR_NOT_AVAILABLE), Errors.NOT_ENOUGH_REPLICAS)
 
+# Refusals that do not tell where the log begins. (ReplicaManager.appendToLocalLog)
+_WITHOUT_START = frozenset((Errors.MESSAGE_TOO_LARGE, Errors.CORRUPT_MESSAGE, Errors.KAFKA_STORAGE_ERROR))
+
 _Row = ProduceResponse.PartitionProduceResponse
 
 
@@ -77,8 +80,9 @@ class Produce:
         self, request: ProduceRequest, context: RequestContext, topic: str, data: ProduceRequest.PartitionProduceData,
         row: _Row,
     ) -> _Appended | None:
-        """None: refused, and the row says why."""
+        """None: refused, and the row says why; or there was nothing to write."""
         records = memoryview(b"" if data.records is None else data.records)
+        log = None
         try:
             log = await self._topics.opened(topic, data.index)
             if log is None:
@@ -87,11 +91,18 @@ class Produce:
             if topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
                 _refuse(row, Errors.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
                 return None
+            is_transactional = (
+                len(records) > _ATTRIBUTES + 1 and records[_MAGIC] == 2 and records[_ATTRIBUTES + 1] & _TRANSACTIONAL)
+            if is_transactional and request.transactional_id is None:
+                _refuse(row, Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+                return None
+            if context.version < _FIRST_OF_V2 and not len(records):
+                return None
             refusal = _fault_of(records, context.version)
             if refusal is not None:
                 _refuse(row, *refusal)
                 return None
-            if self._verify is not None and records[_ATTRIBUTES + 1] & _TRANSACTIONAL and records[_MAGIC] == 2:
+            if self._verify is not None and is_transactional:
                 error = self._verify(
                     request.transactional_id or "", _int(records, _PRODUCER_ID, 8), _int(records, _EPOCH, 2), topic,
                     data.index,
@@ -102,6 +113,8 @@ class Produce:
             written = log.append_batch(records, wait=False)
         except SeglogError as error:
             _refuse(row, error_of(error), message_of(error))
+            if log is not None and row.error_code not in _WITHOUT_START:
+                row.log_start_offset = log.log_start_offset
             return None
         row.base_offset = written.result.first_offset
         row.log_start_offset = log.log_start_offset

@@ -2,6 +2,7 @@
 from seglog import errors
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.topics import TopicExistsError
+from seglog.format import names
 
 # The first class that fits counts: a class stands before its bases. (Errors.forException of what a broker raises)
 _CODES: tuple[tuple[type[BaseException], Errors], ...] = (
@@ -28,6 +29,11 @@ _CODES: tuple[tuple[type[BaseException], Errors], ...] = (
 def error_of(error: BaseException) -> Errors:
     """The number of an exception; UNKNOWN_SERVER_ERROR for what nobody expects."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), Errors.UNKNOWN_SERVER_ERROR)
+
+
+def unknown_topic(name: str) -> Errors:
+    """Why there is no topic of this name."""
+    return Errors.UNKNOWN_TOPIC_OR_PARTITION if names.topic_fault(name) is None else Errors.INVALID_TOPIC_EXCEPTION
 
 
 def message_of(error: BaseException) -> str:

@@ -56,7 +56,7 @@ class TopicAdmin:
         rows: list[CreateTopicsResponse.CreatableTopicResult] = []
         room = _PARTITIONS_MAX
         for topic in {topic.name: topic for topic in request.topics}.values():
-            row = CreateTopicsResponse.CreatableTopicResult(name=topic.name, configs=[])
+            row = CreateTopicsResponse.CreatableTopicResult(name=topic.name, error_message=None, configs=[])
             rows.append(row)
             try:
                 if times[topic.name] > 1:
@@ -114,7 +114,11 @@ class TopicAdmin:
             raise RequestRefusedError(Errors.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
         if why is not None:
             raise RequestRefusedError(Errors.INVALID_TOPIC_EXCEPTION, why)
-        settings = checked_changes({config.name: config.value for config in topic.configs if config.value is not None})
+        without = [config.name for config in topic.configs if config.value is None]
+        if without:
+            raise RequestRefusedError(
+                Errors.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(without)}")
+        settings = checked_changes({config.name: config.value for config in topic.configs})
         row.num_partitions, row.replication_factor = partitions, 1
         if validate_only:
             return
@@ -186,6 +190,9 @@ class TopicAdmin:
                 row.error_code = Errors.TOPIC_DELETION_DISABLED
                 continue
             topic = self._topics.topic(name) if name is not None else self._topics.topic_of_id(topic_id)
+            if name is None and topic_id == ZERO_ID:
+                row.error_code, row.error_message = Errors.INVALID_REQUEST, "Neither topic name nor id were specified."
+                continue
             if topic is None:
                 row.error_code = Errors.UNKNOWN_TOPIC_OR_PARTITION if name is not None else Errors.UNKNOWN_TOPIC_ID
                 continue
