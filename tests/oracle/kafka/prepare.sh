@@ -3,35 +3,12 @@
 # not done yet. Needs Maven and a JDK 17.
 set -euo pipefail
 source "$(dirname "$0")/settings.sh"
-
-fetch_classpath() { # fetch_classpath VERSION FILE: one line of jars, separated by ':'
-    local version=$1 file=$2 pom
-    pom=$(mktemp -d)
-    cat >"$pom/pom.xml" <<POM
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>seglog</groupId><artifactId>kafka-oracle</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies>
-    <!-- First, so that Kafka's messages go to standard error whatever other binding its jars bring. -->
-    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>$version</version></dependency>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-clients</artifactId><version>$version</version></dependency>
-  </dependencies>
-</project>
-POM
-    mvn -q -B -f "$pom/pom.xml" org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath \
-        -Dmdep.outputFile="$file" -DincludeScope=runtime >&2
-    rm -rf "$pom"
-}
+source "$here/fetch_classpath.sh"
 
 for version in "$@"; do
     classpath=$cache/$version.classpath
     classes=$cache/classes-$version
-    jars_present() { [ -s "$classpath" ] && tr ':' '\n' <"$classpath" | while read -r jar; do [ -e "$jar" ] || return 1; done; }
-    if ! jars_present; then
-        echo "fetching the jars of Kafka $version" >&2
-        fetch_classpath "$version" "$classpath"
-    fi
+    fetch_classpath "$version" "$classpath" kafka_2.13 kafka-clients
     # 2.8.2 only generates: the readers need classes that came with 3.x.
     case $version in
         2.8.2) folders="common v282" ;;
