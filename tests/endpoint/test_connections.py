@@ -14,6 +14,7 @@ import pytest
 
 import seglog
 from seglog.endpoint.authentication import BEFORE
+from seglog.endpoint.byte_streams import PlainStream
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.messages import (
     REQUESTS,
@@ -75,6 +76,21 @@ def test_a_client_that_takes_no_answer_costs_no_memory_and_stops_nobody(served):
         for _ in range(50):         # eight MB each
             greedy.send(fetch_request("orders", 0, max_bytes=8 << 20), 12)
         assert produced(client).base_offset == 8
+
+
+def test_a_request_that_waits_for_its_turn_does_not_keep_the_loop_busy(served, monkeypatch):
+    calls, real = [], PlainStream._came
+    monkeypatch.setattr(PlainStream, "_came", lambda stream: (calls.append(1), real(stream)))
+    request = MetadataRequest(topics=None)
+    with WireClient(served) as watched:
+        watched.ask(request, 12)
+        served.delay_next("Metadata", 0.3)
+        headers = [watched.send(request, 12)]
+        time.sleep(0.05)
+        headers.append(watched.send(request, 12))
+        for header in headers:
+            watched.receive(header)
+    assert 0 < len(calls) < 10
 
 
 def test_requests_wait_for_memory_and_come_in_then(in_memory):

@@ -46,13 +46,44 @@ class PlainStream:
         self._number = sock.fileno()
         self.moved_at = time.monotonic()
         self.has_waited = False
+        # Who waits for bytes, and where they go. The loop goes on watching the socket between two requests: to begin
+        # and end that costs more than the call that reads.
+        self._wanted: tuple[asyncio.Future[int], memoryview] | None = None
+        self._is_watched = False
 
     async def receive_into(self, view: memoryview) -> int:
-        while True:
-            try:
-                return self._socket.recv_into(view)
-            except BlockingIOError:
-                await self._readable()
+        try:
+            return self._socket.recv_into(view)
+        except BlockingIOError:
+            pass
+        self.has_waited = True
+        future: asyncio.Future[int] = self._loop.create_future()
+        self._wanted = future, view
+        if not self._is_watched:
+            self._loop.add_reader(self._number, self._came)
+            self._is_watched = True
+        try:
+            return await future
+        finally:
+            self._wanted = None
+
+    def _came(self) -> None:
+        """Something is there. If nobody wants it yet, the loop is to say so no more."""
+        wanted = self._wanted
+        if wanted is None or wanted[0].done():
+            self._watch_no_more()
+            return
+        try:
+            wanted[0].set_result(self._socket.recv_into(wanted[1]))
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            wanted[0].set_exception(error)
+
+    def _watch_no_more(self) -> None:
+        if self._is_watched:
+            self._loop.remove_reader(self._number)
+            self._is_watched = False
 
     async def send(self, data: "Buffer", *, more: bool = False) -> None:
         view = memoryview(data).cast("B")
@@ -82,15 +113,6 @@ class PlainStream:
             if at < size_bytes:
                 await asyncio.sleep(0)
 
-    async def _readable(self) -> None:
-        self.has_waited = True
-        future = self._loop.create_future()
-        self._loop.add_reader(self._number, _wake, future)
-        try:
-            await future
-        finally:
-            self._loop.remove_reader(self._number)
-
     async def _writable(self) -> None:
         self.has_waited = True
         future = self._loop.create_future()
@@ -101,6 +123,7 @@ class PlainStream:
             self._loop.remove_writer(self._number)
 
     def close(self) -> None:
+        self._watch_no_more()
         self._socket.close()
 
 

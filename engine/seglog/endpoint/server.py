@@ -212,10 +212,10 @@ class Server:
 
     async def _serve(self, sock: socket.socket, client_host: str) -> None:
         loop, options = asyncio.get_running_loop(), self._options
-        with sock:
-            sock.setblocking(False)
+        sock.setblocking(False)
+        plain = PlainStream(sock, loop)
+        with contextlib.closing(plain):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            plain = PlainStream(sock, loop)
             stream: ByteStream = plain
             if options.tls is not None:
                 stream = tls = TlsStream(plain, options.tls)
