@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import seglog
 from seglog.log.log_metrics import METRICS
 from seglog.metrics import PROCESS
+from support.waiting import wait_for
 
 
 def sizes(path):
@@ -61,7 +62,10 @@ def test_stats_do_not_walk_a_directory_that_did_not_change(in_memory, monkeypatc
 
 def test_every_open_log_is_shown_with_its_labels_and_read_back(in_memory):
     before = shown()
-    with seglog.open(in_memory / "orders-0") as log, seglog.open(in_memory / "bills-1") as other:
+    with (
+        seglog.open(in_memory / "orders-0") as log, seglog.open(in_memory / "bills-1") as other, log.cursor("mailer"),
+    ):
+        following = log.follow()
         for _ in range(3):
             log.append(b"v")
         found = shown(log)
@@ -78,6 +82,7 @@ def test_every_open_log_is_shown_with_its_labels_and_read_back(in_memory):
         kinds = {family.name: family.type for family in text_string_to_metric_families(PROCESS.text())}
         for metric in METRICS:
             assert kinds[metric.name.removesuffix("_total")] == metric.kind or kinds[metric.name] == metric.kind
+        del following
     assert shown(log) == {}
 
 
@@ -141,3 +146,56 @@ def test_a_recovery_says_what_it_did_also_where_nothing_was_lost(in_memory, capl
     with seglog.open(killed):
         pass
     assert "not closed cleanly" not in caplog.text
+
+
+def labelled(metric, **labels):
+    """The samples of a metric that have these labels: [(all labels, value)]."""
+    return [
+        (sample.labels, sample.value)
+        for family in text_string_to_metric_families(PROCESS.text()) for sample in family.samples
+        if sample.name == metric and labels.items() <= sample.labels.items()
+    ]
+
+
+def test_how_far_behind_each_follow_is(in_memory):
+    with seglog.open(in_memory / "orders-0", fsync="never") as log, seglog.follow_partition(log.path) as follower:
+        path = str(log.path)
+        for _ in range(10):
+            log.append(b"v")        # a batch each
+            log.flush()
+        wait_for(lambda: follower.log_end_offset == 10)
+        assert labelled("seglog_follow_lag", path=path) == []
+        slow, quick = follower.follow("start"), log.follow("end")
+        assert labelled("seglog_follow_calls", path=path) == [({"path": path}, 2)]
+        assert labelled("seglog_follow_lag", path=path) == [({"path": path}, 10)]
+        for _ in range(10):
+            next(slow)
+        log.append(b"v")
+        log.flush()
+        assert next(quick).offset == 10
+        # What was read at once counts when more is asked for.
+        wait_for(lambda: labelled("seglog_follow_lag", path=path)[0][1] == 11)
+        assert next(slow).offset == 10
+        assert labelled("seglog_follow_lag", path=path)[0][1] == 1
+        del slow
+        gc.collect()
+        assert labelled("seglog_follow_calls", path=path) == [({"path": path}, 1)]
+    assert labelled("seglog_follow_lag", path=path) == []
+
+
+def test_how_far_behind_each_named_reader_is(in_memory):
+    with seglog.open(in_memory / "orders-0", fsync="never") as log:
+        labels = {"path": str(log.path), "name": "mailer"}
+        log.append_many([(None, b"v")] * 10)
+        with log.cursor("mailer", shared=True) as cursor, log.cursor("mailer", shared=True) as again:
+            assert labelled("seglog_cursor_lag", **labels) == [(labels, 10)]
+            cursor.commit(4)
+            assert labelled("seglog_cursor_lag", **labels) == [(labels, 6)]
+            again.commit(7)
+            assert labelled("seglog_cursor_position", **labels) == [(labels, 7)]
+        assert labelled("seglog_cursor_lag", **labels) == []
+        log.append(b"v")
+        with log.cursor("mailer") as cursor:
+            assert labelled("seglog_cursor_lag", **labels) == [(labels, 4)]
+            log.close()
+            assert labelled("seglog_cursor_lag", **labels) == []

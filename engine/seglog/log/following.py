@@ -18,6 +18,7 @@ from seglog.errors import IdleTimeoutError, InvalidArgumentError, LogClosedError
 from seglog.fs.file_watch import Rung
 from seglog.log.arguments import Isolation, OnOutOfRange, check_on_out_of_range, is_read_committed
 from seglog.log.extent import Extent
+from seglog.log.log_metrics import FOLLOW_CALLS
 from seglog.log.lookup import out_of_range
 from seglog.log.notices import Listening
 from seglog.log.reader import LogReader
@@ -171,7 +172,7 @@ class Following:
         if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
             raise InvalidArgumentError(f"a timeout is a number of seconds, or None, not {timeout!r}")
         check_on_out_of_range(on_out_of_range)
-        self._log = log
+        self.log = log
         self.source = log._source
         self.timeout = timeout
         self.is_committed = is_read_committed(isolation)
@@ -189,6 +190,7 @@ class Following:
             found = log.offset_at(start)
             self.position = extent.log_end_offset if found is None else found
         self._doubt: OffsetOutOfRangeError | None = None
+        FOLLOW_CALLS.opened(self)
 
     def tables(self) -> Iterator[Table]:
         bell = Bell()
@@ -219,9 +221,10 @@ class Following:
                     bell.wait(left)
         finally:
             waiter.cancel()
+            FOLLOW_CALLS.closed(self)
 
     def idle_error(self) -> IdleTimeoutError:
-        return IdleTimeoutError(f"no record came for {self.timeout:g} s", file=self._log.path, offset=self.position)
+        return IdleTimeoutError(f"no record came for {self.timeout:g} s", file=self.log.path, offset=self.position)
 
     def go_to(self, extent: Extent, epoch: int) -> int:
         """Stand where to read in this extent; up to where it may be read."""
@@ -233,17 +236,17 @@ class Following:
         if self.position < extent.log_start_offset:
             match self._on_out_of_range:
                 case None:
-                    raise out_of_range(extent, self.position, self._log.path)
+                    raise out_of_range(extent, self.position, self.log.path)
                 case "earliest":
                     self.position = extent.log_start_offset
                 case "latest":
                     self.position = extent.log_end_offset
         end = extent.log_end_offset
-        return min(end, self._log.last_stable_offset) if self.is_committed else end
+        return min(end, self.log.last_stable_offset) if self.is_committed else end
 
     def read(self, extent: Extent, end: int) -> Iterator[Table]:
         """What the extent holds from the position up to `end`, as long as it stands. Then `clear` is due."""
-        log, first = self._log, self.position
+        log, first = self.log, self.position
         try:
             aborted = IndexedAborts(extent.segments_from(first), end) if self.is_committed else None
             # (Of LogReader: one that looks for another extent by itself would pass over a cut.)

@@ -13,6 +13,7 @@ from seglog.fs.files import FileSystem
 from seglog.fs.handles import OpenHandle
 from seglog.fs.lock import EXCLUSIVE, SHARED, lock_file, turns
 from seglog.log.arguments import Isolation, OnOutOfRange, checked_offset
+from seglog.log.log_metrics import CURSORS
 from seglog.state.reader_cursor import ReaderCursor, checked_name, lock_path
 
 
@@ -70,11 +71,17 @@ class LogCursor(OpenHandle):
         except BaseException:
             self._lock.release()
             raise
+        CURSORS.opened(self)
 
     def __repr__(self) -> str:
         if not self._lock.held:
             return f"<LogCursor {self.name}: closed>"
         return f"<LogCursor {self.name} of {self._directory.name}: at offset {self.position}>"
+
+    @property
+    def path(self) -> Path:
+        """The partition that it reads, as its log was given it."""
+        return self._log.path
 
     @property
     def position(self) -> int:
@@ -136,6 +143,7 @@ class LogCursor(OpenHandle):
     def close(self) -> None:
         """Let others read by the name. Twice is fine; the log stays open."""
         self._lock.release()
+        CURSORS.closed(self)
 
     def __enter__(self) -> Self:
         return self

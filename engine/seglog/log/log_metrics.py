@@ -3,7 +3,7 @@ import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from seglog.counters import Counter, Metric, Sample
 from seglog.errors import SeglogError
@@ -11,8 +11,10 @@ from seglog.log.loader import Loaded
 from seglog.log.stats import LogStats
 
 _LOG = logging.getLogger(__name__)
+Reader = TypeVar("Reader")
 
 _LABELS = ("path", "topic", "partition")
+_CURSOR_LABELS = ("path", "name")
 METRICS = (
     Metric("seglog_logs_open", "gauge", (), "logs that the process has open for writing"),
     Metric("seglog_logs_opened_total", "counter", (), "openings of logs"),
@@ -21,6 +23,10 @@ METRICS = (
     Metric("seglog_logs_repairs_total", "counter", (), "what else openings put right: indexes, checkpoints, snapshots"),
     Metric("seglog_followers_open", "gauge", (), "followers that the process has open (follow_partition)"),
     Metric("seglog_followers_opened_total", "counter", (), "openings of followers"),
+    Metric("seglog_follow_calls", "gauge", ("path",), "calls of `follow` that go on, of followers and of open logs"),
+    Metric("seglog_follow_lag", "gauge", ("path",), "offsets that the slowest has still to read, by whole chunks"),
+    Metric("seglog_cursor_position", "gauge", _CURSOR_LABELS, "the offset from which a named reader goes on"),
+    Metric("seglog_cursor_lag", "gauge", _CURSOR_LABELS, "how many offsets lie from there to the end of the log"),
     Metric("seglog_log_start_offset", "gauge", _LABELS, "the first offset of the log"),
     Metric("seglog_log_end_offset", "gauge", _LABELS, "one past the last offset that readers see; its rate is records"),
     Metric("seglog_log_last_stable_offset", "gauge", _LABELS, "where the oldest open transaction begins, else the end"),
@@ -67,29 +73,68 @@ class Openings:
 OPENINGS = Openings()
 
 
-class OpenFollowers:
-    """Those that the process has open, and how many it opened."""
+class OpenReaders(Generic[Reader]):
+    """Those of one kind that the process has open, and how many it opened."""
 
     def __init__(self) -> None:
         self.all = Counter()
-        self._open: dict[int, weakref.ref[object]] = {}     # no WeakSet: log.log says why
+        self._open: dict[int, weakref.ref[Reader]] = {}     # no WeakSet: log.log says why
 
-    def opened(self, follower: object) -> None:
+    def opened(self, reader: Reader) -> None:
         self.all.add()
-        self._open[id(follower)] = weakref.ref(follower)
+        self._open[id(reader)] = weakref.ref(reader)
 
-    def closed(self, follower: object) -> None:
-        self._open.pop(id(follower), None)
+    def closed(self, reader: Reader) -> None:
+        self._open.pop(id(reader), None)
 
-    def count(self) -> int:
+    def now(self) -> list[Reader]:
         """Without those that were dropped and not closed."""
+        open_readers = []
         for number, found in list(self._open.items()):
-            if found() is None and self._open.get(number) is found:
+            reader = found()
+            if reader is not None:
+                open_readers.append(reader)
+            elif self._open.get(number) is found:
                 del self._open[number]
-        return len(self._open)
+        return open_readers
 
 
-FOLLOWERS = OpenFollowers()
+class EndingLog(Protocol):
+    """A log that readers read, as it is seen here."""
+
+    path: Path
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+
+class Follows(Protocol):
+    """A call of `follow`."""
+
+    @property
+    def log(self) -> EndingLog: ...
+
+    position: int
+
+
+class Named(Protocol):
+    """A LogCursor."""
+
+    name: str
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def lag(self) -> int: ...
+
+
+FOLLOWERS: OpenReaders[object] = OpenReaders()
+FOLLOW_CALLS: OpenReaders[Follows] = OpenReaders()
+CURSORS: OpenReaders[Named] = OpenReaders()
 
 
 class Statistical(Protocol):
@@ -120,12 +165,42 @@ class OpenLogs:
             for name, value in _values(stats):
                 yield Sample(f"seglog_log_{name}", labels, value)
         yield Sample("seglog_logs_open", (), count)
-        yield Sample("seglog_followers_open", (), FOLLOWERS.count())
+        yield Sample("seglog_followers_open", (), len(FOLLOWERS.now()))
         yield Sample("seglog_followers_opened_total", (), FOLLOWERS.all.value)
         yield Sample("seglog_logs_opened_total", (), OPENINGS.all.value)
         yield Sample("seglog_logs_recovered_total", (), OPENINGS.recovered.value)
         yield Sample("seglog_logs_lost_ranges_total", (), OPENINGS.lost_ranges.value)
         yield Sample("seglog_logs_repairs_total", (), OPENINGS.repairs.value)
+        yield from _follow_samples()
+        yield from _cursor_samples()
+
+
+def _follow_samples() -> Iterator[Sample]:
+    """Of each log the slowest call. The end is looked up once for all of them."""
+    positions: dict[Path, tuple[EndingLog, int, int]] = {}
+    for call in FOLLOW_CALLS.now():
+        log, lowest, count = positions.get(call.log.path, (call.log, call.position, 0))
+        positions[call.log.path] = log, min(lowest, call.position), count + 1
+    for path, (log, lowest, count) in positions.items():
+        try:
+            lag = max(log.log_end_offset - lowest, 0)
+        except SeglogError:
+            continue        # closed meanwhile
+        labels = (("path", str(path)),)
+        yield Sample("seglog_follow_calls", labels, count)
+        yield Sample("seglog_follow_lag", labels, lag)
+
+
+def _cursor_samples() -> Iterator[Sample]:
+    """A name that several in the process read by is one sample."""
+    for cursor in {(cursor.path, cursor.name): cursor for cursor in CURSORS.now()}.values():
+        try:
+            position, lag = cursor.position, cursor.lag
+        except SeglogError:
+            continue
+        labels = (("path", str(cursor.path)), ("name", cursor.name))
+        yield Sample("seglog_cursor_position", labels, position)
+        yield Sample("seglog_cursor_lag", labels, lag)
 
 
 def _values(stats: LogStats) -> Iterator[tuple[str, float]]:
