@@ -146,9 +146,13 @@ cdef Assigned assigned_of(BatchTable table, int64_t count, bint is_ours, bint re
 
 
 def trusted(raw not None):
-    """An Assigned of batches that our own encoder made with the offsets they are to have. Nothing is checked but that
-    they are whole. A Window says what they are."""
-    cdef BatchTable table = scan(raw if isinstance(raw, Window) else Window(raw))
+    """An Assigned of batches that have the offsets they are to have: our own encoder made them, or somebody checked
+    them. Nothing is checked but that they are whole. A Window says what they are; of a BatchTable not even that."""
+    cdef BatchTable table
+    if type(raw) is BatchTable:
+        table = raw
+    else:
+        table = scan(raw if isinstance(raw, Window) else Window(raw))
     if table.stop_ != OK or table.n == 0:
         raise InvalidArgumentError("no whole batches")
     return assigned_of(table, -1, is_ours=False, rebuilt=False)

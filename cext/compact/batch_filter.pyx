@@ -9,6 +9,10 @@
     a null value, or the marker of a    once with a delete horizon: attribute bit 6, and the time in the place of the
     transaction without data, stays     base timestamp (KIP-534)
     v0, v1 and `upgrade`                always v2, first offset and base timestamp of the first record that stays
+    some stay, a wrapper with tags      a wrapper at the offset of the first that stays, up to where it reached; its own
+                                        tags and those of its messages stay, but for what they say of offsets, keys,
+                                        count and largest time
+    a control message with tags         the same bytes: nobody knows whose it is
 
 One batch in is one batch out, never merged or split. (Cleaner.java shouldRetainRecord, MemoryRecords.filterTo)
 
@@ -25,12 +29,13 @@ from libc.string cimport memcmp, memset
 
 from seglog.errors import InvalidArgumentError
 
+from .batch_attributes cimport has_bit
 from .batch_builder cimport (
     append_bytes, append_inner_messages, append_record, append_wrapper, begin_batch, end_batch, store_batch_crcs,
 )
 from .batch_header cimport (
-    CODEC_NONE, CONTROL_BIT, DELETE_HORIZON_BIT, MAGIC_POS, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, V2_HEADER_SIZE,
-    BatchHeader, codec_of,
+    CODEC_NONE, CONTROL_BIT, DELETE_HORIZON_BIT, MAGIC_POS, TAGGED_MAGIC, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT,
+    V2_HEADER_SIZE, BatchHeader, codec_of,
 )
 from .batch_source cimport Source, check_last, check_order, count_records, open_plain, parse_next
 from .key_map cimport (
@@ -44,6 +49,8 @@ from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
 from .span cimport Span
 from .status cimport NO_MEMORY, OK, TRAILING_BYTES
+from .tagged_message cimport Tags, parse_tagged
+from .tagged_set cimport append_set, copy_messages
 from .window cimport Window
 
 cdef extern from *:
@@ -93,10 +100,12 @@ cdef class BatchFilter(Packer):
     """
     cdef KeyMap map
     cdef Output inner               # the records of a batch that goes through a codec
+    cdef Output others              # tags of a wrapper that no table names
     cdef RecordView* views          # owned: of one batch, the records that stay
     cdef int64_t view_capacity
     cdef Place* places              # owned
     cdef Py_ssize_t place_count
+    cdef bint places_are_tagged
     cdef list windows               # keep what `places` borrow
     cdef object find_key
     cdef int exact
@@ -162,11 +171,13 @@ cdef class BatchFilter(Packer):
             self.places[i].base_offset = base_offset
             self.places[i].bytes = window.base
             self.places[i].end = window.base + window.size
+            self.places_are_tagged = window.is_tagged
             if i and base_offset <= self.places[i - 1].base_offset:
                 raise InvalidArgumentError(f"a place at offset {base_offset} behind one at or above it")
 
     def __dealloc__(self):
         free(self.inner.first)
+        free(self.others.first)
         free(self.views)
         free(self.places)
 
@@ -229,7 +240,7 @@ cdef class BatchFilter(Packer):
             return self.write_empty(row) if self.keeps_empty(row, flags) else OK
         if self.stays_as_it_is(row, flags):
             return self.copy(source.raw, row.size_bytes)
-        if row.magic == 2 or self.upgrade:
+        if self.becomes_v2(row):
             return self.write_plain(&source, flags)
         return self.copy(source.raw, row.size_bytes)    # one message: it stays, or it does not
 
@@ -247,8 +258,10 @@ cdef class BatchFilter(Packer):
                 self.raise_status_of(self.write_empty(row), table, row)
         elif self.stays_as_it_is(row, flags):
             self.raise_status_of(self.copy(source.raw, row.size_bytes), table, row)
-        elif row.magic == 2 or self.upgrade:
+        elif self.becomes_v2(row):
             self.write_compressed(table, &source, flags)
+        elif row.magic == TAGGED_MAGIC:
+            self.write_tagged_wrapper(table, &source)
         else:
             self.write_wrapper(table, &source)
         return 0
@@ -272,7 +285,7 @@ cdef class BatchFilter(Packer):
         cdef Asked[TURN] asked
         cdef int64_t done = 0
         cdef int64_t turn, i
-        cdef bint is_control = row.magic == 2 and row.attributes & CONTROL_BIT != 0
+        cdef bint is_control = has_bit(row, CONTROL_BIT)
         cdef bint keeps_tombstones = self.keeps_tombstones_of(row)
         cdef const uint8_t* start
         cdef int status = count_records(source)
@@ -294,7 +307,7 @@ cdef class BatchFilter(Packer):
                 if status != OK:
                     return status
                 previous = views[self.kept + i].offset
-                if row.magic < 2:
+                if 0 <= row.magic < 2:
                     self.is_mixed |= <int8_t>start[MAGIC_POS] != row.magic
                 asked[i].is_asked = (
                     not is_control and previous <= self.latest_offset and views[self.kept + i].key_size >= 0)
@@ -403,6 +416,7 @@ cdef class BatchFilter(Packer):
         cdef BatchHeader nobody
         cdef RecordView other
         cdef Span span
+        cdef Tags tags
         cdef int8_t magic = 0
         cdef uint8_t attributes = 0
         cdef int status
@@ -413,7 +427,9 @@ cdef class BatchFilter(Packer):
                 return True
             with gil:
                 return self.found_same_key(record, offset_of(slot))
-        if is_message(slot):
+        if self.places_are_tagged:
+            status = parse_tagged(&span, &other, &attributes, &tags)
+        elif is_message(slot):
             status = parse_message(&span, &other, &magic, &attributes)
         else:
             memset(&nobody, 0, sizeof(BatchHeader))
@@ -430,6 +446,9 @@ cdef class BatchFilter(Packer):
 
     # --- the batch around them -----------------------------------------------------------------
 
+    cdef bint becomes_v2(self, const BatchHeader* row) noexcept nogil:
+        return row.magic == 2 or (self.upgrade and row.magic != TAGGED_MAGIC)
+
     cdef bint keeps_empty(self, const BatchHeader* row, int flags) noexcept nogil:
         return row.magic == 2 and (flags & KEEP_EMPTY != 0 or self.erases)
 
@@ -437,7 +456,7 @@ cdef class BatchFilter(Packer):
         if self.erases:
             return self.kept == self.total
         return (
-            self.kept == self.total and not self.is_mixed and (row.magic == 2 or not self.upgrade)
+            self.kept == self.total and not self.is_mixed and (row.magic == 2 or not self.becomes_v2(row))
             and not self.gets_horizon(row, flags)
         )
 
@@ -447,7 +466,7 @@ cdef class BatchFilter(Packer):
         if row.magic == 2:
             return row.attributes & DELETE_HORIZON_BIT == 0 and (
                 self.has_null_value or flags & EMPTY_TRANSACTION != 0)
-        return self.upgrade and self.has_null_value
+        return self.becomes_v2(row) and self.has_null_value
 
     cdef void describe(self, BatchHeader* header, const BatchHeader* row, int flags) noexcept nogil:
         """What the header of the rewritten v2 batch says of it as a whole."""
@@ -558,6 +577,20 @@ cdef class BatchFilter(Packer):
             row.max_timestamp if attributes else max_timestamp, compressed.base, compressed.size)
         self.raise_status_of(status, table, row)
         return 0
+
+    cdef int write_tagged_wrapper(self, BatchTable table, Source* source) except -1:
+        """The messages that stay of a wrapper with tags, each with all its tags, as one wrapper."""
+        cdef const BatchHeader* row = source.row
+        cdef Window compressed
+        cdef int status
+        with nogil:
+            status = copy_messages(&self.inner, self.views, self.kept)
+        self.raise_status_of(status, table, row)
+        compressed = Window(self.packed(codec_of(row), 2, self.inner.first, self.inner.size))
+        with nogil:
+            status = append_set(
+                &self.chunk.out, row, source.raw, self.views, self.kept, compressed.base, compressed.size, &self.others)
+        return self.raise_status_of(status, table, row)
 
     cdef object packed(self, int codec, int magic, const uint8_t* first, int64_t size):
         if self.compress is None:

@@ -15,6 +15,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint64
 
 from seglog.errors import InvalidArgumentError
 
+from .batch_attributes cimport has_bit
 from .batch_header cimport CODEC_NONE, CONTROL_BIT, BatchHeader, codec_of
 from .batch_source cimport Source, check_last, check_order, count_records, open_plain, parse_next
 from .field cimport Field, hold_field, release_field
@@ -252,7 +253,7 @@ cdef class KeyMap:
         cdef int status = OK
         while i[0] < stop:
             row = &table.rows[i[0]]
-            if row.attributes & CONTROL_BIT and row.magic == 2 or row.last_offset < first_offset or row.count == 0:
+            if has_bit(row, CONTROL_BIT) or row.last_offset < first_offset or row.count == 0:
                 i[0] += 1
                 continue
             if codec_of(row) != CODEC_NONE:

@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t, uint8_t
 
 from .batch_attributes cimport hides_last_offset
-from .batch_header cimport CODEC_MASK, CODEC_NONE, V2_HEADER_SIZE, BatchHeader, codec_of
+from .batch_header cimport CODEC_MASK, CODEC_NONE, TAGGED_MAGIC, V2_HEADER_SIZE, BatchHeader, codec_of
 from .legacy_records cimport find_inner_base, parse_bare_message, parse_inner_message
 from .batch_payload cimport check_count
 from .record_batch cimport check_record_headers, parse_record_v2
@@ -76,8 +76,11 @@ cdef inline int check_order(const BatchHeader* row, const RecordView* record, in
     return check_placed(row, record) if row.magic == 2 else <int>OK
 
 
-# Whether a batch may end with this record. A wrapper has the offset of its last message, and no checksum covers it.
+# Whether a batch may end with this record. A wrapper has the offset of its last message, and no checksum covers it;
+# one with tags reaches up to the offset that it says, also if what stood there is gone.
 cdef inline int check_last(const BatchHeader* row, int64_t last) noexcept nogil:
+    if row.magic == TAGGED_MAGIC and last < row.last_offset:
+        return OK
     if row.magic == 2 or row.attributes & CODEC_MASK == 0 or last == row.last_offset:
         return OK
     return OK if hides_last_offset(row) else <int>OFFSET_RANGE

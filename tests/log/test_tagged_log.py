@@ -17,7 +17,6 @@ from seglog.errors import (
 )
 from seglog.format import names
 from seglog.format.tagged import scan_tagged, to_tagged
-from seglog.upkeep.compact import compact
 from support.models import plain_tagged
 
 NOW = 1_700_000_000_000
@@ -364,13 +363,15 @@ def test_a_hot_backup_is_a_tagged_log(path):
         assert (copy.dialect.name, records(copy)) == ("tagged", expected())
 
 
-def test_it_is_not_compacted(path):
-    with pytest.raises(InvalidConfigError, match="not compacted"):
-        open_log(path, {**TAGGED, "cleanup.policy": "compact"})
-    with filled(path):
-        pass
-    before = [log.read_bytes() for log in names.log_files(path)]
-    for dry_run in (True, False):
-        with pytest.raises(InvalidConfigError, match="not compacted"):
-            compact(path, config={}, dry_run=dry_run)
-    assert [log.read_bytes() for log in names.log_files(path)] == before
+def test_a_set_of_a_leader_that_does_not_say_its_end_is_opened_for_it(path):
+    """Without tag 33 nothing but its messages tells where it ends: what comes next is behind them."""
+    messages = [plain_tagged.message(delta, b"k", b"v", seconds=1) for delta in (0, 2, 9)]
+    with open_log(path, TAGGED) as log:
+        first, last, _ = log.append_batch(plain_tagged.wrapper(5, 1, messages, seconds=1), assign_offsets=False)
+        assert (first, last, log.log_end_offset) == (5, 14, 15)
+        assert log.append(b"behind it", key=b"k") == 15
+        log.append_batch(plain_tagged.wrapper(20, 1, messages, seconds=1), assign_offsets=False)
+    for _ in range(2):
+        with open_log(path) as log:
+            assert [r.offset for r in log.read()] == [5, 7, 14, 15, 20, 22, 29]
+            assert log.log_end_offset == 30

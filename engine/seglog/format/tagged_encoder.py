@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from seglog._kernels.append_result import trusted
-from seglog._kernels.batch_mover import run_of
 from seglog._kernels.batch_survey import first_disorder, first_larger, first_with_producer
 from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.tagged_packer import TaggedPacker
@@ -63,17 +62,16 @@ class TaggedEncoder(MessageEncoder):
         return self._as_messages(found)
 
     def followed(self, raw: "Buffer | BatchTable", next_offset: int) -> Assigned:
-        raw = run_of(raw) if isinstance(raw, BatchTable) else raw
-        table = scan_tagged(raw)
+        # (Opened for its end, where a set does not say it: what comes next is behind it.)
+        table = raw if isinstance(raw, BatchTable) else scan_tagged(raw if isinstance(raw, bytes) else bytes(raw))
         slot = first_disorder(table, next_offset) if len(table) else 0
         if slot >= 0:
             raise CorruptRecordError(
                 f"message {slot} is not behind offset {next_offset - 1} and the one before it",
                 position=table[slot].position if len(table) else 0,
             )
-        messages = TAGGED.window(raw)
-        self._check_total(len(messages))
-        return trusted(messages)
+        self._check_total(table.end - table[0].position)
+        return trusted(table)
 
     def _as_messages(self, found: Assigned) -> Assigned:
         packer = TaggedPacker(

@@ -60,11 +60,6 @@ def decided(config: LogConfig, directory: Path) -> LogConfig:
                 f"a log in the {config.message_dialect} dialect has one index: leave out time.index.minute.enabled and "
                 "time.index.ranges.enabled", file=directory,
             )
-        if config.is_compacted:
-            raise InvalidConfigError(
-                f"a log in the {config.message_dialect} dialect is not compacted: leave cleanup.policy at delete",
-                file=directory, hint="convert it to v2 to compact it",
-            )
         return with_minute_indexes(config, False)
     if config.time_index_minute_enabled is not None:
         return config

@@ -14,6 +14,7 @@ from seglog._kernels.status import Status
 from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.format import names
+from seglog.format.compression import decompressor
 from seglog.format.dialect import dialect_of
 from seglog.fs.mapping import Mapping, read_part
 from seglog.segment.index_file import MINUTE_MS, OffsetIndex, TimeIndex
@@ -113,13 +114,15 @@ def _last_times(times: bytes, count: int) -> list[tuple[int, int]]:
     return list(_TIME_ENTRY.iter_unpack(times[-count * TimeIndex.ENTRY_SIZE :]))
 
 
-def sound_end(files: FoundSegment) -> int | None:
+def sound_end(files: FoundSegment, config: LogConfig) -> int | None:
     """The next offset of a segment, by the headers from its last index entry on. None: index or end do not hold true.
 
     Kafka's LogSegment.readNextOffset, which takes whatever it finds: of a log with a torn tail an offset too low.
     """
     next_offset, position, entry_offset = files.base_offset, 0, -1
     dialect = dialect_of(files.log.name)
+    # A set with tags may have to be opened for its end.
+    decompress = decompressor(config.max_decompressed_message_bytes) if dialect.is_tagged else None
     offset_index = files.indexes[dialect.offset_index]
     if offset_index.size_bytes:
         relative_offset, position = last_entry(offset_index)
@@ -133,7 +136,7 @@ def sound_end(files: FoundSegment) -> int | None:
         if position and not _leads_to(window, position, entry_offset):
             return None
         while position < len(window):
-            table = scan(window, position)
+            table = scan(window, position, decompress=decompress)
             if table.stop != Status.OK or first_disorder(table, next_offset) >= 0:
                 return None
             position, next_offset = table.end, table[-1].last_offset + 1

@@ -316,7 +316,7 @@ def _first_to_check(plan: LoadPlan, recovery_point: int) -> int:
         return 0
     active = segments[-1]
     if indexes_are_sound(active.files, plan.config):
-        active.next_offset = sound_end(active.files)
+        active.next_offset = sound_end(active.files, plan.config)
     return len(segments) if active.next_offset is not None else len(segments) - 1
 
 

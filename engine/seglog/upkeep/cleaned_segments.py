@@ -3,9 +3,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from seglog._kernels.segment_scan import scan
-from seglog._kernels.window import Window
 from seglog.config import MAX_INT, LogConfig
 from seglog.format import names
+from seglog.format.dialect import dialect_of_config
 from seglog.fs.files import FileSystem
 from seglog.log.removal import remove_cleaned
 from seglog.segment.transaction_index import AbortedTransaction
@@ -24,6 +24,7 @@ class CleanedSegments:
     ) -> None:
         self._fs = fs
         self._directory = directory
+        self._dialect = dialect_of_config(config)
         # What may stand together was decided for the group: here only what a file can hold counts.
         self._config = replace(
             config, segment_bytes=MAX_INT, segment_index_bytes=max(config.segment_index_bytes, index_bytes)
@@ -39,10 +40,11 @@ class CleanedSegments:
     def _begin(self, base_offset: int) -> None:
         assert self._fs is not None
         # An earlier round may have left one, if the disk refused to remove it too.
-        log = names.file_name(base_offset, names.LOG_SUFFIX + names.CLEANED_SUFFIX)
+        log = self._dialect.log_name(base_offset, names.CLEANED_SUFFIX)
         remove_cleaned(self._fs, self._directory / log)
         self._writer = SegmentWriter(
-            self._fs, self._directory, base_offset, self._config, state=names.CLEANED_SUFFIX, makes_ranges=True
+            self._fs, self._directory, base_offset, self._config, state=names.CLEANED_SUFFIX,
+            makes_ranges=names.TIME_RANGES_SUFFIX in self._dialect.indexes,
         )
         self.logs.append(self._writer.path)
 
@@ -51,7 +53,7 @@ class CleanedSegments:
         self.size_bytes += len(batches)
         if self._writer is None or not len(batches):
             return
-        window = Window(batches)
+        window = self._dialect.window(batches)
         position = 0
         while position < len(window):
             table = scan(window, position)

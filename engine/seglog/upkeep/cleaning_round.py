@@ -4,7 +4,7 @@ Kafka's Cleaner.doClean: buildOffsetMap, groupSegmentsBySize, cleanSegments, cle
 """
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from seglog._kernels.batch_filter import BatchFilter
@@ -14,7 +14,6 @@ from seglog._kernels.record_batch import RecordBatch
 from seglog._kernels.segment_scan import BatchTable
 from seglog.config import MAX_INT, LogConfig
 from seglog.errors import InvalidRecordError
-from seglog.format import names
 from seglog.format.compression import compress, decompressor
 from seglog.segment.aborted_transactions import IndexedAborts
 from seglog.segment.segment import Segment
@@ -79,7 +78,9 @@ class CleaningRound:
         self, source: CleaningSource, config: LogConfig, now_ms: int, plan: CleaningPlan, limits: CleaningLimits
     ) -> None:
         self._source = source
-        self._config = config
+        dialect = source.segments[0].dialect
+        # (Who only looks at a directory may have another configuration than it.)
+        self._config = config = replace(config, message_dialect=dialect.name)
         self._now_ms = now_ms
         self._plan = plan
         self._limits = limits
@@ -87,7 +88,8 @@ class CleaningRound:
         self._dirty = self._dirty_segments()
         self._last_batches = {p.producer_id: p for p in source.producers}
         self._decompress = decompressor(config.max_decompressed_message_bytes)
-        merge_bytes = min(config.compaction_merge_bytes, config.max_message_bytes)
+        # Messages with tags are not gathered: each set has tags of its own.
+        merge_bytes = 0 if dialect.is_tagged else min(config.compaction_merge_bytes, config.max_message_bytes)
         self._merged = MergedBatches(merge_bytes, self._decompress, self._holds_state) if merge_bytes else None
         self.groups: list[CleanedGroup] = []
         self.end_offset = plan.first_dirty_offset       # exclusive: up to where the map tells of all records
@@ -305,9 +307,9 @@ def grouped(segments: Sequence[Segment], config: LogConfig, first_uncleanable: i
 
 
 def _index_sizes(segment: Segment) -> tuple[int, int]:
-    """Bytes of the .index and the .timeindex; 0 where there is none."""
+    """Bytes of the .index and the .timeindex; 0 where there is none. Twice the same where one index says both."""
     sizes = []
-    for suffix in (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
+    for suffix in (segment.dialect.offset_index, segment.dialect.time_index):
         path = segment.path.with_suffix(suffix)
         sizes.append(path.stat().st_size if path.exists() else 0)
     return sizes[0], sizes[1]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seglog.clock import Clock, SystemClock
-from seglog.errors import InvalidConfigError, ProofMismatchError
+from seglog.errors import ProofMismatchError
 from seglog.log.log import Log
 from seglog.log.partition import Partition
 from seglog.log.reader import LogReader
@@ -41,10 +41,6 @@ def compact(
     limits = CleaningLimits(keyless_go=keyless_go)
     if dry_run:
         with Partition(directory, config=settings) as partition:
-            if partition.dialect.is_tagged:
-                raise InvalidConfigError(
-                    "messages with tags are not compacted", file=partition.path, hint="convert them to v2 first"
-                )
             now_ms = (clock or SystemClock()).now_ms()
             found = plan(source_of_closed(partition).as_planned(), partition.config, now_ms)
             return Compaction(directory, found, what_would_go(partition, partition.config, now_ms, limits))
