@@ -108,8 +108,8 @@ cdef class MessagePacker(Packer):
     decompress: Callable[[codec, magic, memoryview], bytes-like]; None: the table's.
     compress: Callable[[codec, payload], bytes-like], which frames for format `magic`.
     check_crc: refuse a batch whose checksum does not fit.
-    first_offset: records below it are left out of batches that are converted without a codec, as a fetch from
-    that offset on does.
+    first_offset: records below it are left out of batches that are converted without a codec, and compressed batches
+    all of whose records lie below it, as a fetch from that offset on does.
     repack_bytes: wrappers of format `magic` are gathered up to so many bytes of messages, before compression; 0: not.
 
     What needs no codec converts without the GIL.
@@ -249,6 +249,8 @@ cdef class MessagePacker(Packer):
                 run.is_inner = self.magic == 1
                 status = append_messages(&run, source)
         self.raise_status_of(status, table, row)
+        if run.last_offset < self.first_offset:
+            return 0        # compaction took what stood there: a client would get it for ever, and go on behind it
         return self.raise_status_of(self.write_wrapper(&run, codec, row.max_timestamp), table, row)
 
     cdef int write_wrapper(self, const Run* messages, int codec, int64_t append_time) except? -1:

@@ -11,6 +11,7 @@ import pytest
 import seglog
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
+from seglog.clock import ManualClock
 from seglog.errors import (
     CorruptRecordError,
     InvalidArgumentError,
@@ -23,7 +24,9 @@ from seglog.errors import (
 from seglog.format.batch import end_marker
 from seglog.format.compression import Codec, decompressor
 from seglog.log.fetched import ConvertedFetch, FetchSlice, LogEnds
+from seglog.log.log import Log
 from seglog.metrics import Exposition
+from seglog.upkeep.cleaner import clean
 from support.golden import unpack
 from support.made_logs import NOW, batches_of, open_log
 
@@ -49,6 +52,7 @@ def fetch_all(log, offset=0, **options):
         if not whole:
             return fetched, raw
         raw += got[: whole[-1].position + whole[-1].size_bytes]
+        assert whole[-1].last_offset >= offset
         offset = whole[-1].last_offset + 1
 
 
@@ -393,6 +397,22 @@ def test_headers_and_control_batches_are_left_out_and_a_client_never_stays_at_a_
         assert [r[-1] for r in records(fetch_all(log, magic=1)[1])] == [b"0", b"1", b"2"]
         committed = fetch_all(log, magic=1, isolation="read_committed")[1]
         assert [r[-1] for r in records(committed)] == [b"0", b"2"]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_client_never_stays_at_offsets_that_compaction_emptied_at_a_batch_s_end(path, magic, codec):
+    """A batch of v2 keeps its last offset. What older clients get ends before, and they ask behind it."""
+    with Log(path, config={"cleanup.policy": "compact"}, fsync="never", clock=ManualClock(NOW)) as log:
+        log.append_batch(seglog.build_batch([(b"a", b"1"), (b"b", b"2")], codec=codec, timestamp=NOW))
+        log.roll()
+        log.append(b"3", key=b"b", timestamp=NOW)
+        log.roll()
+        assert clean(log).outcome == "cleaned"
+        assert [(b.base_offset, b.last_offset) for b in log.batches()] == [(0, 1), (2, 2)]
+        fetched = log.fetch(1, magic=magic)
+        assert [r[0] for r in records(fetched.view())] == [2]
+        assert [r[0] for r in records(fetch_all(log, magic=magic)[1])] == [0, 2]
 
 
 def test_what_is_converted_has_no_length_before_and_is_true_if_there_is_any(path):

@@ -6,18 +6,23 @@ import struct
 import pytest
 
 import seglog
+from seglog._kernels.segment_scan import scan
+from seglog._kernels.window import Window
 from seglog.clock import ManualClock
 from seglog.errors import (
     CorruptRecordError,
     InvalidConfigError,
     NotALogError,
     RecordTooLargeError,
+    UnsupportedCompressionTypeError,
     UnsupportedForMessageFormatError,
     UnsupportedVersionError,
 )
 from seglog.format import names
+from seglog.format.compression import decompressor
 from seglog.format.tagged import scan_tagged, to_tagged
 from support.models import plain_tagged
+from support.models.tagged_author import Author
 
 NOW = 1_700_000_000_000
 TAGGED = {"message.dialect": "tagged", "segment.bytes": 3000, "index.interval.bytes": 300}
@@ -257,13 +262,49 @@ def test_missing_tags_are_counted_and_told_once_a_segment(path, caplog):
         assert len(told) == len(partition.segments)
 
 
-def test_a_client_of_kafka_s_gets_nothing_that_it_would_take_for_v1(path):
-    with filled(path) as log:
+def fetched(log, magic, **options):
+    """The batches that a client gets that goes on fetching."""
+    offset = 0
+    while raw := bytes(log.fetch(offset, magic=magic, **options).view()):
+        batches = list(scan(Window(raw), check_crc=True, decompress=decompressor()))
+        yield from batches
+        assert batches[-1].last_offset >= offset
+        offset = batches[-1].last_offset + 1
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_a_client_gets_messages_with_tags_in_the_format_that_it_knows(path, magic, isolation):
+    """Never as they are: it would take them for v1. Without a version they are that, for a follower with tags."""
+    author = Author(7, has_zstd=magic == 2)
+    with open_log(path, TAGGED) as log:
+        while author.end < 400:
+            log.append_batch(author.next(), assign_offsets=False)
         assert bytes(log.fetch(0).view()) == names.log_files(path)[0].read_bytes()
-        with pytest.raises(UnsupportedVersionError, match="no client of Kafka's"):
-            log.fetch(0, magic=1)
+        got = [
+            record for batch in fetched(log, magic, max_bytes=2000, isolation=isolation)
+            for record in batch if batch.magic == magic and not batch.is_control
+        ]
+        read = list(log.read())
+        assert [(r.offset, r.key, r.value) for r in got] == [(r.offset, r.key, r.value) for r in read]
+        assert [r.timestamp for r in got] == [r.timestamp if magic else -1 for r in read]
+        assert any(r.headers for r in got) == (magic == 2)
+        assert log.format_counters.fetch_converted_batches[magic].value > 50
         with pytest.raises(UnsupportedVersionError):
             list(log.read(max_magic=2))
+        log.configure({"message.downconversion.enable": False})
+        with pytest.raises(UnsupportedVersionError, match="of format tagged for a client that knows v"):
+            log.fetch(0, magic=magic)
+
+
+def test_a_set_in_zstd_goes_to_clients_of_v2_alone(path):
+    with open_log(path, TAGGED) as log:
+        log.append(b"before")
+        log.append_batch(seglog.build_batch([(b"k", b"v")] * 3, codec="zstd", timestamp=NOW))
+        assert [r.offset for batch in fetched(log, 2) for r in batch] == [0, 1, 2, 3]
+        assert log.fetch(0, magic=1).view()
+        with pytest.raises(UnsupportedCompressionTypeError):
+            log.fetch(1, magic=1)
 
 
 # --- two witnesses -------------------------------------------------------------------------------------

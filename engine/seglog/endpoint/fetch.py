@@ -113,15 +113,18 @@ class Fetch:
         version = context.version
         is_committed = version >= _WITH_V2 and request.isolation_level == 1
         isolation: Isolation = "read_committed" if is_committed else "read_uncommitted"
-        if version >= _WITH_V2:
+        magic: int | None = None if version >= _WITH_V2 else 1 if version >= _WITH_V1 else 0
+        if magic is None and log.dialect.is_tagged:
+            magic = 2       # messages with tags are nothing that a client knows
+        if magic is None:
             fetched: Fetched = log.fetch(offset, max_bytes, min_one=min_one, isolation=isolation)
             if version < _WITH_ZSTD and isinstance(fetched, FetchSlice) and _cut_before_zstd(fetched):
                 row.error_code = Errors.UNSUPPORTED_COMPRESSION_TYPE
                 return 0
         else:
-            magic = 1 if version >= _WITH_V1 else 0
             fetched = await asyncio.get_running_loop().run_in_executor(
-                self._converters, lambda: log.fetch(offset, max_bytes, magic=magic, min_one=min_one))
+                self._converters,
+                lambda: log.fetch(offset, max_bytes, magic=magic, min_one=min_one, isolation=isolation))
         ends = fetched.ends
         row.high_watermark, row.log_start_offset = ends.high_watermark, ends.log_start_offset
         row.last_stable_offset = ends.last_stable_offset if is_committed else log.last_stable_offset

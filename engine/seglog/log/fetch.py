@@ -6,6 +6,8 @@ record formats up to some version.
 
 Kafka's LocalLog.read and, for older clients, KafkaApis with FileRecords.downConvert. One difference: where a read holds
 both, Kafka converts all of it; here what the client knows goes out as it is, and the next fetch goes on behind it.
+
+Messages with tags are of no version. Who names one gets them converted to it, whoever names none gets them as they are.
 """
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +20,7 @@ from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError, UnsupportedVersionError
 from seglog.format.compression import Decompress
-from seglog.format.conversion_profile import compressor
+from seglog.format.conversion_profile import compressor, version_words
 from seglog.log.extent import Extent
 from seglog.log.fetched import Conversion, ConvertedFetch, Fetched, FetchSlice, LogEnds
 from seglog.log.format_counters import FormatCounters
@@ -57,11 +59,14 @@ class LogFetch:
     """One fetch of a log as it is at one moment."""
 
     def __init__(
-        self, log: FetchSource, extent: Extent, *, magic: int, max_bytes: int, min_one: bool, is_committed: bool
+        self, log: FetchSource, extent: Extent, *, magic: int | None, max_bytes: int, min_one: bool, is_committed: bool
     ) -> None:
         self._log = log
         self._extent = extent
-        self._magic = magic
+        self._magic = LATEST_FORMAT if magic is None else magic
+        self._is_tagged = extent.segments[0].dialect.is_tagged
+        # (Without a version, and so as it lies there; or all that there are, of Kafka's dialect.)
+        self._knows_all = magic is None or (magic == LATEST_FORMAT and not self._is_tagged)
         self._max_bytes = max_bytes
         self._min_one = min_one
         self._is_committed = is_committed
@@ -76,12 +81,15 @@ class LogFetch:
             found = self._range_at(offset)
             if found is None:
                 return FetchSlice(None, _NO_BYTES, asked, 0, 0, self._ends(offset, offset))
-            if self._magic == LATEST_FORMAT:
+            if self._knows_all:
                 return self._slice(asked, found, found.end)
-            table = scan(found.files.window, found.position, found.end, max_batches=_HEADERS_MAX)
+            table = scan(
+                found.files.window, found.position, found.end, max_batches=_HEADERS_MAX,
+                decompress=self._log.decompress,
+            )
             if len(table) == 0:
                 return self._incomplete(asked, found, table)
-            slot = first_above(table, self._magic)
+            slot = 0 if self._is_tagged else first_above(table, self._magic)
             if slot != 0:
                 return self._slice(asked, found, table.end if slot < 0 else table[slot].position)
             converted = self._converted(offset, found.segment, table)
@@ -131,7 +139,7 @@ class LogFetch:
         log = self._log
         if not log.config.message_downconversion_enable:
             raise UnsupportedVersionError(
-                f"a batch of format v{table[0].magic} for a client that knows v{self._magic}, and "
+                f"a batch of format {version_words(table[0].magic)} for a client that knows v{self._magic}, and "
                 "message.downconversion.enable is false", file=segment.path, position=table[0].position, offset=offset,
                 hint="upgrade the client, or set message.downconversion.enable",
             )
@@ -140,7 +148,7 @@ class LogFetch:
             aborted = IndexedAborts(self._extent.segments_from(offset), table[-1].last_offset + 1)
             table = aborted.left_out_of(table)
         conversion = Conversion(
-            self._magic, log.decompress, compressor(log.config, self._magic), log.format_counters
+            self._magic, self._is_tagged, log.decompress, compressor(log.config, self._magic), log.format_counters
         )
         return ConvertedFetch(table, conversion, offset, self._ends(offset, offset))
 

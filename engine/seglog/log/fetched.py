@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from seglog._kernels.batch_packer import BatchPacker
 from seglog._kernels.batch_survey import find_position, tally
 from seglog._kernels.message_packer import MessagePacker
+from seglog._kernels.packer import Packer
 from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.window import Window
 from seglog.errors import SeglogError, StorageError, UnsupportedCompressionTypeError
@@ -116,22 +118,26 @@ class FetchSlice:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What becomes of batches for a client that knows formats up to `magic`."""
+    """What becomes of batches for a client that knows formats up to `magic`. `is_tagged`: they are messages with tags,
+    none of which it knows."""
 
     magic: int
+    is_tagged: bool
     decompress: Decompress
     compress: "Callable[[int, bytes], Buffer]"
     counters: FormatCounters
 
-    def packer(self, first_offset: int) -> MessagePacker:
+    def packer(self, first_offset: int) -> Packer:
+        if self.magic == 2:
+            return BatchPacker(decompress=self.decompress, compress=self.compress)
         return MessagePacker(
             self.magic, decompress=self.decompress, compress=self.compress, first_offset=first_offset
         )
 
 
 class ConvertedFetch:
-    """Whole batches for a client that knows record formats up to some version, converted piece by piece as they are
-    taken: no more than one compressed batch, or 512 KiB of others, is in memory.
+    """Whole batches for a client that knows record formats up to some version, and no messages with tags, converted
+    piece by piece as they are taken: no more than one compressed batch, or 512 KiB of others, is in memory.
 
     It ends before the first batch that cannot be converted; one that begins with such a batch is not made, but raises.
     `size_bytes` is what lies on disk: the converted bytes may be more, and it has no len. `next_offset`: behind what
@@ -198,12 +204,13 @@ class ConvertedFetch:
             refusal = None
             try:
                 packer.add(table, first, stop)
+                packer.finish()
             except SeglogError as error:
                 refusal = error
                 stop = first if error.position is None else max(find_position(table, error.position), first)
             batches = tally(table, first, stop) if stop > first else {}
             self._conversion.counters.fetch_converted_batches[magic].add(
-                sum(count for (of, _), (count, _, _) in batches.items() if of > magic)
+                sum(count for (of, _), (count, _, _) in batches.items() if of > magic or self._conversion.is_tagged)
             )
             if stop > first:
                 self.next_offset = max(table[stop - 1].last_offset + 1, self.offset)

@@ -36,7 +36,7 @@ from seglog.log.arguments import (
 )
 from seglog.log.damage import OnCorrupt, OnLost, columns_of, lost_sink, surviving_records
 from seglog.log.extent import OFFSET_LIMIT, Extent
-from seglog.log.fetch import LATEST_FORMAT, LogFetch, aborted_transactions
+from seglog.log.fetch import LogFetch, aborted_transactions
 from seglog.log.fetched import Fetched
 from seglog.log.format_counters import FormatCounters
 from seglog.log.log_cursor import LogCursor
@@ -211,10 +211,10 @@ class LogReader(LogLookup):
         batch is whole however large it is. The client reads over what lies below `offset` in the first batch. Where it
         knows an older format than that batch's: a ConvertedFetch, of about as many bytes on disk. No bytes: there is
         nothing to read yet. `isolation="read_committed"` ends at the last stable offset, and `ends` names the aborted
-        transactions, whose records the client leaves out.
+        transactions, whose records the client leaves out. Messages with tags are converted for whoever names a `magic`.
 
         Raises OffsetOutOfRangeError, UnsupportedCompressionTypeError (zstd first, for a client below v2),
-        UnsupportedVersionError (message.downconversion.enable=false; a tagged log, with `magic`), InvalidArgumentError.
+        UnsupportedVersionError (message.downconversion.enable=false), InvalidArgumentError.
         """
         offset = checked_offset(offset)
         if magic not in (None, 0, 1, 2) or isinstance(magic, bool):
@@ -226,14 +226,8 @@ class LogReader(LogLookup):
         with gone_is_out_of_range(self, offset):
             if not extent.log_start_offset <= offset <= extent.log_end_offset:
                 raise out_of_range(extent, offset, self.path)
-            if magic is not None and extent.segments[0].dialect.is_tagged:
-                raise UnsupportedVersionError(
-                    "messages with tags, which no client of Kafka's reads", file=self.path,
-                    hint="fetch them as they are, without magic=, or convert the log",
-                )
             fetch = LogFetch(
-                self, extent, magic=LATEST_FORMAT if magic is None else magic, max_bytes=max_bytes, min_one=min_one,
-                is_committed=is_committed,
+                self, extent, magic=magic, max_bytes=max_bytes, min_one=min_one, is_committed=is_committed,
             )
             return fetch.at(offset)
 
