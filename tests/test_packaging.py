@@ -1,8 +1,12 @@
 """What pyproject.toml says twice agrees, and what it must not say is not there."""
+import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
-PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+TOP = Path(__file__).parent.parent
+PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text())
 
 
 def names(requirements):
@@ -22,3 +26,27 @@ def test_witnesses_stay_in_the_tests():
     assert names(extras.pop("witness")) == {"crc32c"}       # which operators may call, too: `verify --witness`
     required = names(PROJECT["project"]["dependencies"]).union(*(names(extra) for extra in extras.values()))
     assert not required & {"aiokafka", "kafka-python", "crc32c", "hypothesis", "pytest"}
+
+
+def test_the_version_has_its_changes():
+    version = re.search(r'"(.*)"', (TOP / "engine/seglog/_version.py").read_text())[1]
+    assert re.search(rf"^## {re.escape(version)} ", (TOP / "CHANGES.md").read_text(), re.MULTILINE)
+
+
+def test_no_kernel_claims_to_do_without_the_gil():
+    for source in [TOP / "setup.py", *(TOP / "cext").rglob("*.pyx")]:
+        assert "freethreading_compatible" not in source.read_text(), source
+
+
+def test_a_python_whose_gil_is_forced_off_is_refused():
+    code = (
+        "import sys\n"
+        "flags = sys.flags\n"
+        "class Forced:\n"
+        "    gil = 0\n"
+        "    def __getattr__(self, name): return getattr(flags, name)\n"
+        "sys.flags = Forced()\n"
+        "import seglog; seglog.open"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ImportError: seglog needs the GIL: unset PYTHON_GIL" in done.stderr

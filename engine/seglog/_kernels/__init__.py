@@ -1,4 +1,11 @@
 """The compiled half of seglog. Sources: cext/. Contract: the .pyi files here."""
+import sys
+
+# Locks of some kernels count on the GIL, so none declares that it can do without: a free-threaded Python (3.13t, 3.14t)
+# switches the GIL on when the first one is imported, and warns. Only PYTHON_GIL=0 or -X gil=0 would keep it off.
+if getattr(sys.flags, "gil", None) == 0:
+    raise ImportError("seglog needs the GIL: unset PYTHON_GIL, or leave out -X gil=0")
+
 try:
     from seglog._kernels import window as window
 except ImportError as e:
