@@ -631,7 +631,7 @@ def live_ends():
             log.append(b"more")
             log._tail.tell_growth()
             ends = latest_of((path / LIVE_FILE).read_bytes(), "")
-    walk = HexWalk(replace(ends, boot_id=bytes(16)).to_slot(8))
+    walk = HexWalk(ends._replace(boot_id=bytes(16)).to_slot(8))
     walk.bytes(8, "magic")
     walk.take("I", "version")
     checksum = walk.take("I", "checksum")

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import threading
+import time
 from contextlib import suppress
 
 import pytest
@@ -98,6 +99,13 @@ def test_entries_added_together_by_threads_share_batches(path):
     """One sync covers what waited for it, and what it covers is one batch."""
     with Ledger.create(path, 7) as ledger:
         ids = []
+        sync = ledger.writer._appender.sync
+
+        def slow():     # in memory a sync takes no time, and each thread may be done before the next one begins
+            time.sleep(0.001)
+            sync()
+
+        ledger.writer._appender.sync = slow
 
         def add():
             ids.extend(ledger.add(threading.current_thread().name.encode()) for _ in range(50))

@@ -332,9 +332,7 @@ def test_cuts_that_became_one_say_no_less(cuts, seen):
     if len(set(cuts)) < CUTS_MAX:
         assert found == exact
     raw = ends.to_slot(7)
-    assert latest_of(bytes(slot_position(7)) + raw, "file") == ends.__class__(
-        **{name: getattr(ends, name) for name in ends.__slots__} | {"sequence": 7}
-    )
+    assert latest_of(bytes(slot_position(7)) + raw, "file") == ends._replace(sequence=7)
 
 
 @given(torn=st.integers(0, FILE_BYTES - 1), bit=st.integers(0, 7))
@@ -368,7 +366,7 @@ def test_a_file_that_says_nothing_is_passed_by(path, left):
         case "zeros":
             (path / FILE_NAME).write_bytes(bytes(FILE_BYTES))
         case "another start of the system":
-            other = LiveEnds(**{name: getattr(ENDS, name) for name in ENDS.__slots__} | {"boot_id": b"x" * 16})
+            other = ENDS._replace(boot_id=b"x" * 16)
             (path / FILE_NAME).write_bytes(other.to_slot(0) + other.to_slot(1))
     with seglog.follow_partition(path) as follower:
         assert values(follower.read()) == [b"value"]

@@ -201,9 +201,9 @@ class ManagedReader(OpenHandle):
         from true to false, or the last one. (OpFindNewest)
         """
         extent = self._current()
-        low = 0 if first is None else extent.before(checked_position(first))
-        high = (extent.count if last is None else min(extent.up_to(checked_position(last)), extent.count)) - 1
-        found = _newest(lambda ordinal: predicate(self._at(extent, ordinal)), low, high)
+        start = 0 if first is None else extent.before(checked_position(first))
+        stop = extent.count if last is None else min(extent.up_to(checked_position(last)), extent.count)
+        found = _newest(lambda ordinal: predicate(self._at(extent, ordinal)), start, stop)
         return extent.position(found)
 
     def position_at_time(self, timestamp_ms: int, after: Position = EARLIEST) -> Position | None:
@@ -218,7 +218,7 @@ class ManagedReader(OpenHandle):
         begin = extent.up_to(checked_position(after))
         if not self.config.use_broker_timestamps:
             found = _newest(
-                lambda ordinal: self._at(extent, ordinal).publish_time < timestamp_ms, begin, extent.count - 1
+                lambda ordinal: self._at(extent, ordinal).publish_time < timestamp_ms, begin, extent.count
             )
             return extent.position(begin if found < 0 else found + 1)
         target = min(max(timestamp_ms, 0), MAX_ID)
@@ -258,10 +258,11 @@ class ManagedReader(OpenHandle):
         return None
 
 
-def _newest(is_before: Callable[[int], bool], low: int, high: int) -> int:
-    """The last ordinal in [low, high] that `is_before` is true of, by binary search; -1 where `low` is not."""
-    if low > high or not is_before(low):
+def _newest(is_before: Callable[[int], bool], start: int, stop: int) -> int:
+    """The last ordinal in [start, stop) that `is_before` is true of, by binary search; -1 where `start` is not."""
+    if start >= stop or not is_before(start):
         return -1
+    low, high = start, stop - 1         # it is true of `low`
     if is_before(high):
         return high
     while high - low > 1:

@@ -9,7 +9,7 @@ go by them, too.
 """
 import logging
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from seglog.errors import UnsupportedVersionError
@@ -85,8 +85,8 @@ class LiveWriter:
                 before = None               # it is written anew
             if before is not None:
                 self._is_new = False
-                self._ends = replace(
-                    before, boot_id=BOOT_ID, is_open=True, shows_durable=self._ends.shows_durable,
+                self._ends = before._replace(
+                    boot_id=BOOT_ID, is_open=True, shows_durable=self._ends.shows_durable,
                     epoch=before.epoch | 1,
                 )
                 if before.is_open:
@@ -96,7 +96,7 @@ class LiveWriter:
         """Before segments are cut, exchanged or removed: readers that come now wait for `end`. Twice is once."""
         with self._lock:
             if not self._ends.epoch & 1:
-                self._ends = replace(self._ends, epoch=self._ends.epoch + 1)
+                self._ends = self._ends._replace(epoch=self._ends.epoch + 1)
                 self._write()
 
     def end(self, shown: Shown, last_stable_offset: int, cut_to: int | None = None) -> None:
@@ -106,7 +106,7 @@ class LiveWriter:
             epoch = (ends.epoch | 1) + 1
             if cut_to is not None:
                 ends = ends.with_cut(epoch, cut_to)
-            self._ends = replace(ends, epoch=epoch)
+            self._ends = ends._replace(epoch=epoch)
             self._publish(shown, last_stable_offset, is_changed=True)
 
     def publish(self, shown: Shown, last_stable_offset: int) -> None:
@@ -118,7 +118,7 @@ class LiveWriter:
     def close(self) -> None:
         """Tell that nobody appends any more."""
         with self._lock:
-            self._ends = replace(self._ends, is_open=False)
+            self._ends = self._ends._replace(is_open=False)
             self._write()
             self._is_off = True
 
@@ -133,15 +133,16 @@ class LiveWriter:
             return
         # What is durable was written before: so it is taken first.
         durable = growth.published.at if before.shows_durable else growth.durable
-        self._ends = replace(
-            before, log_start_offset=extent.log_start_offset, last_stable_offset=last_stable_offset,
+        ends = before._replace(
+            log_start_offset=extent.log_start_offset, last_stable_offset=last_stable_offset,
             base_offset=growth.base_offset, written=growth.written.at, durable=durable,
         )
-        if is_changed or self._ends != before:
+        if is_changed or ends != before:
+            self._ends = ends
             self._write()
 
     def _write(self) -> None:
-        self._ends = replace(self._ends, sequence=self._ends.sequence + 1)
+        self._ends = self._ends._replace(sequence=self._ends.sequence + 1)
         if self._is_off:
             return
         sequence = self._ends.sequence
