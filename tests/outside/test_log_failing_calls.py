@@ -59,5 +59,5 @@ seglog.open(sys.argv[1]).close()
 def test_a_sync_that_failed_in_the_background_is_told_at_closing(in_memory, recorder):
     recording = Recording.begin(in_memory / "recording", recorder)
     log = recording.disk / "orders-0"
-    done = recording.run_script(APPENDS_AND_CLOSES, log, faults=[Fault("sync", 2, pattern="*.log")])
+    done = recording.run_script(APPENDS_AND_CLOSES, log, faults=[Fault("sync", 1, pattern="*.log")])
     assert done.stdout == "close() says 5\n"
