@@ -203,6 +203,24 @@ def _truncate(log):
     log.append(b"another one at offset 3" * 9)
 
 
+def _compact(log):
+    log.roll()
+    log.configure({"cleanup.policy": "compact"})
+    for _ in range(2):
+        log.append(b"more", key=b"1")
+        log.roll()
+    clean(log)
+    assert 1 not in [r.offset for r in log.read()]
+
+
+def _retain(log):
+    log.roll()
+    log.append(b"more")
+    log.configure({"retention.bytes": 1})
+    log.delete_old_segments()
+    assert log.log_start_offset > 2
+
+
 def _close(log):
     log.close()
 
@@ -211,6 +229,8 @@ CHANGES = {
     "truncated and appended to": _truncate,
     "rolled": lambda log: (log.roll(), log.append(b"more")),
     "its segment deleted": lambda log: (log.roll(), log.append(b"more"), log.delete_records(log.log_end_offset)),
+    "compacted": _compact,
+    "let go by retention": _retain,
     "configured": lambda log: (log.configure({"segment.bytes": "1MiB"}), log.append(b"more")),
     "closed": _close,
 }

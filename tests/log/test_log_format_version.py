@@ -1,4 +1,5 @@
 """message.format.version: what is appended is stored in that record format, whatever format it came in."""
+import json
 import random
 import shutil
 import zlib
@@ -6,6 +7,7 @@ import zlib
 import pytest
 
 import seglog
+from seglog.clock import ManualClock
 from seglog.config import LogConfig
 from seglog.errors import (
     CorruptSettingsError,
@@ -18,9 +20,10 @@ from seglog.errors import (
 from seglog.format import validate
 from seglog.format.batch import end_marker
 from seglog.format.checked_json import format_json
-from seglog.format.compression import Codec
+from seglog.format.compression import Codec, decompressor
 from seglog.state.kept_settings import FILE_NAME, FORMAT
 from support.made_logs import NOW, open_log
+from support.models import plain_format
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 RECORDS = [(b"key %d" % n, b"value %d" % n * 5, (), NOW - 10 + n) for n in range(4)]
@@ -346,3 +349,45 @@ def test_settings_that_cannot_be_read_keep_the_log_from_opening(path, raw, error
     assert raised.value.file == str(path / FILE_NAME)
     (path / FILE_NAME).unlink()
     open_log(path).close()
+
+
+def test_golden_batches_are_stored_through_the_log_as_kafkas_log_validator_made_them(golden_kafka, in_memory):
+    """All that LogValidator 3.9.1 was given: its offsets, its bytes where no codec made others, its answer, counted."""
+    exact = 0
+    for case in sorted((golden_kafka / "convert/up").iterdir()):
+        meta = json.loads((case / "meta.json").read_text())
+        config = {
+            "compression.type": meta["target_codec"], "message.timestamp.type": meta["timestamp_type"],
+            "message.timestamp.after.max.ms": 2**63 - 1, "message.timestamp.before.max.ms": 2**63 - 1,
+            "message.format.version": meta["to_magic"],
+        }
+        clock = ManualClock(meta["log_append_time"])
+        path = in_memory / case.name / "orders-0"
+        with seglog.open(path, config=config, clock=clock, fsync="never") as log:
+            before = seglog.build_batch([(b"k", b"v")], base_offset=meta["first_offset"] - 1, leader_epoch=0)
+            log.append_batch(before, assign_offsets=False)
+            found = log.append_batch((case / "input.log").read_bytes(), leader_epoch=meta["leader_epoch"])
+            assert found.last_offset == meta["next_offset"] - 1
+            stored = bytes(log.fetch(meta["first_offset"]).view())
+            counters = log.format_counters
+            counts = [
+                sum(one.value for one in counter) for counter in (
+                    counters.append_converted_batches, counters.append_recompressed_batches)]
+        expected = (case / "output.log").read_bytes()
+        assert opened(stored) == opened(expected), case.name
+        rebuilt = meta["message_size_maybe_changed"]
+        is_converted, is_packed = meta["from_magic"] != meta["to_magic"], meta["target_codec"] != "none"
+        assert [count > 0 for count in counts] == [rebuilt and is_converted, rebuilt and is_packed], case.name
+        if not rebuilt or meta["target_codec"] in ("none", "lz4"):
+            assert stored == expected, case.name
+            exact += 1
+        shutil.rmtree(path.parent)
+    assert exact == 74
+
+
+def opened(raw):
+    """Every record of every batch, by the plain decoder."""
+    return [
+        record for batch in plain_format.split_batches(raw)
+        for record in plain_format.decode_batch(batch, lambda *a: bytes(decompressor()(*a)))
+    ]
