@@ -24,7 +24,7 @@ that whoever opens next finds the same damage or none.
 """
 import os
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import overload
@@ -243,7 +243,7 @@ class LoadPlan:
         self.segments.append(PlannedSegment(empty, next_offset=self.log_start_offset))
 
 
-class _Replayed(Sequence[replay.ReplaySegment]):
+class _Replayed(replay.ReplaySegments):
     """The same segments for a replay: made where it comes to them."""
 
     def __init__(self, segments: list[PlannedSegment]) -> None:
@@ -263,6 +263,14 @@ class _Replayed(Sequence[replay.ReplaySegment]):
 
     def __iter__(self) -> Iterator[replay.ReplaySegment]:
         return map(_replayed, self._segments)
+
+    @property
+    def base_offsets(self) -> list[int]:
+        return [segment.files.base_offset for segment in self._segments]
+
+    @property
+    def recovered(self) -> list[replay.ReplaySegment]:
+        return [_replayed(segment) for segment in self._segments if segment.is_recovered]
 
 
 def _replayed(segment: PlannedSegment) -> replay.ReplaySegment:

@@ -3,6 +3,7 @@ transactions.
 
 Kafka's LogSegment.recover, LeaderEpochFileCache and UnifiedLog.rebuildProducerState. The .log files are final here.
 """
+from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -75,8 +76,22 @@ class ReplaySegment:
 # --- leader epochs -----------------------------------------------------------------------------
 
 
+class ReplaySegments(Sequence[ReplaySegment]):
+    """The segments of a log, each made where the replay comes to it: a log may have a hundred thousand."""
+
+    @property
+    @abstractmethod
+    def base_offsets(self) -> list[int]:
+        """Of all of them."""
+
+    @property
+    @abstractmethod
+    def recovered(self) -> list[ReplaySegment]:
+        """Those with a `check`."""
+
+
 def put_leader_epochs(
-    fs: FileSystem, directory: Path, segments: Sequence[ReplaySegment], *,
+    fs: FileSystem, directory: Path, segments: ReplaySegments, *,
     log_start_offset: int, next_offset: int, begins_anew: bool,
 ) -> LeaderEpochs:
     """The leader epochs of the log, and the same in their file, durably. `begins_anew`: there was no segment left.
@@ -91,7 +106,7 @@ def put_leader_epochs(
     elif before is None:
         epochs, found = LeaderEpochs(), _epochs_of_batches(segments)
     else:
-        epochs, found = before, [epoch for s in segments if s.check is not None for epoch in s.epochs()]
+        epochs, found = before, [epoch for segment in segments.recovered for epoch in segment.epochs()]
     for epoch, start_offset in found:
         if epochs.latest is None or epoch > epochs.latest:
             epochs = epochs.assign(epoch, start_offset)
@@ -147,7 +162,7 @@ def producers_in(snapshot: bytes | None) -> tuple[ProducerEntry, ...]:
 
 
 def put_producers(
-    fs: FileSystem, snapshots: ProducerSnapshots, segments: Sequence[ReplaySegment], *, clean: bool,
+    fs: FileSystem, snapshots: ProducerSnapshots, segments: ReplaySegments, *, clean: bool,
     log_start_offset: int, next_offset: int, now_ms: int, expiration_ms: int, rewrites: bool = False,
 ) -> ProducerState:
     """The producers as of the end of the log; `snapshots` and the .txnindex of recovered segments are made to agree.
@@ -156,14 +171,14 @@ def put_producers(
     was: what lies behind is taken anew (LogLoader.recoverSegment). `rewrites`: a .txnindex that reads well is written
     all the same, for it may not be on the disk.
     """
-    bases = [s.base_offset for s in segments]
+    bases = segments.base_offsets
     snapshots.remove_strays(bases)
     if clean:
         return rebuild(
             snapshots, bases, lambda offset: _tables_from(segments, offset), log_start_offset=log_start_offset,
             log_end_offset=next_offset, now_ms=now_ms, expiration_ms=expiration_ms, clean=True,
         )
-    recovered = next((s.base_offset for s in segments if s.check is not None), next_offset)
+    recovered = next((segment.base_offset for segment in segments.recovered), next_offset)
     state, offset = snapshots.load(log_start_offset, min(recovered, next_offset), now_ms, expiration_ms)
     due = sorted({*bases[-2:], next_offset})
     taken: list[Path | None] = []

@@ -44,11 +44,10 @@ def directory_dialect(
     # (Those that were listed are of one dialect: names.of_one_dialect.)
     if said is not TAGGED and logs is not None and not (logs and logs[0].name.endswith(TAGGED.log)):
         return DirectoryDialect(KAFKA)
-    with refusals("list", directory), os.scandir(directory) as entries:
-        listed = [name for entry in entries if (name := entry.name).endswith(names.LOG_SUFFIXES)]
-    # (Nearly all directories are Kafka's: there, no name is parsed.)
-    tagged = [name for name in listed if name.endswith(TAGGED.log) and names.is_log_file(name)]
-    if said is not TAGGED and not tagged:
+    with refusals("list", directory):
+        listed = os.listdir(directory)
+    # (Nearly all directories are Kafka's: there, names are looked at once, and none is parsed.)
+    if said is not TAGGED and not any(map(names.is_log_file, [name for name in listed if name.endswith(TAGGED.log)])):
         return DirectoryDialect(KAFKA)
     plain = sorted(name for name in listed if name.endswith(KAFKA.log) and names.is_log_file(name))
     filled = next((name for name in plain if _size_of(directory / name)), None)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seglog._kernels.mapping import file_size
+from seglog._kernels.segment_names import sorted_names
 from seglog.errors import NotALogError
 from seglog.format import names
 from seglog.format.dialect import KAFKA, Dialect
@@ -30,7 +31,6 @@ from seglog.state.clean_marks import CLEAN_MARK
 
 # KafkaMetadataLog sees to its snapshots itself (LogLoader.SNAPSHOT_DELETE_SUFFIX); state.log_dir_state to the mark.
 _KEPT = (".checkpoint.deleted", CLEAN_MARK)
-_LAST_DIGITS = str(names.MAX_OFFSET).zfill(20)
 # What write_atomically may have left, besides segment files.
 _SCRATCH_NAMES = (names.LEADER_EPOCH_CHECKPOINT + SCRATCH_SUFFIX, names.PARTITION_METADATA + SCRATCH_SUFFIX)
 
@@ -189,26 +189,11 @@ def _list(directory: Path, dialect: Dialect) -> tuple[dict[str, set[int]], list[
     """
     if directory.is_file():
         raise NotALogError("a file, not a partition directory", file=directory)
-    found: dict[str, list[str]] = {suffix: [] for suffix in (*dialect.suffixes, names.SNAPSHOT_SUFFIX)}
-    others = []
+    suffixes = (*dialect.suffixes, names.SNAPSHOT_SUFFIX)
     with refusals("list", directory), os.scandir(directory) as entries:
-        for entry in entries:
-            if entry.is_file():
-                name = entry.name
-                digits = found.get(name[20:])
-                if digits is None:
-                    others.append(name)
-                else:
-                    digits.append(name[:20])
-    plain = {}
-    for suffix, all_digits in found.items():
-        together = "".join(all_digits)
-        if together.isdigit() and together.isascii() and max(all_digits) <= _LAST_DIGITS:
-            plain[suffix] = set(map(int, all_digits))
-        else:       # one by one, some are not what they look like
-            good = [(digits, names.parse_file_name(digits + suffix)) for digits in all_digits]
-            plain[suffix] = {parsed.offset for _, parsed in good if parsed is not None}
-            others += [digits + suffix for digits, parsed in good if parsed is None]
+        listed = [entry.name for entry in entries if entry.is_file()]
+    offsets, others = sorted_names(listed, suffixes)
+    plain = dict(zip(suffixes, offsets, strict=True))
     return plain, sorted(others)
 
 
