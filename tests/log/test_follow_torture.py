@@ -51,7 +51,7 @@ def test_readers_beside_a_writer_that_is_killed(in_memory, fsync):
         with seglog.open(path) as log:      # else nothing tells the readers of a cut just before the last kill
             log.append(value_of(life, 0, 0))
         stop.touch()
-        said = [reader.communicate(timeout=120) for reader in readers]
+        said = [reader.communicate(timeout=600) for reader in readers]
     finally:
         for process in (writer, *readers):
             if process is not None and process.poll() is None:

@@ -48,7 +48,7 @@ from seglog.log.times import Time
 from seglog.log.transactions import LogTransactions
 from seglog.metrics import PROCESS
 from seglog.segment.segment import Segment
-from seglog.segment.sync_thread import Callback
+from seglog.segment.sync_thread import SYNC_CALLS, Callback
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.log_dir_state import LogDirState
 from seglog.state.partition_hold import PartitionHold
@@ -321,9 +321,10 @@ class Log(Followable, Unclosed):
         calls: so it must be quick. What it raises is logged. Raises InvalidArgumentError, ForkedHandleError.
         """
         tail = self._tail
-        if self._is_forked:
+        # (This is as much work as an append: few calls.)
+        if tail.refusal is not None and self._is_forked:
             tail.check()
-        tail.when(checked_token(token, tail.number, self.path), checked_callback(callback))
+        SYNC_CALLS.started().put((tail, checked_token(token, tail.number, self.path), checked_callback(callback)))
 
     def on_published(self, callback: Callable[[int | None], None]) -> Listening:
         """Call `callback(log_end_offset)` when readers see more of the log, or it was cut; the last time with None,

@@ -23,17 +23,17 @@ class ProcessQueue(Generic[Item]):
     def _forked(self) -> None:
         self._lock = threading.Lock()       # guards the start
         self._queue: queue.SimpleQueue[Item] = queue.SimpleQueue()
-        self._process_id = 0
+        self._is_started = False            # in this process: a fork resets it
 
     def started(self) -> "queue.SimpleQueue[Item]":
         """The queue, after its thread was started if need be."""
-        if self._process_id != os.getpid():
+        if not self._is_started:
             self._start()
         return self._queue
 
     def _start(self) -> None:
         with self._lock:
-            if self._process_id != os.getpid():
+            if not self._is_started:
                 # Not by threading.Thread, whose start can wait for ever if it is interrupted (bpo-45274).
                 start_new_thread(self._work, (self._queue,))
-                self._process_id = os.getpid()
+                self._is_started = True

@@ -9,6 +9,7 @@ covers all of its own. Threads that wait (`WriteGate.wait`) lead their own syncs
 import logging
 import queue
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from typing import Protocol
 
@@ -32,29 +33,35 @@ class Synced(Protocol):
 
 
 Call = tuple[Synced, int, Callback]
+_NUMBER = itemgetter(1)
 
 
 def _run(calls: "queue.SimpleQueue[Call]") -> None:
     while True:
-        gate, number, callback = calls.get()
-        waiting = {id(gate): (gate, [(number, callback)])}
-        del callback
+        call = calls.get()
+        waiting = {id(call[0]): [call]}
         while not calls.empty():    # nobody else takes from it
-            gate, number, callback = calls.get()
-            waiting.setdefault(id(gate), (gate, []))[1].append((number, callback))
-            del callback
-        del gate
+            call = calls.get()
+            callers = waiting.get(id(call[0]))
+            if callers is None:
+                waiting[id(call[0])] = [call]
+            else:
+                callers.append(call)
+            del callers
+        del call
         while waiting:
-            _answer(*waiting.popitem()[1])
+            _answer(waiting.popitem()[1])
 
 
-def _answer(gate: Synced, callers: list[tuple[int, Callback]]) -> None:
+def _answer(callers: list[Call]) -> None:
+    """Of one gate."""
+    gate = callers[0][0]
     error: BaseException | None = None
     try:
-        gate.reach(max(number for number, _ in callers))
+        gate.reach(max(map(_NUMBER, callers)))
     except BaseException as failure:
         error = failure
-    for number, callback in callers:
+    for _, number, callback in callers:
         try:
             callback(None if error is None or number <= gate.committed else error)
         except BaseException:       # also SystemExit: the thread is everybody's
