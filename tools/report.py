@@ -7,8 +7,6 @@ import datetime as dt
 import errno
 import json
 import os
-import resource
-import shutil
 import sys
 import textwrap
 import time
@@ -303,6 +301,7 @@ def note(text: str) -> None:
 def verbosely() -> Iterator[None]:
     """What the engine logs meanwhile goes to stderr; then the time and the memory that it took."""
     import logging
+    import resource
 
     logger, handler = logging.getLogger("seglog"), logging.StreamHandler()
     before, began, cpu_began = logger.level, time.monotonic(), time.process_time()
@@ -368,7 +367,7 @@ class Progress:
         )
         if 0 < done < total:
             line += f"  {duration(1000 * elapsed * (total - done) / done)} left"
-        line = terminal.cut(f"{line}  {printable(self.label)}", shutil.get_terminal_size().columns - 1)
+        line = terminal.cut(f"{line}  {printable(self.label)}", terminal.columns_of(sys.stderr) - 1)
         sys.stderr.write("\r" + line.ljust(self._width))
         sys.stderr.flush()
         self._width = len(line)

@@ -4,13 +4,14 @@ Every command takes these options (`display_options`), and `seglog` itself takes
 """
 import codecs
 import os
-import shutil
 import sys
 import unicodedata
 from dataclasses import dataclass
 from typing import Any, TextIO
 
 import click
+
+_COLUMNS = 80
 
 
 @dataclass(slots=True)
@@ -76,7 +77,19 @@ def width() -> int | None:
     """The columns that lines on stdout are cut to; None if they are not."""
     if wishes.full or not is_terminal():
         return None
-    return shutil.get_terminal_size().columns
+    return columns_of(sys.stdout)
+
+
+def columns_of(stream: TextIO) -> int:
+    """As shutil.get_terminal_size, which loads every library that compresses files."""
+    try:
+        return int(os.environ["COLUMNS"])
+    except (KeyError, ValueError):
+        pass
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _COLUMNS
+    except (OSError, AttributeError, ValueError):
+        return _COLUMNS
 
 
 def width_of(text: str) -> int:
