@@ -46,8 +46,8 @@ def read(monkeypatch):
     seen = {"rows": 0, "columns": set()}
     batches = rows_module.RowScan.batches
 
-    def counted(self):
-        for rows in batches(self):
+    def counted(self, *pool):
+        for rows in batches(self, *pool):
             seen["rows"] += len(rows)
             seen["columns"] |= set(rows.layout.columns)
             yield rows

@@ -2,21 +2,24 @@
 import glob
 import os
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from seglog._kernels.segment_scan import scan
 from seglog.errors import CorruptIndexError, InvalidArgumentError, NotALogError, SeglogError
 from seglog.format import names
 from seglog.format.live_ends import FILE_NAME
+from seglog.frames.limits import Limits
 from seglog.frames.options import OFFSET_MAX, ReadOptions
 from seglog.frames.part import ScanPart
+from seglog.frames.stored import StoredPartition, stored_partitions, stored_parts
 from seglog.fs.lock import writer_of
 from seglog.fs.refusals import refusals
-from seglog.log.arguments import Isolation, is_read_committed
+from seglog.log.arguments import is_read_committed
 from seglog.log.follower import Follower
 from seglog.log.listing import log_files
 from seglog.log.log import open_logs
@@ -26,6 +29,7 @@ from seglog.segment.aborted_transactions import IndexedAborts
 from seglog.segment.column_stats import column_stats_of
 from seglog.segment.segment import Segment
 from seglog.segment.time_ranges import time_ranges_of
+from seglog.stores.open_store import is_local, scheme_of
 
 Source = str | os.PathLike[str] | LogReader
 # Pieces have at least so many bytes, unless the whole part has fewer.
@@ -41,22 +45,15 @@ class PartitionSource(NamedTuple):
     log: LogReader | None
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Which records of each partition are asked for. `partitions`, `topics`: of these only; None: all."""
-
-    from_offset: int = 0
-    to_offset: int = OFFSET_MAX
-    isolation: Isolation = "read_uncommitted"
-    partitions: frozenset[int] | None = None
-    topics: frozenset[str] | None = None
-    # Only to prune: records with other keys may come as well.
-    smallest_key: bytes | None = None
-    largest_key: bytes | None = None
-
-    @property
-    def has_keys(self) -> bool:
-        return self.smallest_key is not None or self.largest_key is not None
+def places_of(
+    sources: Iterable[Source], store_options: Mapping[str, str]
+) -> list[PartitionSource | StoredPartition]:
+    """As `partitions_of`, of URLs, too."""
+    sources = list(sources)
+    remote = [os.fspath(source) for source in sources if not isinstance(source, LogReader) and not is_local(source)]
+    local = partitions_of(source for source in sources if isinstance(source, LogReader) or is_local(source))
+    stored = {there.path: there for url in remote for there in stored_partitions(url, store_options)}
+    return sorted([*local, *stored.values()], key=lambda here: (here.topic, here.partition, str(here.path)))
 
 
 def partitions_of(sources: Iterable[Source]) -> list[PartitionSource]:
@@ -76,18 +73,20 @@ def partitions_of(sources: Iterable[Source]) -> list[PartitionSource]:
         else:
             for here in _in_path(source):
                 found.setdefault(here.path.resolve(), here)
-    return sorted(found.values(), key=lambda here: (here.topic, here.partition, here.path))
+    return sorted(found.values(), key=lambda here: (here.topic, here.partition, str(here.path)))
 
 
 def _in_path(source: str | os.PathLike[str]) -> list[PartitionSource]:
     text = os.fspath(source)
     if not isinstance(text, str):
         raise InvalidArgumentError(f"a path is text, not {text!r}")
-    if "://" in text:
+    if not is_local(text):
         raise InvalidArgumentError(
-            "a URL: tables are read from mounted paths only", file=text,
-            hint="mount the store, or copy the partition directories here",
+            "a URL of a store, where mounted paths are expected", file=text,
+            hint="mount the store, or read it by seglog.scan",
         )
+    if scheme_of(text):
+        text = unquote(urlsplit(text).path)
     paths = [text] if os.path.lexists(text) else sorted(glob.glob(text))
     if not paths:
         raise NotALogError("nothing is there that has this name or fits this pattern", file=text)
@@ -116,7 +115,8 @@ def _partition(path: Path) -> PartitionSource | None:
 
 
 def parts_of(
-    sources: Iterable[PartitionSource], options: ReadOptions, limits: Limits, min_bytes: int = MIN_PART_BYTES
+    sources: Iterable[PartitionSource | StoredPartition], options: ReadOptions, limits: Limits,
+    min_bytes: int = MIN_PART_BYTES,
 ) -> Iterator[ScanPart]:
     """The pieces of these partitions, in order, as they are now."""
     if min_bytes < 1:
@@ -125,6 +125,9 @@ def parts_of(
         if (limits.partitions is not None and source.partition not in limits.partitions) or (
             limits.topics is not None and source.topic not in limits.topics
         ):
+            continue
+        if isinstance(source, StoredPartition):
+            yield from stored_parts(source, options, limits)
             continue
         with ExitStack() as stack:
             log = source.log or _open_here(source.path) or stack.enter_context(opened(source.path))

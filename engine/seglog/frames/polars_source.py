@@ -8,11 +8,15 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from seglog._kernels.arena import ArenaPool
 from seglog._kernels.topic_rows import TopicRows
 from seglog.frames.bounds import Bounds, flipped
 from seglog.frames.libraries import library
-from seglog.frames.part import KEPT
+from seglog.frames.part import KEPT, POOL
 from seglog.frames.rows import RowScan
+
+# What polars does with each piece takes some 0.1 ms whatever its size: 8 MB instead of 2 save a sixth of an aggregate.
+WIDE = ArenaPool(8 << 20, 96 << 20)
 
 _OPERATORS = {"Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">=", "Eq": "=="}
 _BETWEEN = {"Both": (">=", "<="), "Left": (">=", "<"), "Right": (">", "<="), "None": (">", "<")}
@@ -39,7 +43,7 @@ def lazy(scan: RowScan) -> Any:
         if predicate is not None and limit is None:
             wanted = wanted.narrowed(bounds_of(predicate))
         left = limit
-        for rows in wanted.batches():
+        for rows in wanted.batches(WIDE if limit is None else POOL):
             piece = _frame(polars, rows)
             if left is not None:
                 piece = piece.head(left)

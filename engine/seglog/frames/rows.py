@@ -1,6 +1,7 @@
 """A description of rows, and how they are read: what every door to them has in common."""
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import chain
 from typing import Any, Self
@@ -11,9 +12,10 @@ from seglog._kernels.topic_rows import TopicRows
 from seglog.frames.ahead import in_order
 from seglog.frames.bounds import Bounds, both, larger, smaller
 from seglog.frames.libraries import library
+from seglog.frames.limits import Limits
 from seglog.frames.options import OFFSET_MAX, ReadOptions, checked_columns
 from seglog.frames.part import POOL, ScanPart
-from seglog.frames.plan import MIN_PART_BYTES, Limits, Source, partitions_of, parts_of
+from seglog.frames.plan import MIN_PART_BYTES, Source, parts_of, places_of
 from seglog.log.reader import LogReader
 from seglog.segment.answers import LostRange
 
@@ -29,12 +31,14 @@ class RowScan:
     """
 
     def __init__(
-        self, sources: tuple[Source, ...], options: ReadOptions, limits: Limits, threads: int | None = None
+        self, sources: tuple[Source, ...], options: ReadOptions, limits: Limits, threads: int | None = None,
+        store_options: Mapping[str, str] | None = None,
     ) -> None:
         self._sources = sources
         self._options = options
         self._limits = limits
         self._threads = threads
+        self._store_options = dict(store_options or {})
         self._lost: list[LostRange] = []
 
     def __repr__(self) -> str:
@@ -87,7 +91,7 @@ class RowScan:
         return self._options.value_text is not None
 
     def _with(self, options: ReadOptions, limits: Limits) -> Self:
-        scan = type(self)(self._sources, options, limits, self._threads)
+        scan = type(self)(self._sources, options, limits, self._threads, self._store_options)
         scan._lost = self._lost         # one report, whoever narrowed
         return scan
 
@@ -100,7 +104,7 @@ class RowScan:
         begin. Each piece pickles, and is read by itself: `part.batches()`. Raises NotALogError, StorageError,
         CorruptRecordError.
         """
-        return list(parts_of(partitions_of(self._sources), self._options, self._limits, min_bytes))
+        return list(parts_of(places_of(self._sources, self._store_options), self._options, self._limits, min_bytes))
 
     def batches(self, pool: ArenaPool = POOL) -> Iterator[TopicRows]:
         """The rows as record batches, in order; they have __arrow_c_array__. `pool`: KEPT, if all of them are kept.
@@ -108,15 +112,16 @@ class RowScan:
         Raises what `parts` raises, and CorruptRecordError where damage is met: behind the rows before it.
         """
         # (To cut segments is for those who share them out: here work is cut smaller anyway.)
-        parts = parts_of(partitions_of(self._sources), self._options, self._limits, OFFSET_MAX)
+        parts = parts_of(places_of(self._sources, self._store_options), self._options, self._limits, OFFSET_MAX)
         first = list(_up_to(parts, _THREADS_FROM_BYTES))
         is_small = sum(part.size_bytes for part in first) < _THREADS_FROM_BYTES
         threads = self._threads or (1 if is_small else min(os.cpu_count() or 1, _THREADS_MAX))
-        work = chain.from_iterable(part.work(self._lost, pool) for part in chain(first, parts))
-        for rows, error in in_order(work, threads):
-            yield from rows
-            if error is not None:
-                raise error
+        # Closed at the end, whatever ends it: a part of a store has a copy on this machine meanwhile.
+        with closing(piece for part in chain(first, parts) for piece in part.work(self._lost, pool)) as work:
+            for rows, error in in_order(work, threads):
+                yield from rows
+                if error is not None:
+                    raise error
 
     # --- Arrow -----------------------------------------------------------------------------------
 

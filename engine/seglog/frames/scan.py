@@ -1,13 +1,14 @@
 """`seglog.scan(paths)`: a topic as a table; nothing is read before rows are asked for."""
 import operator
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
 from seglog.errors import InvalidArgumentError
 from seglog.frames.dataset import TopicDataset, dataset_of
 from seglog.frames.lake import FILE_BYTES, ParquetTable, WrittenRange, checked_directory
 from seglog.frames.libraries import library
+from seglog.frames.limits import Limits
 from seglog.frames.options import (
     OFFSET_MAX,
     TIME_MAX_MS,
@@ -18,7 +19,7 @@ from seglog.frames.options import (
     checked_text,
 )
 from seglog.frames.part import KEPT
-from seglog.frames.plan import Limits, Source
+from seglog.frames.plan import Source
 from seglog.frames.polars_source import frame
 from seglog.frames.rows import RowScan
 from seglog.log.arguments import Isolation, is_read_committed
@@ -74,6 +75,7 @@ def scan(
     decode: Decode = None,
     binary_view: bool = False,
     threads: int | None = None,
+    store_options: Mapping[str, str] | None = None,
 ) -> TopicScan:
     """Records of partitions as a table with the columns of Spark's Kafka source; nothing is read yet.
 
@@ -83,7 +85,8 @@ def scan(
     columns: of key, value, topic, partition, offset, timestamp, timestampType, headers; headers only if they are named
     or `include_headers`. What is not asked for is not decoded. decode: keys and values as "utf8" or "json" instead of
     bytes, or {"value": "json"}. binary_view: bytes and text as Arrow's views. threads: how many decode; by default as
-    many as there are processors, up to 4.
+    many as there are processors, up to 4. A path may be a URL of a store (s3://, gs://, hdfs:// and what `open_store`
+    knows): then only the bytes come that indexes lead to. store_options: credentials, endpoint and so on.
 
     Raises InvalidArgumentError. What the files raise comes when rows are asked for.
     """
@@ -108,7 +111,7 @@ def scan(
         from_offset=0 if from_offset is None else _offset(from_offset),
         to_offset=OFFSET_MAX if to_offset is None else _offset(to_offset), isolation=isolation,
     )
-    return TopicScan(sources, options, limits, threads)
+    return TopicScan(sources, options, limits, threads, store_options)
 
 
 def write_parquet(

@@ -19,6 +19,7 @@ from seglog._kernels.segment_scan import BatchTable, scan
 from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError, CorruptRecordError, SeglogError, StorageError, UnsupportedVersionError
 from seglog.format import names
+from seglog.format.compression import decompressor
 from seglog.format.dialect import dialect_of
 from seglog.fs.mapping import read_file
 from seglog.segment.segment import Segment
@@ -35,6 +36,7 @@ KEY_BYTES = 24          # of a key: what is longer is cut, what is shorter fille
 _RUN = struct.Struct(f">qqqqii{KEY_BYTES}s{KEY_BYTES}s")
 _NO_TIME = (2**63 - 1, -(2**63))
 _OFFSET_MAX = 2**63 - 1
+_DECOMPRESS = decompressor()
 _POOL = ArenaPool(RUN_BYTES, 4 << 20)
 
 
@@ -62,8 +64,8 @@ class ColumnStats:
         if len(raw) < _HEADER.size:
             raise CorruptIndexError(f"{len(raw)} bytes; a header has {_HEADER.size}", file=path)
         (
-            magic, version, checksum, self.run_bytes, runs, self._last_checksum, self.base_offset, self.next_offset,
-            self.log_bytes, self._last_position, _,
+            magic, version, checksum, self.run_bytes, runs, self.last_checksum, self.base_offset, self.next_offset,
+            self.log_bytes, self.last_position, _,
         ) = _HEADER.unpack_from(raw)
         if magic != _MAGIC:
             raise CorruptIndexError(f"begins with {magic:08x}; {_MAGIC:08x} expected", file=path, position=0)
@@ -95,12 +97,12 @@ class ColumnStats:
         if not self.runs:
             return not len(window)
         try:
-            table = scan(window, self._last_position, max_batches=1)
+            table = scan(window, self.last_position, max_batches=1, decompress=_DECOMPRESS)
         except SeglogError:
             return False
         if len(table) != 1 or table.end != len(window):
             return False
-        return (table[0].last_offset + 1, table[0].crc) == (self.next_offset, self._last_checksum)
+        return (table[0].last_offset + 1, table[0].crc) == (self.next_offset, self.last_checksum)
 
     def spans(
         self, smallest: int, largest: int, *, smallest_key: bytes | None = None, largest_key: bytes | None = None,

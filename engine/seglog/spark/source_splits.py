@@ -6,9 +6,10 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
+from seglog.frames.limits import Limits
 from seglog.frames.options import ReadOptions
 from seglog.frames.part import ScanPart
-from seglog.frames.plan import Limits, parts_of
+from seglog.frames.plan import parts_of
 from seglog.segment.answers import LostRange
 from seglog.spark.closed_pipe import end_with_closed_pipe
 from seglog.spark.offset_ranges import OffsetRange

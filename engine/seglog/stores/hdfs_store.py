@@ -85,6 +85,9 @@ class HdfsStore(RemoteStore, RenamingStore):
     def pieces(self, path: str) -> Iterator[bytes]:
         return self._client.pieces(self._in(path), PIECE_BYTES)
 
+    def part(self, path: str, position: int, size_bytes: int) -> bytes:
+        return b"".join(self._client.part(self._in(path), position, size_bytes))
+
     # --- changing --------------------------------------------------------------------------------
 
     def write(self, path: str, data: bytes) -> None:

@@ -118,6 +118,11 @@ class ObjectStore(RemoteStore):
                 return None
             raise
 
+    def part(self, path: str, position: int, size_bytes: int) -> bytes:
+        with refusals("read", path), self._fs.open_input_file(self._in(path)) as file:
+            part: bytes = file.read_at(size_bytes, position)
+            return part
+
     def pieces(self, path: str) -> Iterator[bytes]:
         with refusals("read", path), self._fs.open_input_stream(self._in(path)) as stream:
             tag, count = _tag(stream), 0

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from seglog._kernels.mapping import file_part
 from seglog.errors import StorageError
 from seglog.fs.aside import SCRATCH_SUFFIX, make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
@@ -55,6 +56,10 @@ class Store(ABC):
     @abstractmethod
     def read(self, path: str) -> bytes | None:
         """A small file whole; None where there is none."""
+
+    @abstractmethod
+    def part(self, path: str, position: int, size_bytes: int) -> bytes:
+        """The bytes [position, position + size_bytes) of a file, fewer where it ends. Raises StorageError."""
 
     @abstractmethod
     def write(self, path: str, data: bytes) -> None:
@@ -158,6 +163,10 @@ class LocalStore(RenamingStore):
             return read_file(path)
         except FileNotFoundError:
             return None
+
+    def part(self, path: str, position: int, size_bytes: int) -> bytes:
+        with refusals("read", path):
+            return file_part(path, position, size_bytes)
 
     def write(self, path: str, data: bytes) -> None:
         self._write(path, data, durably=True)

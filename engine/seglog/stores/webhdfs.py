@@ -134,6 +134,15 @@ class WebHdfs:
             if answer.length:
                 raise HTTPException(f"the datanode ended {answer.length} bytes too early")
 
+    def part(self, path: str, position: int, size_bytes: int) -> Iterator[bytes]:
+        """The bytes [position, position + size_bytes) of a file, fewer where it ends. Raises StorageError."""
+        where = self._datanode("GET", path, "OPEN", "read", offset=str(position), length=str(size_bytes))
+        left = size_bytes
+        with self._exchange("GET", where.netloc, f"{where.path}?{where.query}", path, "read") as answer:
+            while left > 0 and (piece := answer.read(min(_PIECE_BYTES, left))):
+                left -= len(piece)
+                yield piece
+
     def _ask(self, method: str, path: str, operation: str, doing: str, **options: str) -> dict[str, Any]:
         query = urlencode({"op": operation, **self._identity, **options})
         with self._exchange(method, self._netloc, f"{_PREFIX}{quote(path)}?{query}", path, doing) as answer:

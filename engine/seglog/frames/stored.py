@@ -1,0 +1,329 @@
+"""Partitions on a store (S3, Google's, HDFS): read by ranges of bytes, where an index tells which.
+
+Indexes are small and come whole; of a .log only the bytes that they lead to. These stand in a sparse copy on this
+machine, at their own positions, while the segment is read, and go then. An index is a hint here as well: what it led to
+is checked against the batches that came, and where it misled, the whole segment comes.
+"""
+import fnmatch
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from seglog._kernels.columns import ArenaPool
+from seglog._kernels.segment_scan import scan
+from seglog._kernels.window import Window
+from seglog.errors import (
+    CorruptCheckpointError,
+    CorruptIndexError,
+    InvalidArgumentError,
+    NotALogError,
+    SeglogError,
+    StorageError,
+    UnfinishedChangeError,
+    UnsupportedVersionError,
+)
+from seglog.format import names
+from seglog.format.compression import decompressor
+from seglog.frames.limits import Limits
+from seglog.frames.options import OFFSET_MAX, ReadOptions
+from seglog.frames.part import POOL, Rows, ScanPart, Work
+from seglog.fs.files import OsFileSystem
+from seglog.fs.mapping import Mapping as FileMapping
+from seglog.fs.scratch import scratch_directory
+from seglog.log.arguments import is_read_committed
+from seglog.segment.answers import LostRange
+from seglog.segment.column_stats import ColumnStats
+from seglog.segment.index_file import OffsetIndex, TimeIndex
+from seglog.segment.time_ranges import TimeRanges
+from seglog.state.checkpoints import parse_offset_checkpoint
+from seglog.stores.open_store import open_store
+from seglog.stores.store import Store, StoredFile
+
+# At most so much comes by one request, and is in memory.
+_PIECE_BYTES = 8 << 20
+_DECOMPRESS = decompressor()
+Spans = tuple[tuple[int, int], ...]
+
+
+class StoredPartition(NamedTuple):
+    """A partition directory of a store. `path`: its URL."""
+
+    topic: str
+    partition: int
+    path: str
+    store: Store
+
+
+def stored_partitions(url: str, options: Mapping[str, str]) -> list[StoredPartition]:
+    """The partitions that a URL names: a partition directory, a pattern in its last part, or a log dir.
+
+    Raises InvalidArgumentError, NotALogError where there is none, StorageError.
+    """
+    store, path = open_store(url, options, OsFileSystem())
+    above, _, last = path.rpartition("/")
+    if any(letter in last for letter in "*?["):
+        found = [f"{above}/{name}" for name in store.directories(above) if fnmatch.fnmatchcase(name, last)]
+    elif names.parse_partition_dir(last) is not None:
+        found = [path]
+    else:
+        found = [f"{path}/{name}" for name in store.directories(path)]
+    partitions = []
+    for directory in found:
+        parsed = names.parse_partition_dir(directory.rpartition("/")[2])
+        if parsed is not None and not parsed.mark:
+            partitions.append(StoredPartition(parsed.topic, parsed.partition, directory, store))
+    if not partitions:
+        raise NotALogError(
+            "no partition directory (<topic>-<number>) is there", file=url,
+            hint='name one such as "s3://bucket/logs/orders-0", a pattern in its last part, or the log dir',
+        )
+    return partitions
+
+
+def stored_parts(source: StoredPartition, options: ReadOptions, limits: Limits) -> Iterator["StoredPart"]:
+    """The segments of a partition that may have rows, and where in them. Raises NotALogError, StorageError."""
+    if is_read_committed(limits.isolation):
+        raise InvalidArgumentError(
+            "isolation='read_committed' of a URL: which transactions were aborted takes the whole partition",
+            file=source.path, hint="copy the partition directory here, or read it uncommitted",
+        )
+    files = {file.name: file for file in source.store.files(source.path)}
+    for name in files:
+        if name.endswith(names.SWAP_SUFFIX):
+            raise UnfinishedChangeError(
+                "a segment that a compaction was about to put in place", file=f"{source.path}/{name}"
+            )
+        if name.endswith(names.TAGGED_LOG_SUFFIX):
+            raise InvalidArgumentError(
+                "messages with tags are read from mounted paths only", file=f"{source.path}/{name}",
+                hint="copy the partition directory here",
+            )
+    logs = sorted(name for name in files if names.is_log_file(name))
+    if not logs:
+        raise NotALogError("no segment file (<20 digits>.log) in the directory", file=source.path)
+    start = max(limits.from_offset, _log_start_offset(source))
+    for slot, name in enumerate(logs):
+        base = names.parse_base_offset(name)
+        end_offset = names.parse_base_offset(logs[slot + 1]) if slot + 1 < len(logs) else OFFSET_MAX
+        if base >= limits.to_offset:
+            return
+        if end_offset <= start:
+            continue
+        part = StoredPart(
+            source.topic, source.partition, f"{source.path}/{name}", base, ((0, files[name].size_bytes),),
+            max(start, base), min(limits.to_offset, end_offset), options, is_last=end_offset == OFFSET_MAX,
+            end_offset=end_offset, store=source.store, log_bytes=files[name].size_bytes,
+        )
+        found = _SpanSearch(part, files, limits).found()
+        if found.spans and part.start_offset < part.stop_offset and files[name].size_bytes:
+            yield found
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPart(ScanPart):
+    """As ScanPart, of a .log of `log_bytes` on a store: `path` is its URL. `size_bytes`: what comes from there.
+
+    `first_offset`: the first batch must begin there or below, if an index led to it.
+    """
+
+    store: Store | None = None
+    log_bytes: int = 0
+    first_offset: int = OFFSET_MAX
+
+    def work(self, lost: list[LostRange] | None = None, pool: ArenaPool = POOL) -> Iterator[Work]:
+        with scratch_directory() as here:
+            copy = here / self.path.rpartition("/")[2]
+            spans = self._fetched(copy)
+            local = ScanPart(
+                self.topic, self.partition, str(copy), self.base_offset, spans, self.start_offset, self.stop_offset,
+                self.options, self.is_last, self.end_offset,
+            )
+            try:
+                for work in local.work(None if lost is None else _NamedLost(lost, self.path), pool):
+                    yield partial(self._told, work, copy)
+            except SeglogError as error:
+                raise self._named(error, copy) from None
+
+    def _told(self, work: Callable[[], Rows], copy: Path) -> Rows:
+        rows, error = work()
+        return rows, None if error is None else self._named(error, copy)
+
+    def _named(self, error: SeglogError, copy: Path) -> SeglogError:
+        if error.file == str(copy):
+            error.file = self.path
+        return error
+
+    def _fetched(self, copy: Path) -> Spans:
+        """Copy the spans to their positions in a file; the spans that came: all of the .log where they are no batches
+        that hold what is asked for."""
+        OsFileSystem().create(copy).close()
+        self._copy(copy, self.spans)
+        whole = ((0, self.log_bytes),)
+        if self.spans == whole or self._are_right(copy):
+            return self.spans
+        self._copy(copy, whole)
+        return whole
+
+    def _copy(self, copy: Path, spans: Spans) -> None:
+        assert self.store is not None
+        for begin, end in spans:
+            with OsFileSystem().open_write(copy, begin) as file:
+                while begin < end:
+                    piece = self.store.part(self.path, begin, min(_PIECE_BYTES, end - begin))
+                    if not piece:
+                        raise StorageError(
+                            f"ends at byte {begin}; it had {end} or more when it was listed", file=self.path,
+                            hint="run again when it is at rest",
+                        )
+                    file.append(piece)
+                    begin += len(piece)
+
+    def _are_right(self, copy: Path) -> bool:
+        """Are the spans whole batches, in order? And do they begin at or below what is asked for?"""
+        window, offset = Window(FileMapping(copy), str(copy)), self.base_offset
+        for slot, (position, end) in enumerate(self.spans):
+            while position < end:
+                try:
+                    table = scan(
+                        window, position, check_crc=False, min_offset=offset, decompress=_DECOMPRESS
+                    )
+                except SeglogError:
+                    return False
+                stop = bisect_left(range(len(table)), end, key=lambda at: table[at].position)
+                if not stop:
+                    return False
+                last = table[stop - 1]
+                position, offset = last.position + last.size_bytes, last.last_offset + 1
+                if slot == 0 and table[0].position == self.spans[0][0] and table[0].base_offset > self.first_offset:
+                    return False
+            if position != end:
+                return False
+        return True
+
+
+class _NamedLost(list[LostRange]):
+    """Appends what was lost of a copy to another list, by the name of what it is a copy of."""
+
+    def __init__(self, lost: list[LostRange], path: str) -> None:
+        super().__init__()
+        self._lost = lost
+        self._path = path
+
+    def append(self, lost: LostRange) -> None:
+        self._lost.append(replace(lost, file=self._path))
+
+
+class _SpanSearch:
+    """Where in a segment its rows may be, by the small files beside it. Each is read when it is needed."""
+
+    def __init__(self, part: StoredPart, files: Mapping[str, StoredFile], limits: Limits) -> None:
+        self._part = part
+        self._files = files
+        self._limits = limits
+        self._directory, _, self._name = part.path.rpartition("/")
+        self._size = part.spans[0][1]
+
+    def found(self) -> StoredPart:
+        """The part with its spans; without any where it has no rows."""
+        options, part = self._part.options, self._part
+        if options.on_corrupt == "skip":        # indexes would lead past damage, which has to be reported
+            return part
+        if options.has_times or self._limits.has_keys:
+            stats = self._column_stats()
+            if stats is not None:
+                return replace(part, spans=tuple((span.position, span.end_position) for span in stats.spans(
+                    options.since_ms, options.last_ms, smallest_key=self._limits.smallest_key,
+                    largest_key=self._limits.largest_key, start_offset=part.start_offset, stop_offset=part.stop_offset,
+                )))
+        if options.has_times:
+            ranges = self._time_ranges()
+            if ranges is not None:
+                return replace(part, spans=tuple((span.position, span.end_position) for span in ranges.spans(
+                    options.since_ms, options.last_ms, start_offset=part.start_offset, stop_offset=part.stop_offset
+                )))
+        return self._by_offsets()
+
+    def _by_offsets(self) -> StoredPart:
+        part, since_ms = self._part, self._part.options.since_ms
+        begin_offset, begin, end = part.start_offset, 0, self._size
+        if since_ms > -1 and not part.is_last:
+            raw = self._read(names.TIME_INDEX_SUFFIX)
+            with suppress(CorruptIndexError):
+                times = list(TimeIndex(raw, part.base_offset)) if raw else []
+                if times and times[-1][0] < since_ms:
+                    return replace(part, spans=())      # the last entry of a sealed segment is its largest time
+                before = [offset for timestamp, offset in times if timestamp < since_ms]
+                begin_offset = max([begin_offset, *before[-1:]])
+        if begin_offset > part.base_offset or part.stop_offset < part.end_offset:
+            raw = self._read(names.OFFSET_INDEX_SUFFIX)
+            with suppress(CorruptIndexError):
+                entries = list(OffsetIndex(raw, part.base_offset)) if raw else []
+                begin = max([0, *(position for offset, position in entries if offset <= begin_offset)])
+                # The batch of the first entry at or behind the end may have records before it: up to the next one.
+                behind = [position for offset, position in entries if offset >= part.stop_offset]
+                end = behind[1] if len(behind) > 1 else end
+        end = min(end, self._size)
+        return part if begin >= end else replace(part, spans=((begin, end),), first_offset=begin_offset)
+
+    def _column_stats(self) -> ColumnStats | None:
+        raw = self._read(names.COLUMN_STATS_SUFFIX)
+        if raw is None:
+            return None
+        try:
+            stats = ColumnStats(raw, Path(self._name))
+        except (CorruptIndexError, UnsupportedVersionError):
+            return None
+        is_ours = (stats.base_offset, stats.log_bytes) == (self._part.base_offset, self._size)
+        if not is_ours or not self._has_last(stats.last_position, stats.next_offset, stats.last_checksum):
+            return None
+        return stats
+
+    def _time_ranges(self) -> TimeRanges | None:
+        raw = self._read(names.TIME_RANGES_SUFFIX)
+        if raw is None:
+            return None
+        try:
+            ranges = TimeRanges(Window(raw))
+        except (CorruptIndexError, UnsupportedVersionError):
+            return None
+        if (ranges.base_offset, ranges.log_bytes) != (self._part.base_offset, self._size):
+            return None
+        # (docs/formats/time_ranges.md: last_checksum and last_position.)
+        checksum, position = int.from_bytes(raw[20:24], "big"), int.from_bytes(raw[48:56], "big")
+        return ranges if self._has_last(position, ranges.next_offset, checksum) else None
+
+    def _has_last(self, position: int, next_offset: int, checksum: int) -> bool:
+        """Is this the last batch of the .log? So its small file was made of it."""
+        if not 0 <= position < self._size:
+            return False
+        assert self._part.store is not None
+        raw = self._part.store.part(self._part.path, position, self._size - position)
+        try:
+            table = scan(Window(raw), max_batches=1, decompress=_DECOMPRESS)
+        except SeglogError:
+            return False
+        if len(table) != 1 or table.end != self._size - position:
+            return False
+        return (table[0].last_offset + 1, table[0].crc) == (next_offset, checksum)
+
+    def _read(self, suffix: str) -> bytes | None:
+        name = self._name.removesuffix(names.LOG_SUFFIX) + suffix
+        assert self._part.store is not None
+        return self._part.store.read(f"{self._directory}/{name}") if name in self._files else None
+
+
+def _log_start_offset(source: StoredPartition) -> int:
+    """That of the log dir's checkpoint, if there is one."""
+    above = source.path.rpartition("/")[0]
+    path = f"{above}/{names.LOG_START_OFFSET_CHECKPOINT}"
+    raw = source.store.read(path)
+    if raw is None:
+        return 0
+    try:
+        return parse_offset_checkpoint(raw, file=path).get((source.topic, source.partition), 0)
+    except (CorruptCheckpointError, UnsupportedVersionError):
+        return 0        # as a directory on a disk: then the first segment begins the log

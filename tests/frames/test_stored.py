@@ -1,0 +1,162 @@
+"""Topics on an object store as tables: the rows of the files on a disk, by the bytes that indexes lead to."""
+import datetime as dt
+import pickle
+import shutil
+
+import polars as pl
+import pytest
+
+import seglog
+import seglog.polars
+from seglog.errors import CorruptRecordError, InvalidArgumentError, NotALogError
+from seglog.frames.bounds import Bounds
+from seglog.stores.object_store import ObjectStore
+from support.command import seglog as command
+from support.golden import golden_cases
+from support.objects_on_disk import ObjectsOnDisk
+
+NOW = 1_700_000_000_000
+RECORDS = 12_000
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Two partitions of some segments; the second one has time ranges and column statistics."""
+    top = tmp_path_factory.mktemp("stored")
+    for partition in range(2):
+        with seglog.open(top / f"orders-{partition}", fsync="never", config={"segment.bytes": 2 << 20}) as log:
+            for begin in range(0, RECORDS, 30):
+                rows = range(begin, begin + 30)
+                log.append_columns(
+                    keys=[b"user-%06d" % n for n in rows], values=[bytes(500)] * 30, timestamps=[NOW + n for n in rows]
+                )
+    command("index", "rebuild", "--time-ranges", top / "orders-1")
+    command("index", "stats", top / "orders-1")
+    for path in top.glob(".*"):
+        path.unlink()
+    return top
+
+
+@pytest.fixture
+def came(built, tmp_path, monkeypatch):
+    """{path: bytes that came by ranges}; the topic is s3://bucket/logs."""
+    store = ObjectsOnDisk(tmp_path, monkeypatch)
+    store.bucket("bucket")
+    shutil.copytree(built, tmp_path / "bucket/logs")
+    sizes = {}
+    part = ObjectStore.part
+
+    def counted(self, path, position, size_bytes):
+        raw = part(self, path, position, size_bytes)
+        sizes[path] = sizes.get(path, 0) + len(raw)
+        return raw
+
+    monkeypatch.setattr(ObjectStore, "part", counted)
+    return sizes
+
+
+def log_bytes(directory):
+    return sum(path.stat().st_size for path in directory.rglob("*.log"))
+
+
+@pytest.mark.parametrize("what", ["logs", "logs/orders-*", "logs/orders-1"])
+def test_a_url_gives_the_rows_of_the_files(built, came, what):
+    here = built / what.removeprefix("logs").removeprefix("/")
+    topic = seglog.scan(f"s3://bucket/{what}")
+    assert topic.to_arrow() == seglog.scan(here).to_arrow()
+    assert pickle.loads(pickle.dumps(topic)).to_arrow()["offset"].to_pylist()[-1] == RECORDS - 1
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_a_filter_by_time_fetches_few_bytes(built, came, partition):
+    """Five per cent; without time ranges what ends at a time is looked through to the segment's end."""
+    narrow = {"since": NOW + 3000, "until": NOW + 3600}
+    found = seglog.scan(f"s3://bucket/logs/orders-{partition}", **narrow).to_arrow()
+    assert found["offset"].to_pylist() == [*range(3000, 3600)]
+    share = sum(came.values()) / log_bytes(built / f"orders-{partition}")
+    assert share < (0.17 if partition else 0.8), share
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 10), (5000, 5001), (4321, 4955), (11_990, 20_000), (300, 300)])
+def test_offsets_fetch_the_batches_around_them(built, came, start, stop):
+    found = seglog.scan("s3://bucket/logs/orders-0", from_offset=start, to_offset=stop).to_arrow()
+    assert found["offset"].to_pylist() == [*range(start, min(stop, RECORDS))]
+    assert sum(came.values()) < (stop - start) * 600 + 60_000
+
+
+def test_keys_fetch_the_runs_that_may_hold_them(built, came):
+    frame = seglog.polars.scan_topic("s3://bucket/logs/orders-1").filter(pl.col("key") == b"user-007000")
+    assert frame.select("offset").collect().rows() == [(7000,)]
+    assert sum(came.values()) < 0.1 * log_bytes(built / "orders-1")
+
+
+@pytest.mark.parametrize("damage", ["index", "time"])
+def test_an_index_that_misleads_costs_the_segment_and_never_a_row(came, tmp_path, damage):
+    for path in tmp_path.glob(f"bucket/logs/orders-1/*.{damage}*" if damage == "index" else "bucket/logs/*1/*s.index"):
+        raw = bytearray(path.read_bytes())
+        for at in range(6, len(raw), 8):
+            raw[at] ^= 0x55
+        path.write_bytes(raw)
+    for narrow in ({"from_offset": 4000, "to_offset": 4010}, {"since": NOW + 4000, "until": NOW + 4010}):
+        found = seglog.scan("s3://bucket/logs/orders-1", **narrow).to_arrow()
+        assert found["offset"].to_pylist() == [*range(4000, 4010)]
+
+
+def test_damage_names_the_object(came, tmp_path):
+    log = min(tmp_path.glob("bucket/logs/orders-0/*.log"))
+    raw = bytearray(log.read_bytes())
+    raw[1000] ^= 1
+    log.write_bytes(raw)
+    with pytest.raises(CorruptRecordError) as caught:
+        seglog.scan("s3://bucket/logs/orders-0").to_arrow()
+    assert caught.value.file == f"s3://bucket/logs/orders-0/{log.name}"
+    assert caught.value.position == 0
+    skipping = seglog.scan("s3://bucket/logs/orders-0", on_corrupt="skip")
+    assert skipping.to_arrow().num_rows == RECORDS - 30
+    assert [(lost.file, lost.position, lost.last_offset) for lost in skipping.lost] == [
+        (f"s3://bucket/logs/orders-0/{log.name}", 0, 29)]
+
+
+def test_nothing_stays_behind_on_this_machine(came, tmp_path, monkeypatch):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    batches = seglog.scan("s3://bucket/logs/orders-0").batches()
+    next(batches)
+    assert list(scratch.iterdir())
+    batches.close()
+    assert not list(scratch.iterdir())
+
+
+def test_what_cannot_be_read_by_ranges_says_so(came):
+    with pytest.raises(InvalidArgumentError, match="read_committed"):
+        seglog.scan("s3://bucket/logs/orders-0", isolation="read_committed").to_arrow()
+    with pytest.raises(NotALogError, match="no partition directory"):
+        seglog.scan("s3://bucket/nothing").to_arrow()
+    with pytest.raises(InvalidArgumentError, match="no store for ftp"):
+        seglog.scan("ftp://bucket/nothing").to_arrow()
+    with pytest.raises(InvalidArgumentError, match="no store has an option"):
+        seglog.scan("s3://bucket/logs", store_options={"colour": "red"}).to_arrow()
+
+
+def test_a_file_url_is_a_path(built):
+    assert seglog.scan(f"file://{built}/orders-0").to_arrow().num_rows == RECORDS
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in golden_cases()[::5]])
+def test_golden_logs_read_the_same(case, tmp_path, monkeypatch):
+    ObjectsOnDisk(tmp_path, monkeypatch).bucket("bucket")
+    here = shutil.copytree(case / f"{case.name}-0", tmp_path / "bucket" / f"{case.name}-0")
+    there = f"s3://bucket/{case.name}-0"
+    whole = seglog.scan(here).to_arrow()
+    assert seglog.scan(there).to_arrow() == whole
+    offsets = whole["offset"].to_pylist()
+    if not offsets:
+        return
+    start, stop = offsets[len(offsets) // 3], offsets[2 * len(offsets) // 3] + 1
+    bounds = Bounds(from_offset=start, to_offset=stop)
+    assert seglog.scan(there).narrowed(bounds).to_arrow() == seglog.scan(here).narrowed(bounds).to_arrow()
+    times = sorted({time for time in whole["timestamp"].to_pylist() if time is not None})
+    for time in times[:: max(len(times) // 3, 1)]:
+        narrow = {"since": time, "until": time + dt.timedelta(milliseconds=1)}
+        assert seglog.scan(there, **narrow).to_arrow() == seglog.scan(here, **narrow).to_arrow()
