@@ -7,6 +7,7 @@ import pytest
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.transaction import TransactionState
 from support.coordinators import coordinators
+from support.kafka_oracle import VERSIONS
 
 pytestmark = pytest.mark.oracle
 
@@ -49,8 +50,9 @@ async def all_offsets(asked):
     }
 
 
-def test_groups_and_transactions_go_from_a_broker_to_us_and_back(kafka_oracle, tmp_path):
-    with kafka_oracle("3.9.1").serving(tmp_path) as broker:
+@pytest.mark.parametrize("version", VERSIONS)
+def test_groups_and_transactions_go_from_a_broker_to_us_and_back(kafka_oracle, tmp_path, version):
+    with kafka_oracle(version).serving(tmp_path) as broker:
         broker.start()
         broker.create("topic", {}, partitions=2)
         broker.produce("topic-0", 0, 12, 1_700_000_000_000)

@@ -37,7 +37,7 @@ def kill_under_load(server, loads, kills, rng):
             end = time.monotonic() + 60
             while any(load.acknowledged <= one for load, one in zip(loads, before, strict=True)):
                 assert time.monotonic() < end, [load.faults for load in loads]
-                assert not [load.faults for load in loads if load.faults]
+                assert not any(load.faults for load in loads), [load.faults for load in loads]
                 time.sleep(0.001)
             time.sleep(rng.random() / 20)
             server.end(signal.SIGKILL)
@@ -47,4 +47,4 @@ def kill_under_load(server, loads, kills, rng):
             load.stopped.set()
         for load in loads:
             load.thread.join()
-    assert not [load.faults for load in loads if load.faults]
+    assert not any(load.faults for load in loads), [load.faults for load in loads]
