@@ -1,10 +1,13 @@
 """A start: the port is open at once, what takes time is done beside it, and Kafka's own topics are found as far as they
 were made."""
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import seglog
+from seglog.endpoint import topics
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.messages import (
     AddPartitionsToTxnRequest,
@@ -110,7 +113,7 @@ def test_a_log_that_takes_long_to_open_is_waited_for_by_its_own_requests_alone(i
         assert produced(client, "long") == produced(client, "quick") == Errors.NONE
     with seglog.open_dir(in_memory) as log_dir:
         assert log_dir.partitions() == [("long", 0), ("quick", 0)]
-    opened = held(Topics, "_open", lambda topics, name, *args: name == "long")
+    opened = held(Topics, "_open", lambda self, name, *args: name == "long")
     # Its worker has nothing else to do: what is asked for first is opened first.
     with (
         pytest.MonkeyPatch.context() as patch, WireClientOf(in_memory, patch) as (client, other),
@@ -126,7 +129,7 @@ class WireClientOf:
     """Two clients of a server that opens no logs in the background."""
 
     def __init__(self, path, patch):
-        async def nothing(topics):
+        async def nothing(self):
             pass
 
         patch.setattr(Topics, "open_all", nothing)
@@ -162,8 +165,8 @@ def test_of_the_fifty_partitions_those_are_made_that_are_used(in_memory, key_typ
         assert made() == {49, 3}
         used(client, 1)         # without a look for its coordinator
         assert made() == {49, 3, 23}
-        rows = [row for topics in client.ask(DescribeLogDirsRequest(topics=None), 4).results[0].topics
-                if topics.name == topic for row in topics.partitions]
+        rows = [row for one in client.ask(DescribeLogDirsRequest(topics=None), 4).results[0].topics
+                if one.name == topic for row in one.partitions]
         assert len(rows) == 50
         assert sorted(row.partition_index for row in rows if row.partition_size) == [3, 23]
         assert made() == {49, 3, 23}
@@ -190,6 +193,25 @@ def test_a_partition_that_a_crash_left_without_its_settings_gets_them(in_memory)
         # Another thread may be opening it at that moment.
         wait_for(lambda: server.log("__consumer_offsets", 3).config.cleanup_policy == "compact")
     assert (in_memory / "__consumer_offsets-3/partition.metadata").exists()
+
+
+def test_two_threads_that_need_the_same_partition_make_it_once(in_memory, monkeypatch):
+    """The start opened it while the groups were read: one of the two found the other's file gone, and no group was
+    served."""
+    written, real = [], topics.write_atomically
+
+    def slowly(fs, path, data):
+        written.append(path)
+        time.sleep(0.1)
+        real(fs, path, data)
+
+    with seglog.serve(in_memory) as server, WireClient(server) as client:
+        find(client, "g")
+        monkeypatch.setattr(topics, "write_atomically", slowly)
+        with ThreadPoolExecutor() as pool:
+            one, other = pool.map(lambda _: server.log("__consumer_offsets", 7), range(2))
+        assert one is other
+        assert len(written) == 1
 
 
 def test_transactional_ids_are_gone_with_their_topic(in_memory):

@@ -80,11 +80,15 @@ class Load(ServerLoad):
     def transaction(self, client):
         whose = {"transactional_id": self.name, **self.producer}
         request = AddPartitionsToTxnRequest
-        answer = client.ask(request(
-            **{f"v3_and_below_{key}": value for key, value in whose.items()}, v3_and_below_topics=[
-                request.AddPartitionsToTxnTopic(name="orders", partitions=list(range(PARTITIONS)))]), 3)
-        for row in answer.results_by_topic_v3_and_below[0].results_by_partition:
-            self.check("AddPartitionsToTxn", row.partition_error_code)
+        errors = {Errors.CONCURRENT_TRANSACTIONS}
+        while Errors.CONCURRENT_TRANSACTIONS in errors:     # EndTxn is answered after half a second at the latest
+            answer = client.ask(request(
+                **{f"v3_and_below_{key}": value for key, value in whose.items()}, v3_and_below_topics=[
+                    request.AddPartitionsToTxnTopic(name="orders", partitions=list(range(PARTITIONS)))]), 3)
+            rows = answer.results_by_topic_v3_and_below[0].results_by_partition
+            errors = {row.partition_error_code for row in rows}
+        for error in errors:
+            self.check("AddPartitionsToTxn", error)
         for partition in range(PARTITIONS):
             batch = seglog.build_batch(
                 [(b"%d" % self.number, b"%d" % self.next)], transactional=True, base_sequence=self.sequence,

@@ -69,8 +69,8 @@ class Topics:
         self._epochs: dict[tuple[str, int], int] = {}
         self._topics: dict[str, ServedTopic] = {}
         self._by_id: dict[bytes, ServedTopic] = {}
-        # Held while a log opens: by the loop's thread, and by the worker.
-        self._opening = threading.Lock()
+        # Held while a log opens or is made: by the loop's thread, the worker, and who reads the coordinators' topics.
+        self._opening = threading.RLock()
         # One thread, so that topics are made and deleted in the order of the requests.
         self._worker = ThreadPoolExecutor(1, "seglog-topics")
         self.is_opening = True      # until `open_all` has been through
@@ -125,12 +125,13 @@ class Topics:
         served = self._topics.get(topic)
         if served is None or not self.has(topic, partition):
             return None
-        # Also what a crash left without its settings.
-        if served.is_internal and partition != served.partitions - 1 and not read_settings(
-            self._directory(topic, partition)
-        ):
-            return self._make(served, partition, self._kept_settings(topic))
-        return self._open(topic, partition, create=False)
+        with self._opening:
+            # Also what a crash left without its settings.
+            if served.is_internal and partition != served.partitions - 1 and not read_settings(
+                self._directory(topic, partition)
+            ):
+                return self.open_log(topic, partition) or self._make(served, partition, self._kept_settings(topic))
+            return self._open(topic, partition, create=False)
 
     async def opened(self, topic: str, partition: int) -> Log | None:
         """As `log`; other requests are answered meanwhile."""
