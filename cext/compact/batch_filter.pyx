@@ -29,7 +29,7 @@ from libc.string cimport memcmp, memset
 
 from seglog.errors import InvalidArgumentError
 
-from .batch_attributes cimport has_bit
+from .batch_attributes cimport has_bit, has_open_end
 from .batch_builder cimport (
     append_bytes, append_inner_messages, append_record, append_wrapper, begin_batch, end_batch, store_batch_crcs,
 )
@@ -581,16 +581,16 @@ cdef class BatchFilter(Packer):
     cdef int write_tagged_wrapper(self, BatchTable table, Source* source) except -1:
         """The messages that stay of a wrapper with tags, each with all its tags, as one wrapper."""
         cdef const BatchHeader* row = source.row
+        cdef int64_t reach = self.views[self.kept - 1].offset if has_open_end(row) else row.last_offset
         cdef Window compressed
         cdef int status
         with nogil:
             status = copy_messages(&self.inner, self.views, self.kept)
         self.raise_status_of(status, table, row)
         compressed = Window(self.packed(codec_of(row), 2, self.inner.first, self.inner.size))
-        with nogil:
-            status = append_set(
-                &self.chunk.out, row, source.raw, self.views, self.kept, compressed.base, compressed.size, &self.others)
-        return self.raise_status_of(status, table, row)
+        return self.raise_status_of(append_set(
+            &self.chunk.out, row, source.raw, self.views, self.kept, reach, compressed.base, compressed.size,
+            &self.others), table, row)
 
     cdef object packed(self, int codec, int magic, const uint8_t* first, int64_t size):
         if self.compress is None:

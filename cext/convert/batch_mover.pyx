@@ -14,7 +14,9 @@ from .batch_header cimport CODEC_NONE, BatchHeader, codec_of, compute_crc
 from .segment_scan cimport BatchTable
 from .span cimport Span, load_i32, store_u32, store_u64
 from .status cimport OK
-from .tagged_message cimport TAG_COUNT, TAG_HONOUR_OFFSETS, TAG_LAST_DELTA, TAGS_SIZE_POS, parse_tag
+from .tagged_message cimport (
+    TAG_COUNT, TAG_HONOUR_OFFSETS, TAG_LAST_DELTA, TAG_NO_KEYS, TAGS_SIZE_POS, parse_tag,
+)
 from .window cimport Window
 
 cdef extern from "<stdint.h>" nogil:
@@ -41,6 +43,35 @@ def first_to_open(BatchTable table not None, Py_ssize_t first=0, *, bint close_h
             break
         i += 1
     return i
+
+
+def moves_unopened(BatchTable table not None, Py_ssize_t slot):
+    """Whether one batch can get other offsets by its header."""
+    cdef TagPlaces tags
+    check_slots(table, slot, slot + 1)
+    if not table.window.is_tagged:
+        return not must_be_opened(&table.rows[slot], False)
+    return codec_of(&table.rows[slot]) == CODEC_NONE or find_places(
+        table.window.base + table.rows[slot].position, &tags)
+
+
+def says_no_keys(BatchTable table not None, Py_ssize_t slot):
+    """Whether a set of messages with tags says that none of them has a key (tag 65)."""
+    cdef const BatchHeader* row
+    cdef const uint8_t* value = NULL
+    cdef int32_t size = 0
+    cdef int tag = 0
+    cdef Span s
+    check_slots(table, slot, slot + 1)
+    row = &table.rows[slot]
+    if not table.window.is_tagged or codec_of(row) == CODEC_NONE:
+        return False
+    s.p = table.window.base + row.position + TAGS_SIZE_POS + 4
+    s.end = s.p + max(load_i32(s.p - 4), 0)
+    while s.p != s.end and parse_tag(&s, &tag, &value, &size) == OK:
+        if tag == TAG_NO_KEYS:
+            return value[0] != 0
+    return False
 
 
 cdef bint must_be_opened(const BatchHeader* row, bint close_holes) noexcept nogil:

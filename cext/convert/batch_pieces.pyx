@@ -5,6 +5,8 @@ each partition that its keys go to. What batch_mover.pyx cannot do, since it loo
     a v2 batch         codec, producer and epoch, transaction bit,      offsets that follow each other, the records' own
                        timestamp type, delete horizon, headers          base and largest timestamp, a sequence (below)
     a wrapper          version, codec, timestamp type                   the same, but for the sequence
+    a set with tags    codec, all tags of its messages, its own but     offsets that follow each other
+                       for those that say what is in it
 
 A piece with all records of a batch keeps the sequence of the batch's last one, which is what its producer goes on from.
 A piece with some of them has no sequence, and a producer only if it is in a transaction: the marker has to find it.
@@ -22,8 +24,8 @@ from .batch_builder cimport (
     append_bytes, append_inner_messages, append_record, append_wrapper, begin_batch, end_batch, store_batch_crcs,
 )
 from .batch_header cimport (
-    CODEC_NONE, CONTROL_BIT, DELETE_HORIZON_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, V2_HEADER_SIZE, BatchHeader,
-    codec_of,
+    CODEC_NONE, CONTROL_BIT, DELETE_HORIZON_BIT, TAGGED_MAGIC, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, V2_HEADER_SIZE,
+    BatchHeader, codec_of,
 )
 from .batch_payload cimport open_records, raise_batch
 from .batch_source cimport Source, check_last, count_records, next_in_order
@@ -31,6 +33,7 @@ from .output cimport Output
 from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
 from .status cimport OK, TRAILING_BYTES
+from .tagged_set cimport append_set, copy_messages
 from .window cimport Window
 
 cdef enum:
@@ -85,12 +88,14 @@ cdef class BatchPieces:
 
     count           how many records there are
     first_offset    of the first of them; where the batch begins, if there is none
+    last_offset     of the last of them; -1 if there is none
     is_dense        they fill the offsets from the batch's first to its last: it can be moved by its header. (A wrapper
                     does not say where it begins; that is where its first record is.)
     has_keys        one of them has a key
 
     Raises CorruptRecordError, and what `decompress` (None: the table's) raises.
     """
+    cdef Window window              # keeps the batch's own bytes
     cdef Window opened              # keeps what the views borrow
     cdef BatchHeader row
     cdef RecordView* records        # owned
@@ -100,6 +105,7 @@ cdef class BatchPieces:
     cdef int32_t target_count
     cdef readonly int64_t count
     cdef readonly int64_t first_offset
+    cdef readonly int64_t last_offset
     cdef readonly bint is_dense
     cdef readonly bint has_keys
 
@@ -109,8 +115,7 @@ cdef class BatchPieces:
         if not 0 <= slot < table.n:
             raise InvalidArgumentError(f"batch {slot} of a table of {table.n}")
         self.row = table.rows[slot]
-        if self.row.magic < 0:
-            raise InvalidArgumentError("a tagged message is not cut in pieces", position=self.row.position)
+        self.window = table.window
         source.row = &self.row
         source.raw = table.window.base + self.row.position
         self.opened = open_records(
@@ -150,6 +155,7 @@ cdef class BatchPieces:
         self.target_count = 1
         self.first_offset = self.records[0].offset if self.count else self.row.base_offset
         self.is_dense = self.count > 0 and last - self.first_offset == self.count - 1
+        self.last_offset = last
         if self.row.magic == 2:
             self.is_dense &= self.first_offset == self.row.base_offset and last == self.row.last_offset
             return OK
@@ -193,6 +199,8 @@ cdef class BatchPieces:
         try:
             if self.row.magic == 2:
                 self.write_batch(&out, count, base_offset, compress, leader_epoch, log_append_time)
+            elif self.row.magic == TAGGED_MAGIC:
+                self.write_set(&out, &inner, count, base_offset, compress)
             else:
                 self.write_wrapper(&out, &inner, count, base_offset, compress, log_append_time)
             return PyBytes_FromStringAndSize(<const char*>out.first, out.size)
@@ -283,6 +291,28 @@ cdef class BatchPieces:
         self.raise_status_of(append_wrapper(
             out, magic, <uint8_t>(attributes | codec_of(&self.row)), base_offset + count - 1, max_timestamp,
             compressed.base, compressed.size))
+        return 0
+
+    cdef int write_set(self, Output* out, Output* inner, int64_t count, int64_t base_offset, compress) except -1:
+        """Messages with tags: each as it is, but for its offset."""
+        cdef Output others
+        cdef Window compressed
+        cdef int64_t i
+        cdef int status
+        memset(&others, 0, sizeof(Output))
+        with nogil:
+            for i in range(count):
+                self.chosen[i].offset = base_offset + i
+            status = copy_messages(inner, self.chosen, count)
+        self.raise_status_of(status)
+        compressed = Window(
+            compress(codec_of(&self.row), PyBytes_FromStringAndSize(<const char*>inner.first, inner.size)))
+        with nogil:
+            status = append_set(
+                out, &self.row, self.window.base + self.row.position, self.chosen, count, base_offset + count - 1,
+                compressed.base, compressed.size, &others)
+        free(others.first)
+        self.raise_status_of(status)
         return 0
 
     cdef int raise_status_of(self, int status) except -1:

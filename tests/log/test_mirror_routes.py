@@ -11,6 +11,7 @@ from seglog.errors import CorruptRecordError, InvalidArgumentError, RecordTooLar
 from seglog.format.batch import end_marker
 from support.golden import unpack
 from support.made_logs import NOW, open_log
+from support.models import plain_tagged
 
 COMPACTED = [
     "compact-v1-gzip-pass2-k391", "compact-v2-mixed-pass2-k411", "compact-v0-none-pass2-k391", "txn-v2-k411",
@@ -265,3 +266,76 @@ def test_arguments_that_cannot_be_meant_are_refused(path, in_memory):
         with pytest.raises(InvalidArgumentError, match="cannot stay if holes are closed"):
             seglog.mirror(src, dst, preserve_offsets=True, close_holes=True)
         assert (dst.log_end_offset, other.log_end_offset) == (0, 0)
+
+
+# --- messages with tags ---------------------------------------------------------------------------------------------
+
+
+def tagged_source(path, seed):
+    """Messages, and sets with keys in all, some or none; that they have none is said by tag 65, or not."""
+    rng = random.Random(seed)
+    log = seglog.open(path, config={"message.dialect": "tagged"}, fsync="never")
+    for n in range(100):
+        kind, first = rng.choice(["bare", "control", "set", "set", "set"]), log.log_end_offset
+        if kind == "control":
+            raw = plain_tagged.message(first, b"m", b"", attributes=10, seconds=5)
+        else:
+            share = rng.choice([0, 0, 0.5, 1])
+            count = 1 if kind == "bare" else rng.randrange(1, 9)
+            deltas = sorted(rng.sample(range(12), count)) if kind == "set" else [first]
+            messages = [
+                plain_tagged.message(
+                    delta, b"k%d" % rng.randrange(20) if rng.random() < share else None, b"%d" % n, seconds=5,
+                    tags=rng.choice([(), [(100, b"unknown")], [(0, NOW + n)]]))
+                for delta in deltas
+            ]
+            raw = messages[0]
+            if kind == "set":
+                tags = [(7, 1)] if rng.random() < 0.5 else []
+                tags += [(32, count), (33, deltas[-1]), (64, 1)] if rng.random() < 0.7 else []
+                tags += [(65, int(share == 0))] if rng.random() < 0.6 else []
+                raw = plain_tagged.wrapper(first, rng.randrange(1, 5), messages, tags=tags, seconds=6)
+        log.append_batch(raw, assign_offsets=False)
+    return log
+
+
+@pytest.mark.parametrize(("seed", "n"), [(1, 1), (2, 2), (3, 5)])
+def test_messages_with_tags_are_routed_and_sets_that_say_they_have_no_keys_stay_unopened(in_memory, seed, n):
+    with tagged_source(in_memory / "orders-0", seed) as src:
+        sets = plain_tagged.parse(b"".join(segment.path.read_bytes() for segment in src.segments))
+        wanted, turn, unopened, keyless, keyed, split = [[] for _ in range(n)], 0, 0, 0, 0, 0
+        for one in sets:
+            parts = plain_tagged.parts_of(one)
+            kind = one.attributes & 15
+            if kind == 10:
+                for records in wanted:
+                    records.append(parts[0][1])
+                continue
+            to = [turn if key is None else target_of(key, n) for _, _, key in parts]
+            for i, (_, raw, _) in zip(to, parts, strict=True):
+                wanted[i].append(raw)
+            if all(key is None for _, _, key in parts):
+                keyless += 1
+                unopened += bool(kind and one.tags.get(65) and {32, 64} <= one.tags.keys())
+                turn = (turn + 1) % n
+            else:
+                keyed += 1
+                split += len(set(to)) > 1
+        config = {"message.dialect": "tagged"}
+        targets = [
+            seglog.open(in_memory / "to" / f"orders-{i}", config=config, fsync="never") for i in range(n)]
+        done = seglog.mirror(src, targets)
+        assert (done.keyless_batches, done.keyed_batches) == (keyless, keyed)
+        assert done.opened_batches == keyless + keyed - unopened
+        assert done.rebuilt_batches == split
+        assert unopened > 5
+        for log, messages in zip(targets, wanted, strict=True):
+            stored = plain_tagged.parse(b"".join(segment.path.read_bytes() for segment in log.segments))
+            found = [part for one in stored for part in plain_tagged.parts_of(one)]
+            assert [raw for _, raw, _ in found] == messages
+            assert [offset for offset, _, _ in found] == sorted({offset for offset, _, _ in found})
+            assert all(1 <= one.tags[32] == len(plain_tagged.parts_of(one)) for one in stored if 32 in one.tags)
+            assert [r.offset for r in log.read()] == [
+                offset for offset, *_ in plain_tagged.records(b"".join(one.raw for one in stored))]
+            log.close()
+            assert seglog.verify(log.path, level="deep").ok

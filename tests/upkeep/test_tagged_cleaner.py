@@ -7,7 +7,6 @@ import seglog
 from seglog._kernels.key_map import KeyMap
 from seglog.clock import ManualClock
 from seglog.format import names
-from seglog.format.compression import decompressor
 from seglog.format.tagged import scan_tagged, to_tagged
 from seglog.log.log import Log
 from seglog.upkeep import cleaning_round
@@ -33,14 +32,6 @@ def stored(path):
     return [one for log in names.log_files(path) for one in plain_tagged.parse(log.read_bytes())]
 
 
-def opened_set(outer):
-    """(offset, bytes behind it) of each message of a set."""
-    raw = bytes(decompressor()(outer.attributes & 15, 2, memoryview(outer.value)))
-    inner = plain_tagged.parse(raw)         # each with a right checksum
-    honours = outer.tags.get(64, 1)
-    return [(outer.offset + (one.offset if honours else n), one.raw[8:]) for n, one in enumerate(inner)]
-
-
 def model_of(messages, end):
     """What stays: (offset, bytes behind the offset) of each message, and the tags of sets that lose some."""
     last = {}
@@ -49,23 +40,13 @@ def model_of(messages, end):
             for offset, key in keys_of(outer):
                 last[key] = offset
     return [
-        (offset, raw) for outer in messages for offset, raw, key in parts_of(outer)
+        (offset, raw) for outer in messages for offset, raw, key in plain_tagged.parts_of(outer)
         if key is None or offset >= end or last[key] == offset
     ]
 
 
 def keys_of(outer):
-    return [(offset, key) for offset, _, key in parts_of(outer)]
-
-
-def parts_of(outer):
-    """(offset, bytes behind it, key) of all messages; key None: of no record."""
-    kind = outer.attributes & 15
-    if kind >= 8:
-        return [(outer.offset, outer.raw[8:], None)]
-    if kind == 0:
-        return [(outer.offset, outer.raw[8:], outer.key)]
-    return [(offset, raw, plain_tagged.parse(bytes(8) + raw)[0].key) for offset, raw in opened_set(outer)]
+    return [(offset, key) for offset, _, key in plain_tagged.parts_of(outer)]
 
 
 @pytest.mark.parametrize("seed", range(40 if TORTURE else 4))
@@ -88,7 +69,8 @@ def test_each_round_leaves_what_the_model_leaves(in_memory, seed):
             assert done.outcome == "cleaned"
             assert (done.rounds > 1) == bool(seed % 2)
             after = stored(path)
-            assert [part[:2] for outer in after for part in parts_of(outer)] == model_of(before, done.end_offset)
+            left = [part[:2] for outer in after for part in plain_tagged.parts_of(outer)]
+            assert left == model_of(before, done.end_offset)
             check_sets(before, after)
             assert [(r.offset, r.key, r.value) for r in log.read()] == [
                 (offset, key, value) for offset, _, key, value in records_of(after)]
@@ -111,16 +93,16 @@ def check_sets(before, after):
     ends = {}
     for outer in before:
         if 1 <= outer.attributes & 15 <= 4:
-            ends.update(dict.fromkeys((offset for offset, _ in opened_set(outer)), outer))
+            ends.update(dict.fromkeys((offset for offset, _ in plain_tagged.opened_set(outer)), outer))
     whole = {outer.raw for outer in before}
     rewritten = [outer for outer in after if outer.raw not in whole]
     assert len(rewritten) > 3
     for outer in rewritten:
-        messages = opened_set(outer)
+        messages = plain_tagged.opened_set(outer)
         origin = ends[outer.offset]
         assert (outer.attributes, outer.seconds) == (origin.attributes, origin.seconds)
         assert outer.offset == messages[0][0]
-        old_end = origin.offset + origin.tags[33] if 33 in origin.tags else opened_set(origin)[-1][0]
+        old_end = origin.offset + origin.tags[33] if 33 in origin.tags else plain_tagged.opened_set(origin)[-1][0]
         assert outer.offset + outer.tags[33] == old_end
         records = plain_tagged.records(outer.raw)
         assert outer.tags[32] == len(messages)

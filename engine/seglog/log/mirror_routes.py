@@ -5,12 +5,14 @@
     a control batch     to all of them: its transaction may have records in any
     without records     left out
 
-Kafka's formats do not say in a header whether there are keys, so every batch is opened; nothing is compressed again
-but what is split, and v0 wrappers, which hold their offsets in compressed bytes.
+Kafka's formats do not say in a header whether there are keys, so every batch is opened, but for a set of messages with
+tags that says it (tag 65); nothing is compressed again but what is split, and v0 wrappers, which hold their offsets in
+compressed bytes.
 """
 from collections.abc import Sequence
 from dataclasses import replace
 
+from seglog._kernels.batch_mover import moves_unopened, says_no_keys
 from seglog._kernels.batch_pieces import BatchPieces
 from seglog._kernels.record_batch import RecordBatch
 from seglog._kernels.segment_scan import BatchTable
@@ -57,10 +59,12 @@ class BatchRouter:
             for target in self._targets:
                 target.move(table, slot, slot + 1, batch.base_offset - 1)
             return {}
+        if batch.magic < 0 and says_no_keys(table, slot) and moves_unopened(table, slot):
+            self._next_in_turn().move(table, slot, slot + 1, -1)
+            return {"keyless_batches": 1}
         pieces = BatchPieces(table, slot)
         if not pieces.has_keys:
-            rebuilt = put_whole(self._targets[self._turn], table, slot, pieces, self._closes)
-            self._turn = (self._turn + 1) % len(self._targets)
+            rebuilt = put_whole(self._next_in_turn(), table, slot, pieces, self._closes)
             return {"opened_batches": 1, "rebuilt_batches": rebuilt, "keyless_batches": 1}
         records = [
             (i, count) for i, count in enumerate(pieces.route(len(self._targets), self._turn)) if count
@@ -72,6 +76,11 @@ class BatchRouter:
             rebuilt = 1
             self._split(batch, pieces, records)
         return {"opened_batches": 1, "rebuilt_batches": rebuilt, "keyed_batches": 1}
+
+    def _next_in_turn(self) -> MirrorTarget:
+        target = self._targets[self._turn]
+        self._turn = (self._turn + 1) % len(self._targets)
+        return target
 
     def _split(self, batch: RecordBatch, pieces: BatchPieces, records: list[tuple[int, int]]) -> None:
         """All pieces are made before the first one counts: one may be too large."""

@@ -1,13 +1,15 @@
 """A mirror into one log: which batches go by their headers, which have to be opened, and how they are written."""
 from dataclasses import dataclass, replace
 
-from seglog._kernels.batch_mover import first_to_open, kept, moved, run_of
+from seglog._kernels.append_result import trusted
+from seglog._kernels.batch_mover import first_to_open, kept, moved, moves_unopened, run_of
 from seglog._kernels.batch_pieces import BatchPieces
-from seglog._kernels.batch_survey import cut
+from seglog._kernels.batch_survey import cut, first_larger
 from seglog._kernels.record_batch import RecordBatch
 from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import RecordTooLargeError
 from seglog.format.conversion_profile import compressor
+from seglog.format.dialect import TAGGED
 from seglog.format.names import MAX_OFFSET
 from seglog.format.validate import AppendRules
 from seglog.log.log import Log
@@ -91,20 +93,31 @@ class MirrorTarget:
 
         Raises RecordTooLargeError, with `why` the batch is built again.
         """
+        framing = 2 if batch.magic < 0 else batch.magic
         raw = pieces.piece(
-            piece, self.next_offset, self._compressors[batch.magic], leader_epoch=self.log.leader_epoch,
+            piece, self.next_offset, self._compressors[framing], leader_epoch=self.log.leader_epoch,
             log_append_time=self.log_append_time,
         )
         try:
+            if batch.magic < 0:
+                return self._accepted(trusted(TAGGED.window(raw)).table)
             return self.rules.check.accept(raw, self.next_offset, count).table
         except RecordTooLargeError as error:
             error.what = f"{why}: {error.what}"
             error.file = str(self.log.path)
             raise
 
+    def _accepted(self, made: BatchTable) -> BatchTable:
+        """A set of messages with tags that was built again."""
+        limit_bytes = self.log.config.max_message_bytes
+        if first_larger(made, limit_bytes) >= 0:
+            raise RecordTooLargeError(
+                f"a message of {made[0].size_bytes} bytes with its tags, more than max.message.bytes = {limit_bytes}")
+        return made
+
     def put_made(self, batch: RecordBatch, made: BatchTable, count: int) -> None:
         self._put(made, self.next_offset + count, is_good=True)
-        if batch.codec:
+        if batch.codec and batch.magic >= 0:
             self._recompressed[batch.magic] += 1
 
     def _put(self, batches: BatchTable, next_offset: int, is_good: bool) -> None:
@@ -175,11 +188,6 @@ class MirrorRun:
         batch = table[slot]
         if batch.magic == 2 and batch.count == 0:
             return {"left_out_batches": 1}
-        if batch.magic < 0:
-            records = list(batch)
-            span = records[-1].offset - batch.base_offset + 1
-            self._target.move(table, slot, slot + 1, -1, opened_span=span)
-            return {"opened_batches": 1}
         return {"opened_batches": 1, "rebuilt_batches": put_whole(
             self._target, table, slot, BatchPieces(table, slot), self._closes)}
 
@@ -187,6 +195,10 @@ class MirrorRun:
 def put_whole(target: MirrorTarget, table: BatchTable, slot: int, pieces: BatchPieces, close_holes: bool) -> int:
     """All records of an opened batch, by its header if that is enough. How many batches were built again."""
     batch = table[slot]
+    if batch.magic < 0:
+        span = -1 if moves_unopened(table, slot) else pieces.last_offset - batch.base_offset + 1
+        target.move(table, slot, slot + 1, -1, opened_span=span)
+        return 0
     is_v0_wrapper = batch.magic == 0 and batch.codec != 0
     if not is_v0_wrapper and (pieces.is_dense or not close_holes):
         target.move(table, slot, slot + 1, pieces.first_offset - 1)

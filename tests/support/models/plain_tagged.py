@@ -134,3 +134,21 @@ def records(raw):
                 largest if outer.tags.get(66, 0) else one.timestamp, one.key, one.value,
             ))
     return found
+
+
+def opened_set(outer):
+    """(offset, bytes behind it) of each message of a set."""
+    raw = bytes(decompressor()(outer.attributes & 15, 2, memoryview(outer.value)))
+    inner = parse(raw)         # each with a right checksum
+    honours = outer.tags.get(64, 1)
+    return [(outer.offset + (one.offset if honours else n), one.raw[8:]) for n, one in enumerate(inner)]
+
+
+def parts_of(outer):
+    """(offset, bytes behind it, key) of all messages; key None: of no record."""
+    kind = outer.attributes & 15
+    if kind >= 8:
+        return [(outer.offset, outer.raw[8:], None)]
+    if kind == 0:
+        return [(outer.offset, outer.raw[8:], outer.key)]
+    return [(offset, raw, parse(bytes(8) + raw)[0].key) for offset, raw in opened_set(outer)]

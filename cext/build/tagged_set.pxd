@@ -1,8 +1,10 @@
-"""What compaction leaves of a set of messages with tags, and which tags then say what: formats/tagged_message.md."""
+"""A part of a set of messages with tags as a set: what compaction leaves of it, or what goes to one of several logs.
+
+Which tags then say what: docs/formats/tagged_message.md.
+"""
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
-from .batch_attributes cimport has_open_end
 from .batch_builder cimport store_message_crcs
 from .batch_header cimport BatchHeader
 from .output cimport Output, ensure_room
@@ -75,14 +77,13 @@ cdef inline void describe_left(Tags* tags, const RecordView* views, int64_t coun
             tags.largest_ms = views[i].timestamp
 
 
-# The set at `raw`, of whose messages `views` are left: compressed, they are `payload`. On another status than OK `out`
-# is as it was.
+# The set at `raw`, of whose messages `views` are left: compressed, they are `payload`. It reaches up to the offset
+# `reach`. On another status than OK `out` is as it was.
 cdef inline int append_set(
-    Output* out, const BatchHeader* row, const uint8_t* raw, const RecordView* views, int64_t count,
+    Output* out, const BatchHeader* row, const uint8_t* raw, const RecordView* views, int64_t count, int64_t reach,
     const uint8_t* payload, int64_t payload_size, Output* others
 ) noexcept nogil:
     cdef int64_t size = out.size
-    cdef int64_t reach = views[count - 1].offset if has_open_end(row) else row.last_offset
     cdef uint8_t attributes = 0
     cdef RecordView set_
     cdef Tags tags
