@@ -1,0 +1,41 @@
+"""Shows where a test hangs: the stacks of all threads on stderr, when no test has begun for five minutes.
+
+As pytest's `faulthandler_timeout`, which starts a thread for each test and waits for its end: on a machine with work to
+do that takes longer than most tests. Here the thread goes on, and is started again by the first test after ten seconds.
+"""
+import faulthandler
+import math
+import os
+import time
+
+import pytest
+
+HANGS_AFTER_S = 300
+AGAIN_S = 10
+
+
+class Watchdog:
+    """A plugin of pytest."""
+
+    def __init__(self, stderr=2, hangs_after_s=HANGS_AFTER_S):
+        self._file = os.fdopen(os.dup(stderr), "w")     # which pytest does not capture
+        self._hangs_after_s = hangs_after_s
+        self._started_s = -math.inf
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self):
+        now = time.monotonic()
+        if now - self._started_s > AGAIN_S:
+            self._started_s = now
+            faulthandler.dump_traceback_later(self._hangs_after_s, file=self._file)
+
+    def pytest_enter_pdb(self):
+        self._stop()
+
+    def pytest_unconfigure(self):
+        self._stop()
+        self._file.close()
+
+    def _stop(self):
+        faulthandler.cancel_dump_traceback_later()
+        self._started_s = -math.inf
