@@ -390,15 +390,17 @@ class _Watching:
         self._log = log
         self._bell = bell
         self._watched: WatchedFile | None = None
+        # Made once: each task that waits asks which it is.
+        self._live = log.path / FILE_NAME, False
+        self._directory = log.path, True
         self._place: tuple[Path, bool] | None = None
         with log._turn:
             log._bells = (*log._bells, bell)
 
     def arm(self) -> bool:
         picture = self._log._picture_now
-        is_live = picture is not None and picture.is_told
-        place = (self._log.path / FILE_NAME if is_live else self._log.path), not is_live
-        if place == self._place:
+        place = self._live if picture is not None and picture.is_told else self._directory
+        if place is self._place:
             return False
         self._drop()
         self._place = place
