@@ -39,7 +39,7 @@ def test_a_log_outlives_a_power_cut_beside_neighbours_whose_lines_are_written_wi
 ):
     """One holder of a log dir gathers what it says of its logs, and puts Kafka's mark back when it leaves."""
     cases = [record(record_log, "neighbours", seed, fsync) for seed in SEEDS]
-    power_cuts.judge_all([(case, STATES, number) for number, case in enumerate(cases)], again=1)
+    power_cuts.judge_all([(case, STATES, number) for number, case in enumerate(cases)], again=int(FULL))
     holds(STATES * len(cases) // 2)
 
 
@@ -47,7 +47,7 @@ def test_a_log_outlives_a_power_cut_beside_neighbours_whose_lines_are_written_wi
 def test_threads_that_share_a_sync_outlive_a_power_cut(record, power_cuts, holds, fsync):
     cases = [record(record_log, "appends", seed, fsync, threads=4, steps=100) for seed in SEEDS]
     states = STATES * 2 if FULL else STATES
-    power_cuts.judge_all([(case, states, number) for number, case in enumerate(cases)], again=3 if FULL else 1)
+    power_cuts.judge_all([(case, states, number) for number, case in enumerate(cases)], again=3 if FULL else 0)
     holds(states * len(cases) // 2)
 
 

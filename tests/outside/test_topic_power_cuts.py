@@ -13,7 +13,7 @@ from support.outside.recording import Fault, Recording
 FULL = bool(os.environ.get("SEGLOG_TORTURE"))
 SEEDS = (4, 5, 6, 7, 8, 9) if FULL else (4,)
 STATES = 120 if FULL else 8
-FAILING_STATES = 25 if FULL else 8      # of a recording with a failing call, of which there are many
+FAILING_STATES = 25 if FULL else 5      # of a recording with a failing call, of which there are many
 EACH = 2 if FULL else 1         # faults of a kind and call
 # One kind a mode in `make test`, and two faults of it.
 PAIRS = [(kind, fsync) for kind in TOPIC_KINDS for fsync in MODES] if FULL else list(
@@ -52,8 +52,8 @@ def test_killed_then_recovered_then_the_power_is_cut(record, power_cuts, holds, 
 
 def test_a_trim_beside_unsynced_entries_leaves_no_gap_in_message_indexes(record, power_cuts, holds):
     """The manifest that a trim wrote named the index of entries that no sync had covered."""
-    power_cuts.judge(record(record_topic, "cursors", 3, "never", steps=80), 60, 3)
-    holds(40)
+    power_cuts.judge(record(record_topic, "cursors", 3, "never", steps=80), 60 if FULL else 30, 3)
+    holds(40 if FULL else 20)
 
 
 @pytest.mark.parametrize("fsync", MODES)
