@@ -27,6 +27,7 @@ cdef struct Entries:
     int64_t size                # of an entry, and where in it key and value stand
     int64_t key_pos
     int64_t value_pos
+    int64_t warm                # so many at the end are tried first
 
 
 # How large an entry is that is searched so.
@@ -41,6 +42,7 @@ cdef inline void hold_entries(Entries* e, Window window, bint timed) noexcept:
     cdef bint is_tagged = window is not None and window.is_tagged
     e.timed = timed
     e.size = entry_size_of(is_tagged, timed)
+    e.warm = WARM_BYTES // e.size
     e.key_pos = 4 if is_tagged and timed else 0
     if is_tagged:
         e.value_pos = 0 if timed else 12
@@ -68,10 +70,15 @@ cdef inline int64_t floor_in(const Entries* e, int64_t slot, int64_t n, int64_t 
 
     Both answers of a comparison cost the same: no branch for the processor to guess wrong.
     """
-    cdef int64_t half
+    # The place moves along with the slot: to multiply the slot in each round would be waited for.
+    cdef const uint8_t* place = e.first + slot * e.size + e.key_pos
+    cdef int64_t half, mask, key
     while n > 1:
         half = n >> 1
-        slot += half & -<int64_t>(key_at(e, slot + half) <= target)
+        key = load_i64(place + half * e.size) if e.timed else load_i32(place + half * e.size)
+        mask = -<int64_t>(key <= target)
+        slot += half & mask
+        place += (half * e.size) & mask
         n -= half
     return slot
 
@@ -81,7 +88,7 @@ cdef inline int64_t floor_slot(const Entries* e, int64_t target) noexcept nogil:
     cdef int64_t warm
     if e.n == 0:
         return -1
-    warm = e.n - WARM_BYTES // e.size
+    warm = e.n - e.warm
     if warm > 0:
         if key_at(e, warm) <= target:
             return floor_in(e, warm, e.n - warm, target)
