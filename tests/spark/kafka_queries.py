@@ -1,6 +1,6 @@
-"""Run by test_spark_source.py in a PySpark of its own: the same queries of Spark's Kafka source and of ours.
+"""Run by test_beside_kafkas_source.py in a PySpark of its own: the same queries of Spark's Kafka source and of ours.
 
-    spark_queries.py JARS BROKER LOG_DIR SINK QUERIES OUT
+    kafka_queries.py JARS BROKER LOG_DIR SINK QUERIES OUT
 
 QUERIES: a file of {name: [options of both, SQL over `topic_rows`]}. OUT gets {name: {"kafka": rows, "seglog": rows}},
 "schema" among the names. SINK: a log dir that is made by our sink from Kafka's rows.

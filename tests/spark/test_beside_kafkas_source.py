@@ -12,9 +12,10 @@ import pytest
 
 import seglog
 from support.conversion import kept, row_of
+from support.kafka_oracle import KafkaOracle, lacking
 from support.written_logs import NOW, topic_config, write
 
-pytestmark = pytest.mark.oracle
+pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
 VERSION = "4.2.0"
@@ -58,12 +59,14 @@ QUERIES = {
 
 
 @pytest.fixture(scope="module")
-def compared(kafka_oracle, tmp_path_factory):
+def compared(tmp_path_factory):
     """The answers of both to QUERIES, the broker's log dir, and the one that our sink wrote."""
+    if (reason := lacking()) is not None:
+        pytest.skip(reason)
     work = tmp_path_factory.mktemp("spark")
     python = {"PYTHONPATH": subprocess.check_output([ROOT / ".ci/pyspark", VERSION], text=True).strip()}
     jars = _jars(work)
-    with kafka_oracle("4.1.1").serving(work / "broker") as broker:
+    with KafkaOracle("4.1.1").serving(work / "broker") as broker:
         broker.start()
         for name in TOPICS:
             config = topic_config(name)
@@ -76,7 +79,7 @@ def compared(kafka_oracle, tmp_path_factory):
         (work / "queries.json").write_text(json.dumps(QUERIES))
         host, port = broker.address
         done = subprocess.run(
-            [sys.executable, Path(__file__).with_name("spark_queries.py"), jars, f"{host}:{port}", broker.log_dir,
+            [sys.executable, Path(__file__).with_name("kafka_queries.py"), jars, f"{host}:{port}", broker.log_dir,
              work / "sunk", work / "queries.json", work / "answers.json"],
             env={**os.environ, **python}, check=False, capture_output=True, text=True,
         )
@@ -106,11 +109,11 @@ def test_a_query_of_kafkas_source_gives_the_same_rows_of_ours(compared, name):
     assert json.loads(schemas["seglog"]) == json.loads(schemas["kafka"])
 
 
-def test_a_broker_serves_what_our_sink_wrote(compared, kafka_oracle, tmp_path):
+def test_a_broker_serves_what_our_sink_wrote(compared, tmp_path):
     _, log_dir, sunk = compared
     topics = sorted(path.name for path in sunk.iterdir() if path.is_dir())
     assert topics == sorted(f"{name}-0" for name in TOPICS)
-    booted = kafka_oracle("3.9.1").boot([sunk / name for name in topics], tmp_path / "boot")
+    booted = KafkaOracle("3.9.1").boot([sunk / name for name in topics], tmp_path / "boot")
     for name in topics:
         with seglog.open_partition(log_dir / name) as log:
             sent = [_content(row_of(record)) for record in log.read()]
