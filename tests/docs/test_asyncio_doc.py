@@ -24,7 +24,7 @@ def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys, ne
     monkeypatch.setattr(asyncio, "run", run)
     names = {}
     examples = examples_of(PAGE, printing=True)
-    assert len(examples) == 2
+    assert len(examples) == 3
     for code, output in examples:
         exec(compile(code, PAGE.name, "exec"), names)
         assert sorted(capsys.readouterr().out.splitlines()) == sorted(output.splitlines()), code
