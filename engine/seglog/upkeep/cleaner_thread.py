@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 import weakref
+from collections import deque
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 
@@ -98,13 +99,19 @@ class LogCleaner:
         self.config = config or CleanerConfig()
         self._stays = stays
         self.counts = Counts()
-        self._tasks: dict[int, _Task] = {}      # by the id of the log; replaced as a whole, with _lock
-        self._lock = CallLock()                 # guards _tasks and _thread, for a moment
+        self._tasks: dict[int, _Task] = {}      # by the id of the log
+        self._lock = CallLock()                 # guards _tasks, _house_at and _thread, for a moment
+        self._calls: deque[_Task] = deque()     # of logs that called
         self._bell = Bell()
         self._paused = False
         self._current: _Task | None = None      # the thread's
         self._paid_until = 0.0
         self._thread: threading.Thread | None = None
+        self._house_at = NEVER          # when the first log's house is to be kept
+        # What the thread found when it looked through all logs, which it does once for many of them: those that are
+        # due, the most urgent one last; when the next ones are, and when one is to be compacted.
+        self._ready: list[_Task] = []
+        self._look_at = self._clean_at = NEVER
         self._wakes_at = NEVER          # until then the thread sleeps, unless the bell rings; NEVER while it is awake
 
     # --- what logs call (log.keeper) ------------------------------------------------------------
@@ -123,7 +130,8 @@ class LogCleaner:
         self._lock.run(self._add, id(log), task)
 
     def _add(self, key: int, task: _Task) -> None:
-        self._tasks = {**self._tasks, key: task}
+        self._tasks[key] = task
+        self._house_at = min(self._house_at, task.house_at)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="seglog cleaner", daemon=True)
             self._thread.start()
@@ -144,7 +152,7 @@ class LogCleaner:
 
     def _drop(self, key: int) -> threading.Thread | None:
         """The thread, if that was its last log and it does not stay: it ends then."""
-        self._tasks = {k: task for k, task in self._tasks.items() if k != key}
+        self._tasks.pop(key, None)
         if self._tasks or self._stays:
             return None
         return self._dismissed()
@@ -160,7 +168,8 @@ class LogCleaner:
             self._thread = None
 
     def _drop_dead(self) -> None:
-        self._tasks = {key: task for key, task in self._tasks.items() if task.log() is not None}
+        for key in [key for key, task in self._tasks.items() if task.log() is None]:
+            del self._tasks[key]
         if not self._tasks:
             self._thread = None
 
@@ -168,6 +177,7 @@ class LogCleaner:
         task = self._tasks.get(id(log))
         if task is not None and task.look_s < NEVER:
             task.is_called = True
+            self._calls.append(task)
             self._bell.ring()
 
     def reason(self, log: Kept) -> str | None:
@@ -248,13 +258,12 @@ class LogCleaner:
 
     def _step(self) -> float:
         """The most urgent thing; how long there is none then."""
-        if any(task.log() is None for task in self._tasks.values()):
-            self._lock.run(self._drop_dead)
         now = time.monotonic()
         self._keep_house(now)
-        task = None if self._paused else self._neediest(now)
-        step = self._retain
-        if task is None and not self._paused:
+        if self._paused:
+            return max(self._house_at - time.monotonic(), 0.0)
+        task, step = self._neediest(now), self._retain
+        if task is None and self._clean_at <= now:
             task, step = self._filthiest(now), self._compact
         if task is not None:
             self._current = task
@@ -263,20 +272,24 @@ class LogCleaner:
             finally:
                 self._current = None
             return 0
-        tasks = self._tasks.values()
-        due = [task.house_at for task in tasks]
-        if not self._paused:
-            due += [min(task.look_at, task.clean_at) for task in tasks if not task.leaves]
-        return max(min(due, default=NEVER) - time.monotonic(), 0.0)
+        # Logs that are due one after the other are looked at together.
+        next_at = max(min(self._look_at, self._clean_at), now + _LOOK_S_MIN)
+        return max(min(self._house_at, next_at) - time.monotonic(), 0.0)
 
     def _keep_house(self, now: float) -> None:
-        for task in self._tasks.values():
+        if now < self._house_at:
+            return
+        for task in list(self._tasks.values()):
             if task.house_at <= now and task.house_s is not None:
                 task.house_at = now + task.house_s
                 if task is self._current:
                     self._keep_house_of(task)       # in the middle of its step
                 else:
                     task.busy.run(self._keep_house_of, task)
+        self._lock.run(self._plan_house)
+
+    def _plan_house(self) -> None:
+        self._house_at = min((task.house_at for task in self._tasks.values()), default=NEVER)
 
     def _keep_house_of(self, task: _Task) -> None:
         log = task.log()
@@ -288,8 +301,34 @@ class LogCleaner:
 
     def _neediest(self, now: float) -> _Task | None:
         """The log that called, or whose turn was missed the longest; None: none is due."""
-        ready = [task for task in self._tasks.values() if not task.leaves and (task.is_called or task.look_at <= now)]
-        return min(ready, key=lambda task: (not task.is_called, task.look_at), default=None)
+        while self._calls:
+            task = self._calls.popleft()
+            if task.is_called and not task.leaves:
+                return task
+        if not self._ready:
+            self._look_through(now)
+        while self._ready:
+            task = self._ready.pop()
+            if task.look_at <= now and not task.leaves:
+                return task
+        return None
+
+    def _look_through(self, now: float) -> None:
+        """See what is due of all logs."""
+        self._look_at = self._clean_at = NEVER
+        has_dead = False
+        for task in list(self._tasks.values()):
+            if task.log() is None:
+                has_dead = True
+            elif not task.leaves:
+                if task.look_at <= now:
+                    self._ready.append(task)
+                else:
+                    self._look_at = min(self._look_at, task.look_at)
+                self._clean_at = min(self._clean_at, task.clean_at)
+        self._ready.sort(key=lambda task: -task.look_at)
+        if has_dead:
+            self._lock.run(self._drop_dead)
 
     def _retain(self, task: _Task) -> None:
         log = task.log()
@@ -320,7 +359,7 @@ class LogCleaner:
 
         All are judged at once, as Kafka's manager does: the one with the largest dirty part goes first.
         """
-        waiting = {key: task for key, task in self._tasks.items() if task.clean_at < NEVER and not task.leaves}
+        waiting = {key: task for key, task in list(self._tasks.items()) if task.clean_at < NEVER and not task.leaves}
         if not any(task.clean_at <= now for task in waiting.values()):
             return None
         plans: dict[int, CleaningPlan] = {}
@@ -389,7 +428,8 @@ class LogCleaner:
         """retention.total.bytes."""
         logs: dict[int, tuple[list[AgedSegment], LogConfig]] = {}
         limits: dict[int, int] = {}
-        for key, task in self._tasks.items():
+        tasks = dict(self._tasks)
+        for key, task in tasks.items():
             other = task.log()
             if other is not None and not task.leaves:
                 with contextlib.suppress(LogClosedError):
@@ -405,7 +445,7 @@ class LogCleaner:
                 Expired(age.base_offset, after.base_offset, age.size_bytes, "total")
                 for age, after in islice(pairwise(ages), count)
             )
-            self._count(self._tasks[key].retainer.delete(Verdict(expired, expired[-1].next_offset), ages))
+            self._count(tasks[key].retainer.delete(Verdict(expired, expired[-1].next_offset), ages))
 
     def _failed(self, task: _Task, log: Kept, error: Exception) -> None:
         reason = str(error) if isinstance(error, SeglogError) else f"{type(error).__name__}: {error}"
@@ -432,7 +472,7 @@ class LogCleaner:
             left_s = self._paid_until - now
             if left_s <= 0:
                 break
-            self._bell.wait(min([left_s, *(max(t.house_at - now, 0.0) for t in self._tasks.values())]))
+            self._bell.wait(min(left_s, max(self._house_at - now, 0.0)))
             now = time.monotonic()
         self.counts.throttled_seconds += now - started
 
