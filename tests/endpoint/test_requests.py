@@ -155,18 +155,21 @@ def test_every_version_of_fetch_that_names_topics_reads(client, version):
     assert b"two" in raw
 
 
-@pytest.mark.parametrize("version", [0, 2, 4, 12])
+@pytest.mark.parametrize("version", [0, 2, 4, 9, 10, 12])
 def test_a_client_gets_messages_with_tags_in_the_format_that_it_knows(in_memory, version):
     """As they lie there it would take them for v1."""
     with seglog.open(in_memory / "data" / "orders-0", config={"message.dialect": "tagged"}) as log:
         log.append(b"one", key=b"k")
         log.append_batch(batch(b"two", b"three", codec="gzip"))
+        log.append_batch(batch(b"four", codec="zstd"))
     with seglog.serve(in_memory / "data") as server, WireClient(server) as client:
         row = fetched(client, 0, version)
         read = scan(Window(bytes(row.records)), check_crc=True, decompress=decompressor())
-        assert {one.magic for one in read} == {2 if version >= 4 else 1 if version >= 2 else 0}
-        assert [(r.offset, r.value) for r in read.records()] == [(0, b"one"), (1, b"two"), (2, b"three")]
-        assert not fetched(client, 3, version, max_wait_ms=0).records
+        assert {one.magic for one in read} == {2 if version >= 10 else 1 if version >= 2 else 0}
+        rows = [(0, b"one"), (1, b"two"), (2, b"three"), (3, b"four")]
+        assert [(r.offset, r.value) for r in read.records()] == rows[: 4 if version >= 10 else 3]
+        told = fetched(client, 3, version).error_code
+        assert told == (0 if version >= 10 else Errors.UNSUPPORTED_COMPRESSION_TYPE)
 
 
 def test_an_old_client_whose_limit_no_batch_fits_in_is_told_by_a_message_that_is_cut(client):
