@@ -113,6 +113,21 @@ def test_a_finding_leads_to_its_batch(mixed, tmp_path):
     assert at in page.anchors
 
 
+def test_damage_anywhere_is_drawn(tmp_path):
+    """A wrapper of v0 or v1 whose records are damaged does not even tell its first offset."""
+    partition = shutil.copytree(tools_sample(), tmp_path / "logs/orders-0")
+    log = partition / "00000000000000000000.log"
+    whole = log.read_bytes()
+    for position in (*range(16, len(whole), len(whole) // 12), len(whole) // 2):
+        raw = bytearray(whole)
+        raw[position] ^= 1
+        log.write_bytes(raw)
+        run("report", partition, "-o", tmp_path / "page.html")
+        found = any(line["type"] == "finding" for line in json_of("verify", partition))
+        assert ("Nothing: clean" in (tmp_path / "page.html").read_text()) != found, position
+    run("report", partition.parent, "-o", tmp_path / "page.html")
+
+
 def test_what_cannot_be_read_is_a_row_of_its_log_dir(mixed, tmp_path):
     shutil.copytree(mixed, mixed.with_name("orders-1"))
     hurt = mixed.with_name("orders-1") / "00000000000000000000.log"

@@ -2,9 +2,11 @@
 import os
 from collections.abc import Mapping, Sequence
 
+from seglog._kernels.record_batch import RecordBatch
 from seglog.errors import CorruptRecordError
 from seglog.format.names import LOG_SUFFIXES
 from seglog.log.partition import Partition
+from seglog.segment.batches import UNREADABLE
 from seglog.segment.segment import Segment
 from seglog.upkeep.retain import holds
 from seglog.upkeep.retention import HeldSegment
@@ -307,10 +309,18 @@ def _rows_of(segment: Segment, positions: set[int]) -> dict[str, Sequence[Cell |
                 at = f"{segment.path.name}:{batch.position}"
                 rows[at] = [
                     Cell(at, anchor=at), lines.format_name(batch.magic), lines.codec_name(batch.codec),
-                    f"{batch.base_offset:,}", f"{batch.last_offset:,}", f"{batch.size_bytes:,}",
+                    _first_offset(batch), f"{batch.last_offset:,}", f"{batch.size_bytes:,}",
                     _moment(batch.max_timestamp),
                 ]
     return rows
+
+
+def _first_offset(batch: RecordBatch) -> str:
+    """A wrapper tells it only when it is opened, which damage may forbid."""
+    try:
+        return f"{batch.base_offset:,}"
+    except UNREADABLE:
+        return "–"
 
 
 def _retention(partition: Partition, settings: Mapping[str, object], now_ms: int) -> Section:
