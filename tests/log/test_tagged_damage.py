@@ -14,6 +14,7 @@ import pytest
 
 import seglog
 from seglog._kernels.batch_filter import BatchFilter
+from seglog._kernels.batch_pieces import BatchPieces
 from seglog._kernels.key_map import KeyMap
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
@@ -101,6 +102,34 @@ def compacted(raw):
     return bytes(filtered.take())
 
 
+def split(raw):
+    """(key, value) of all records of the sets, each cut in pieces for three partitions; None: one is refused."""
+    table = scan(Window(raw, is_tagged=True), check_crc=True, decompress=decompressor())
+    found = []
+    for slot, one in enumerate(table):
+        if one.codec:
+            try:
+                pieces = BatchPieces(table, slot)
+                made = [
+                    pieces.piece(to, 7, lambda codec, payload: compress(codec, 2, payload))
+                    for to, count in enumerate(pieces.route(3, 0)) if count
+                ]
+            except SeglogError:
+                return None
+            for piece in made:
+                records = plain_tagged.records(piece)
+                assert [offset for offset, *_ in records] == list(range(7, 7 + len(records)))
+                found += [(key, value) for _, _, key, value in records]
+    return found
+
+
+def in_sets(raw):
+    return [
+        (key, value) for one in plain_tagged.parse(raw) if 1 <= one.attributes & 15 <= 4
+        for _, _, key, value in plain_tagged.records(one.raw)
+    ]
+
+
 def last_of(records):
     last = {key: offset for offset, key, _, _ in records}
     return [record for record in records if record[1] is not None and last[record[1]] == record[0]]
@@ -124,7 +153,7 @@ def test_whatever_is_changed_is_read_as_by_plain_python_or_refused(path):
     log = names.log_files(path)[0]
     raw = log.read_bytes()
     places, chance = positions(raw), random.Random(17)
-    read = refused = whole = 0
+    read = refused = whole = cut = 0
     for number in range(MUTATIONS):
         changed = mutated(raw, places, chance)
         log.write_bytes(changed)
@@ -145,6 +174,9 @@ def test_whatever_is_changed_is_read_as_by_plain_python_or_refused(path):
                 left = compacted(changed)
                 assert left is None or by_plain(left) == last_of(expected), number
                 whole += left is not None
+                if number % 10 == 0 and (pieces := split(changed)) is not None:
+                    assert sorted(pieces, key=repr) == sorted(in_sets(changed), key=repr), number
+                    cut += 1
         finally:
             segment.close()
         if number % 50 == 0:
@@ -152,6 +184,7 @@ def test_whatever_is_changed_is_read_as_by_plain_python_or_refused(path):
     assert read > MUTATIONS // 20
     assert refused > MUTATIONS // 20
     assert whole > MUTATIONS // 20
+    assert cut > MUTATIONS // 200
 
 
 def test_a_log_that_was_changed_is_recovered_and_goes_on(path, in_memory):
