@@ -23,7 +23,7 @@ KAFKA = "4.1.1"
 VALUE = b"x" * 100
 BATCH_BYTES = 16384
 CONNECTIONS = 16        # of those whose acknowledgements share a sync
-WARMING = 300_000       # messages, through Kafka alone: its compiler needs them
+WARMING = 2_000_000     # messages, through Kafka alone: its compiler needs them
 _TOPIC = "bench"
 
 
