@@ -208,7 +208,7 @@ class _Planned:
         if self._skips:     # indexes would lead past damage, which has to be reported
             return [(0, segment.size_bytes)]
         if segment.published is None and (self._options.has_times or self._limits.has_keys):
-            stats = column_stats_of(segment.path, segment.window)
+            stats = column_stats_of(segment.path)
             if stats is not None:
                 return [
                     (span.position, span.end_position) for span in stats.spans(

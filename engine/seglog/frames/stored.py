@@ -277,10 +277,9 @@ class _SpanSearch:
             stats = ColumnStats(raw, Path(self._name))
         except (CorruptIndexError, UnsupportedVersionError):
             return None
-        is_ours = (stats.base_offset, stats.log_bytes) == (self._part.base_offset, self._size)
-        if not is_ours or not self._has_last(stats.last_position, stats.next_offset, stats.last_checksum):
-            return None
-        return stats
+        assert self._part.store is not None
+        part = partial(self._part.store.part, self._part.path)
+        return stats if stats.is_of(self._part.base_offset, self._size, part) else None
 
     def _time_ranges(self) -> TimeRanges | None:
         raw = self._read(names.TIME_RANGES_SUFFIX)

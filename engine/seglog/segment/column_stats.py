@@ -9,12 +9,13 @@ must be those that the file names. A file whose log was cut, compacted, appended
 (`column_stats_of`), as is a damaged one, or one of a newer version: then more is read, and the answer is the same.
 """
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from seglog._kernels.columns import ArenaPool, decode
 from seglog._kernels.crc import crc32c
+from seglog._kernels.mapping import file_part
 from seglog._kernels.segment_scan import BatchTable, scan
 from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError, CorruptRecordError, SeglogError, StorageError, UnsupportedVersionError
@@ -24,6 +25,9 @@ from seglog.format.dialect import dialect_of
 from seglog.fs.mapping import read_file
 from seglog.segment.segment import Segment
 from seglog.segment.time_ranges import TimeSpan
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 # A run is what a query skips or reads. Smaller ones would skip more and cost more to look at.
 RUN_BYTES = 256 << 10
@@ -92,15 +96,22 @@ class ColumnStats:
 
     def describes(self, window: Window, base_offset: int) -> bool:
         """Was the file made of this log? `window`: all of its bytes."""
-        if self.base_offset != base_offset or self.log_bytes != len(window):
+        return self.is_of(base_offset, len(window), lambda position, _: memoryview(window)[position:])
+
+    def is_of(self, base_offset: int, log_bytes: int, part: "Callable[[int, int], Buffer]") -> bool:
+        """The same of a log of so many bytes; `part(position, size)` gives some of them."""
+        if self.base_offset != base_offset or self.log_bytes != log_bytes:
             return False
         if not self.runs:
-            return not len(window)
+            return not log_bytes
+        if not 0 <= self.last_position < log_bytes:
+            return False
+        size = log_bytes - self.last_position
         try:
-            table = scan(window, self.last_position, max_batches=1, decompress=_DECOMPRESS)
+            table = scan(Window(part(self.last_position, size)), max_batches=1, decompress=_DECOMPRESS)
         except SeglogError:
             return False
-        if len(table) != 1 or table.end != len(window):
+        if len(table) != 1 or table.end != size:
             return False
         return (table[0].last_offset + 1, table[0].crc) == (self.next_offset, self.last_checksum)
 
@@ -158,13 +169,17 @@ def read_column_stats(log: Path) -> ColumnStats:
         raise
 
 
-def column_stats_of(log: Path, window: Window) -> ColumnStats | None:
-    """The statistics that were made from this log; None if there are none. `window`: all bytes of the log."""
+def column_stats_of(log: Path) -> ColumnStats | None:
+    """The statistics that were made from this log; None if there are none. The log is not mapped for it."""
     try:
         stats = read_column_stats(log)
+        size_bytes = log.stat().st_size
+        is_ours = stats.is_of(
+            names.parse_base_offset(log.name), size_bytes, lambda position, size: file_part(log, position, size)
+        )
     except (OSError, StorageError, CorruptIndexError, UnsupportedVersionError):
         return None
-    return stats if stats.describes(window, names.parse_base_offset(log.name)) else None
+    return stats if is_ours else None
 
 
 class ColumnStatsBuilder:

@@ -37,7 +37,7 @@ def write_column_stats(
         total, done = sum(s.size_bytes for s in wanted), 0
         for segment in wanted:
             file = column_stats_path(segment.path)
-            there = column_stats_of(segment.path, segment.window)
+            there = column_stats_of(segment.path)
             if there is not None:
                 size_bytes = file.stat().st_size
                 yield RebuiltIndex(os.fspath(file), len(there), size_bytes, size_bytes)
