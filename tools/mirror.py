@@ -46,6 +46,7 @@ def command(
     """
     are_new = {path: not path.exists() for path in targets}
     with Partition(source) as src:      # before a target is made
+        own = {"message.dialect": src.dialect.name} if src.dialect.is_tagged else {}
         if from_offset is not None:
             check_begin(src, from_offset)
         if any(are_new.values()):
@@ -56,7 +57,8 @@ def command(
     with ExitStack() as opened:
         try:
             for target in targets:
-                logs.append(opened.enter_context(Log(target, config=dict(settings), fsync="interval")))
+                config = own | dict(settings) if are_new[target] else dict(settings)
+                logs.append(opened.enter_context(Log(target, config=config, fsync="interval")))
             while True:
                 with Partition(source) as src:
                     done = mirror(

@@ -27,6 +27,24 @@ def test_a_partition_is_mirrored_and_a_second_run_finds_nothing(tmp_path):
     assert line["log_end_offset"] > end
 
 
+def test_the_mirror_of_messages_with_tags_is_a_log_of_such(tmp_path):
+    """Its target was made for Kafka's formats, refused, and left empty."""
+    with seglog.open(tmp_path / "orders-0", config={"message.dialect": "tagged"}) as log:
+        for n in range(5):
+            log.append_batch(seglog.build_batch([(b"k%d" % i, b"%d" % n) for i in range(6)], codec="gzip"))
+    one, *several = (tmp_path / "to" / f"orders-{n}" for n in range(3))
+    for targets in ([one], [one], several, several[::-1]):
+        run("mirror", tmp_path / "orders-0", *targets)
+    with seglog.open_partition(one) as partition:
+        assert (partition.dialect.name, partition.log_end_offset) == ("tagged", 30)
+    counts = []
+    for path in several:
+        with seglog.open_partition(path) as partition:
+            counts.append(len(list(partition.read())))
+    assert sum(counts) == 60
+    assert min(counts) > 0
+
+
 def test_what_cannot_be_is_refused(tmp_path):
     run("mirror", tmp_path / "none-0", tmp_path / "orders-0", status=3)
     run("mirror", SOURCE, tmp_path / "no name", status=2)
