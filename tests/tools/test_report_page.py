@@ -125,6 +125,9 @@ def test_damage_anywhere_is_drawn(tmp_path):
         run("report", partition, "-o", tmp_path / "page.html")
         found = any(line["type"] == "finding" for line in json_of("verify", partition))
         assert ("Nothing: clean" in (tmp_path / "page.html").read_text()) != found, position
+    text = (tmp_path / "page.html").read_text()     # of the last one, in the wrapper behind offset 42
+    assert "<title>damage at offset 43</title>" in text
+    assert '<td class="left error">damaged</td>' in text
     run("report", partition.parent, "-o", tmp_path / "page.html")
 
 

@@ -10,7 +10,7 @@ from seglog.segment.batches import UNREADABLE
 from seglog.segment.segment import Segment
 from seglog.upkeep.retain import holds
 from seglog.upkeep.retention import HeldSegment
-from seglog.verification.findings import Finding, Report
+from seglog.verification.findings import Finding, Report, Severity
 from seglog.verification.verify import verify_partition
 
 from .. import records as lines
@@ -82,8 +82,9 @@ def _segments(partition: Partition, timeline: Timeline, found: Report) -> Sectio
     drawing = None
     words = []
     timed = [span for span in spans if span.totals.first_timestamp >= 0]
+    errors = [f for f in found.findings if f.severity == Severity.ERROR and f.file.endswith(LOG_SUFFIXES)]
     if timed:
-        drawing = _offsets_by_time(timeline, timed)
+        drawing = _offsets_by_time(timeline, timed, [f.offset for f in errors[:ROWS_MAX] if f.offset is not None])
         if timeline.late_count:
             words.append(f"In {report.count_of(timeline.late_count, 'batch', 'batches')} time runs back.")
         if timeline.future_count:
@@ -94,6 +95,7 @@ def _segments(partition: Partition, timeline: Timeline, found: Report) -> Sectio
     elif spans:
         words.append("No batch has a timestamp: record format v0 has none.")
     damaged = {os.path.basename(finding.file) for finding in found.findings}
+    hurt = {os.path.basename(finding.file) for finding in errors}
     shown = spans if len(spans) <= ROWS_MAX else _ends(spans, damaged)
     rows: list[Sequence[Cell | str]] = [
         [
@@ -101,7 +103,7 @@ def _segments(partition: Partition, timeline: Timeline, found: Report) -> Sectio
             f"{span.totals.bytes:,}", f"{span.totals.batches:,}",
             " + ".join(kind for kind, _ in shares_of(span.totals)) or "–",
             _moment(span.totals.first_timestamp), _moment(span.totals.max_timestamp),
-            Cell("damaged", kind="error") if span.totals.damaged_bytes else _missing(partition, span),
+            Cell("damaged", kind="error") if _is_hurt(span, hurt) else _missing(partition, span),
         ]
         for span in shown
     ]
@@ -113,10 +115,14 @@ def _segments(partition: Partition, timeline: Timeline, found: Report) -> Sectio
     )
     legend = [
         *legend_of(span.totals for span in spans),
-        *([("bad", "damage")] if any(span.totals.damaged_bytes for span in spans) else []),
+        *([("bad", "damage")] if any(_is_hurt(span, hurt) for span in spans) else []),
         *([("late", "time runs back, or lies in the future")] if timeline.late or timeline.future else []),
     ]
     return Section("Segments by offset and time", words, drawing, legend if drawing else (), [table])
+
+
+def _is_hurt(span: SegmentSpan, hurt: set[str]) -> bool:
+    return span.totals.damaged_bytes > 0 or span.name in hurt
 
 
 def _ends(spans: Sequence[SegmentSpan], damaged: set[str]) -> list[SegmentSpan]:
@@ -134,7 +140,8 @@ def _missing(partition: Partition, span: SegmentSpan) -> Cell:
     return Cell(f"no {' and '.join(missing)}" if missing else "")
 
 
-def _offsets_by_time(timeline: Timeline, spans: Sequence[SegmentSpan]) -> Drawing:
+def _offsets_by_time(timeline: Timeline, spans: Sequence[SegmentSpan], hurt: Sequence[int]) -> Drawing:
+    """`hurt`: offsets of damaged batches; a line across the drawing is at each."""
     last_ms = max([span.totals.max_timestamp for span in spans] + [ms for _, ms in timeline.future])
     first_ms = min([span.totals.first_timestamp for span in spans] + [ms for _, ms in timeline.late])
     first, last = spans[0].base_offset, spans[-1].next_offset
@@ -161,6 +168,9 @@ def _offsets_by_time(timeline: Timeline, spans: Sequence[SegmentSpan]) -> Drawin
                 drawing.rectangle(kind, left, bottom, width, height * share)
             else:
                 drawing.told_rectangle(kind, left, bottom, width, height * share, words, f"#s{span.base_offset}")
+    for offset in hurt:
+        words = f"damage at offset {offset:,}"
+        drawing.told_rectangle("bad", drawing.left, y(offset) - 1, drawing.right - drawing.left, 2, words)
     drawing.dots("late", [(x(ms), y(offset)) for offset, ms in (*timeline.late, *timeline.future)])
     return drawing
 
