@@ -23,7 +23,8 @@ from support.damaged_offsets import (
     write,
 )
 
-BITS = range(64) if os.environ.get("SEGLOG_TORTURE") else (0, 2, 9, 33, 63)
+FULL = bool(os.environ.get("SEGLOG_TORTURE"))
+BITS = range(64) if FULL else (0, 2, 9, 33, 63)
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -49,18 +50,18 @@ def each_flip(log, bits, slots=range(BATCHES)):
 
 def test_every_bit_of_every_base_offset_is_told_by_every_door(v2):
     for slot, bit, delta, headers in each_flip(v2, range(64)):
-        check(v2, slot, delta, headers, f"batch {slot}, bit {bit}")
+        check(v2, slot, delta, headers, f"batch {slot}, bit {bit}", slot + bit)
 
 
 def test_in_every_format(written):
     for slot, bit, delta, headers in each_flip(written, BITS):
-        check(written, slot, delta, headers, f"{written.kind}, batch {slot}, bit {bit}")
+        check(written, slot, delta, headers, f"{written.kind}, batch {slot}, bit {bit}", slot + bit)
 
 
-def check(log, slot, delta, headers, label):
+def check(log, slot, delta, headers, label, turn):
     damaged, truth = log.batches[slot], log.records
     if is_disorder(headers):
-        check_told(log, damaged, truth, label)
+        check_told(log, damaged, truth, label, turn)
     elif not log.kind.endswith("-gzip"):
         # The last batch of the log, with a higher offset: compaction leaves such holes. All doors say the same.
         check_agreed(log, [
@@ -73,13 +74,16 @@ def check(log, slot, delta, headers, label):
         check_inside(log, truth, label)
 
 
-def check_told(log, damaged, truth, label):
+def check_told(log, damaged, truth, label, turn):
+    """In `make test` one start in turn, and every third record by itself: `turn` says which."""
     first = damaged.records[0][0]
+    starts = [0, 5, first, first + 1, truth[-1][0]]
+    starts = starts if FULL else [starts[turn % len(starts)]]
     with seglog.open_partition(log.directory) as partition:
-        for (door, start), found in read_by_all_doors(partition, None, 0, 5, first, first + 1, truth[-1][0]).items():
+        for (door, start), found in read_by_all_doors(partition, None, *starts).items():
             expected = [row for row in truth if row[0] >= (start or 0)]
             assert found is None or ((start or 0) > first and found == expected), (label, door, start, found)
-        for offset, timestamp, value in truth:
+        for offset, timestamp, value in truth if FULL else truth[turn % 3 :: 3]:
             assert or_damage(lambda o=offset: partition[o].value) in (value, None), (label, offset)
             if timestamp >= 0:
                 at = next(o for o, t, _ in truth if t >= timestamp)
