@@ -106,8 +106,10 @@ def test_an_interrupt_at_any_instruction_leaves_the_log_usable(in_memory, fsync,
     with seglog.open(in_memory / "orders-0", fsync=fsync, config={"segment.bytes": 1 << 20}) as log:
         witness = Witness(log)
         witness.append()
+        # In `make test` the three modes look at every second one together.
+        first, step = (0, 1) if TORTURE else (2 * MODES.index(fsync), 6)
         points = interrupted_at_each_opcode(
-            lambda: witness, lambda _: action(log, witness), Witness.check, step=1 if TORTURE else 3
+            lambda: witness, lambda _: action(log, witness), Witness.check, first=first, step=step
         )
         assert points > 30
         witness.check_all(records(log))
