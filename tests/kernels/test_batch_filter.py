@@ -358,3 +358,48 @@ def test_batches_that_are_not_of_the_table_are_refused():
     for slots in ((0, 2), (-1, 1), (1, 0)):
         with pytest.raises(InvalidArgumentError):
             filtered.add(table, *slots)
+
+
+# --- erasing -------------------------------------------------------------------------------------------------------
+
+
+def test_erasing_takes_the_records_of_the_keys_and_no_others_of_golden_and_mutated_batches(segments):
+    """Held against the lazy records. What either refuses is no record of the result; a v2 batch stays, if empty."""
+    rng = random.Random(11)
+    erased = refused = emptied = 0
+    for data, found, _, _ in segments[::3]:
+        chosen = {key for key in found if rng.random() < 0.4}
+        keys = KeyMap(1 << 16)
+        for key in chosen:
+            keys.put(key, 0)
+        for changed in (data, mutate(rng, data)):
+            decompress = spoiler(rng.randrange(1000)) if changed is not data else decompressor(LIMIT_BYTES)
+            table = scan(Window(array("B", changed)), decompress=decompress)
+            filtered = BatchFilter(
+                keys, latest_offset=2**63 - 1, now_ms=0, delete_retention_ms=0, erases=True, decompress=decompress,
+                compress=compress,
+            )
+            for slot, batch in enumerate(table):
+                before = filtered.superseded
+                try:
+                    filtered.add_one(table, slot)
+                    records = list(batch)
+                except SeglogError:
+                    refused += 1
+                    filtered.take()
+                    continue
+                with filtered.take() as taken:
+                    raw = bytes(taken)
+                # (What goes out as it is is opened as it was.)
+                opens = decompress if raw == bytes(batch.raw()) else decompressor(LIMIT_BYTES)
+                left = list(scan(Window(raw), decompress=opens))
+                kept = [r for r in records if batch.is_control or r.key not in chosen]
+                assert [(r.offset, r.timestamp, r.key, r.value, r.headers) for made in left for r in made] == [
+                    (r.offset, r.timestamp, r.key, r.value, r.headers) for r in kept]
+                assert filtered.superseded - before == len(records) - len(kept)
+                erased += len(records) - len(kept)
+                if batch.magic == 2:
+                    made, = left
+                    assert (made.base_offset, made.last_offset) == (batch.base_offset, batch.last_offset)
+                    emptied += not kept and bool(records)
+    assert min(erased, refused, emptied) > 0
