@@ -61,8 +61,8 @@ class ManagedLedger(ManagedReader, Unclosed):
     StorageError; CorruptRecordError where the last ledger was synced entry by entry and is damaged in the middle.
     """
 
-    # Each read looks at it, and the other attributes lie in a dict: a compiled base makes no room for them.
-    __slots__ = ("_opened",)
+    # Each read looks at them, and the other attributes lie in a dict: a compiled base makes no room for them.
+    __slots__ = ("_opened", "_shown", "config")
 
     def __init__(
         self,
