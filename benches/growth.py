@@ -48,6 +48,7 @@ def run(bench: Bench, directory: Path, records: int) -> None:
     long_delays(bench, scale)
     idle_polls(bench, directory / "idle", scale)
     partitions(bench, directory / "partitions", scale)
+    whole_log_dirs(bench, directory / "whole", scale)
     conversions(bench, directory / "conversions", scale)
     producers(bench, directory, scale)
     segments(bench, directory / "segments", scale)
@@ -273,6 +274,22 @@ def partitions(bench: Bench, directory: Path, scale: float) -> None:
             bench, f"a log of a log dir: {step}", sizes, "partitions", lambda size, step=step: costs[size][step],
             TIMES_MOST * least,
         )
+
+
+def whole_log_dirs(bench: Bench, directory: Path, scale: float) -> None:
+    """Every partition of a log dir, one after the other: opened, appended to durably, closed; new, and once more."""
+
+    def unit_us(size: int) -> float:
+        began = time.process_time()
+        with seglog.open_dir(directory / str(size)) as log_dir:
+            for n in range(size):
+                with log_dir.log("orders", n) as log:
+                    log.append(b"x")
+        return (time.process_time() - began) / size * 1e6
+
+    sizes = tuple(max(int(n * scale), 1) for n in (200, 2_000, 20_000))
+    for case in ("a new partition of a whole log dir", "a partition of a whole log dir, again"):
+        growth(bench, case, sizes, "partitions", unit_us, 3_000)
 
 
 def _log_dir_of(path: Path, size: int) -> Path:
