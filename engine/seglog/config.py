@@ -533,9 +533,11 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {', '.join(close)}?" if close else ""
 
 
-@functools.lru_cache(64)        # the logs of a log dir have the same
 def with_minute_indexes(config: LogConfig, are_wanted: bool) -> LogConfig:
     """The configuration with `time.index.minute.enabled` decided, if it is unset."""
-    if config.time_index_minute_enabled is not None:
-        return config
+    return config if config.time_index_minute_enabled is not None else _with_minute_indexes(config, are_wanted)
+
+
+@functools.lru_cache(64)        # the logs of a log dir have the same
+def _with_minute_indexes(config: LogConfig, are_wanted: bool) -> LogConfig:
     return replace(config, time_index_minute_enabled=are_wanted)
