@@ -39,6 +39,17 @@ def golden_copy(case, log_dir):
     return directory
 
 
+@pytest.mark.parametrize("path", [case for case in CASES if case.stem.endswith("compacted")], ids=lambda one: one.stem)
+def test_a_compacted_log_is_not_rewritten_before_its_first_retention(path, tmp_path):
+    """Its cleaner merged segments that were to go, and what is merged is young again."""
+    case = json.loads(path.read_text())
+    directory = golden_copy(case, tmp_path)
+    config = {**case["config"], "segment.bytes": 1000}
+    bases = [segment["base_offset"] for segment in case["results"]["3.9.1"]["segments_after"]]
+    with seglog.open(directory, config=config, clock=ManualClock(case["now"])) as log:
+        wait_for(lambda: [segment.base_offset for segment in log.segments] == bases, 10)
+
+
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_a_log_that_is_opened_ends_as_kafka_leaves_it(path, tmp_path):
     case = json.loads(path.read_text())

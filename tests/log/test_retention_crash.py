@@ -147,7 +147,7 @@ def test_whenever_a_disk_gets_full_the_log_is_read_or_opened_again_and_nothing_y
                 self.heal()     # there is room again
             super().unlink(path)
 
-    step = 3 if os.environ.get("SEGLOG_TORTURE") else 23
+    step = 1 if os.environ.get("SEGLOG_TORTURE") else 3
     fail_at, reopened = short * 7, 0
     while True:
         path = tmp_path / str(fail_at) / "orders-0"

@@ -8,6 +8,7 @@
 Readers that hold a segment's files finish reading it.
 """
 import contextlib
+import errno
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -183,8 +184,8 @@ class LogRetainer:
         return self._running.run(self._run, throttle)       # who comes second finds it done
 
     def _run(self, throttle: Callable[[int], None] | None) -> Retained:
-        ages = self.ages()
-        done = self.delete(self.judge(ages), ages)
+        ages, verdict = self._judged()
+        done = self.delete(verdict, ages)
         rewritten = self.cleaning.run(self._rewrite_head, throttle) if self._tail.failure is None else 0
         self.remove_deleted()
         waits_ms = min((deleted.due_ms for deleted in self._deleted), default=None)
@@ -192,6 +193,17 @@ class LogRetainer:
             done.expired, done.log_start_offset, done.linked_bytes, rewritten,
             None if waits_ms is None else max(waits_ms - self._tail.now_ms(), 0),
         )
+
+    def _judged(self) -> tuple[list[AgedSegment], Verdict]:
+        """`judge` of all segments, again if a compaction took the files of some away meanwhile."""
+        while True:
+            before = self._tail.current().segments
+            ages = self.ages()
+            try:
+                return ages, self.judge(ages)
+            except StorageError as error:
+                if error.errno != errno.ENOENT or self._tail.current().segments is before:
+                    raise
 
     # --- deleting ------------------------------------------------------------------------------
 

@@ -126,7 +126,8 @@ class LogCleaner:
         if task.look_s < NEVER:
             task.look_at = now + _FIRST_LOOK_S
         if log.config.is_compacted and self.config.log_cleaner_enable:
-            task.clean_at = now
+            # Behind its first retention, as far as it has any: what is to go is not rewritten before.
+            task.clean_at = now if task.look_at == NEVER else task.look_at
         self._lock.run(self._add, id(log), task)
 
     def _add(self, key: int, task: _Task) -> None:
