@@ -5,7 +5,7 @@ import os
 import pytest
 
 from seglog.errors import StorageError
-from seglog.fs.aside import make_directories, shorten, write_atomically
+from seglog.fs.aside import make_directories, make_directory, shorten, write_atomically
 from seglog.fs.files import OsFileSystem
 from seglog.fs.mapping import Mapping
 
@@ -143,3 +143,30 @@ def test_a_file_in_the_way_of_a_directory_is_named(tmp_path):
     (tmp_path / "a").touch()
     with pytest.raises(StorageError, match=r"it exists already|a file stands where a directory is expected"):
         make_directories(FS, tmp_path / "a/b")
+
+
+def test_a_directory_that_another_process_makes_in_the_same_moment_will_do(tmp_path):
+    """Processes of a pool that started together each made their log dir, and one of them met an error."""
+    class Raced(OsFileSystem):
+        def __init__(self):
+            self.synced = []
+
+        def mkdir(self, path):
+            os.mkdir(path)
+            super().mkdir(path)
+
+        def sync_directory(self, path):
+            self.synced.append(os.fspath(path))
+            super().sync_directory(path)
+
+    fs = Raced()
+    make_directories(fs, tmp_path / "a/b")
+    assert fs.synced[-2:] == [str(tmp_path), str(tmp_path / "a")]
+    make_directory(fs, tmp_path / "a/b/c")
+    assert fs.synced[-1] == str(tmp_path / "a/b")
+
+
+def test_a_file_in_the_place_of_a_directory_is_refused(tmp_path):
+    (tmp_path / "a").touch()
+    with pytest.raises(StorageError):
+        make_directory(OsFileSystem(), tmp_path / "a")

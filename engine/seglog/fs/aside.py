@@ -115,18 +115,26 @@ def make_directories(fs: FileSystem, path: AnyPath) -> None:
     if _is_empty(path):
         _sync_name(fs, path)
     for directory in reversed(missing):
-        fs.mkdir(directory)
-        fs.sync_directory(os.path.dirname(directory))
+        _make(fs, directory)
 
 
 def make_directory(fs: FileSystem, path: AnyPath) -> None:
     """The same of one directory, in one that is there and not empty."""
     path = os.path.abspath(path)
     if not os.path.isdir(path):
-        fs.mkdir(path)
-        fs.sync_directory(os.path.dirname(path))
+        _make(fs, path)
     elif _is_empty(path):
         _sync_name(fs, path)
+
+
+def _make(fs: FileSystem, directory: str) -> None:
+    """Durably; one that somebody else makes in this moment will do, and need not be durable yet."""
+    try:
+        fs.mkdir(directory)
+    except StorageError as error:
+        if error.errno != errno.EEXIST or not os.path.isdir(directory):
+            raise
+    fs.sync_directory(os.path.dirname(directory))
 
 
 def _is_empty(directory: str) -> bool:
