@@ -197,6 +197,42 @@ def test_what_a_log_costs_its_cleaner_does_not_grow_with_its_neighbours(monkeypa
     assert found[800] < 3 * found[20]
 
 
+class Idle:
+    """A log, and what deletes nothing of it."""
+
+    path = Path("orders-0")
+    config = LogConfig.of({"retention.ms": 1})      # is looked at every 50 ms
+
+    def __init__(self):
+        self.runs = 0
+
+    def run(self, throttle):
+        self.runs += 1
+        return Retained()
+
+
+def test_a_log_that_closes_when_it_is_due_does_not_stop_retention_of_the_others():
+    """Nothing was left of those that were due, and when the next ones are was not found out again."""
+    class Closing(Idle):
+        """While it is looked at, the other log closes."""
+
+        def run(self, throttle):
+            cleaner.remove(other)
+            return super().run(throttle)
+
+    cleaner, log, other = LogCleaner(), Closing(), Idle()
+    cleaner.pause()
+    for each in (log, other):
+        cleaner.add(each, each, None)
+    time.sleep(2 * cleaner_thread._FIRST_LOOK_S)    # both are due when it goes on
+    cleaner.resume()
+    try:
+        wait_for(lambda: log.runs > 2)
+        assert other.runs == 0
+    finally:
+        cleaner.remove(log)
+
+
 def test_the_last_log_that_closes_wakes_a_thread_that_has_been_told_to_end(in_memory, monkeypatch):
     """Whoever rings and tells it then finds that the thread has looked already, and sleeps for ever."""
 

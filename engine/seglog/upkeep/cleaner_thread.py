@@ -306,13 +306,14 @@ class LogCleaner:
             task = self._calls.popleft()
             if task.is_called and not task.leaves:
                 return task
-        if not self._ready:
-            self._look_through(now)
-        while self._ready:
-            task = self._ready.pop()
-            if task.look_at <= now and not task.leaves:
-                return task
-        return None
+        while True:
+            while self._ready:
+                task = self._ready.pop()
+                if task.look_at <= now and not task.leaves:
+                    return task
+            self._look_through(now)     # (Also if the last of them was due no more: the others have other times now.)
+            if not self._ready:
+                return None
 
     def _look_through(self, now: float) -> None:
         """See what is due of all logs."""
