@@ -233,6 +233,17 @@ def test_a_log_that_closes_when_it_is_due_does_not_stop_retention_of_the_others(
         cleaner.remove(log)
 
 
+def test_the_thread_ends_when_its_last_log_was_dropped_without_being_closed():
+    """It slept for ever instead, or until it took the ring that was for the next thread."""
+    cleaner, log = LogCleaner(), Idle()
+    cleaner.add(log, Idle(), None)
+    thread = cleaner._thread
+    del log
+    thread.join(20)
+    assert not thread.is_alive()
+    assert not cleaner.is_running
+
+
 def test_the_last_log_that_closes_wakes_a_thread_that_has_been_told_to_end(in_memory, monkeypatch):
     """Whoever rings and tells it then finds that the thread has looked already, and sleeps for ever."""
 

@@ -248,7 +248,7 @@ class LogCleaner:
         while self._thread is me:
             self._wakes_at = NEVER      # first: a log that is added from now on rings, if the step does not see it
             wait_s = self._step()
-            if wait_s <= 0:
+            if wait_s <= 0 or self._thread is not me:       # (no bell rings if it was the step that told it to end)
                 continue
             is_idle = self._stays and not self._tasks
             wait_s = _STAY_S if is_idle else wait_s
