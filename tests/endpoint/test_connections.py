@@ -180,6 +180,15 @@ def test_a_server_that_did_not_start_can_be_closed(in_memory):
         server.close()
 
 
+def test_a_server_that_did_not_start_can_be_started_again(in_memory):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        server = served_with(in_memory, listen=f"127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(StorageError):
+            server.__enter__()
+    with server:
+        assert produced_elsewhere(server) == 0
+
+
 def test_a_start_that_is_interrupted_leaves_nothing_running(in_memory):
     def interrupt():
         wait_for((in_memory / "data/orders-0").is_dir)

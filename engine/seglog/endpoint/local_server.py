@@ -143,6 +143,7 @@ class LocalServer:
 
     def __enter__(self) -> Self:
         self._begin()
+        self._failures.clear()      # of a start before
         started = threading.Event()
         self._thread = threading.Thread(
             target=self._run_in_thread, args=(started,), name="seglog-serve", daemon=True)
