@@ -22,6 +22,8 @@ from seglog.endpoint.messages import (
 )
 from seglog.endpoint.offsets_topic import OffsetsTopic
 from seglog.endpoint.topics import Topics
+from seglog.endpoint.transaction_topic import TransactionTopic
+from seglog.errors import StorageError
 from support.waiting import wait_for
 from support.wire_client import WireClient, fetch_request, produce_request
 
@@ -106,6 +108,30 @@ def test_while_groups_and_transactions_are_read_clients_are_told_to_ask_again(in
         loaded.set()
         wait_for(lambda: committed(client, "g") == 7)
         wait_for(lambda: produced(client, "orders", transactional, transactional_id="x") == Errors.NONE)
+
+
+@pytest.mark.parametrize("failure", [StorageError("no such disk"), RuntimeError("a fault of ours")], ids=repr)
+@pytest.mark.parametrize("failing", [OffsetsTopic, TransactionTopic])
+def test_a_coordinator_that_cannot_be_read_says_so_and_the_other_one_works(
+    in_memory, monkeypatch, caplog, failing, failure
+):
+    with seglog.serve(in_memory, topics={"orders": 1}) as server, WireClient(server) as client:
+        find(client, "g")
+        find(client, "x", 1)
+        commit(client, "g", 7)
+
+    def fail(self):
+        raise failure
+
+    monkeypatch.setattr(failing, "load", fail)
+    with seglog.serve(in_memory) as server, WireClient(server) as client:
+        if failing is OffsetsTopic:
+            wait_for(lambda: committed(client, "g") == Errors.COORDINATOR_NOT_AVAILABLE)
+            wait_for(lambda: init(client, "x")[0] == Errors.NONE)
+        else:
+            wait_for(lambda: init(client, "x")[0] == Errors.COORDINATOR_NOT_AVAILABLE)
+            assert committed(client, "g") == 7
+        wait_for(lambda: str(failure) in caplog.text)
 
 
 def test_a_log_that_takes_long_to_open_is_waited_for_by_its_own_requests_alone(in_memory, held):

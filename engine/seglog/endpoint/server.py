@@ -149,12 +149,12 @@ class Server:
         ]
 
     async def _load(self) -> None:
-        """Have the coordinators loaded. Meanwhile clients are told, as by a broker, to ask again."""
-        try:
-            await self.groups.start()
-            await self.transactions.start()
-        except SeglogError as error:
-            _LOG.error("groups and transactions are not served: %s", error)
+        """Load the coordinators. Until then their clients are told, as by a broker, to ask again."""
+        for what, start in (("groups", self.groups.start), ("transactions", self.transactions.start)):
+            try:
+                await start()
+            except Exception as error:
+                _LOG.error("%s are not served: %s", what, error, exc_info=not isinstance(error, SeglogError))
 
     async def stop(self) -> None:
         """Stop listening, end every connection, and wait until pending writes to files are done."""
