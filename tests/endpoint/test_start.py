@@ -20,7 +20,7 @@ from seglog.endpoint.messages import (
     OffsetCommitRequest,
     OffsetFetchRequest,
 )
-from seglog.endpoint.offsets_topic import OffsetsTopic
+from seglog.endpoint.offsets_topic import OffsetsTopic, group_key
 from seglog.endpoint.topics import Topics
 from seglog.endpoint.transaction_topic import TransactionTopic
 from seglog.errors import StorageError
@@ -132,6 +132,16 @@ def test_a_coordinator_that_cannot_be_read_says_so_and_the_other_one_works(
             wait_for(lambda: init(client, "x")[0] == Errors.COORDINATOR_NOT_AVAILABLE)
             assert committed(client, "g") == 7
         wait_for(lambda: str(failure) in caplog.text)
+
+
+def test_a_group_whose_record_cannot_be_read_costs_the_others_nothing(in_memory, caplog):
+    with seglog.serve(in_memory, topics={"orders": 1}) as server, WireClient(server) as client:
+        find(client, "g")
+        commit(client, "g", 7)
+        server.log("__consumer_offsets", 3).append(b"\0\x63 of another Kafka", key=group_key("hurt"))
+    with seglog.serve(in_memory) as server, WireClient(server) as client:
+        wait_for(lambda: committed(client, "g") == 7)
+    assert "unknown version 99 of GroupMetadataValue" in caplog.text
 
 
 def test_a_log_that_takes_long_to_open_is_waited_for_by_its_own_requests_alone(in_memory, held):

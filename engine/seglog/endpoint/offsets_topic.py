@@ -164,7 +164,11 @@ class _Loader:
 
     def groups(self) -> dict[str, Group]:
         for group_id, value in self._generations.items():
-            read_group(self._group(group_id), value)
+            try:
+                read_group(self._group(group_id), value)
+            except SeglogError as error:
+                _LOG.warning("%s: the members of group %s are ignored, as their record is not one of Kafka 3.9: %s",
+                             OFFSETS_TOPIC, group_id, error)
         return {
             group_id: group for group_id, group in self._offsets.items()
             if group_id in self._generations or not group.offsets.is_empty
