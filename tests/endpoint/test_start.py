@@ -20,7 +20,7 @@ from seglog.endpoint.messages import (
     OffsetCommitRequest,
     OffsetFetchRequest,
 )
-from seglog.endpoint.offsets_topic import OffsetsTopic, group_key
+from seglog.endpoint.offsets_topic import OffsetsTopic, _Loader, group_key
 from seglog.endpoint.topics import Topics
 from seglog.endpoint.transaction_topic import TransactionTopic
 from seglog.errors import StorageError
@@ -142,6 +142,27 @@ def test_a_group_whose_record_cannot_be_read_costs_the_others_nothing(in_memory,
     with seglog.serve(in_memory) as server, WireClient(server) as client:
         wait_for(lambda: committed(client, "g") == 7)
     assert "unknown version 99 of GroupMetadataValue" in caplog.text
+
+
+def test_a_server_that_stops_does_not_wait_until_all_groups_are_read(in_memory, monkeypatch):
+    with seglog.serve(in_memory, topics={"orders": 1}) as server, WireClient(server) as client:
+        find(client, "g")
+        for offset in range(20):
+            commit(client, "g", offset)
+    begun, added, real = threading.Event(), [], _Loader.add
+
+    def add(loader, batch):
+        if not added:
+            begun.set()
+            wait_for(lambda: stopped._log_dir is not None and stopped._log_dir._closed)
+        added.append(batch.base_offset)
+        real(loader, batch)
+
+    monkeypatch.setattr(_Loader, "add", add)
+    stopped = seglog.serve(in_memory)
+    with stopped:
+        assert begun.wait(10)
+    assert added == [0]
 
 
 def test_a_log_that_takes_long_to_open_is_waited_for_by_its_own_requests_alone(in_memory, held):

@@ -139,11 +139,18 @@ class InternalTopic:
             await asyncio.wait(set(self._reports))
 
     def partitions(self) -> Iterator[Iterator[RecordBatch]]:
-        """The batches of each partition, from the beginning."""
+        """The batches of each partition, from the beginning; no more of them once its log is closed."""
         for partition in range(self._logs.partition_count(self.name)):
             log = self._logs.log(self.name, partition) if self._logs.is_made(self.name, partition) else None
             if log is not None and log.log_end_offset > log.log_start_offset:
-                yield log.batches()
+                yield _until_closed(log)
+
+
+def _until_closed(log: Log) -> Iterator[RecordBatch]:
+    for batch in log.batches():
+        if log.closed:
+            return
+        yield batch
 
 
 def has_room(*names: str | None, more: int = 0) -> bool:
