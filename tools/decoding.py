@@ -7,8 +7,6 @@ from typing import Literal, NoReturn
 from seglog._kernels.record_batch import Record
 from seglog.errors import InvalidArgumentError
 
-from . import terminal
-
 Decode = Literal["utf8", "json", "base64"]
 
 
@@ -38,18 +36,16 @@ def json_of(record: Record, data: bytes, decode: Decode, *, is_value: bool) -> s
 
 
 def bytes_of(record: Record, data: bytes | None, decode: Decode | None, *, is_value: bool) -> bytes:
-    """The same as bytes, for a template: without `decode` they are the bytes themselves, and nothing for null.
-
-    A terminal gets no sign that would command it.
-    """
+    """The same as bytes, for a template: without `decode` they are the bytes themselves, and nothing for null."""
     if data is None:
         return b""
-    if decode is not None:
-        data = text_of(record, data, decode, is_value=is_value).encode()
-    if terminal.is_terminal():
-        text = data.decode(errors="backslashreplace")
-        data = "".join(c if c.isprintable() or c in "\n\t" else _escaped(c) for c in text).encode()
-    return data
+    return data if decode is None else text_of(record, data, decode, is_value=is_value).encode()
+
+
+def escaped(data: bytes) -> bytes:
+    """The bytes as a terminal may get them: with an escape for each control character but newline and tab."""
+    text = data.decode(errors="backslashreplace")
+    return "".join(c if c.isprintable() or c in "\n\t" else _escaped(c) for c in text).encode()
 
 
 def _escaped(letter: str) -> str:

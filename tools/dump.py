@@ -161,7 +161,7 @@ def command(
     small = {path for path in paths if small_files.is_one(path)}
     places = EachPlace((path for path in paths if path not in small), as_json=as_json)
     # A template checks its directives before the first partition is opened.
-    template = None if format_ is None else Template(format_, text)
+    template = None if format_ is None else Template(format_, text, output)
     with ExitStack() as stack:
         out = None if template is None else stack.enter_context(opened(output))
         for path in paths:

@@ -6,6 +6,7 @@ null), `%R` the value's length as a big-endian int32, `%h` headers, `%%`; and \\
 import re
 import struct
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import IO, Any
 
 import click
@@ -13,7 +14,8 @@ import click
 from seglog._kernels.record_batch import Record
 from seglog.format.names import parse_partition_dir
 
-from .decoding import Decode, bytes_of
+from . import terminal
+from .decoding import Decode, bytes_of, escaped
 from .selection import Item
 from .targets import Place
 
@@ -27,24 +29,32 @@ _SIGNS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0"}
 class Template:
     """A template that is known to be right. `to` gives what writes the records of a partition by it."""
 
-    def __init__(self, template: str, decode: Decode | None) -> None:
+    def __init__(self, template: str, decode: Decode | None, output: Path | None) -> None:
         self._pieces = _pieces("%s" if template == RAW else template)
         self._decode = decode
+        self._for_terminal = output is None and terminal.is_terminal()
 
     def to(self, out: IO[bytes] | None, place: Place) -> "TemplateRows":
         assert out is not None
-        return TemplateRows(out, self._pieces, place, self._decode)
+        return TemplateRows(out, self._pieces, place, self._decode, for_terminal=self._for_terminal)
 
 
 class TemplateRows:
-    """Writes each record by the template, as bytes. Control records are left out, as clients see none."""
+    """Writes each record by the template, as bytes. Control records are left out, as clients see none.
 
-    def __init__(self, out: IO[bytes], pieces: Sequence[bytes], place: Place, decode: Decode | None) -> None:
+    A terminal gets what the log holds with escapes for what would command it.
+    """
+
+    def __init__(
+        self, out: IO[bytes], pieces: Sequence[bytes], place: Place, decode: Decode | None, *, for_terminal: bool
+    ) -> None:
         self._out = out
         self._decode = decode
         parsed = parse_partition_dir(place.directory.resolve().name)
         topic, partition = (b"", b"0") if parsed is None else (parsed.topic.encode(), b"%d" % parsed.partition)
         parts = self._directives() | {"t": _constant(topic), "p": _constant(partition)}
+        if for_terminal:
+            parts |= {letter: _escaping(parts[letter]) for letter in "ksht"}
         self._parts = [parts[chr(piece[1])] if n % 2 else _constant(piece) for n, piece in enumerate(pieces) if piece]
 
     def show(self, item: Item) -> None:
@@ -99,6 +109,10 @@ def is_template(text: str) -> bool:
 
 def _constant(data: bytes) -> _Part:
     return lambda _: data
+
+
+def _escaping(part: _Part) -> _Part:
+    return lambda record: escaped(part(record))
 
 
 def _length(data: bytes | None) -> int:

@@ -203,6 +203,17 @@ def test_values_do_not_command_a_terminal(orders):
     assert "\\x1b[31m" in in_a_terminal("dump", orders, "--format", "%s")
 
 
+def test_names_of_headers_do_not_command_a_terminal(orders):
+    with engine.open(orders) as log:
+        log.append(b"x", headers=[("\x1b[31m", b"h")])
+    assert "\\x1b[31m=h" in in_a_terminal("dump", orders, "--format", "%h", "--tail", 1)
+
+
+def test_a_file_gets_the_bytes_as_they_are_also_from_a_terminal(orders, tmp_path):
+    assert in_a_terminal("dump", orders, "--format", "raw", "--tail", 1, "-o", tmp_path / "value") == ""
+    assert (tmp_path / "value").read_bytes() == b"\xff\x00\x1b[31m"
+
+
 @pytest.mark.parametrize(("options", "variables", "coloured"), [
     ([], {}, False), ([], {"FORCE_COLOR": "1"}, True), ([], {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
     (["--color", "always"], {"NO_COLOR": "1"}, True), (["--color", "never"], {"FORCE_COLOR": "1"}, False),
