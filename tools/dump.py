@@ -305,9 +305,9 @@ class TextTable:
         )
 
     def _value(self, record: Record) -> str:
-        value = record.value
-        if self._decode is None or (value is not None and len(value) > (self._max_value_bytes or len(value))):
-            return lines.value_shown(value, self._max_value_bytes)
+        value, most = record.value, self._max_value_bytes
+        if value is not None and most is not None and len(value) > most:
+            return lines.value_shown(value, most)
         return lines.decoded_shown(record, value, self._decode, is_value=True)
 
 

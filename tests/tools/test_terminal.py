@@ -118,6 +118,14 @@ def test_decoded_text_in_tables_and_templates(orders):
     assert 'k1"    {"id":1,' in seglog("dump", orders, "--decode", "json", "--limit", 1, "--from-offset", 1).stdout
 
 
+def test_a_decoded_value_is_given_by_its_size_above_max_value_bytes_also_if_that_is_0(orders):
+    for most in (0, 1):
+        for decode in ("auto", "utf8", "json"):
+            text = seglog("dump", orders, "--decode", decode, "--max-value-bytes", most, "--limit", 2).stdout
+            assert "39 bytes, sha256 " in text, (most, decode)
+            assert "12345678901234567890" not in text, (most, decode)
+
+
 @pytest.mark.parametrize(("decode", "what"), [("json", "value at offset 0 is not JSON"),
                                               ("utf8", "value at offset 3 is not UTF-8: invalid start byte at byte 0")])
 def test_what_is_not_such_text_is_named(orders, decode, what):
