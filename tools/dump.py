@@ -267,7 +267,8 @@ class TextTable:
     def __init__(
         self, place: Place, partition: Partition, what: What, max_value_bytes: int | None, decode: Decode | None
     ) -> None:
-        self._heading = _Heading(place, _BATCH_COLUMNS if what == "batches" else "")
+        self._directory = place.directory.name or place.directory.resolve().name
+        self._segment: Segment | None = None
         self._what = what
         self._max_value_bytes = max_value_bytes
         self._decode = decode
@@ -276,16 +277,23 @@ class TextTable:
         self._columns = terminal.width()
 
     def show(self, item: Item) -> None:
-        self._heading(item.segment)
+        if item.segment is not self._segment:
+            self._segment = item.segment
+            self._write_heading(item.segment)
         if item.records is None:
             self._write(_batch_row(item.batch))
         else:
             for _, record in item.records:
                 self._write(self._control(record, item.batch) if self._what else self._record(record, item.batch))
 
+    def _write_heading(self, segment: Segment) -> None:
+        """The segment's name, and for batches the names of the columns under it."""
+        sys.stdout.write(report.paint(f"{self._directory}/{segment.path.name}", "bold") + "\n")
+        if self._what == "batches":
+            self._write(_BATCH_COLUMNS)
+
     def _write(self, line: str) -> None:
-        sys.stdout.write(line if self._columns is None else terminal.cut(line, self._columns))
-        sys.stdout.write("\n")
+        sys.stdout.write((line if self._columns is None else terminal.cut(line, self._columns)) + "\n")
 
     def _control(self, record: Record, batch: RecordBatch) -> str:
         return f"{record.offset}  {report.moment(record.timestamp)}  {lines.control_text(record, batch)}"
@@ -327,20 +335,3 @@ def _end_of(partition: Partition) -> int:
         return partition.log_end_offset
     except CorruptRecordError:
         return partition.segments[-1].base_offset
-
-
-class _Heading:
-    """Prints the segment's name, and the columns' names under it, where a new segment begins."""
-
-    def __init__(self, place: Place, columns: str = "") -> None:
-        self._directory = place.directory.name or place.directory.resolve().name
-        self._columns = columns
-        self._segment: Segment | None = None
-
-    def __call__(self, segment: Segment) -> None:
-        if segment is not self._segment:
-            self._segment = segment
-            sys.stdout.write(report.paint(f"{self._directory}/{segment.path.name}", "bold") + "\n")
-            if self._columns:
-                width = terminal.width()
-                sys.stdout.write((self._columns if width is None else terminal.cut(self._columns, width)) + "\n")
