@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from seglog._kernels.record_batch import Record, RecordBatch
@@ -40,6 +41,11 @@ from .options import (
 from .record_filter import RecordFilter
 from .selection import Item, Selection, What, refuse_outside, select
 from .targets import Place
+
+# What --format can use of the parameters below, as a table and as a template: any other that is given is refused.
+_OF_BOTH = {"paths", "format_", "start", "stop", "since", "until", "decode", "output", "on_corrupt"}
+_OF_TABLES = _OF_BOTH | {"columns"}
+_OF_TEMPLATES = _OF_BOTH | {"keys", "pattern", "headers", "max_bytes", "limit", "tail", "follows", "settings"}
 
 
 class FormatType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
@@ -130,8 +136,7 @@ def command(
     """
     text = None if decode == "auto" else decode
     if format_ in FORMATS:
-        limits = max_bytes, limit, tail, max_value_bytes
-        if what or follows or as_json or settings or keys or pattern or headers or any(n is not None for n in limits):
+        if not _given() <= _OF_TABLES:
             raise click.UsageError(
                 "as a table, --format goes with offsets, times, --columns, --decode, --output and --on-corrupt only"
             )
@@ -146,9 +151,9 @@ def command(
         if scan.lost:
             _note_lost(len(scan.lost))
         return report.PARTIAL if scan.lost else 0
-    if columns or (output and format_ is None):
+    if columns is not None or (output and format_ is None):
         raise click.UsageError("--columns and --output go with --format, --columns with that of a table")
-    if format_ is not None and (what or as_json or max_value_bytes is not None):
+    if format_ is not None and not _given() <= _OF_TEMPLATES:
         raise click.UsageError("a template does not go with --batches, --control, --json or --max-value-bytes")
     matching = RecordFilter.of(keys, pattern, headers)
     if what and matching is not None:
@@ -185,6 +190,12 @@ def command(
     if lost:
         _note_lost(len(lost))
     return report.PARTIAL if lost else places.status(found=False)
+
+
+def _given() -> set[str]:
+    """The names of the parameters that the user gave."""
+    context = click.get_current_context()
+    return {name for name in context.params if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
 
 
 def _note_lost(ranges: int) -> None:

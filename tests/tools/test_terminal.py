@@ -15,7 +15,7 @@ import click
 import pytest
 
 import seglog as engine
-from seglog.tools import cli, terminal
+from seglog.tools import cli, dump, terminal
 from support.command import seglog, seglog_json
 
 SAMPLE = Path(__file__).parents[2] / "tools/sample/orders-0"
@@ -96,6 +96,30 @@ def test_what_is_no_format_is_a_wrong_use(orders, format_):
 def test_a_template_and_other_shapes_do_not_go_together(orders):
     for options in (["--json"], ["--batches"], ["--columns", "key"], ["--max-value-bytes", 3]):
         seglog("dump", orders, "--format", "%o", *options, status=2)
+
+
+def test_format_refuses_each_option_that_it_cannot_use(orders):
+    given = {
+        "what": ["--control"], "start": ["--from-offset", 1], "stop": ["--to-offset", 3], "since": ["--since", 0],
+        "until": ["--until", 2_000_000_000_000], "keys": ["--key", "k1"], "pattern": ["--grep", "."],
+        "headers": ["--header", "trace"], "max_bytes": ["--max-bytes", 100], "limit": ["--limit", 1],
+        "tail": ["--tail", 1], "follows": ["--follow"], "max_value_bytes": ["--max-value-bytes", 0],
+        "columns": ["--columns", "offset"], "decode": ["--decode", "base64"], "on_corrupt": ["--on-corrupt", "skip"],
+        "settings": ["--config", "segment.bytes=1000000"], "as_json": ["--json"],
+    }
+    known = {option.name for option in dump.command.params if option.expose_value}
+    assert known == {"paths", "format_", "output", *given}      # a new option needs its line here and in dump.py
+    refused = {
+        "jsonl": {"what", "keys", "pattern", "headers", "max_bytes", "limit", "tail", "follows", "max_value_bytes",
+                  "settings", "as_json"},
+        r"%o\n": {"what", "max_value_bytes", "columns", "as_json"},
+    }
+    for format_, names in refused.items():
+        for name, options in given.items():
+            if name in names:
+                seglog("dump", orders, "--format", format_, *options, status=2)
+            elif name != "follows":     # which does not end
+                assert dumped(orders, "--format", format_, *options), (format_, name)
 
 
 # --- text instead of bytes ---------------------------------------------------------------
