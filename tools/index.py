@@ -1,6 +1,7 @@
-"""`seglog index check | rebuild`: the index files of a log, against it and from it."""
+"""`seglog index check | rebuild | stats`: the index files of a log, against it and from it."""
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from seglog.format import names
 from seglog.segment.column_stats import read_column_stats
 from seglog.segment.segment import Segment
 from seglog.upkeep.column_stats import write_column_stats
-from seglog.upkeep.index_rebuild import RebuiltIndex, RefusedSegment, rebuild_indexes
+from seglog.upkeep.index_rebuild import Progress, RebuiltIndex, RefusedSegment, rebuild_indexes
 from seglog.verification.findings import Finding, Severity
 
 from . import report, verify
@@ -93,7 +94,7 @@ def check(paths: Sequence[Path], settings: Sequence[tuple[str, str]], no_progres
 
 
 def _look_at(
-    place: Place, settings: dict[str, object], progress: Callable[[int, int], None]
+    place: Place, settings: dict[str, object], progress: Progress
 ) -> tuple[list[tuple[Path, int | None, int]], list[Finding]]:
     """The index files of a place, as `_indexes_of` gives them, and what is found in them."""
     whole = verify.check(place, "headers", settings, progress=progress)
@@ -179,18 +180,8 @@ def rebuild(
     bytes is left alone. The log dir's .lock is taken: status 5 where a broker runs. A segment whose log is damaged
     is left alone and named, and the status is 7.
     """
-    rows: list[list[str]] = []
-    refused = 0
-    places = resolve(paths)
-    with PlacesProgress("indexing", places, enabled=not no_progress) as progress:
-        for place in places:
-            directory = place.directory if place.directory.name else place.directory.resolve()
-            only = () if place.only is None else (place.only.name,)
-            steps = rebuild_indexes(
-                directory, config=dict(settings), only=only, time_ranges=time_ranges, progress=progress.of(place)
-            )
-            refused += _show_each(place, steps, progress, rows, as_json)
-    return _end(rows, refused, as_json)
+    rebuilt = partial(rebuild_indexes, config=dict(settings), time_ranges=time_ranges)
+    return _write_each(paths, "indexing", rebuilt, no_progress=no_progress, as_json=as_json)
 
 
 @command.command(cls=Command)
@@ -206,36 +197,30 @@ def stats(paths: Sequence[Path], settings: Sequence[tuple[str, str]], no_progres
     segments that have come, or grown: a file that is right stays. The log dir's .lock is taken: status 5 where a broker
     runs. A segment whose log is damaged is left alone and named, and the status is 7.
     """
+    written = partial(write_column_stats, config=dict(settings))
+    return _write_each(paths, "looking at", written, no_progress=no_progress, as_json=as_json)
+
+
+def _write_each(
+    paths: Sequence[Path], label: str, write: Callable[..., Iterator[RebuiltIndex | RefusedSegment]], *,
+    no_progress: bool, as_json: bool,
+) -> int:
+    """Call `write(directory, only=, progress=)` for each partition and show what it did; the exit status."""
     rows: list[list[str]] = []
-    refused = 0
+    refused = changed = 0
     places = resolve(paths)
-    with PlacesProgress("looking at", places, enabled=not no_progress) as progress:
+    with PlacesProgress(label, places, enabled=not no_progress) as progress:
         for place in places:
             directory = place.directory if place.directory.name else place.directory.resolve()
             only = () if place.only is None else (place.only.name,)
-            steps = write_column_stats(directory, config=dict(settings), only=only, progress=progress.of(place))
-            refused += _show_each(place, steps, progress, rows, as_json)
-    return _end(rows, refused, as_json)
-
-
-def _show_each(
-    place: Place, steps: Iterable[RebuiltIndex | RefusedSegment], progress: PlacesProgress, rows: list[list[str]],
-    as_json: bool,
-) -> int:
-    """Show what was done, as it is; how many segments were refused."""
-    refused = 0
-    for step in steps:
-        progress.wipe()
-        if isinstance(step, RefusedSegment):
-            refused += 1
-            _show_refused(step, as_json)
-        else:
-            _show_rebuilt(place, step, rows, as_json)
-    return refused
-
-
-def _end(rows: list[list[str]], refused: int, as_json: bool) -> int:
-    changed = sum(row[4].startswith("written") for row in rows)
+            for step in write(directory, only=only, progress=progress.of(place)):
+                progress.wipe()
+                if isinstance(step, RefusedSegment):
+                    refused += 1
+                    _show_refused(step, as_json)
+                else:
+                    changed += step.changed
+                    _show_rebuilt(place, step, rows, as_json)
     if as_json:
         report.print_json("summary", rebuilt=changed, unchanged=len(rows) - changed, refused_segments=refused)
     else:

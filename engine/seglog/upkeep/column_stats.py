@@ -1,6 +1,6 @@
 """Give the segments of a partition column statistics (segment.column_stats): queries over tables skip bytes by them."""
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +11,7 @@ from seglog.fs.partition_locks import lock_alone
 from seglog.log.partition import Partition
 from seglog.segment.batches import UNREADABLE
 from seglog.segment.column_stats import ColumnStats, column_stats_bytes, column_stats_of, column_stats_path
-from seglog.upkeep.index_rebuild import RebuiltIndex, RefusedSegment, put_index
-
-Progress = Callable[[int, int], None]
+from seglog.upkeep.index_rebuild import Progress, RebuiltIndex, RefusedSegment, put_index
 
 
 def write_column_stats(
