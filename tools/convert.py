@@ -3,10 +3,8 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import click
 
@@ -142,10 +140,10 @@ def command(
     rows = []
     with (
         as_open_as(src) if in_place else nullcontext(),
-        Watch(
+        closing(Watch(
             Throttle(throttle_bytes), [src] if is_partition else partitions_in(src, topics),
             1 if dst is None and backup is None else 2, enabled=not no_progress,
-        ) as watch,
+        )) as watch,
     ):
         if is_partition:
             rows.append(_convert_partition(
@@ -263,7 +261,7 @@ def as_open_as(directory: Path) -> Iterator[None]:
 
 
 class Watch:
-    """One progress bar over all that is read and converted, held to a rate. A context manager that wipes it."""
+    """One progress bar over all that is read and converted, held to a rate; `close` wipes it."""
 
     def __init__(self, throttle: Throttle, partitions: Iterable[Path], phases: int, *, enabled: bool) -> None:
         self._throttle = throttle
@@ -276,11 +274,3 @@ class Watch:
 
     def close(self) -> None:
         self._bar.wipe()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

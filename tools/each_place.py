@@ -3,8 +3,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import click
 
@@ -67,27 +65,16 @@ class EachPlace:
         return report.PARTIAL if self.unread else int(found)
 
 
-class PlacesProgress:
-    """One progress bar over several places. As a context manager it wipes its line."""
+class PlacesProgress(report.Progress):
+    """One progress bar over several places."""
 
     def __init__(self, label: str, places: Sequence[Place], *, enabled: bool) -> None:
-        self._label = label
-        self._bar = report.Progress(label, enabled=enabled)
+        super().__init__(label, enabled=enabled)
+        self._doing = label
         # Nobody lists ten thousand segments for a bar that is not shown.
-        self._sizes = {place: place.log_bytes() for place in places} if self._bar.is_shown else {}
-        self._bar.total_bytes = sum(self._sizes.values())
+        self._sizes = {place: place.log_bytes() for place in places} if self.is_shown else {}
+        self.total_bytes = sum(self._sizes.values())
 
     def of(self, place: Place) -> Callable[[int, int], None]:
         """The part of this place: to be called with (done, total) of it."""
-        return self._bar.part(f"{self._label} {place.name}", self._sizes.get(place, 0))
-
-    def wipe(self) -> None:
-        self._bar.wipe()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.wipe()
+        return self.part(f"{self._doing} {place.name}", self._sizes.get(place, 0))

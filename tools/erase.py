@@ -2,7 +2,7 @@
 import os
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import click
@@ -71,10 +71,10 @@ def command(
     rows: list[PartitionRow] = []
     with (
         nullcontext() if backup is None else as_open_as(src),
-        Watch(
+        closing(Watch(
             Throttle(throttle_bytes), [src] if is_partition else partitions_in(src, topics), 1 if backup is None else 2,
             enabled=not no_progress,
-        ) as watch,
+        )) as watch,
     ):
         if is_partition:
             began_s = time.monotonic()
