@@ -118,6 +118,11 @@ def rows_text(rows: Sequence[PartitionRow], to: int, *, with_steps: bool = False
             lost.append(row.losses.undecided_words)
         if lost:
             yield f"no place in {version_words(to)}: {report.printable(row.partition)}: {'; '.join(lost)}"
+    yield from rows_remarks(rows)
+
+
+def rows_remarks(rows: Sequence[PartitionRow]) -> Iterable[str]:
+    """What to know of each partition, what failed, and what to do about it."""
     for row in rows:
         for warning in row.warnings:
             yield f"{report.paint('warning:', 'yellow')} {report.printable(f'{row.partition}: {warning}')}"

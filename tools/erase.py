@@ -18,6 +18,7 @@ from seglog.format import names
 
 from . import report
 from .cli import Command
+from .conversion_report import rows_remarks
 from .convert import Watch, as_open_as, roll_back_each
 from .options import PATH, SizeType, config_option, json_option, progress_option
 
@@ -126,7 +127,7 @@ def _erased(row: PartitionRow) -> int:
     return row.losses.erased_records if row.losses is not None else 0
 
 
-def _print_json(rows: Iterable[PartitionRow], keys: int) -> None:
+def _print_json(rows: Sequence[PartitionRow], keys: int) -> None:
     for row in rows:
         report.print_json(
             "partition", partition=row.partition, status=_STATUS[row.status], erased_records=_erased(row),
@@ -149,15 +150,7 @@ def _text(rows: Sequence[PartitionRow], keys: int, backup: Path | None) -> Itera
         ]
         for row in rows
     ], left=(0, 1, 6))
-    for row in rows:
-        for warning in row.warnings:
-            yield f"{report.paint('warning:', 'yellow')} {report.printable(f'{row.partition}: {warning}')}"
-    for row in rows:
-        if row.status == "failed":
-            words = report.printable(f"{row.partition}: {row.what}")
-            yield f"{report.paint('failed:', 'bold', 'red')} {words} [{row.error}]"
-    for fix in dict.fromkeys(row.fix for row in rows if row.fix):
-        yield f"  try: {report.printable(fix)}"
+    yield from rows_remarks(rows)
     count, of = report.count_of(sum(map(_erased, rows)), "record"), report.count_of(keys, "key")
     if backup is None:
         yield f"{count} of {of}: a dry run, nothing was changed; --backup DIR carries it out"
