@@ -87,12 +87,12 @@ class Bounds:
 
 def larger(one: bytes | None, other: bytes | None) -> bytes | None:
     """The larger one of two lower bounds; None: no bound."""
-    return max(one, other) if one is not None and other is not None else other if one is None else one
+    return max((bound for bound in (one, other) if bound is not None), default=None)
 
 
 def smaller(one: bytes | None, other: bytes | None) -> bytes | None:
     """The smaller one of two upper bounds; None: no bound."""
-    return min(one, other) if one is not None and other is not None else other if one is None else one
+    return min((bound for bound in (one, other) if bound is not None), default=None)
 
 
 def both(one: frozenset[Value] | None, other: frozenset[Value] | None) -> frozenset[Value] | None:

@@ -3,6 +3,7 @@ import datetime as dt
 from dataclasses import dataclass, field
 from typing import Any
 
+from seglog.frames.bounds import both
 from seglog.frames.options import OFFSET_MAX, TIME_MAX_MS, TIME_MIN_MS
 from seglog.spark.offset_ranges import OffsetRange
 
@@ -81,12 +82,10 @@ class Pruning:
         return self.times.low, self.times.high if self.times.high == TIME_MAX_MS else self.times.high + 1
 
     def _choose_topics(self, topics: list[str]) -> None:
-        chosen = frozenset(topics)
-        self.chosen_topics = chosen if self.chosen_topics is None else chosen & self.chosen_topics
+        self.chosen_topics = both(self.chosen_topics, frozenset(topics))
 
     def _choose_partitions(self, partitions: list[int]) -> None:
-        chosen = frozenset(partitions)
-        self.chosen_partitions = chosen if self.chosen_partitions is None else chosen & self.chosen_partitions
+        self.chosen_partitions = both(self.chosen_partitions, frozenset(partitions))
 
 
 def _ms(when: dt.datetime) -> int:
