@@ -13,7 +13,7 @@ from seglog._kernels.segment_scan import scan
 from seglog.errors import CorruptIndexError, InvalidArgumentError, NotALogError, SeglogError
 from seglog.format import names
 from seglog.format.live_ends import FILE_NAME
-from seglog.frames.limits import Limits
+from seglog.frames.limits import Limits, Spans, spans_by_stats, spans_by_times
 from seglog.frames.options import OFFSET_MAX, ReadOptions
 from seglog.frames.part import ScanPart
 from seglog.frames.stored import StoredPartition, stored_partitions, stored_parts
@@ -193,7 +193,7 @@ class _Planned:
         spans = self._spans(segment, part)
         if not spans:
             return
-        rest = replace(part, spans=tuple(spans))
+        rest = replace(part, spans=spans)
         while rest.size_bytes >= 2 * min_bytes:
             cut = _cut_behind(segment, rest, min_bytes)
             if cut is None:
@@ -203,41 +203,30 @@ class _Planned:
             rest = replace(rest, spans=_behind(rest.spans, position), start_offset=max(offset, rest.start_offset))
         yield rest
 
-    def _spans(self, segment: Segment, part: ScanPart) -> list[tuple[int, int]]:
+    def _spans(self, segment: Segment, part: ScanPart) -> Spans:
         """Where in the .log records that are asked for may be."""
         if self._skips:     # indexes would lead past damage, which has to be reported
-            return [(0, segment.size_bytes)]
+            return ((0, segment.size_bytes),)
         if segment.published is None and (self._options.has_times or self._limits.has_keys):
             stats = column_stats_of(segment.path)
             if stats is not None:
-                return [
-                    (span.position, span.end_position) for span in stats.spans(
-                        self._options.since_ms, self._options.last_ms, smallest_key=self._limits.smallest_key,
-                        largest_key=self._limits.largest_key, start_offset=part.start_offset,
-                        stop_offset=part.stop_offset,
-                    )
-                ]
+                return spans_by_stats(stats, part, self._limits)
         if self._options.has_times and not part.is_last and segment.published is None:
             ranges = time_ranges_of(segment.path, segment.window)
             if ranges is not None:
-                low, high = self._options.since_ms, self._options.last_ms
-                return [
-                    (span.position, span.end_position) for span in ranges.spans(
-                        low, high, start_offset=part.start_offset, stop_offset=part.stop_offset
-                    )
-                ]
+                return spans_by_times(ranges, part)
         begin = 0
         if part.start_offset > part.base_offset:
             _, found = segment.locate(part.start_offset)
             if found is None:
-                return []
+                return ()
             begin = found.position
         end = segment.end_position
         if part.stop_offset < part.end_offset and not _reaches(segment, part.stop_offset):
             _, found = segment.locate(part.stop_offset - 1)
             if found is not None:
                 end = min(end, found.position + found.size_bytes)
-        return [(begin, end)] if begin < end else []
+        return ((begin, end),) if begin < end else ()
 
 
 def _reaches(segment: Segment, stop: int) -> bool:
@@ -270,7 +259,7 @@ def _cut_behind(segment: Segment, part: ScanPart, min_bytes: int) -> tuple[int, 
         return None
 
 
-def _position_at(spans: tuple[tuple[int, int], ...], size: int) -> int:
+def _position_at(spans: Spans, size: int) -> int:
     """The position behind so many bytes of the spans."""
     for position, end in spans:
         if size < end - position:
@@ -279,9 +268,9 @@ def _position_at(spans: tuple[tuple[int, int], ...], size: int) -> int:
     return spans[-1][1]
 
 
-def _before(spans: tuple[tuple[int, int], ...], at: int) -> tuple[tuple[int, int], ...]:
+def _before(spans: Spans, at: int) -> Spans:
     return tuple((position, min(end, at)) for position, end in spans if position < at)
 
 
-def _behind(spans: tuple[tuple[int, int], ...], at: int) -> tuple[tuple[int, int], ...]:
+def _behind(spans: Spans, at: int) -> Spans:
     return tuple((max(position, at), end) for position, end in spans if end > at)

@@ -28,7 +28,7 @@ from seglog.errors import (
 )
 from seglog.format import names
 from seglog.format.compression import decompressor
-from seglog.frames.limits import Limits
+from seglog.frames.limits import Limits, Spans, spans_by_stats, spans_by_times
 from seglog.frames.options import OFFSET_MAX, ReadOptions
 from seglog.frames.part import POOL, Rows, ScanPart, Work
 from seglog.fs.files import OsFileSystem
@@ -46,7 +46,6 @@ from seglog.stores.store import Store, StoredFile
 # At most so much comes by one request, and is in memory.
 _PIECE_BYTES = 8 << 20
 _DECOMPRESS = decompressor()
-Spans = tuple[tuple[int, int], ...]
 
 
 class StoredPartition(NamedTuple):
@@ -235,16 +234,11 @@ class _SpanSearch:
         if options.has_times or self._limits.has_keys:
             stats = self._column_stats()
             if stats is not None:
-                return replace(part, spans=tuple((span.position, span.end_position) for span in stats.spans(
-                    options.since_ms, options.last_ms, smallest_key=self._limits.smallest_key,
-                    largest_key=self._limits.largest_key, start_offset=part.start_offset, stop_offset=part.stop_offset,
-                )))
+                return replace(part, spans=spans_by_stats(stats, part, self._limits))
         if options.has_times:
             ranges = self._time_ranges()
             if ranges is not None:
-                return replace(part, spans=tuple((span.position, span.end_position) for span in ranges.spans(
-                    options.since_ms, options.last_ms, start_offset=part.start_offset, stop_offset=part.stop_offset
-                )))
+                return replace(part, spans=spans_by_times(ranges, part))
         return self._by_offsets()
 
     def _by_offsets(self) -> StoredPart:
