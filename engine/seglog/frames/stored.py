@@ -117,9 +117,10 @@ def stored_parts(source: StoredPartition, options: ReadOptions, limits: Limits) 
             max(start, base), min(limits.to_offset, end_offset), options, is_last=end_offset == OFFSET_MAX,
             end_offset=end_offset, store=source.store, log_bytes=files[name].size_bytes,
         )
-        found = _SpanSearch(part, files, limits).found()
-        if found.spans and part.start_offset < part.stop_offset and files[name].size_bytes:
-            yield found
+        if part.start_offset < part.stop_offset and part.log_bytes:
+            found = _SpanSearch(part, files, limits).found()
+            if found.spans:
+                yield found
 
 
 @dataclass(frozen=True, slots=True)
