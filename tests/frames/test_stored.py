@@ -77,6 +77,14 @@ def test_a_filter_by_time_fetches_few_bytes(built, came, partition):
     assert share < (0.17 if partition else 0.8), share
 
 
+def test_time_ranges_without_statistics_lead_to_few_bytes_too(built, came, tmp_path):
+    for path in tmp_path.glob("bucket/logs/orders-1/*.stats.index"):
+        path.unlink()
+    found = seglog.scan("s3://bucket/logs/orders-1", since=NOW + 3000, until=NOW + 3600).to_arrow()
+    assert found["offset"].to_pylist() == [*range(3000, 3600)]
+    assert sum(came.values()) < 0.17 * log_bytes(built / "orders-1")
+
+
 @pytest.mark.parametrize(("start", "stop"), [(0, 10), (5000, 5001), (4321, 4955), (11_990, 20_000), (300, 300)])
 def test_offsets_fetch_the_batches_around_them(built, came, start, stop):
     found = seglog.scan("s3://bucket/logs/orders-0", from_offset=start, to_offset=stop).to_arrow()

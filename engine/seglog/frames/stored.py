@@ -286,9 +286,7 @@ class _SpanSearch:
             return None
         if (ranges.base_offset, ranges.log_bytes) != (self._part.base_offset, self._size):
             return None
-        # (docs/formats/time_ranges.md: last_checksum and last_position.)
-        checksum, position = int.from_bytes(raw[20:24], "big"), int.from_bytes(raw[48:56], "big")
-        return ranges if self._has_last(position, ranges.next_offset, checksum) else None
+        return ranges if self._has_last(ranges.last_position, ranges.next_offset, ranges.last_crc) else None
 
     def _has_last(self, position: int, next_offset: int, checksum: int) -> bool:
         """Is this the last batch of the .log? So its small file was made of it."""
