@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from seglog._version import __version__
-from seglog.fs.aside import write_atomically
+from seglog.fs.aside import make_directories, write_atomically
 from seglog.fs.files import OsFileSystem
 
 from . import report
@@ -29,16 +29,14 @@ def command(words: Sequence[str], into: Path | None) -> None:
         click.echo(page(words), nl=False)
         return
     fs = OsFileSystem()
-    for directory in reversed([into, *into.parents]):
-        if not directory.exists():
-            fs.mkdir(directory)
+    make_directories(fs, into)
     for path in _pages():
         write_atomically(fs, into / f"{'-'.join(('seglog', *path))}.1", page(path).encode())
     report.note(f"written to {into}: man -M {into.parent} seglog")
 
 
 def page(words: Sequence[str]) -> str:
-    """The page in roff. Raises click.UsageError for a command that there is not."""
+    """The page in roff. Raises click.UsageError for a command that does not exist."""
     found, context = _find(words)
     return "\n".join(_lines(found, context)) + "\n"
 
