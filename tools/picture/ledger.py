@@ -1,10 +1,12 @@
 """The page of a managed ledger: its ledgers, its cursors, and when its delayed messages are due."""
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 from seglog.errors import CorruptDelayedIndexError, SnapshotMissingError
 from seglog.ledger.closed_managed_ledger import ClosedManagedLedger
+from seglog.ledger.cursor_file import CursorState
 from seglog.verification.snapshot_check import StoredIndex, stored_indexes
 
 from .. import report
@@ -31,7 +33,7 @@ def ledger_page(path: Path, now_ms: int) -> ReportPage:
             ("delayed messages in snapshots", f"{delayed.messages:,}", "delayed_messages"),
             ("buckets of delayed messages", f"{len(delayed.rows):,}", "buckets"),
         ]
-        sections = [_ledgers(topic), *delayed.sections(now_ms), _cursors(topic)]
+        sections = [_ledgers(topic), *delayed.sections(now_ms), _cursors(topic, cursors)]
     return ReportPage(path.resolve().name, str(path), report.moment(now_ms), facts, sections)
 
 
@@ -64,8 +66,7 @@ def _ledgers(topic: ClosedManagedLedger) -> Section:
     return Section("Ledgers", [], drawing, tables=[table])
 
 
-def _cursors(topic: ClosedManagedLedger) -> Section:
-    cursors = topic.cursors()
+def _cursors(topic: ClosedManagedLedger, cursors: Sequence[CursorState]) -> Section:
     if not cursors:
         return Section("Cursors", ["There are none."])
     rows = [
