@@ -10,10 +10,9 @@ from seglog.log.partition import Partition
 from .. import report
 from ..ls import Totals, extent_of
 from .formats import legend_of, shares_of
-from .page import Cell, Section, Table
+from .page import ROWS_MAX, Cell, Section, Table
 from .svg import Drawing, number_scale
 
-ROWS_MAX = 300
 _ROW_PIXELS = 34
 
 
@@ -69,7 +68,7 @@ def _bars(sides: Sequence[tuple[str, Totals]]) -> Drawing:
         height=_ROW_PIXELS * len(sides) + 54,
     )
     x = number_scale(0, most, drawing.left, drawing.right, report.size)
-    drawing.axes(x, type(x)(0, 1, drawing.bottom, drawing.top, (), x.show))
+    drawing.axes(x, None)
     for n, (name, totals) in enumerate(sides):
         top = drawing.top + _ROW_PIXELS * n
         drawing.text(drawing.left - 8, top + 19, name, "end")

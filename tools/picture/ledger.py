@@ -10,10 +10,9 @@ from seglog.ledger.cursor_file import CursorState
 from seglog.verification.snapshot_check import StoredIndex, stored_indexes
 
 from .. import report
-from .page import Cell, ReportPage, Section, Table
+from .page import ROWS_MAX, Cell, ReportPage, Section, Table
 from .svg import Drawing, number_scale, time_scale
 
-ROWS_MAX = 300
 _BUCKETS = 120
 _SECOND_MS = 1000
 # What is due until then is counted, too: the horizons of `seglog delayed count`.
@@ -46,7 +45,7 @@ def _ledgers(topic: ClosedManagedLedger) -> Section:
         drawing = Drawing("Bytes of ledgers", summary, height=200)
         x = number_scale(0, len(infos), drawing.left, drawing.right)
         y = number_scale(0, largest, drawing.bottom, drawing.top, report.size)
-        drawing.axes(type(x)(x.low, x.high, x.begin, x.end, (), x.show), y)
+        drawing.axes(None, y)
         for n, info in enumerate(infos):
             if info.end is not None:
                 drawing.rectangle(

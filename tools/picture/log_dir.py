@@ -88,7 +88,7 @@ def _bars(rows: Sequence[_Row], count: int) -> Section:
         height=max(_ROW_PIXELS * len(timed) + 54, 100), left=190,
     )
     x = time_scale(first, last, drawing.left, drawing.right)
-    drawing.axes(x, type(x)(0, 1, drawing.bottom, drawing.top, (), x.show))
+    drawing.axes(x, None)
     for n, row in enumerate(timed):
         top = drawing.top + _ROW_PIXELS * n
         name = row.name if len(row.name) <= 24 else row.name[:11] + "…" + row.name[-12:]

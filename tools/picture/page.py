@@ -8,6 +8,9 @@ from seglog.errors import InvalidArgumentError, MissingLibraryError
 
 from .svg import STYLE, Drawing
 
+# Rows of a table: what is left out is counted. Ten thousand segments would be a page of several MB.
+ROWS_MAX = 300
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:

@@ -19,12 +19,10 @@ from ..survey import Survey
 from ..writer import infer
 from .conversion import conversion_sections
 from .formats import legend_of, shares_of
-from .page import Cell, ReportPage, Section, Table
+from .page import ROWS_MAX, Cell, ReportPage, Section, Table
 from .svg import Drawing, number_scale, time_scale
 from .timeline import SegmentSpan, Timeline
 
-# Rows of a table: what is left out is counted. Ten thousand segments would be a page of several MB.
-ROWS_MAX = 300
 # Above this, segments are drawn as one shape for each format, and say nothing under the pointer.
 _TOLD_MAX = 500
 _BUCKETS = 120
@@ -209,7 +207,7 @@ def _batches(survey: Survey) -> Section:
     drawing = Drawing("Batches by size", "How many batches have up to so many bytes.", height=200)
     y = number_scale(0, max(sizes.values()), drawing.bottom, drawing.top)
     x = number_scale(low, high + 1, drawing.left, drawing.right)
-    drawing.axes(type(x)(x.low, x.high, x.begin, x.end, (), x.show), y)
+    drawing.axes(None, y)
     for n in range(low, high + 1):
         left, width = x(n), x(n + 1) - x(n)
         drawing.text(left + width / 2, drawing.bottom + 18, report.size(1 << n), "middle")
@@ -240,7 +238,7 @@ def _codecs(survey: Survey) -> Section:
         height=34 + 34 * len(uses) + 10, left=120,
     )
     x = number_scale(0, most, drawing.left, drawing.right, report.size)
-    drawing.axes(x, type(x)(0, 1, drawing.bottom, drawing.top, (), x.show))
+    drawing.axes(x, None)
     rows: list[Sequence[Cell | str]] = []
     for n, ((magic, codec), use) in enumerate(uses):
         name, top = f"{lines.format_name(magic)} {lines.codec_name(codec)}", drawing.top + 34 * n

@@ -102,16 +102,19 @@ class Drawing:
     def top(self) -> int:
         return _TOP
 
-    def axes(self, x: Scale, y: Scale) -> None:
-        for tick in x.ticks:
-            at = x(tick)
-            self._parts.append(f'<line class="grid" x1="{at}" x2="{at}" y1="{_TOP}" y2="{self.bottom}"/>')
-            anchor = "end" if at > self.right - 40 else "middle"
-            self.text(at, self.bottom + 18, x.show(tick), anchor)
-        for tick in y.ticks:
-            at = y(tick)
-            self._parts.append(f'<line class="grid" x1="{self.left}" x2="{self.right}" y1="{at}" y2="{at}"/>')
-            self.text(self.left - 6, at + 4, y.show(tick), "end")
+    def axes(self, x: Scale | None, y: Scale | None) -> None:
+        """Lines and words at the ticks of the scales; an axis without a scale has none."""
+        if x is not None:
+            for tick in x.ticks:
+                at = x(tick)
+                self._parts.append(f'<line class="grid" x1="{at}" x2="{at}" y1="{_TOP}" y2="{self.bottom}"/>')
+                anchor = "end" if at > self.right - 40 else "middle"
+                self.text(at, self.bottom + 18, x.show(tick), anchor)
+        if y is not None:
+            for tick in y.ticks:
+                at = y(tick)
+                self._parts.append(f'<line class="grid" x1="{self.left}" x2="{self.right}" y1="{at}" y2="{at}"/>')
+                self.text(self.left - 6, at + 4, y.show(tick), "end")
 
     def text(self, x: float, y: float, words: str, anchor: str = "start") -> None:
         self._parts.append(f'<text class="axis" x="{x}" y="{y}" text-anchor="{anchor}">{escape(words)}</text>')
