@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from seglog.errors import NotALogError, SeglogError
+from seglog.format.payload_compression import PayloadCodec
 from seglog.ledger.closed_managed_ledger import ClosedManagedLedger
 from seglog.ledger.compacted_ledger import CompactedLedger, is_compacted
 from seglog.ledger.entry import Entry
@@ -16,7 +17,7 @@ from seglog.verification.ledger_check import is_ledger, is_managed_ledger, read_
 
 from . import report
 
-CODECS = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
+CODECS = tuple(codec.name for codec in PayloadCodec)
 
 
 @dataclass(frozen=True, slots=True)

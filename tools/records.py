@@ -12,12 +12,13 @@ from json.encoder import encode_basestring_ascii as json_string
 
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.tag_list import tags_of
+from seglog.format.compression import Codec
 
 from . import terminal
 from .decoding import Decode, json_of, text_of
 from .report import moment
 
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+CODECS = tuple(codec.label for codec in Codec)
 TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
 # ControlRecordType.java, by id.
 CONTROL_TYPES = (
