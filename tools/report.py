@@ -334,7 +334,7 @@ class Progress:
 
     def __init__(self, label: str, *, total_bytes: int = 0, enabled: bool = True) -> None:
         self.label = label
-        self.is_shown = enabled and not terminal.wishes.quiet and sys.stderr.isatty()
+        self.is_shown = enabled and terminal.shows_progress()
         self.total_bytes = total_bytes
         self._before = self._part = 0       # bytes of the parts before this one, and of this one
         self._began = time.monotonic()

@@ -19,7 +19,7 @@ from seglog.stores.open_store import is_local
 from seglog.stores.store import WORKPLACE_SUFFIX
 
 from . import convert as on_one_machine
-from . import report
+from . import report, terminal
 from .cli import Command
 from .conversion_report import print_row, print_summary, rows_text
 from .options import PATH, ConfigType, SizeType, json_option, options_of, progress_option
@@ -258,7 +258,7 @@ class _Line:
     """A line on stderr that says how far it is; on a terminal only. Wiped at the end; partitions that failed stay."""
 
     def __init__(self, *, enabled: bool) -> None:
-        self._enabled = enabled and sys.stderr.isatty()
+        self._enabled = enabled and terminal.shows_progress()
         self._width = 0
         self._failed: set[str] = set()
         self._job, self._began_s = "", 0.0

@@ -73,6 +73,11 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
+def shows_progress() -> bool:
+    """Whether a line of progress on stderr is of use, and wanted."""
+    return not wishes.quiet and sys.stderr.isatty()
+
+
 def width() -> int | None:
     """The columns that lines on stdout are cut to; None if they are not."""
     if wishes.full or not is_terminal():

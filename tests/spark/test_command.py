@@ -13,6 +13,8 @@ from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
 from seglog.spark import segment_task
 from seglog.spark.cluster import JobStep
+from seglog.tools import spark as spark_command
+from seglog.tools import terminal
 from seglog.tools.spark import progress_text
 from support.command import seglog, seglog_json
 from support.conversion import tree
@@ -196,3 +198,12 @@ def test_on_a_terminal_a_line_tells_how_far_it_is_and_nothing_else_is_said(log_d
     assert converted[-1].endswith("6 of 6 tasks")
     assert {line.split()[0] for line in lines[1:]} == {"convert", "verify", "assemble"}
     assert said.endswith(b" \r")
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_quiet_leaves_out_the_line_of_progress(monkeypatch, capsys, quiet):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(terminal.wishes, "quiet", quiet)
+    with spark_command._Line(enabled=True) as line:
+        line.say("convert  3 of 9 tasks")
+    assert ("3 of 9" in capsys.readouterr().err) is not quiet
