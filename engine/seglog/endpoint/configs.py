@@ -4,7 +4,7 @@ A topic's settings are kept with each of its logs (`Log.configure`, docs/formats
 own cannot be changed while it runs.
 """
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from seglog.config import LogConfig, keys
 from seglog.endpoint.error_codes import Errors
@@ -33,6 +33,9 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)                    # AlterConfigOp.
 # What Kafka shows of the formats.
 _FORMAT_VERSIONS = {0: "0.9.0", 1: "0.10.0", 2: "3.0-IV1"}
 _KEYS = {key.name: key for _, key in keys(LogConfig)}
+
+_Row = TypeVar("_Row")
+_ChangesOf = Callable[[Log | None, Any], Mapping[str, object]]
 
 
 class ShownConfig(NamedTuple):
@@ -132,28 +135,25 @@ class Configs:
     # --- AlterConfigs ----------------------------------------------------------------------------
 
     async def alter_configs(self, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
-        rows = []
-        for resource in request.resources:
-            error, message = await self._change(resource, _replacing, request.validate_only)
-            rows.append(AlterConfigsResponse.AlterConfigsResourceResponse(
-                error_code=error, error_message=message, resource_type=resource.resource_type,
-                resource_name=resource.resource_name))
-        return AlterConfigsResponse(responses=rows)
+        return AlterConfigsResponse(responses=await self._altered(
+            request, AlterConfigsResponse.AlterConfigsResourceResponse, _replacing))
 
     async def incremental_alter_configs(
         self, request: IncrementalAlterConfigsRequest, context: RequestContext
     ) -> IncrementalAlterConfigsResponse:
+        return IncrementalAlterConfigsResponse(responses=await self._altered(
+            request, IncrementalAlterConfigsResponse.AlterConfigsResourceResponse, _incremental))
+
+    async def _altered(self, request: Any, row_of: Callable[..., _Row], changes_of: _ChangesOf) -> list[_Row]:
         rows = []
         for resource in request.resources:
-            error, message = await self._change(resource, _incremental, request.validate_only)
-            rows.append(IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+            error, message = await self._change(resource, changes_of, request.validate_only)
+            rows.append(row_of(
                 error_code=error, error_message=message, resource_type=resource.resource_type,
                 resource_name=resource.resource_name))
-        return IncrementalAlterConfigsResponse(responses=rows)
+        return rows
 
-    async def _change(
-        self, resource: Any, changes_of: Callable[[Log | None, Any], Mapping[str, object]], validate_only: bool
-    ) -> tuple[Errors, str | None]:
+    async def _change(self, resource: Any, changes_of: _ChangesOf, validate_only: bool) -> tuple[Errors, str | None]:
         kind, name = resource.resource_type, resource.resource_name
         try:
             names = [config.name for config in resource.configs]

@@ -3,11 +3,13 @@
 (AbstractRequest.getErrorResponse of each request)
 """
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from seglog.endpoint import messages as m
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.messages import RESPONSES, ApiKey
+
+_Row = TypeVar("_Row")
 
 
 def error_answer(key: int, request: Any, error: Errors) -> Any:
@@ -162,28 +164,26 @@ def _delete_groups(request: m.DeleteGroupsRequest, error: Errors) -> Any:
     ])
 
 
-def _describe_configs(request: m.DescribeConfigsRequest, error: Errors) -> Any:
-    return m.DescribeConfigsResponse(results=[
-        m.DescribeConfigsResponse.DescribeConfigsResult(
-            error_code=error, resource_type=resource.resource_type, resource_name=resource.resource_name)
+def _of_resources(row: Callable[..., _Row], request: Any, error: Errors) -> list[_Row]:
+    return [
+        row(error_code=error, resource_type=resource.resource_type, resource_name=resource.resource_name)
         for resource in request.resources
-    ])
+    ]
+
+
+def _describe_configs(request: m.DescribeConfigsRequest, error: Errors) -> Any:
+    return m.DescribeConfigsResponse(
+        results=_of_resources(m.DescribeConfigsResponse.DescribeConfigsResult, request, error))
 
 
 def _alter_configs(request: m.AlterConfigsRequest, error: Errors) -> Any:
-    return m.AlterConfigsResponse(responses=[
-        m.AlterConfigsResponse.AlterConfigsResourceResponse(
-            error_code=error, resource_type=resource.resource_type, resource_name=resource.resource_name)
-        for resource in request.resources
-    ])
+    return m.AlterConfigsResponse(
+        responses=_of_resources(m.AlterConfigsResponse.AlterConfigsResourceResponse, request, error))
 
 
 def _incremental_alter_configs(request: m.IncrementalAlterConfigsRequest, error: Errors) -> Any:
-    return m.IncrementalAlterConfigsResponse(responses=[
-        m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
-            error_code=error, resource_type=resource.resource_type, resource_name=resource.resource_name)
-        for resource in request.resources
-    ])
+    return m.IncrementalAlterConfigsResponse(
+        responses=_of_resources(m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse, request, error))
 
 
 def _describe_producers(request: m.DescribeProducersRequest, error: Errors) -> Any:
