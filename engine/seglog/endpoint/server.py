@@ -175,7 +175,7 @@ class Server:
     async def _deleted(self, partitions: Sequence[TopicPartition]) -> None:
         await self.groups.partitions_deleted(partitions)
         if any(topic == TRANSACTIONS_TOPIC for topic, _ in partitions):
-            await self.transactions.topic_deleted()
+            self.transactions.topic_deleted()
 
     @property
     def requests_bytes(self) -> int:

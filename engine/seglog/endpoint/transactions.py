@@ -64,7 +64,7 @@ class TransactionCoordinator:
         self._transactions: dict[str, Transaction] = {}
         # The tasks that write markers, by transactional id.
         self._ending: dict[str, asyncio.Task[None]] = {}
-        self._unready: Errors | None = Errors.COORDINATOR_LOAD_IN_PROGRESS     # as the groups'
+        self._unready: Errors | None = Errors.COORDINATOR_LOAD_IN_PROGRESS     # see GroupCoordinator.unready
         groups.ensure_transactions = self.topic.ensure
         groups.verify = self.verify
 
@@ -97,6 +97,12 @@ class TransactionCoordinator:
                 await task
         await self.topic.settle()
 
+    def topic_deleted(self) -> None:
+        """Forget all transactional ids: their topic is gone."""
+        self._transactions.clear()
+        for task in list(self._ending.values()):
+            task.cancel()
+
     def check(self, transactional_id: str | None) -> Errors:
         """Whether a request of this id can be answered at all."""
         if not transactional_id or not has_room(transactional_id):
@@ -106,12 +112,6 @@ class TransactionCoordinator:
         return Errors.NONE if self.topic.exists else Errors.NOT_COORDINATOR
 
     # --- producers -----------------------------------------------------------------------------------
-
-    async def topic_deleted(self) -> None:
-        """Forget all transactional ids: their topic is gone."""
-        self._transactions.clear()
-        for task in list(self._ending.values()):
-            task.cancel()
 
     def new_producer_id(self) -> int:
         """Raises SeglogError, if the disk cannot keep it."""
