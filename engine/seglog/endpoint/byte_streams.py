@@ -46,8 +46,8 @@ class PlainStream:
         self._number = sock.fileno()
         self.moved_at = time.monotonic()
         self.has_waited = False
-        # Who waits for bytes, and where they go. The loop goes on watching the socket between two requests: to begin
-        # and end that costs more than the call that reads.
+        # The receive that waits, and where its bytes go. The loop keeps watching the socket between two requests: to
+        # begin and end that costs more than the call that reads.
         self._wanted: tuple[asyncio.Future[int], memoryview] | None = None
         self._is_watched = False
 
@@ -68,10 +68,10 @@ class PlainStream:
             self._wanted = None
 
     def _came(self) -> None:
-        """Something is there. If nobody wants it yet, the loop is to say so no more."""
+        """The socket can be read. If no receive waits, stop watching it: the loop would call this again and again."""
         wanted = self._wanted
         if wanted is None or wanted[0].done():
-            self._watch_no_more()
+            self._stop_watching()
             return
         try:
             wanted[0].set_result(self._socket.recv_into(wanted[1]))
@@ -80,7 +80,7 @@ class PlainStream:
         except OSError as error:
             wanted[0].set_exception(error)
 
-    def _watch_no_more(self) -> None:
+    def _stop_watching(self) -> None:
         if self._is_watched:
             self._loop.remove_reader(self._number)
             self._is_watched = False
@@ -123,7 +123,7 @@ class PlainStream:
             self._loop.remove_writer(self._number)
 
     def close(self) -> None:
-        self._watch_no_more()
+        self._stop_watching()
         self._socket.close()
 
 

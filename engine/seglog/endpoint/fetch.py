@@ -115,7 +115,7 @@ class Fetch:
         isolation: Isolation = "read_committed" if is_committed else "read_uncommitted"
         magic: int | None = None if version >= _WITH_V2 else 1 if version >= _WITH_V1 else 0
         if magic is None and log.dialect.is_tagged:
-            # Messages with tags are nothing that a client knows. v2 may hold zstd, which not all know that know v2.
+            # No client knows messages with tags. v2 may hold zstd, which older clients that know v2 cannot read.
             magic = 2 if version >= _WITH_ZSTD else 1
         if magic is None:
             fetched: Fetched = log.fetch(offset, max_bytes, min_one=min_one, isolation=isolation)

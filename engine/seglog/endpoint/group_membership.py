@@ -140,7 +140,7 @@ class GroupMembership:
     async def heartbeat(self, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
         error = self._coordinator.check(request.group_id)
         if error is Errors.COORDINATOR_LOAD_IN_PROGRESS:
-            error = Errors.NONE     # nobody knows yet; an error would make a member of Kafka's clients leave its group
+            error = Errors.NONE     # its groups are not known yet, and Kafka's clients leave their group on an error
         elif error is None:
             group = self._coordinator.get(request.group_id)
             error = Errors.UNKNOWN_MEMBER_ID if group is None else self._rebalancing.heartbeat(

@@ -59,7 +59,7 @@ class GroupCoordinator:
         self.verify: Callable[[str, int, int, str, int], Errors] | None = None
         self._open: dict[int, set[str]] = {}        # groups with offsets of a producer's transaction
         self._task: asyncio.Task[None] | None = None
-        # Why nothing can be answered; None: it can.
+        # Why no request of a group can be answered; None: requests can be answered.
         self.unready: Errors | None = Errors.COORDINATOR_LOAD_IN_PROGRESS
 
     # --- its life ----------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ class CoordinatorLogs(Protocol):
         """The open log; None: there is no such partition."""
 
     async def opened(self, topic: str, partition: int) -> Log | None:
-        """The same, where opening it may take its time."""
+        """As `log`; the loop goes on while the log opens."""
 
     def is_made(self, topic: str, partition: int) -> bool:
         """Whether anything was ever written to the partition."""

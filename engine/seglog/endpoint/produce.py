@@ -27,7 +27,8 @@ _FIRST_OF_V2, _FIRST_WITH_ZSTD = 3, 7   # versions of Produce
 _LENGTH, _MAGIC, _ATTRIBUTES, _PRODUCER_ID, _EPOCH, _HEADER_BYTES = 8, 16, 21, 43, 51, 61
 _CODEC_BITS, _ZSTD, _TRANSACTIONAL, _CONTROL = 0x07, 4, 0x10, 0x20
 
-# Clients of every age try these again, and do not know a coordinator's errors here. (AddPartitionsToTxnManager)
+# Clients of every age retry NOT_ENOUGH_REPLICAS; a coordinator's errors they do not expect here.
+# (AddPartitionsToTxnManager)
 _VERIFIED_LATER = dict.fromkeys(
     (Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.COORDINATOR_NOT_AVAILABLE), Errors.NOT_ENOUGH_REPLICAS)
 

@@ -2,9 +2,9 @@
 
 A topic is the partition directories that bear its name. Its id stands in the `partition.metadata` of each, as a broker
 has it; directories that were made without one (by `seglog.open`) have none, and clients then go by the name.
-Of Kafka's own topics the last partition is made at once, each other one when it is first used: most of their fifty
-never are. Everything but `log` runs in the loop's thread; one worker thread does the work on files, in the order of the
-requests.
+A topic of Kafka's own begins with its last partition; each other one is made when it is first used, as most of the
+fifty never are. Everything but `log` runs in the loop's thread; one worker thread does the work on files, in the order
+of the requests.
 """
 import asyncio
 import contextlib
@@ -69,7 +69,7 @@ class Topics:
         self._epochs: dict[tuple[str, int], int] = {}
         self._topics: dict[str, ServedTopic] = {}
         self._by_id: dict[bytes, ServedTopic] = {}
-        # Held while a log opens or is made: by the loop's thread, the worker, and who reads the coordinators' topics.
+        # Held while a log opens or is made: by the loop's thread, the worker, or a thread that loads a coordinator.
         self._opening = threading.RLock()
         # One thread, so that topics are made and deleted in the order of the requests.
         self._worker = ThreadPoolExecutor(1, "seglog-topics")
@@ -102,8 +102,8 @@ class Topics:
         return 0 if found is None else found.partitions
 
     def has(self, topic: str, partition: int) -> bool:
-        """Whether there is the partition: numbers between those of directories may have none, but in Kafka's own
-        topics, where it is made when it is needed."""
+        """Whether the partition exists. A number below the highest may have no directory: in Kafka's own topics it
+        exists all the same, and is made when it is needed."""
         return 0 <= partition < self.partition_count(topic) and (
             topic in INTERNAL_TOPICS or self.is_made(topic, partition))
 
@@ -117,8 +117,8 @@ class Topics:
         return None if log is None or log.closed else log
 
     def log(self, topic: str, partition: int) -> Log | None:
-        """The open log; None: there is no such partition. Raises what opening it raises. It may recover the log, which
-        takes its time: in the loop, see `opened`."""
+        """The open log; None: there is no such partition. Raises what opening it raises. Opening may recover the log,
+        which takes its time: the loop calls `opened` instead."""
         log = self.open_log(topic, partition)
         if log is not None:
             return log
