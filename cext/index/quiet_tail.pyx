@@ -94,21 +94,7 @@ cdef class QuietTail(ChangeGate):
         Not quiet: a batch of a producer, which the log would have to remember, one with tags, and one that another
         encoder checked.
         """
-        cdef int64_t last
-        cdef int64_t number
-        if not self.is_open():
-            return -1
-        self.lock.take()
-        try:
-            last = self.put_ready(assigned, encoder)
-            number = self.number
-        except BaseException as error:
-            self.give_after(error)
-            raise
-        self.lock.give()
-        if waits and last >= 0 and self.publishes_synced:
-            self.wait(number)
-        return last
+        return self.append_checked(assigned, encoder, waits, False)
 
     def append_followed(self, Assigned assigned not None, encoder, bint waits=True):
         """The same of one v2 batch that keeps its offset and its epoch, as a follower's does, behind others of its
@@ -117,13 +103,16 @@ cdef class QuietTail(ChangeGate):
         Not quiet: the first one since opening or behind batches of another kind, one of another epoch than the log's,
         one of a producer.
         """
+        return self.append_checked(assigned, encoder, waits, True)
+
+    cdef int64_t append_checked(self, Assigned assigned, object encoder, bint waits, bint follows) except -2:
         cdef int64_t last
         cdef int64_t number
         if not self.is_open():
             return -1
         self.lock.take()
         try:
-            last = self.put_followed(assigned, encoder)
+            last = self.put_followed(assigned, encoder) if follows else self.put_ready(assigned, encoder)
             number = self.number
         except BaseException as error:
             self.give_after(error)
