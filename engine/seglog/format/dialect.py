@@ -110,6 +110,12 @@ def dialect_of_config(config: LogConfig) -> Dialect:
     return DIALECTS[config.message_dialect]
 
 
+def beside(log: Path, suffix: str) -> Path:
+    """The segment's file with that suffix, there or not: beside the log, in the same state (names.STATES)."""
+    stem, _, state = log.name.rpartition(dialect_of(log).log)
+    return log.with_name(stem + suffix + state)
+
+
 def segment_files(log: str | os.PathLike[str]) -> list[Path]:
     """The files of the segment whose log is at `log`, as far as they are there; the log first."""
     dialect = dialect_of(log)

@@ -21,7 +21,7 @@ from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError, CorruptRecordError, SeglogError, StorageError, UnsupportedVersionError
 from seglog.format import names
 from seglog.format.compression import decompressor
-from seglog.format.dialect import dialect_of
+from seglog.format.dialect import beside
 from seglog.fs.mapping import read_file
 from seglog.segment.segment import Segment
 from seglog.segment.time_ranges import TimeSpan
@@ -150,9 +150,8 @@ def padded(key: bytes) -> bytes:
 
 
 def column_stats_path(log: Path) -> Path:
-    """That of a .log file, beside it, in the same state (names.STATES). (A .tlog has none.)"""
-    stem, _, state = log.name.rpartition(dialect_of(log).log)
-    return log.with_name(stem + names.COLUMN_STATS_SUFFIX + state)
+    """That of a .log file. (A .tlog has none.)"""
+    return beside(log, names.COLUMN_STATS_SUFFIX)
 
 
 def read_column_stats(log: Path) -> ColumnStats:
@@ -161,12 +160,7 @@ def read_column_stats(log: Path) -> ColumnStats:
     Raises FileNotFoundError, StorageError, CorruptIndexError and UnsupportedVersionError.
     """
     path = column_stats_path(log)
-    try:
-        return ColumnStats(read_file(path), path)
-    except StorageError as error:
-        if not path.exists():
-            raise FileNotFoundError(path) from error
-        raise
+    return ColumnStats(read_file(path), path)
 
 
 def column_stats_of(log: Path) -> ColumnStats | None:

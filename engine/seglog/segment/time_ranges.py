@@ -18,7 +18,7 @@ from seglog._kernels.time_ranges import TimeRangesSearch
 from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError, StorageError, UnsupportedVersionError
 from seglog.format import names
-from seglog.format.dialect import dialect_of
+from seglog.format.dialect import beside
 from seglog.fs.mapping import Mapping
 
 # Measured at 10^7 records (docs/benchmarks.md): smaller runs make lookups no quicker.
@@ -108,9 +108,8 @@ class TimeRanges(TimeRangesSearch):
 
 
 def time_ranges_path(log: Path) -> Path:
-    """That of a .log file, beside it, in the same state (names.STATES). (A .tlog has none.)"""
-    stem, _, state = log.name.rpartition(dialect_of(log).log)
-    return log.with_name(stem + names.TIME_RANGES_SUFFIX + state)
+    """That of a .log file. (A .tlog has none.)"""
+    return beside(log, names.TIME_RANGES_SUFFIX)
 
 
 def read_time_ranges(log: Path) -> TimeRanges:
