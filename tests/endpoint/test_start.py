@@ -134,6 +134,25 @@ def test_a_coordinator_that_cannot_be_read_says_so_and_the_other_one_works(
         wait_for(lambda: str(failure) in caplog.text)
 
 
+def test_transactions_time_out_if_groups_cannot_be_read(in_memory, monkeypatch):
+    def fail(self):
+        raise StorageError("no such disk")
+
+    monkeypatch.setattr(OffsetsTopic, "load", fail)
+    often = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 20}
+    with seglog.serve(in_memory, topics={"orders": 1}, config=often) as server, WireClient(server) as client:
+        find(client, "x", 1)
+        wait_for(lambda: init(client, "x")[0] == Errors.NONE)
+        request = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=100)
+        answer = client.ask(request, 4)
+        request = AddPartitionsToTxnRequest
+        client.ask(request(
+            v3_and_below_transactional_id="x", v3_and_below_producer_id=answer.producer_id,
+            v3_and_below_producer_epoch=answer.producer_epoch,
+            v3_and_below_topics=[request.AddPartitionsToTxnTopic(name="orders", partitions=[0])]), 3)
+        wait_for(lambda: server.log("orders").log_end_offset == 1)      # the marker
+
+
 def test_a_group_whose_record_cannot_be_read_costs_the_others_nothing(in_memory, caplog):
     with seglog.serve(in_memory, topics={"orders": 1}) as server, WireClient(server) as client:
         find(client, "g")

@@ -66,6 +66,8 @@ class GroupCoordinator:
 
     async def start(self) -> None:
         """Load the groups; until then clients are told to ask again. Raises what reading __consumer_offsets raises."""
+        # First, since transactions have the same timer, and are served also if this raises.
+        self._task = asyncio.get_running_loop().create_task(self.timer.run())
         try:
             self.groups = await asyncio.to_thread(self.store.load)
         except BaseException:
@@ -77,7 +79,6 @@ class GroupCoordinator:
             self.rebalancing.watch(group)
         self.unready = None
         self._expire_later()
-        self._task = asyncio.get_running_loop().create_task(self.timer.run())
 
     async def stop(self) -> None:
         """Answer all who wait, and let what was written become durable. Idempotent."""
