@@ -254,6 +254,20 @@ def test_a_mirror_is_told_what_is_due_when_it_is_its_turn(path):
         assert [r.offset for r in log.read()] == [n for n in range(40) if n not in refused]
 
 
+def counted(monkeypatch, method):
+    """Whether each call of this method of LogTail, from now on, was one step of a kernel."""
+    quiet = []
+    append = getattr(LogTail, method)
+
+    def seen(self, *args):
+        last = append(self, *args)
+        quiet.append(last >= 0)
+        return last
+
+    monkeypatch.setattr(LogTail, method, seen, raising=False)
+    return quiet
+
+
 @pytest.mark.parametrize("fsync", ["never", "batch"])
 def test_quiet_appends_write_what_the_slow_path_writes(in_memory, monkeypatch, fsync):
     """A batch that asks for a write alone is one step of a kernel: the same files, counters and answers."""
@@ -275,15 +289,7 @@ def test_quiet_appends_write_what_the_slow_path_writes(in_memory, monkeypatch, f
         return results, counts, files
 
     quick = filled(in_memory / "quick" / "orders-0")
-    quiet = []
-    append_ready = LogTail.append_ready
-
-    def counted(self, *args):
-        last = append_ready(self, *args)
-        quiet.append(last >= 0)
-        return last
-
-    monkeypatch.setattr(LogTail, "append_ready", counted, raising=False)
+    quiet = counted(monkeypatch, "append_ready")
     filled(in_memory / "counted" / "orders-0")
     assert sum(quiet) > 40
     monkeypatch.setattr(LogTail, "append_ready", lambda *args: -1)
@@ -321,15 +327,7 @@ def test_quiet_appends_of_a_follower_write_what_the_slow_path_writes(in_memory, 
         files = {file.name: file.read_bytes() for file in path.iterdir() if "0" in file.name or "epoch" in file.name}
         return results, counts, records, epochs, files
 
-    quiet = []
-    append_followed = LogTail.append_followed
-
-    def counted(self, *args):
-        last = append_followed(self, *args)
-        quiet.append(last >= 0)
-        return last
-
-    monkeypatch.setattr(LogTail, "append_followed", counted, raising=False)
+    quiet = counted(monkeypatch, "append_followed")
     quick = filled(in_memory / "quick" / "orders-0")
     assert 100 < sum(quiet) < 200
     monkeypatch.setattr(LogTail, "append_followed", lambda *args: -1)

@@ -6,6 +6,7 @@ import json
 import shutil
 import struct
 from contextlib import closing
+from functools import partial
 
 import pytest
 
@@ -208,26 +209,21 @@ def directory_for_file(path):
 
 
 TXN = "txn-v2-k391"
-def time_ranges(change):
-    """Time ranges of the first segment, changed."""
+
+
+def beside_first_log(path_of, bytes_of, change):
+    """A small file of the first segment, changed."""
     def make(directory):
         made = golden(directory)
         log = first_log(made)
         with closing(Segment(log)) as segment:
-            time_ranges_path(log).write_bytes(change(time_ranges_bytes(segment)))
+            path_of(log).write_bytes(change(bytes_of(segment)))
         return made
     return make
 
 
-def column_stats(change):
-    """Column statistics of the first segment, changed."""
-    def make(directory):
-        made = golden(directory)
-        log = first_log(made)
-        with closing(Segment(log)) as segment:
-            column_stats_path(log).write_bytes(change(column_stats_bytes(segment)))
-        return made
-    return make
+time_ranges = partial(beside_first_log, time_ranges_path, time_ranges_bytes)
+column_stats = partial(beside_first_log, column_stats_path, column_stats_bytes)
 
 
 def sealed(raw):
