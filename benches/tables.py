@@ -60,8 +60,8 @@ def make_topic(
                 now += timestamps[-1] - timestamps[0] + 1
 
 
-def read_anew(*paths: Path) -> None:
-    """Let the page cache have these files as a reader brings them in.
+def cache_as_read(*paths: Path) -> None:
+    """Let the page cache hold these files as reading them fills it.
 
     A file that was just written in pieces of 16 KB lies there in pieces as small, which take a third longer to map; a
     Parquet file was written in large ones.
@@ -123,7 +123,7 @@ def run(bench: Bench, directory: Path, records: int) -> None:
     everything = seglog.scan(topic)
     for path, codec in ((plain, "NONE"), (snappy, "snappy")):
         write_parquet(everything, path, codec)
-    read_anew(topic, plain, snappy)
+    cache_as_read(topic, plain, snappy)
     million = records / 1e6
     compare = partial(bench.compare, clock=time.process_time)
     scans(compare, topic, plain, million)
@@ -195,7 +195,7 @@ def queries(compare: partial[None], topic: Path, plain: Path, snappy: Path, mill
 def by_time(compare: partial[None], directory: Path, records: int) -> None:
     topic, million = directory / "long", records / 1e6
     make_topic(topic, records)
-    read_anew(topic)
+    cache_as_read(topic)
     times = seglog.scan(topic / "orders-0", columns=["timestamp"]).to_arrow()["timestamp"].cast("int64")
     first, last = times[0].as_py() // 1000, times[-1].as_py() // 1000
     since, until = first + (last - first) * 60 // 100, first + (last - first) * 65 // 100
@@ -225,7 +225,7 @@ def narrow(compare: partial[None], directory: Path, records: int) -> None:
     """Two columns of eight that all have something in them."""
     topic = directory / "traced"
     make_topic(topic, records, with_headers=True)
-    read_anew(topic)
+    cache_as_read(topic)
     compare(
         "table: two columns of eight, with headers", records / 1e6, "M rec/s",
         {
@@ -244,7 +244,7 @@ def pruned(compare: partial[None], directory: Path, records: int) -> None:
     make_stats(topic)
     everything = seglog.scan(topic, threads=1)
     write_parquet(everything, plain)
-    read_anew(topic, plain)
+    cache_as_read(topic, plain)
     low, high = records // 10, records // 5
     where = f"key >= '{low:012d}'::blob and key < '{high:012d}'::blob"
     sql = "select count(*), sum(octet_length(value)) from {} where " + where
