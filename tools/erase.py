@@ -1,4 +1,4 @@
-"""`seglog erase`: the records of some keys taken out of partitions where they lie, all else as it is, with a proof."""
+"""`seglog erase`: remove the records of some keys from partitions, in place, with a proof that all others stay."""
 import os
 import time
 from collections.abc import Iterable, Sequence
@@ -48,7 +48,7 @@ def command(
     backup: Path | None, rollback: bool, throttle_bytes: int, settings: Sequence[tuple[str, str]], no_progress: bool,
     as_json: bool,
 ) -> int:
-    """Take the records of some keys out of SRC, a partition directory or a log dir of them, also of topics that are not
+    """Remove the records of some keys from SRC, a partition directory or a log dir of them, even if a topic is not
     compacted.
 
     Without --backup a dry run that counts them. All other records keep offset, timestamp, key, value and headers,
@@ -106,7 +106,7 @@ def command(
 def _keys(keys: Sequence[str], key_files: Sequence[Path], *, is_hex: bool) -> list[bytes]:
     """Raises click.UsageError, OSError."""
     if not keys and not key_files:
-        raise click.UsageError("--key or --key-file says whose records go")
+        raise click.UsageError("give the keys whose records to erase by --key or --key-file")
     found = [os.fsencode(key) for key in keys]
     for file in key_files:
         lines = file.read_bytes().removesuffix(b"\n").split(b"\n")

@@ -174,7 +174,7 @@ def _check_text(
 def rebuild(
     paths: Sequence[Path], time_ranges: bool, settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool
 ) -> int:
-    """Write the index files anew from the log.
+    """Rebuild the index files from the log.
 
     Each file is written aside and replaced in one step; the one before stays as .bak. A file that holds the right
     bytes is left alone. The log dir's .lock is taken: status 5 where a broker runs. A segment whose log is damaged
@@ -194,8 +194,8 @@ def stats(paths: Sequence[Path], settings: Sequence[tuple[str, str]], no_progres
 
     Queries over the topic as a table (seglog.scan, DuckDB, polars) then read only where their filters on timestamp and
     key may match. Nothing else reads it, a broker leaves it alone, and it goes with its segment. Run it again for
-    segments that have come, or grown: a file that is right stays. The log dir's .lock is taken: status 5 where a broker
-    runs. A segment whose log is damaged is left alone and named, and the status is 7.
+    new segments, and for those that have grown: a file that is right stays. The log dir's .lock is taken: status 5
+    where a broker runs. A segment whose log is damaged is left alone and named, and the status is 7.
     """
     written = partial(write_column_stats, config=dict(settings))
     return _write_each(paths, "looking at", written, no_progress=no_progress, as_json=as_json)

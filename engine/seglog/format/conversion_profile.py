@@ -129,7 +129,7 @@ class Profile:
     def compresses(self, table: BatchTable) -> bool:
         """Whether a batch of the table will be compressed, so that only doing it tells the size of the result."""
         if self.erased:
-            return False        # but where a key is met: rare enough to do it
+            return False        # only the few batches that lose records are
         codecs = tally(table)
         if self.codec is not None:
             return self.codec != Codec.NONE and any(codec != self.codec for _, codec in codecs)

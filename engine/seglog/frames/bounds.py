@@ -73,8 +73,8 @@ class Bounds:
         return self
 
     def _with_key(self, operator: str, key: object) -> "Bounds":
-        """Bytes as libraries compare them; text by its UTF-8, which has the same order as its characters. A bound that
-        does not count itself is taken as one that does."""
+        """Bytes as libraries compare them; text by its UTF-8, which has the same order as its characters. Exclusive
+        bounds are taken as inclusive ones."""
         if not isinstance(key, bytes):
             return self
         bounds = self

@@ -65,7 +65,7 @@ class RowScan:
     def narrowed(self, bounds: Bounds) -> Self:
         """The same without the rows outside the bounds, for a library that pushes a filter down.
 
-        Of keys outside of the bounds only those are left out that column statistics tell of.
+        Bounds of keys only prune, by column statistics: rows with other keys may come as well.
         """
         options, limits = self._options, self._limits
         return self._with(
@@ -116,7 +116,7 @@ class RowScan:
         first = list(_up_to(parts, _THREADS_FROM_BYTES))
         is_small = sum(part.size_bytes for part in first) < _THREADS_FROM_BYTES
         threads = self._threads or (1 if is_small else min(os.cpu_count() or 1, _THREADS_MAX))
-        # Closed at the end, whatever ends it: a part of a store has a copy on this machine meanwhile.
+        # Closed at the end, whatever ends it: that removes the copy of a part of a store on this machine.
         with closing(piece for part in chain(first, parts) for piece in part.work(self._lost, pool)) as work:
             for rows, error in in_order(work, threads):
                 yield from rows

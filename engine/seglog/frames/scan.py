@@ -86,7 +86,7 @@ def scan(
     or `include_headers`. What is not asked for is not decoded. decode: keys and values as "utf8" or "json" instead of
     bytes, or {"value": "json"}. binary_view: bytes and text as Arrow's views. threads: how many decode; by default as
     many as there are processors, up to 4. A path may be a URL of a store (s3://, gs://, hdfs:// and what `open_store`
-    knows): then only the bytes come that indexes lead to. store_options: credentials, endpoint and so on.
+    knows): then only the bytes that indexes lead to are fetched. store_options: credentials, endpoint and so on.
 
     Raises InvalidArgumentError. What the files raise comes when rows are asked for.
     """

@@ -1,8 +1,8 @@
-"""Partitions on a store (S3, Google's, HDFS): read by ranges of bytes, where an index tells which.
+"""Partitions on a store (S3, Google's, HDFS): read by the ranges of bytes that indexes lead to.
 
-Indexes are small and come whole; of a .log only the bytes that they lead to. These stand in a sparse copy on this
-machine, at their own positions, while the segment is read, and go then. An index is a hint here as well: what it led to
-is checked against the batches that came, and where it misled, the whole segment comes.
+Indexes are small and are fetched whole, a .log only where they lead. While a segment is read, its bytes are in a sparse
+file on this machine, at their own positions. An index is only a hint here as well: the batches that came are checked,
+and if the index misled, the whole segment is fetched.
 """
 import fnmatch
 from bisect import bisect_left
@@ -43,7 +43,7 @@ from seglog.state.checkpoints import parse_offset_checkpoint
 from seglog.stores.open_store import open_store
 from seglog.stores.store import Store, StoredFile
 
-# At most so much comes by one request, and is in memory.
+# One request fetches at most so much, into memory.
 _PIECE_BYTES = 8 << 20
 _DECOMPRESS = decompressor()
 
@@ -158,8 +158,8 @@ class StoredPart(ScanPart):
         return error
 
     def _fetched(self, copy: Path) -> Spans:
-        """Copy the spans to their positions in a file; the spans that came: all of the .log where they are no batches
-        that hold what is asked for."""
+        """Copy the spans to their positions in a file, and return them: all of the .log, if they are not whole batches
+        with what is asked for."""
         OsFileSystem().create(copy).close()
         self._copy(copy, self.spans)
         whole = ((0, self.log_bytes),)
@@ -206,7 +206,7 @@ class StoredPart(ScanPart):
 
 
 class _NamedLost(list[LostRange]):
-    """Appends what was lost of a copy to another list, by the name of what it is a copy of."""
+    """Appends what was lost to another list, under the name of the original instead of the copy's."""
 
     def __init__(self, lost: list[LostRange], path: str) -> None:
         super().__init__()
@@ -309,7 +309,7 @@ class _SpanSearch:
 
 
 def _log_start_offset(source: StoredPartition) -> int:
-    """That of the log dir's checkpoint, if there is one."""
+    """The one in the log dir's checkpoint; 0 without a checkpoint."""
     above = source.path.rpartition("/")[0]
     path = f"{above}/{names.LOG_START_OFFSET_CHECKPOINT}"
     raw = source.store.read(path)
