@@ -36,7 +36,7 @@ cdef inline int copy_messages(Output* inner, const RecordView* views, int64_t co
     return OK
 
 
-# The tags of the set at `raw`, which was parsed, that no table names.
+# Of the tags of the set at `raw`, which was parsed, those that docs/formats/tagged_message.md does not list.
 cdef inline int copy_unknown_tags(Output* others, const uint8_t* raw) noexcept nogil:
     cdef const uint8_t* start
     cdef const uint8_t* value = NULL
@@ -104,7 +104,7 @@ cdef inline int append_set(
     set_.value_size = <int32_t>payload_size
     # (The messages were within 31 bits of the set's offset, or follow it, and so was its reach.)
     tags.last_delta = <int32_t>(reach - set_.offset)
-    # (No common end of what key and value can be read up to: they lie in two places.)
+    # (NULL: key and value lie in two places, so there is no one end up to which memory can be read.)
     status = append_tagged(out, attributes, &tags, others.first, others.size, &set_, NULL)
     if status == OK:
         store_u32(out.first + size + TIMESTAMP_POS, load_u32(raw + TIMESTAMP_POS))

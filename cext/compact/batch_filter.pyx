@@ -12,7 +12,7 @@
     some stay, a wrapper with tags      a wrapper at the offset of the first that stays, up to where it reached; its own
                                         tags and those of its messages stay, but for what they say of offsets, keys,
                                         count and largest time
-    a control message with tags         the same bytes: nobody knows whose it is
+    a control message with tags         the same bytes: nothing says which producer it belongs to
 
 One batch in is one batch out, never merged or split. (Cleaner.java shouldRetainRecord, MemoryRecords.filterTo)
 
@@ -100,7 +100,7 @@ cdef class BatchFilter(Packer):
     """
     cdef KeyMap map
     cdef Output inner               # the records of a batch that goes through a codec
-    cdef Output others              # tags of a wrapper that no table names
+    cdef Output others              # tags of a wrapper that have no meaning here
     cdef RecordView* views          # owned: of one batch, the records that stay
     cdef int64_t view_capacity
     cdef Place* places              # owned

@@ -250,7 +250,7 @@ cdef class MessagePacker(Packer):
                 status = append_messages(&run, source)
         self.raise_status_of(status, table, row)
         if run.last_offset < self.first_offset:
-            return 0        # compaction took what stood there: a client would get it for ever, and go on behind it
+            return 0        # compaction took the rest: a client at first_offset would get this batch again and again
         return self.raise_status_of(self.write_wrapper(&run, codec, row.max_timestamp), table, row)
 
     cdef int write_wrapper(self, const Run* messages, int codec, int64_t append_time) except? -1:
