@@ -256,6 +256,7 @@ def test_of_the_fifty_partitions_those_are_made_that_are_used(in_memory, key_typ
         assert len(ids) == 1
         for number in made():
             assert server.log(topic, number).config.cleanup_policy == "compact"
+            assert server.log(topic, number).settings["cleanup.policy"].source == "kept"
 
 
 def test_a_partition_that_a_crash_left_without_its_settings_gets_them(in_memory):
@@ -267,8 +268,21 @@ def test_a_partition_that_a_crash_left_without_its_settings_gets_them(in_memory)
     with seglog.serve(in_memory) as server, WireClient(server) as client:
         wait_for(lambda: committed(client, "g") == 1)
         # Another thread may be opening it at that moment.
-        wait_for(lambda: server.log("__consumer_offsets", 3).config.cleanup_policy == "compact")
+        wait_for(lambda: server.log("__consumer_offsets", 3).settings["cleanup.policy"].source == "kept")
+        assert server.log("__consumer_offsets", 3).config.cleanup_policy == "compact"
     assert (in_memory / "__consumer_offsets-3/partition.metadata").exists()
+
+
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
+def test_what_a_broker_wrote_into_its_own_topics_is_not_deleted_for_its_age(in_memory, topic):
+    """A broker keeps its topics' settings elsewhere: by the default, all that is older than a week went."""
+    for number in (3, 49):
+        with seglog.open(in_memory / f"{topic}-{number}") as log:
+            log.append(b"value", key=b"key")
+    for config in ({}, {"cleanup.policy": "delete"}):
+        with seglog.serve(in_memory, topics={"orders": 1}, config=config) as server:
+            assert [server.log(topic, number).config.cleanup_policy for number in (3, 49)] == ["compact"] * 2
+            assert server.log("orders").config.cleanup_policy == "delete"
 
 
 def test_two_threads_that_need_the_same_partition_make_it_once(in_memory, monkeypatch):

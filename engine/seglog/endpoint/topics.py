@@ -300,6 +300,8 @@ class Topics:
             config = {name: value for name, value in self._log_config.items() if name not in kept}
             if topic in INTERNAL_TOPICS:
                 config.pop("message.format.version", None)      # transactions need v2
+                if "cleanup.policy" not in kept:                # a broker keeps it elsewhere
+                    config["cleanup.policy"] = "compact"
             log = self._log_dir.log(topic, partition, create=create, config=config)
             self._logs[topic, partition] = log
             return log
