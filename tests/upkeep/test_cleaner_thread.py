@@ -244,6 +244,32 @@ def test_the_thread_ends_when_its_last_log_was_dropped_without_being_closed():
     assert not cleaner.is_running
 
 
+def test_a_log_is_not_compacted_before_its_first_retention_when_another_one_is_due(tmp_path, monkeypatch):
+    """All were judged together as soon as one was due; and what was merged would be young again."""
+    done = []
+
+    class Noted(LogCleaner):
+        def _retain(self, task):
+            done.append(("retention", task.log().path.name))
+            super()._retain(task)
+
+        def _compact(self, task):
+            done.append(("compaction", task.log().path.name))
+            super()._compact(task)
+
+    with seglog.open(tmp_path / "dirty-0", config={"segment.bytes": 4000}, fsync="never") as log:
+        write(log, 50)
+    config = {**COMPACT, "cleanup.policy": "compact,delete", "retention.ms": 86_400_000}
+    with seglog.open_dir(tmp_path, config=config, fsync="never") as log_dir:
+        log_dir.cleaner = Noted(CleanerConfig.of(OFTEN))
+        log_dir.log("empty", 0)
+        wait_for(lambda: done)
+        monkeypatch.setattr(cleaner_thread, "_FIRST_LOOK_S", 0.5)
+        log_dir.log("dirty", 0)
+        wait_for(lambda: ("compaction", "dirty-0") in done)
+    assert done.index(("retention", "dirty-0")) < done.index(("compaction", "dirty-0"))
+
+
 def test_the_last_log_that_closes_wakes_a_thread_that_has_been_told_to_end(in_memory, monkeypatch):
     """Whoever rings and tells it then finds that the thread has looked already, and sleeps for ever."""
 

@@ -66,6 +66,7 @@ class _Task:
     look_s: float = NEVER               # how often to look what retention deletes
     look_at: float = NEVER
     is_called: bool = False             # set without a lock
+    is_new: bool = False                # its first retention is to come: it is not compacted before
     clean_at: float = NEVER             # from when on it may be compacted
     failures: int = 0                   # in a row
     leaves: bool = False
@@ -124,9 +125,9 @@ class LogCleaner:
             task.house_at = now + task.house_s
         task.look_s = _look_s(log, self.config)
         if task.look_s < NEVER:
-            task.look_at = now + _FIRST_LOOK_S
+            task.look_at, task.is_new = now + _FIRST_LOOK_S, True
         if log.config.is_compacted and self.config.log_cleaner_enable:
-            # Behind its first retention, as far as it has any: what is to go is not rewritten before.
+            # Not before its first retention, if it has any: what is to go would be rewritten, and be young again.
             task.clean_at = now if task.look_at == NEVER else task.look_at
         self._lock.run(self._add, id(log), task)
 
@@ -337,6 +338,7 @@ class LogCleaner:
         if log is None or task.leaves:
             return
         task.is_called = False      # first: what calls from now on is looked at again
+        task.is_new = False
         try:
             done = task.retainer.run(self._throttle)
             self._count(done)
@@ -361,7 +363,10 @@ class LogCleaner:
 
         All are judged at once, as Kafka's manager does: the one with the largest dirty part goes first.
         """
-        waiting = {key: task for key, task in list(self._tasks.items()) if task.clean_at < NEVER and not task.leaves}
+        waiting = {
+            key: task for key, task in list(self._tasks.items())
+            if task.clean_at < NEVER and not task.is_new and not task.leaves
+        }
         if not any(task.clean_at <= now for task in waiting.values()):
             return None
         plans: dict[int, CleaningPlan] = {}
