@@ -4,8 +4,8 @@ A process that holds record locks needs a descriptor for each file, and 1024 are
 has locks that belong to the open file description (F_OFD_SETLK) and exclude record locks of others, as those exclude
 them. A map keeps the description when the descriptor is closed (_kernels.lock_map), and with it the lock.
 
-Not every file system keeps it: overlayfs maps the file below its own, and the lock goes with the descriptor. So whoever
-locks looks afterwards, by another descriptor, whether the lock is still there. One byte far behind the end of the file,
+Not every file system keeps it: overlayfs maps the file below its own, and the lock goes with the descriptor. So after
+locking we look, by another descriptor, whether the lock is still there. One byte far behind the end of the file,
 another one for each lock, is locked for reading and all others for writing: nobody else's lock looks like that. If the
 lock is gone, the caller takes a record lock and keeps its descriptor.
 """

@@ -7,7 +7,7 @@ record formats up to some version.
 Kafka's LocalLog.read and, for older clients, KafkaApis with FileRecords.downConvert. One difference: where a read holds
 both, Kafka converts all of it; here what the client knows goes out as it is, and the next fetch goes on behind it.
 
-Messages with tags are of no version. Who names one gets them converted to it, whoever names none gets them as they are.
+Messages with tags are of no version: a fetch that names one gets them converted to it, any other as they are.
 """
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,7 +65,7 @@ class LogFetch:
         self._extent = extent
         self._magic = LATEST_FORMAT if magic is None else magic
         self._is_tagged = extent.segments[0].dialect.is_tagged
-        # (Without a version, and so as it lies there; or all that there are, of Kafka's dialect.)
+        # Nothing is converted if no version was named, or the latest one for a log in Kafka's dialect.
         self._knows_all = magic is None or (magic == LATEST_FORMAT and not self._is_tagged)
         self._max_bytes = max_bytes
         self._min_one = min_one

@@ -5,7 +5,7 @@ A growing segment has a descriptor for its .log and for each index. They may tak
 is synced before that, by the descriptor that wrote it: a later one need not learn that the disk failed. So a log that
 gave its descriptors back has nothing to lose, and when it takes them again, each file must be the one that it was.
 
-Whoever takes descriptors holds his own log's lock, and waits for no other: a log that is in use keeps its own.
+A log takes descriptors under its own lock, and waits for no other log's: one that is in use keeps its descriptors.
 """
 import errno
 import logging
@@ -49,7 +49,7 @@ class LogEnd(Protocol):
     def failure(self) -> BaseException | None: ...
 
     def alone_at_once(self, section: Callable[..., object], *args: Any) -> bool:
-        """Call it with the lock and alone with the files, if nobody has either."""
+        """Call it with the lock and alone with the files, if both are free now. Whether it was called."""
 
     def write_entries(self) -> None:
         """With the lock: the index files lead up to the end."""
@@ -138,12 +138,12 @@ class LogFiles:
         try:
             return tail.alone_at_once(self._give_back, slot, tail)
         except SeglogError as error:
-            tail.is_told = False        # its next caller meets it
+            tail.is_told = False        # its next caller gets the error
             _LOG.error("%s is read-only until it is opened again: %s", tail.path, error)
             return True
 
     def _give_back(self, slot: _Slot, tail: LogEnd) -> None:
-        self._drop(slot)        # first: if it fails, nobody comes again
+        self._drop(slot)        # first: if the rest fails, it is not tried again
         tail.is_changing = True
         tail.write_entries()
         if tail.active.unsynced:

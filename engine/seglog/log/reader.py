@@ -211,7 +211,7 @@ class LogReader(LogLookup):
         batch is whole however large it is. The client reads over what lies below `offset` in the first batch. Where it
         knows an older format than that batch's: a ConvertedFetch, of about as many bytes on disk. No bytes: there is
         nothing to read yet. `isolation="read_committed"` ends at the last stable offset, and `ends` names the aborted
-        transactions, whose records the client leaves out. Messages with tags are converted for whoever names a `magic`.
+        transactions, whose records the client leaves out. Messages with tags are converted only if `magic` is given.
 
         Raises OffsetOutOfRangeError, UnsupportedCompressionTypeError (zstd first, for a client below v2),
         UnsupportedVersionError (message.downconversion.enable=false), InvalidArgumentError.

@@ -145,7 +145,7 @@ class ColumnStats:
 
 
 def padded(key: bytes) -> bytes:
-    """A key as statistics have it: what sorts before another one never sorts behind it so."""
+    """A key as statistics have it. Two keys keep their order, or become equal."""
     return key[:KEY_BYTES].ljust(KEY_BYTES, b"\0")
 
 

@@ -109,8 +109,8 @@ class LogCleaner:
         self._paid_until = 0.0
         self._thread: threading.Thread | None = None
         self._house_at = NEVER          # when the first log's house is to be kept
-        # What the thread found when it looked through all logs, which it does once for many of them: those that are
-        # due, the most urgent one last; when the next ones are, and when one is to be compacted.
+        # What the thread found when it last looked through all logs, which it does once for many steps: the logs that
+        # are due, the most urgent one last; when the next log is due; when the first one is to be compacted.
         self._ready: list[_Task] = []
         self._look_at = self._clean_at = NEVER
         self._wakes_at = NEVER          # until then the thread sleeps, unless the bell rings; NEVER while it is awake
