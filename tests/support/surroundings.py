@@ -1,9 +1,11 @@
 """What makes a run of all tests quick and changes nothing that a test sees: kept bytecode, directories in memory."""
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 SHM = Path("/dev/shm")
+MEMINFO = Path("/proc/meminfo")
 NEEDED_BYTES = 4 << 30      # the largest test takes under one; two and more run at once
 BYTECODE = Path(__file__).parents[2] / "build/pycache"
 
@@ -22,16 +24,36 @@ def keep_bytecode():
 
 def work_in_memory():
     """Have pytest make `tmp_path` in memory: syncs cost nothing there. At full size tests stay on the disk."""
-    if os.environ.get("SEGLOG_TORTURE") or not _has_room():
+    if "PYTEST_DEBUG_TEMPROOT" in os.environ or os.environ.get("SEGLOG_TORTURE") or not _has_room():
         return
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHM))
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = str(SHM)
+    _unlock_killed_runs()
+
+
+def _unlock_killed_runs():
+    """Remove the locks of runs that were killed: pytest lets the directory of such a run take memory for three days."""
+    for lock in SHM.glob("pytest-of-*/pytest-*/.lock"):
+        with suppress(OSError, ValueError):     # another user's, or gone meanwhile
+            if not _is_alive(int(lock.read_text())):
+                lock.unlink()
+
+
+def _is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _has_room():
+    """Whether the largest tests have room in SHM, and may run there what they build (containers forbid that)."""
     try:
         room = os.statvfs(SHM)
-        memory = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        memory = dict(line.split(":") for line in MEMINFO.read_text().splitlines())
         available_bytes = int(memory["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError):     # not Linux
         return False
-    return os.access(SHM, os.W_OK | os.X_OK) and min(room.f_bavail * room.f_frsize, available_bytes) > NEEDED_BYTES
+    if room.f_flag & os.ST_NOEXEC or not os.access(SHM, os.W_OK | os.X_OK):
+        return False
+    return min(room.f_bavail * room.f_frsize, available_bytes) > NEEDED_BYTES

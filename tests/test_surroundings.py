@@ -1,0 +1,68 @@
+"""Directories in memory: only where there is room, and what killed runs left there may be removed."""
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from support import surroundings
+
+GB = 1 << 30
+
+
+@pytest.fixture
+def shm(tmp_path, monkeypatch):
+    """A /dev/shm of 24 GB on a machine with as much memory."""
+    (tmp_path / "shm").mkdir()
+    (tmp_path / "meminfo").write_text("MemTotal: 67108864 kB\nMemAvailable: 25165824 kB\n")
+    monkeypatch.setattr(surroundings, "SHM", tmp_path / "shm")
+    monkeypatch.setattr(surroundings, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.delenv("SEGLOG_TORTURE", raising=False)
+    monkeypatch.delenv("PYTEST_DEBUG_TEMPROOT", raising=False)
+    has(monkeypatch, 24 * GB)
+    yield tmp_path / "shm"
+    os.environ.pop("PYTEST_DEBUG_TEMPROOT", None)       # which work_in_memory() set; monkeypatch puts ours back
+
+
+def has(monkeypatch, room_bytes, flags=0):
+    room = SimpleNamespace(f_bavail=room_bytes // 4096, f_frsize=4096, f_flag=flags)
+    monkeypatch.setattr(surroundings.os, "statvfs", lambda path: room)
+
+
+def chosen():
+    surroundings.work_in_memory()
+    return os.environ.get("PYTEST_DEBUG_TEMPROOT")
+
+
+def test_directories_are_in_memory_where_there_is_room(shm):
+    assert chosen() == str(shm)
+
+
+def test_directories_stay_on_the_disk_without_room_in_memory(shm, monkeypatch):
+    has(monkeypatch, 64 << 20)
+    assert chosen() is None
+    has(monkeypatch, 24 * GB, os.ST_NOEXEC)
+    assert chosen() is None
+    has(monkeypatch, 24 * GB)
+    surroundings.MEMINFO.write_text("MemAvailable: 2097152 kB\n")
+    assert chosen() is None
+    surroundings.MEMINFO.unlink()
+    assert chosen() is None
+
+
+def test_the_place_that_the_user_names_is_kept(shm, monkeypatch):
+    monkeypatch.setenv("PYTEST_DEBUG_TEMPROOT", "/elsewhere")
+    assert chosen() == "/elsewhere"
+
+
+def test_what_a_killed_run_left_may_be_removed_by_the_next(shm):
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    locks = {}
+    for n, text in enumerate((str(process.pid), str(os.getpid()), "", "?")):
+        locks[text] = shm / f"pytest-of-me/pytest-{n}/.lock"
+        locks[text].parent.mkdir(parents=True)
+        locks[text].write_text(text)
+    assert chosen() == str(shm)
+    assert [text for text, lock in locks.items() if not lock.exists()] == [str(process.pid)]
