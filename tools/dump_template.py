@@ -60,9 +60,12 @@ class TemplateRows:
     def show(self, item: Item) -> None:
         if item.records is None or item.batch.is_control:
             return
-        write, parts = self._out.write, self._parts
-        for _, record in item.records:
-            write(b"".join([part(record) for part in parts]))
+        rows, parts = [], self._parts
+        try:
+            for _, record in item.records:
+                rows.append(b"".join([part(record) for part in parts]))
+        finally:        # also what stands before a record that is not text
+            self._out.write(b"".join(rows))
 
     def _directives(self) -> dict[str, _Part]:
         return {
