@@ -215,8 +215,8 @@ class Bench:
 
 
 def _begin_case() -> None:
-    """Look no more at what is there: a walk over the millions of objects of other cases before each turn takes long and
-    empties the caches."""
+    """Let the garbage collector leave alone what earlier cases made: a walk over their millions of objects before each
+    turn takes long and empties the caches."""
     gc.collect()
     gc.freeze()
 

@@ -27,7 +27,7 @@ _SIGNS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0"}
 
 
 class Template:
-    """A template that is known to be right. `to` gives what writes the records of a partition by it."""
+    """A template whose directives were checked. `to` gives what writes the records of a partition by it."""
 
     def __init__(self, template: str, decode: Decode | None, output: Path | None) -> None:
         self._pieces = _pieces("%s" if template == RAW else template)

@@ -12,13 +12,13 @@ from seglog._version import __version__
 def main() -> None:
     if sys.argv[1:] in (["--version"], ["-V"]) and _wrote(f"seglog {__version__}\n"):
         return
-    # Else somebody wants ^C ignored: a shell's background job.
-    minds = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if minds:
+    # A shell starts background jobs with ^C ignored: then it stays ignored.
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_default:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from .cli import main as run
 
-    if minds:
+    if is_default:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     run()
 

@@ -1,7 +1,7 @@
 """Shows where a test hangs: the stacks of all threads on stderr, when no test has begun for five minutes.
 
-As pytest's `faulthandler_timeout`, which starts a thread for each test and waits for its end: on a machine with work to
-do that takes longer than most tests. Here the thread goes on, and is started again by the first test after ten seconds.
+pytest's `faulthandler_timeout` does the same by a thread that it starts and ends for each test: on a busy machine that
+takes longer than most tests do. Here a test restarts the timer only if that was not done in the last ten seconds.
 """
 import faulthandler
 import math
