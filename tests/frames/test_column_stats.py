@@ -7,6 +7,7 @@ from contextlib import closing
 import duckdb
 import polars as pl
 import pytest
+from pyarrow import dataset
 
 import seglog
 import seglog.polars
@@ -228,6 +229,20 @@ def test_a_run_without_keys_holds_none(tmp_path):
 def test_the_text_of_a_filter_tells_bytes_in_hex(text, low, high):
     bounds = bounds_of_text(text)
     assert (bounds.smallest_key, bounds.largest_key) == (low, high)
+
+
+@pytest.mark.parametrize("decode", [None, "utf8"])
+@pytest.mark.parametrize("constant", ["100234", b"100234"])
+def test_a_key_of_digits_is_found_by_text_and_by_bytes(tmp_path, decode, constant):
+    """pyarrow shows b"1" and "31" alike, and compares either with a column of the other type."""
+    with seglog.open(tmp_path / "orders-0", fsync="never") as log:
+        log.append(b"value", key=b"100234")
+    command("index", "stats", tmp_path / "orders-0")
+    topic = seglog.scan(tmp_path, columns=["offset", "topic", "key"], decode=decode).dataset()
+    assert topic.to_table(filter=dataset.field("key") == constant).num_rows == 1
+    both = (dataset.field("key") == constant) & (dataset.field("key") != b"100234".hex())
+    assert topic.to_table(filter=both).num_rows == 1
+    assert topic.to_table(filter=both & (dataset.field("topic") == "orders")).num_rows == 1
 
 
 def test_the_command_shows_the_file_and_counts_it(directory):

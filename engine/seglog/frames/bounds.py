@@ -4,7 +4,7 @@ A filter is a conjunction of terms. Those that compare offset, timestamp, partit
 all others are ignored.
 """
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -132,10 +132,11 @@ _IN_OF_DUCKDB = re.compile(r"if_else\(is_valid\(partition\), (is_in\(.*\)), null
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})Z")
 
 
-def bounds_of_text(text: str, *, key_is_text: bool = False) -> Bounds:
+def bounds_of_text(text: str, constants: Mapping[str, object] | None = None) -> Bounds:
     """Those of str(expression), for an expression of pyarrow over the columns of a topic.
 
-    `key_is_text`: a constant beside the key is text; else it is bytes, which pyarrow shows in hex.
+    `constants`: {what stands in quotes: the constant}, text or bytes; others prune nothing. None: all are text, but the
+    key's, which are bytes in hex.
     """
     bounds = Bounds()
     # No quoted word can have a bracket or a space in it: so brackets and words count as they stand.
@@ -147,7 +148,9 @@ def bounds_of_text(text: str, *, key_is_text: bool = False) -> Bounds:
             bounds = bounds.one_of("partition", [int(value) for value in found[1].split(",") if value.strip()])
         elif found := _COMPARED.fullmatch(term):
             constant = _constant(found[3])
-            if found[1] == "key" and not key_is_text:
+            if constants is not None and isinstance(constant, str):
+                constant = constants.get(constant)
+            elif found[1] == "key":
                 constant = _bytes(constant)
             bounds = bounds.compared(found[1], found[2], constant)
     return bounds

@@ -24,7 +24,7 @@ def dataset_of(scan: "RowScan") -> TopicDataset:
 def _pruned(scan: "RowScan", columns: Any, condition: Any) -> "tuple[RowScan, list[str]]":
     """The scan narrowed by the filter, and the columns that the query and its filter need."""
     text = "" if condition is None else str(condition)
-    bounds = bounds_of_text(text, key_is_text=scan.key_is_text)
+    bounds = bounds_of_text(text, {} if condition is None else _constants(condition))
     if columns is None:
         names = list(scan.columns)
     elif isinstance(columns, dict):         # names and expressions, which may need any column
@@ -35,6 +35,26 @@ def _pruned(scan: "RowScan", columns: Any, condition: Any) -> "tuple[RowScan, li
     names += [name for name in scan.columns if name in text and name not in names]
     wanted = names or list(scan.columns[:1])
     return scan.select(wanted).narrowed(bounds), wanted
+
+
+def _constants(condition: Any) -> dict[str, object]:
+    """{how str(condition) shows it: the constant}, of text and of bytes, which are shown in hex. Without those that
+    look alike: only the expression as it is pickled tells which is which.
+    """
+    import pyarrow  # type: ignore[import-untyped]
+
+    shown: dict[str, object] = {}
+    try:
+        _, (pickled,) = condition.__reduce__()
+        columns = pyarrow.ipc.open_file(pickled).read_all().columns
+    except pyarrow.ArrowException:      # a function that pyarrow does not pickle
+        return shown
+    for column in columns:
+        constant = None if pyarrow.types.is_nested(column.type) else column[0].as_py()
+        if isinstance(constant, str | bytes):
+            name = constant if isinstance(constant, str) else constant.hex().upper()
+            shown[name] = constant if shown.get(name, constant) == constant else None
+    return shown
 
 
 class PlainScanner:
