@@ -183,6 +183,18 @@ def test_how_far_behind_each_follow_is(in_memory):
     assert labelled("seglog_follow_lag", path=path) == []
 
 
+def test_a_call_of_a_log_that_was_closed_does_not_hide_those_of_the_log_that_was_opened_again(in_memory):
+    path = in_memory / "orders-0"
+    with seglog.open(path) as log:
+        log.append(b"v")
+        left = log.follow("start")
+    with seglog.open(path) as log:
+        again = log.follow("start")
+        assert labelled("seglog_follow_calls", path=str(path)) == [({"path": str(path)}, 1)]
+        assert labelled("seglog_follow_lag", path=str(path)) == [({"path": str(path)}, 1)]
+    del left, again
+
+
 def test_how_far_behind_each_named_reader_is(in_memory):
     with seglog.open(in_memory / "orders-0", fsync="never") as log:
         labels = {"path": str(log.path), "name": "mailer"}

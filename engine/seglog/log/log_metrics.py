@@ -1,4 +1,5 @@
 """What the open logs of a process tell Prometheus (docs/embedded_log.md), and what opening them had to mend."""
+import contextlib
 import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -176,19 +177,20 @@ class OpenLogs:
 
 
 def _follow_samples() -> Iterator[Sample]:
-    """Of each log the slowest call. The end is looked up once for all of them."""
-    positions: dict[Path, tuple[EndingLog, int, int]] = {}
+    """Of each path the slowest call. The end of a log is looked up once for all calls of it."""
+    calls: dict[int, list[Follows]] = {}
     for call in FOLLOW_CALLS.now():
-        log, lowest, count = positions.get(call.log.path, (call.log, call.position, 0))
-        positions[call.log.path] = log, min(lowest, call.position), count + 1
-    for path, (log, lowest, count) in positions.items():
-        try:
-            lag = max(log.log_end_offset - lowest, 0)
-        except SeglogError:
-            continue        # closed meanwhile
+        calls.setdefault(id(call.log), []).append(call)
+    lags: dict[Path, list[int]] = {}
+    for of_one_log in calls.values():
+        log = of_one_log[0].log
+        with contextlib.suppress(SeglogError):      # it was closed: its calls do not go on
+            end = log.log_end_offset
+            lags.setdefault(log.path, []).extend(max(end - call.position, 0) for call in of_one_log)
+    for path, behind in lags.items():
         labels = (("path", str(path)),)
-        yield Sample("seglog_follow_calls", labels, count)
-        yield Sample("seglog_follow_lag", labels, lag)
+        yield Sample("seglog_follow_calls", labels, len(behind))
+        yield Sample("seglog_follow_lag", labels, max(behind))
 
 
 def _cursor_samples() -> Iterator[Sample]:
