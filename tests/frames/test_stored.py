@@ -14,6 +14,7 @@ from seglog.stores.object_store import ObjectStore
 from support.command import seglog as command
 from support.golden import golden_cases
 from support.objects_on_disk import ObjectsOnDisk
+from support.old_directories import directory_of, root
 
 NOW = 1_700_000_000_000
 RECORDS = 12_000
@@ -108,6 +109,20 @@ def test_an_index_that_misleads_costs_the_segment_and_never_a_row(came, tmp_path
     for narrow in ({"from_offset": 4000, "to_offset": 4010}, {"since": NOW + 4000, "until": NOW + 4010}):
         found = seglog.scan("s3://bucket/logs/orders-1", **narrow).to_arrow()
         assert found["offset"].to_pylist() == [*range(4000, 4010)]
+
+
+@pytest.mark.parametrize("name", ["franz-go-gzip", "franz-go-lz4"])
+def test_wrappers_of_old_clients_are_found_by_the_times_of_their_messages(tmp_path, monkeypatch, name):
+    """Time indexes of brokers and ours say of a v1 wrapper what its header says, which may be its first message's."""
+    ObjectsOnDisk(tmp_path, monkeypatch).bucket("bucket")
+    here = shutil.copytree(directory_of(root() / "clients" / name), tmp_path / "bucket/orders-0")
+    with seglog.open(here, fsync="never") as log:
+        log.roll()
+        log.append(b"later", timestamp=NOW)
+    times = sorted({time for time in seglog.scan(here).to_arrow()["timestamp"].to_pylist() if time is not None})
+    for time in times[-30:]:
+        found = seglog.scan("s3://bucket/orders-0", since=time).to_arrow()
+        assert found == seglog.scan(here, since=time).to_arrow()
 
 
 def test_damage_names_the_object(came, tmp_path):

@@ -38,6 +38,7 @@ from seglog.log.arguments import is_read_committed
 from seglog.segment.answers import LostRange
 from seglog.segment.column_stats import ColumnStats
 from seglog.segment.index_file import OffsetIndex, TimeIndex
+from seglog.segment.recovery import MAGIC_POS
 from seglog.segment.time_ranges import TimeRanges
 from seglog.state.checkpoints import parse_offset_checkpoint
 from seglog.stores.open_store import open_store
@@ -246,7 +247,7 @@ class _SpanSearch:
         part, since_ms = self._part, self._part.options.since_ms
         begin_offset, begin, end = part.start_offset, 0, self._size
         if since_ms > -1 and not part.is_last:
-            raw = self._read(names.TIME_INDEX_SUFFIX)
+            raw = self._read(names.TIME_INDEX_SUFFIX) if self._is_v2() else None
             with suppress(CorruptIndexError):
                 times = list(TimeIndex(raw, part.base_offset)) if raw else []
                 if times and times[-1][0] < since_ms:
@@ -263,6 +264,12 @@ class _SpanSearch:
                 end = behind[1] if len(behind) > 1 else end
         end = min(end, self._size)
         return part if begin >= end else replace(part, spans=((begin, end),), first_offset=begin_offset)
+
+    def _is_v2(self) -> bool:
+        """Does the segment begin with a batch of v2? Then no older ones follow, in which wrappers may have wrong times,
+        and so may the time index."""
+        assert self._part.store is not None
+        return self._part.store.part(self._part.path, MAGIC_POS, 1) == b"\x02"
 
     def _column_stats(self) -> ColumnStats | None:
         raw = self._read(names.COLUMN_STATS_SUFFIX)
