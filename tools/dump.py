@@ -164,6 +164,8 @@ def command(
     lost: list[LostRange] = []
     on_lost = None if on_corrupt == "raise" else _lost_sink(lost, as_json)
     small = {path for path in paths if small_files.is_one(path)}
+    if format_ is not None and small:
+        raise click.UsageError(f"--format shows records, and {min(small)} holds no records")
     places = EachPlace((path for path in paths if path not in small), as_json=as_json)
     # A template checks its directives before the first partition is opened.
     template = None if format_ is None else Template(format_, text, output)

@@ -98,6 +98,13 @@ def test_a_template_and_other_shapes_do_not_go_together(orders):
         seglog("dump", orders, "--format", "%o", *options, status=2)
 
 
+def test_a_template_is_refused_for_files_that_hold_no_records(orders, tmp_path):
+    index = orders / "00000000000000000000.index"
+    given = orders, index, "--format", "%o", "-o", tmp_path / "out"
+    assert "00000000000000000000.index holds no records" in seglog("dump", *given, status=2).stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_format_refuses_each_option_that_it_cannot_use(orders):
     given = {
         "what": ["--control"], "start": ["--from-offset", 1], "stop": ["--to-offset", 3], "since": ["--since", 0],
