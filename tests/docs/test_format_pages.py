@@ -1,6 +1,6 @@
 """docs/formats: each page's worked example is made here, from bytes that real Kafka wrote.
 
-    SEGLOG_UPDATE_DOCS=1 python -m pytest tests/docs     # writes the examples anew
+    SEGLOG_UPDATE_DOCS=1 python -m pytest tests/docs     # writes the examples again
 
 The walks below decode with struct alone: a page and our readers cannot be wrong together unseen.
 """
@@ -10,6 +10,7 @@ import re
 import shutil
 import struct
 import tempfile
+import textwrap
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -85,7 +86,8 @@ def log_dir(file):
 
 def block(source, lines, note=""):
     body = "".join(f"    {line}\n" if line else "\n" for line in lines)
-    return f"`tests/golden/{source}`{note and ', '}{note}:\n\n{body}"
+    said = textwrap.fill(f"`tests/golden/{source}`{note and ', '}{note}:", 120, break_on_hyphens=False)
+    return f"{said}\n\n{body}"
 
 
 # --- records -----------------------------------------------------------------------------------
