@@ -19,6 +19,16 @@ def test_there_are_ten_recipes_of_five_lines():
     assert [len(re.findall(r"^\d\. ", recipe, re.MULTILINE)) for recipe in recipes] == [5] * 10
 
 
+def test_the_examples_of_recipes_stand_in_the_code():
+    examples = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    assert len(examples) == 3
+    for example in examples:
+        for name, lines in re.findall(r"^# ([\w/]+\.py)[: ].*\n(?:# .*\n)?((?:[^#].*\n)+)", example, re.MULTILINE):
+            code = (TOP / name).read_text()
+            for line in lines.splitlines():
+                assert f"\n{line}" in code, (name, line)
+
+
 def test_every_target_that_is_named_is_one_of_make():
     made = set(re.findall(r"^([a-z-]+):", (TOP / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"^    make ([a-z-]+) ", TEXT, re.MULTILINE))
