@@ -80,7 +80,6 @@ class ObjectStore(RemoteStore):
             host = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname
             warn_of_plain_http(host or "the store", "scheme=https")
         return cls(url, options, removable), f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-        return cls(url, options), f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_opened": None}      # a client is of one process
@@ -153,7 +152,6 @@ class ObjectStore(RemoteStore):
     def remove_file(self, path: str) -> None:
         place = self._in(self._removable(path))
         with refusals("remove", path), suppress(FileNotFoundError):
-            self._fs.delete_file(place)
             self._fs.delete_file(place)
 
     def remove_tree(self, path: str) -> None:
