@@ -8,8 +8,9 @@ import pytest
 
 import seglog
 import seglog.polars
-from seglog.errors import CorruptRecordError, InvalidArgumentError, NotALogError
+from seglog.errors import CorruptIndexError, CorruptRecordError, InvalidArgumentError, NotALogError, StorageError
 from seglog.frames.bounds import Bounds
+from seglog.state.producer_snapshot import ProducerSnapshot
 from seglog.stores.object_store import ObjectStore
 from support.command import seglog as command
 from support.golden import golden_cases
@@ -151,9 +152,123 @@ def test_nothing_stays_behind_on_this_machine(came, tmp_path, monkeypatch):
     assert not list(scratch.iterdir())
 
 
+# --- committed records ------------------------------------------------------------------------
+
+WITH_TRANSACTIONS = [case for case in golden_cases() if list(case.glob("*-0/*.txnindex")) or "txn" in case.name]
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in WITH_TRANSACTIONS])
+@pytest.mark.parametrize("snapshots", ["with snapshots", "without"])
+def test_committed_records_are_those_of_the_files(case, snapshots, tmp_path, monkeypatch):
+    ObjectsOnDisk(tmp_path, monkeypatch).bucket("bucket")
+    here = shutil.copytree(case / f"{case.name}-0", tmp_path / "bucket" / f"{case.name}-0")
+    for snapshot in here.glob("*.snapshot") if snapshots == "without" else ():
+        snapshot.unlink()
+    there = f"s3://bucket/{case.name}-0"
+    whole = seglog.scan(here, isolation="read_committed").to_arrow()
+    assert seglog.scan(there, isolation="read_committed").to_arrow() == whole
+    offsets = seglog.scan(here, columns=["offset"]).to_arrow()["offset"].to_pylist()
+    for start, stop in {(0, offsets[-1]), (offsets[len(offsets) // 3], offsets[2 * len(offsets) // 3] + 1)}:
+        narrow = {"from_offset": start, "to_offset": stop, "isolation": "read_committed"}
+        assert seglog.scan(there, **narrow).to_arrow() == seglog.scan(here, **narrow).to_arrow()
+    times = [time for time in whole["timestamp"].to_pylist() if time is not None]
+    for time in times[:: max(len(times) // 3, 1)]:
+        narrow = {"since": time, "until": time + dt.timedelta(milliseconds=5), "isolation": "read_committed"}
+        assert seglog.scan(there, **narrow).to_arrow() == seglog.scan(here, **narrow).to_arrow()
+
+
+def test_the_golden_topics_with_transactions_are_there():
+    """One of them aborts transactions, one ends in an open one."""
+    assert len(WITH_TRANSACTIONS) > 4
+    shorter = 0
+    for case in WITH_TRANSACTIONS:
+        with seglog.open_partition(case / f"{case.name}-0") as partition:
+            shorter += partition.last_stable_offset < partition.log_end_offset
+    assert shorter
+
+
+@pytest.fixture(scope="module")
+def transacted(tmp_path_factory):
+    """orders-0: segments of 200 KB of transactions of 50 records, every third one aborted; the last one is open."""
+    top = tmp_path_factory.mktemp("transacted")
+    with seglog.open(top / "orders-0", fsync="never", config={"segment.bytes": 200_000, "segment.ms": 2**62}) as log:
+        for transaction in range(90):
+            for first in range(50 * transaction, 50 * transaction + 50, 10):
+                records = [(b"%d" % n, bytes(500), (), NOW + n) for n in range(first, first + 10)]
+                log.append_batch(seglog.build_batch(
+                    records, producer_id=7, producer_epoch=0, base_sequence=first, transactional=True
+                ))
+            if transaction < 89:
+                log.end_transaction(7, 0, commit=transaction % 3 != 0)
+    for path in top.glob(".*"):
+        path.unlink()
+    return top
+
+
+@pytest.fixture
+def transactions(transacted, tmp_path, monkeypatch):
+    """The directory; on a store it is s3://bucket/orders-0."""
+    ObjectsOnDisk(tmp_path, monkeypatch).bucket("bucket")
+    return shutil.copytree(transacted / "orders-0", tmp_path / "bucket/orders-0")
+
+
+def committed(source, **narrow):
+    return seglog.scan(source, columns=["offset"], isolation="read_committed", **narrow).to_arrow()
+
+
+def test_committed_records_end_where_the_oldest_open_transaction_begins(transactions):
+    found = committed("s3://bucket/orders-0")
+    assert found == committed(transactions)
+    assert found.num_rows == 59 * 50
+    assert found["offset"].to_pylist()[-1] == 88 * 51 + 49
+
+
+def test_a_snapshot_of_a_longer_log_is_passed_over(transactions):
+    """What a cut left behind: it knows of no open transaction."""
+    (transactions / "00000000000000900000.snapshot").write_bytes(ProducerSnapshot().to_bytes())
+    (transactions / "00000000000000800000.snapshot").write_bytes(b"damaged")
+    assert committed("s3://bucket/orders-0") == committed(transactions)
+    assert committed("s3://bucket/orders-0", to_offset=2000) == committed(transactions, to_offset=2000)
+    assert committed("s3://bucket/orders-0", from_offset=4500).num_rows == 38
+
+
+def test_a_window_of_committed_records_leaves_the_other_segments_there(transactions, monkeypatch):
+    """By the snapshot of producers at the last segment's start: all before is decided."""
+    came = {}
+    part = ObjectStore.part
+
+    def counted(self, path, position, size_bytes):
+        raw = part(self, path, position, size_bytes)
+        came[path] = came.get(path, 0) + len(raw)
+        return raw
+
+    monkeypatch.setattr(ObjectStore, "part", counted)
+    narrow = {"from_offset": 2000, "to_offset": 2100}
+    assert committed("s3://bucket/orders-0", **narrow) == committed(transactions, **narrow)
+    assert sum(came.values()) < 300_000, came
+    for snapshot in transactions.glob("*.snapshot"):
+        snapshot.unlink()
+    assert committed("s3://bucket/orders-0", **narrow) == committed(transactions, **narrow)
+    assert sum(came.values()) > 2_000_000, came
+
+
+def test_transactions_that_nobody_can_tell_of_are_an_error(transactions, monkeypatch):
+    index = min(transactions.glob("*.txnindex"))
+    raw = index.read_bytes()
+    index.write_bytes(raw[:-1])
+    with pytest.raises(CorruptIndexError) as caught:
+        committed("s3://bucket/orders-0")
+    assert caught.value.file == f"s3://bucket/orders-0/{index.name}"
+    index.write_bytes(raw)
+    read = ObjectStore.read
+    monkeypatch.setattr(
+        ObjectStore, "read", lambda store, path: None if path.endswith("txnindex") else read(store, path)
+    )
+    with pytest.raises(StorageError, match="not there any more"):
+        committed("s3://bucket/orders-0")
+
+
 def test_what_cannot_be_read_by_ranges_says_so(came):
-    with pytest.raises(InvalidArgumentError, match="read_committed"):
-        seglog.scan("s3://bucket/logs/orders-0", isolation="read_committed").to_arrow()
     with pytest.raises(NotALogError, match="no partition directory"):
         seglog.scan("s3://bucket/nothing").to_arrow()
     with pytest.raises(InvalidArgumentError, match="no store for ftp"):

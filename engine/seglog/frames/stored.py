@@ -6,7 +6,7 @@ and if the index misled, the whole segment is fetched.
 """
 import fnmatch
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from seglog._kernels.columns import ArenaPool
-from seglog._kernels.segment_scan import scan
+from seglog._kernels.segment_scan import BatchTable, scan
 from seglog._kernels.window import Window
 from seglog.errors import (
     CorruptCheckpointError,
     CorruptIndexError,
+    CorruptSnapshotError,
     InvalidArgumentError,
     NotALogError,
     SeglogError,
@@ -35,12 +36,17 @@ from seglog.fs.files import OsFileSystem
 from seglog.fs.mapping import Mapping as FileMapping
 from seglog.fs.scratch import scratch_directory
 from seglog.log.arguments import is_read_committed
+from seglog.segment.aborted_transactions import IndexedAborts
 from seglog.segment.answers import LostRange
 from seglog.segment.column_stats import ColumnStats
 from seglog.segment.index_file import OffsetIndex, TimeIndex
 from seglog.segment.recovery import MAGIC_POS
+from seglog.segment.segment import Segment
 from seglog.segment.time_ranges import TimeRanges
+from seglog.segment.transaction_index import TransactionIndex
 from seglog.state.checkpoints import parse_offset_checkpoint
+from seglog.state.producer_snapshot import ProducerSnapshot
+from seglog.state.producer_state import ProducerState
 from seglog.stores.open_store import open_store
 from seglog.stores.store import Store, StoredFile
 
@@ -85,12 +91,10 @@ def stored_partitions(url: str, options: Mapping[str, str]) -> list[StoredPartit
 
 
 def stored_parts(source: StoredPartition, options: ReadOptions, limits: Limits) -> Iterator["StoredPart"]:
-    """The segments of a partition that may have rows, and where in them. Raises NotALogError, StorageError."""
-    if is_read_committed(limits.isolation):
-        raise InvalidArgumentError(
-            "isolation='read_committed' of a URL: which transactions were aborted takes the whole partition",
-            file=source.path, hint="copy the partition directory here, or read it uncommitted",
-        )
+    """The segments of a partition that may have rows, and where in them. Raises NotALogError, StorageError.
+
+    With read_committed also CorruptIndexError for a .txnindex.
+    """
     files = {file.name: file for file in source.store.files(source.path)}
     for name in files:
         if name.endswith(names.SWAP_SUFFIX):
@@ -106,22 +110,130 @@ def stored_parts(source: StoredPartition, options: ReadOptions, limits: Limits) 
     if not logs:
         raise NotALogError("no segment file (<20 digits>.log) in the directory", file=source.path)
     start = max(limits.from_offset, _log_start_offset(source))
-    for slot, name in enumerate(logs):
-        base = names.parse_base_offset(name)
-        end_offset = names.parse_base_offset(logs[slot + 1]) if slot + 1 < len(logs) else OFFSET_MAX
-        if base >= limits.to_offset:
+    segments = [_StoredSegment(source, name, base, end, files) for name, base, end in _extents(logs)]
+    if not is_read_committed(limits.isolation):
+        yield from _found(segments, options, limits, start)
+        return
+    parts = list(_found(segments, options, limits, start))
+    if not parts:
+        return
+    stop = _StableEnd(source, segments, files).up_to(max(part.stop_offset for part in parts))
+    first = next(segment for segment in segments if segment.end_offset > start)
+    aborted = IndexedAborts(segments[segments.index(first) :], stop)
+    for part in parts:
+        if part.start_offset < stop:
+            here = min(part.stop_offset, stop)
+            yield replace(part, stop_offset=here, aborted=tuple(aborted.between(part.start_offset, here)))
+
+
+def _extents(logs: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+    """Name, base offset and end offset of each segment, in order."""
+    bases = [names.parse_base_offset(name) for name in logs]
+    return zip(logs, bases, [*bases[1:], OFFSET_MAX], strict=True)
+
+
+def _found(
+    segments: Sequence["_StoredSegment"], options: ReadOptions, limits: Limits, start: int
+) -> Iterator["StoredPart"]:
+    """Of all segments what may have rows, whoever's transactions they are of."""
+    for segment in segments:
+        if segment.base_offset >= limits.to_offset:
             return
-        if end_offset <= start:
-            continue
-        part = StoredPart(
-            source.topic, source.partition, f"{source.path}/{name}", base, ((0, files[name].size_bytes),),
-            max(start, base), min(limits.to_offset, end_offset), options, is_last=end_offset == OFFSET_MAX,
-            end_offset=end_offset, store=source.store, log_bytes=files[name].size_bytes,
-        )
-        if part.start_offset < part.stop_offset and part.log_bytes:
-            found = _SpanSearch(part, files, limits).found()
-            if found.spans:
+        if segment.end_offset > start:
+            found = segment.part(options, limits, start)
+            if found is not None:
                 yield found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _StoredSegment:
+    """A .log of a partition and what lies beside it. `files`: all of the directory, by name."""
+
+    source: StoredPartition
+    name: str
+    base_offset: int
+    end_offset: int
+    files: Mapping[str, StoredFile]
+
+    def part(self, options: ReadOptions, limits: Limits, start: int) -> "StoredPart | None":
+        """What of it may have rows from `start` on; None where nothing does."""
+        source, size_bytes = self.source, self.files[self.name].size_bytes
+        part = StoredPart(
+            source.topic, source.partition, f"{source.path}/{self.name}", self.base_offset, ((0, size_bytes),),
+            max(start, self.base_offset), min(limits.to_offset, self.end_offset), options,
+            is_last=self.end_offset == OFFSET_MAX, end_offset=self.end_offset, store=source.store, log_bytes=size_bytes,
+        )
+        if part.start_offset >= part.stop_offset or not part.log_bytes:
+            return None
+        found = _SpanSearch(part, self.files, limits).found()
+        return found if found.spans else None
+
+    @property
+    def transaction_index(self) -> TransactionIndex | None:
+        """The .txnindex; None where no transaction was aborted. Raises CorruptIndexError, StorageError."""
+        name = self.name.removesuffix(names.LOG_SUFFIX) + names.TRANSACTION_INDEX_SUFFIX
+        if name not in self.files:
+            return None
+        path = f"{self.source.path}/{name}"
+        raw = self.source.store.read(path)
+        if raw is None:     # without its lines aborted records would pass for committed ones
+            raise StorageError("was listed and is not there any more", file=path, hint="run again when it is at rest")
+        return TransactionIndex(raw, path=path)
+
+
+class _StableEnd:
+    """Where the oldest open transaction of a partition begins: as a broker finds it when it loads the log.
+
+    From the last snapshot of producers on by the batches behind it, which come from the store.
+    """
+
+    def __init__(
+        self, source: StoredPartition, segments: Sequence[_StoredSegment], files: Mapping[str, StoredFile]
+    ) -> None:
+        self._source = source
+        self._segments = segments
+        found = (names.parse_file_name(name) for name in files if name.endswith(names.SNAPSHOT_SUFFIX))
+        self._snapshots = sorted((file.offset for file in found if file is not None), reverse=True)
+
+    def up_to(self, stop: int) -> int:
+        """`stop`, or where the oldest transaction begins that is open at the log's end, if that is lower."""
+        first_base, last_base = self._segments[0].base_offset, self._segments[-1].base_offset
+        for offset in [*self._snapshots, None]:
+            producers = ProducerSnapshot() if offset is None else self._snapshot(offset)
+            if producers is None:
+                continue
+            offset = first_base if offset is None else offset
+            begun = (entry.current_txn_first_offset for entry in producers.producers)
+            # The log reaches to where its last segment begins: whatever is decided there needs no look behind.
+            if stop <= offset <= last_base and not any(0 <= first < stop for first in begun):
+                return stop
+            state = ProducerState(producers.producers)
+            if self._replayed(state, offset) >= offset:         # else it is of a log that was longer
+                return min([stop, *(entry.current_txn_first_offset for entry in state.open_transactions())])
+        raise AssertionError("the log begins at its first segment")
+
+    def _snapshot(self, offset: int) -> ProducerSnapshot | None:
+        path = f"{self._source.path}/{names.file_name(offset, names.SNAPSHOT_SUFFIX)}"
+        raw = self._source.store.read(path)
+        try:
+            return None if raw is None else ProducerSnapshot.parse(raw, file=path)
+        except CorruptSnapshotError:
+            return None
+
+    def _replayed(self, state: ProducerState, offset: int) -> int:
+        """Add all batches from `offset` on. Returns the log's end offset."""
+        end = self._segments[-1].base_offset
+        for segment in self._segments:
+            part = segment.part(ReadOptions(), Limits(), offset) if segment.end_offset > offset else None
+            for table in part.tables() if part is not None else ():
+                end = table[-1].last_offset + 1
+                if table[0].base_offset >= offset:
+                    state.add_table(table)
+                    continue
+                for batch in table:
+                    if batch.base_offset >= offset:
+                        state.add(batch)
+        return end
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +253,25 @@ class StoredPart(ScanPart):
             spans = self._fetched(copy)
             local = ScanPart(
                 self.topic, self.partition, str(copy), self.base_offset, spans, self.start_offset, self.stop_offset,
-                self.options, self.is_last, self.end_offset,
+                self.options, self.is_last, self.end_offset, aborted=self.aborted,
             )
             try:
                 for work in local.work(None if lost is None else _NamedLost(lost, self.path), pool):
                     yield partial(self._told, work, copy)
+            except SeglogError as error:
+                raise self._named(error, copy) from None
+
+    def tables(self) -> Iterator[BatchTable]:
+        """The batch headers from the start of the first span on, to the segment's end."""
+        with scratch_directory() as here:
+            copy = here / self.path.rpartition("/")[2]
+            try:
+                spans = self._fetched(copy)
+                segment = Segment(copy, is_last=self.is_last)
+                try:
+                    yield from (table for table in segment.tables(spans[0][0]) if len(table))
+                finally:
+                    segment.close()
             except SeglogError as error:
                 raise self._named(error, copy) from None
 

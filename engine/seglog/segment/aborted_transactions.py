@@ -9,10 +9,10 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, islice
+from typing import Protocol
 
 from seglog._kernels.segment_scan import BatchTable
 from seglog.segment.batches import first_offset_of
-from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction, TransactionIndex
 
 
@@ -51,10 +51,17 @@ class AbortedFilter(_Aborts):
             slot += 1
 
 
+class HasTransactions(Protocol):
+    """A segment, wherever it lies."""
+
+    @property
+    def transaction_index(self) -> TransactionIndex | None: ...
+
+
 class IndexedAborts(_Aborts):
     """The same of the .txnindex files of segments, searched by a kernel for each table."""
 
-    def __init__(self, segments: Iterable[Segment], stop: int) -> None:
+    def __init__(self, segments: Iterable[HasTransactions], stop: int) -> None:
         """`segments`: from the first one that is read on. `stop`: nothing from there on is asked for.
 
         All files are looked at here, as they are now. Raises CorruptIndexError, and StorageError where a file cannot
