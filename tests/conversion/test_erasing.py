@@ -150,13 +150,6 @@ def test_the_last_records_of_an_old_format_are_refused(tmp_path):
     assert tree(directory) == before
 
 
-def test_messages_with_tags_are_refused(tmp_path):
-    with engine.open(tmp_path / "orders-0", config={"message.dialect": "tagged"}, fsync="never") as log:
-        log.append(b"1", key=b"a")
-    with pytest.raises(InvalidArgumentError, match="messages with tags"):
-        erase(tmp_path / "orders-0", [b"a"])
-
-
 @pytest.mark.parametrize("keys", [[], "text", b"bytes", ["text"], [None]])
 def test_keys_are_bytes_and_one_at_least(tmp_path, keys):
     with pytest.raises(InvalidArgumentError, match="key"):

@@ -43,6 +43,7 @@ from seglog.fs.staging import Staging, remove_leftovers
 from seglog.log.arguments import checked_path
 from seglog.log.partition import Partition
 from seglog.segment.segment import Segment
+from seglog.state.directory_dialect import directory_dialect
 from seglog.state.reader_cursor import cursor_files
 
 AnyPath = str | os.PathLike[str]
@@ -64,6 +65,11 @@ class Options:
     config: Mapping[str, object] | LogConfig | None = None
     prove_again: int = 0
     erased: tuple[bytes, ...] = field(default=(), repr=False)
+
+    def as_of(self, source: Path) -> "Options":
+        """The same for the directory `source`: to erase, in its own dialect. Raises NotALogError, StorageError."""
+        is_tagged = bool(self.erased) and source.is_dir() and directory_dialect(source).dialect.is_tagged
+        return changed(self, to=TO_TAGGED) if is_tagged else self
 
     def profile(self) -> Profile:
         """Raises InvalidArgumentError for what cannot be meant, UnsupportedCompressionTypeError."""
@@ -139,8 +145,9 @@ def plan_conversion(
     fs: FileSystem | None = None,
 ) -> Plan:
     """`convert` with its options in one. `replace`: a target that a conversion made may be there, and goes."""
-    profile = options.profile()
     source_path = Path(os.path.abspath(checked_path(src)))
+    options = options.as_of(source_path)
+    profile = options.profile()
     target = None
     if dst is not None:
         target = _checked_target(source_path, Path(os.path.abspath(checked_path(dst))), replace=replace)

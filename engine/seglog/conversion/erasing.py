@@ -30,8 +30,8 @@ def erase(
     records, until somebody removes it. All other records keep offset, timestamp, key, value and headers; a v2 batch
     that loses all of its records stays without them. Each replica of the partition needs it.
 
-    Raises as seglog.convert and conversion.in_place.plan_in_place; InvalidArgumentError without a key, for a log of
-    tagged messages, and where the last records of a log in format v0 or v1 would go.
+    Raises as seglog.convert and conversion.in_place.plan_in_place; InvalidArgumentError without a key, and where the
+    last records of a log in format v0 or v1, or with tags, would go.
     """
     options = erasing(keys, config)
     if backup is None:

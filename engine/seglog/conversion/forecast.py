@@ -79,7 +79,7 @@ class Forecast:
     def _take(self) -> None:
         made = self._packer.take()
         self._to[self._doing] += made.nbytes
-        table = scan(self._profile.dialect.window(made))
+        table = scan(self._profile.dialect.window(made), decompress=self._decompress)
         limit = self._config.max_message_bytes
         slot = first_larger(table, limit)
         while slot >= 0:

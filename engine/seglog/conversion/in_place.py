@@ -42,11 +42,12 @@ def plan_in_place(
     partition belongs to another user; StorageError where the file system cannot exchange two names.
     """
     place = _Place(src, backup, fs or OsFileSystem())
-    profile = options.profile()
     refuse_locked(place.given)
     with place.locked():
         place.settle()
         place.check()
+    options = options.as_of(place.partition)
+    profile = options.profile()
     with Partition(place.partition, config=options.log_config()) as source:
         return make_plan(
             source, place.partition, options.to, profile, place.fs, functools.partial(_run, place), progress,

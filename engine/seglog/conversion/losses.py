@@ -113,7 +113,8 @@ class LossSurvey:
         self._headers = self._timestamps = self._control = self._with_producer = 0
         self._aborted_records = self._open_records = 0
         self._end_offset = 0
-        aborted, still_open = _transactions(segments, producers) if profile.to < 2 else ([], [])
+        loses = profile.to < 2 and not profile.erased
+        aborted, still_open = _transactions(segments, producers) if loses else ([], [])
         self._aborted, self._open = AbortedFilter(aborted), AbortedFilter(still_open)
         self.dropped = tuple(sorted([*aborted, *still_open], key=_marker)) if profile.aborted == "drop" else ()
         self._dropped = AbortedFilter(self.dropped)
@@ -156,7 +157,7 @@ class LossSurvey:
     def _add_erased(self, table: BatchTable, eraser: BatchFilter) -> None:
         for first, stop in slices(table):
             eraser.add(table, first, stop)
-            made = scan(Window(eraser.take()))
+            made = scan(self._profile.dialect.window(eraser.take()), decompress=self._decompress)
             if len(made):
                 self._end_offset = made[-1].last_offset + 1
 

@@ -196,10 +196,6 @@ def make_plan(
 ) -> Plan:
     """Read the source and say what `carry_out` would do. Raises as `seglog.convert`."""
     names_found = _names_in(source)
-    if profile.erased and any(segment.dialect.is_tagged for segment in source.segments):
-        raise InvalidArgumentError(
-            "messages with tags: erasing is for Kafka's formats", file=source.path, hint="convert it to v2 first"
-        )
     config = with_minute_indexes(source.config, any(name.endswith(names.MINUTE_INDEX_SUFFIX) for name in names_found))
     survey = LossSurvey.of_partition(source, profile)
     forecast = Forecast(profile, source.config, source.decompress) if target is None else None
@@ -233,7 +229,7 @@ def make_plan(
         config=config,
         segments=segments,
         tail=Tail(last.path.name, segments[-1].size_bytes, tail_bytes) if tail_bytes else None,
-        left_behind=_left_behind(names_found, segments, to, config),
+        left_behind=_left_behind(names_found, segments, to, config, keeps_epochs=to == 2 or bool(profile.erased)),
         warnings=(
             *_warnings(source, target, profile, forecast),
             *_end_offset_warning(profile, segments[-1].next_offset, end_offset),
@@ -331,7 +327,9 @@ def _names_in(source: Partition) -> list[str]:
     return found
 
 
-def _left_behind(found: list[str], segments: tuple[SegmentPlan, ...], to: int, config: LogConfig) -> tuple[str, ...]:
+def _left_behind(
+    found: list[str], segments: tuple[SegmentPlan, ...], to: int, config: LogConfig, *, keeps_epochs: bool
+) -> tuple[str, ...]:
     """Names that are not carried over: what no segment owns, what is not Kafka's, what the format has no use for.
 
     Locks and marks of ours, which only mean something where they stand, are not worth a word.
@@ -343,8 +341,9 @@ def _left_behind(found: list[str], segments: tuple[SegmentPlan, ...], to: int, c
         names.PARTITION_METADATA,
         *(names.file_name(s.base_offset, suffix) for s in segments for suffix in suffixes),
     }
-    if to == 2:
+    if keeps_epochs:
         carried.add(names.LEADER_EPOCH_CHECKPOINT)
+    if to == 2:
         carried.add(names.file_name(segments[-1].next_offset, names.SNAPSHOT_SUFFIX))
     return tuple(name for name in found if name not in carried and not name.startswith(_OURS))
 

@@ -143,11 +143,13 @@ def views(profile: Profile, source: Dialect) -> Views:
 
     Of messages with tags the records: a tag may be a header on the other side, and their control messages no markers.
     """
+    if profile.erased:
+        return Views(View(erased=frozenset(profile.erased)), EVERYTHING)
     if source.is_tagged or profile.dialect.is_tagged:
         records = View(with_time=profile.to != 0, with_headers=False, with_control=False)
         return Views(records, records)
     if profile.to == 2:
-        return Views(View(erased=frozenset(profile.erased)), EVERYTHING)
+        return Views(EVERYTHING, EVERYTHING)
     return Views(View(with_time=profile.to > 0, with_headers=False, with_control=False), EVERYTHING)
 
 

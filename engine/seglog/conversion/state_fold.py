@@ -37,7 +37,8 @@ class StateFold:
     Holds the producers and the leader epochs of one partition. `notes` say what of the source was bad.
 
     Below v2 there are no epochs, producers or transactions, and no files of them. (A broker whose topics have such a
-    format deletes a leader-epoch-checkpoint that it finds: UnifiedLog.maybeCreateLeaderEpochCache.)
+    format deletes a leader-epoch-checkpoint that it finds: UnifiedLog.maybeCreateLeaderEpochCache.) A log of messages
+    with tags has epochs and no producers; it keeps them where batches keep their formats.
     `keeps_format`: the highest version in the source, where batches keep theirs; None: they become `to`.
     """
 
@@ -48,15 +49,16 @@ class StateFold:
         self._to = to
         self._keeps_format = keeps_format is not None
         # (A broker of the time of v2 keeps these files beside an older format, too.)
-        self._is_v2 = to == 2 if keeps_format is None else (
+        self._has_epochs = to == 2 if keeps_format is None else (
             keeps_format == 2 or read(names.LEADER_EPOCH_CHECKPOINT) is not None)
+        self._has_producers = self._has_epochs and to != TO_TAGGED
         self._producers = ProducerState()
         self._snapshot_at = -1
         self._epochs: list[EpochStart] = []
 
     def add(self, segment: ConvertedSegment) -> None:
         """The next segment of the log."""
-        if not self._is_v2:
+        if not self._has_producers:
             return
         self.notes += segment.notes
         lines = list(segment.aborted or ())
@@ -77,8 +79,9 @@ class StateFold:
 
     def finish(self, log_end_offset: int) -> None:
         """After the last segment."""
-        if self._is_v2:
+        if self._has_producers:
             self._take_snapshot(log_end_offset)
+        if self._has_epochs:
             self._write(names.LEADER_EPOCH_CHECKPOINT, self._leader_epochs(log_end_offset))
         self._carry_settings()
 

@@ -58,7 +58,7 @@ class Profile:
     of records whose transaction was aborted or is still open: without markers they are committed to any reader.
 
     With `erased`, keys, every batch keeps its format, its codec and its offsets, and loses the records of these keys
-    (BatchFilter with `erases`); a v2 batch stays without records.
+    (BatchFilter with `erases`); a v2 batch stays without records. `to` is 2, or TO_TAGGED for messages with tags.
     """
 
     repack_bytes: int = 0
@@ -80,7 +80,8 @@ class Profile:
             )
         if self.aborted not in (None, "drop", "keep"):
             raise InvalidArgumentError(f"aborted records are dropped or kept, not {self.aborted!r}")
-        if self.erased and (self.repack_bytes or self.codec or self.delete_horizon_ms or self.to != 2 or self.aborted):
+        is_other = self.repack_bytes or self.codec or self.delete_horizon_ms or self.to in (0, 1) or self.aborted
+        if self.erased and is_other:
             raise InvalidArgumentError("to erase records is no conversion: not together with its options")
 
     @property
