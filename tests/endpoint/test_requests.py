@@ -3,6 +3,7 @@ import struct
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -13,12 +14,13 @@ from seglog.endpoint.codec import API_VERSIONS
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.messages import (
     ApiVersionsRequest,
+    CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     ListOffsetsRequest,
     MetadataRequest,
 )
-from seglog.endpoint.topics import ZERO_ID, ServedTopic
+from seglog.endpoint.topics import ZERO_ID, ServedTopic, Topics
 from seglog.format.compression import decompressor
 from support.wire_client import WireClient, fetch_request, produce_request
 
@@ -319,6 +321,32 @@ def test_a_name_is_checked_while_other_topics_are_made_and_deleted(served, clien
         sys.setswitchinterval(interval_s)
         thread.join()
     assert errors == {0}
+
+
+def test_a_topic_that_is_deleted_before_it_is_widened_is_told_as_unknown(served, client, monkeypatch):
+    deleting, goes_on, delete, widen = threading.Event(), threading.Event(), Topics._delete, Topics.widen
+    served.create_topic("made")
+
+    def held(topics, name):
+        deleting.set()
+        goes_on.wait(20)
+        return delete(topics, name)
+
+    def asked(topics, name, partitions):
+        goes_on.set()
+        return widen(topics, name, partitions)
+
+    monkeypatch.setattr(Topics, "_delete", held)
+    monkeypatch.setattr(Topics, "widen", asked)
+    with WireClient(served) as another, ThreadPoolExecutor(1) as pool:
+        deleted = pool.submit(
+            another.ask, DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name="made")]), 6)
+        assert deleting.wait(20)
+        row = client.ask(CreatePartitionsRequest(topics=[
+            CreatePartitionsRequest.CreatePartitionsTopic(name="made", count=3, assignments=None)]), 3).results[0]
+        assert deleted.result().responses[0].error_code == 0
+    assert (row.error_code, row.error_message) == (
+        Errors.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
 
 
 def test_what_a_request_names_twice_is_refused_and_the_rest_is_not(client):

@@ -2,7 +2,7 @@
 were made."""
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
@@ -302,6 +302,42 @@ def test_two_threads_that_need_the_same_partition_make_it_once(in_memory, monkey
             one, other = pool.map(lambda _: server.log("__consumer_offsets", 7), range(2))
         assert one is other
         assert len(written) == 1
+
+
+@pytest.mark.parametrize("held_at", ["before it is made", "as it is made"])
+def test_a_coordinators_partition_that_is_needed_as_its_topic_is_deleted_goes_with_it(in_memory, monkeypatch, held_at):
+    """An empty directory stayed, of which the next start made a topic again, or the request failed."""
+    arrived, goes_on = threading.Event(), threading.Event()
+    write, has = topics.write_atomically, Topics.has
+
+    def hold(function, *arguments):
+        done = function(*arguments)
+        if threading.current_thread().name.startswith("asks"):
+            arrived.set()
+            goes_on.wait(20)
+        return done
+
+    with seglog.serve(in_memory) as server, WireClient(server) as client:
+        find(client, "g")
+        if held_at == "before it is made":
+            monkeypatch.setattr(Topics, "has", lambda *arguments: hold(has, *arguments))
+        else:
+            monkeypatch.setattr(topics, "write_atomically", lambda *arguments: hold(write, *arguments))
+        with ThreadPoolExecutor(2, "asks") as asks, ThreadPoolExecutor(1, "deletes") as deletes:
+            asked = asks.submit(server.log, "__consumer_offsets", 7)
+            assert arrived.wait(20)
+            request = DeleteTopicsRequest
+            deleted = deletes.submit(
+                client.ask, request(topics=[request.DeleteTopicState(name="__consumer_offsets")]), 6)
+            wait([deleted], timeout=0.5)    # it waits for whoever makes a partition
+            goes_on.set()
+            assert deleted.result().responses[0].error_code == 0
+            log = asked.result()
+            assert log is None or log.closed
+        assert not list(in_memory.glob("__consumer_offsets-*"))
+        find(client, "g")
+        assert {path.name for path in in_memory.glob("__consumer_offsets-*")} == {
+            "__consumer_offsets-49", "__consumer_offsets-3"}
 
 
 def test_transactional_ids_are_gone_with_their_topic(in_memory):

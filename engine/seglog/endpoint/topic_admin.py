@@ -23,6 +23,7 @@ from seglog.log.configuring import checked_changes
 # A request that would make more is refused (ReplicationControlManager.MAX_PARTITIONS_PER_BATCH).
 _PARTITIONS_MAX = 10_000
 _BY_DEFAULT = -1
+_NOT_HOSTED = "This server does not host this topic-partition."
 
 Deleted = Callable[[Sequence[tuple[str, int]]], Awaitable[None]]
 
@@ -146,8 +147,8 @@ class TopicAdmin:
                 if times[topic.name] > 1:
                     raise RequestRefusedError(Errors.INVALID_REQUEST, "Duplicate topic name.")
                 self._check_widening(topic)
-                if not request.validate_only:
-                    await self._topics.widen(topic.name, topic.count)
+                if not request.validate_only and not await self._topics.widen(topic.name, topic.count):
+                    raise RequestRefusedError(Errors.UNKNOWN_TOPIC_OR_PARTITION, _NOT_HOSTED)
             except RequestRefusedError as error:
                 row.error_code, row.error_message = error.error, error.message
             except SeglogError as error:
@@ -157,8 +158,7 @@ class TopicAdmin:
     def _check_widening(self, topic: CreatePartitionsRequest.CreatePartitionsTopic) -> None:
         have = self._topics.partition_count(topic.name)
         if have == 0:
-            raise RequestRefusedError(
-                Errors.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+            raise RequestRefusedError(Errors.UNKNOWN_TOPIC_OR_PARTITION, _NOT_HOSTED)
         if topic.count == have:
             raise RequestRefusedError(Errors.INVALID_PARTITIONS, f"Topic already has {have} partition(s).")
         if topic.count < have:

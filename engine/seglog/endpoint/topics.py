@@ -126,6 +126,8 @@ class Topics:
         if served is None or not self.has(topic, partition):
             return None
         with self._opening:
+            if self._topics.get(topic) is not served:
+                return None     # it was deleted meanwhile
             # Also what a crash left without its settings.
             if served.is_internal and partition != served.partitions - 1 and not read_settings(
                 self._directory(topic, partition)
@@ -205,9 +207,9 @@ class Topics:
             with contextlib.suppress(TopicExistsError):     # another request was quicker
                 await self.create(topic, partitions, config)
 
-    async def widen(self, name: str, partitions: int) -> None:
-        """Let a topic have so many partitions."""
-        await self._in_worker(self._widen, name, partitions)
+    async def widen(self, name: str, partitions: int) -> bool:
+        """Let a topic have so many partitions; False: there is none of this name."""
+        return await self._in_worker(self._widen, name, partitions)
 
     async def delete(self, name: str) -> int:
         """How many partitions it had; 0: there was none of this name. Raises StorageError."""
@@ -259,15 +261,19 @@ class Topics:
             key: setting.value for key, setting in log.settings.items() if setting.source == "kept"
         }
 
-    def _widen(self, name: str, partitions: int) -> None:
-        topic = self._topics[name]
+    def _widen(self, name: str, partitions: int) -> bool:
+        topic = self._topics.get(name)
+        if topic is None:
+            return False    # it was deleted meanwhile
         kept = self._kept_settings(name)
         for partition in range(topic.partitions, partitions):
             self._make(topic, partition, kept)
             topic.partitions = partition + 1
+        return True
 
     def _delete(self, name: str) -> int:
-        topic = self._topics.pop(name, None)
+        with self._opening:     # what is being made or opened is among the logs then, and nothing more comes to them
+            topic = self._topics.pop(name, None)
         if topic is None:
             return 0
         self._by_id.pop(topic.topic_id, None)
