@@ -159,6 +159,8 @@ cdef class BatchPieces:
         if self.row.magic == 2:
             self.is_dense &= self.first_offset == self.row.base_offset and last == self.row.last_offset
             return OK
+        if self.row.magic == TAGGED_MAGIC:      # it may reach further than its last message
+            self.is_dense &= self.first_offset == self.row.base_offset and last >= self.row.last_offset
         return check_last(&self.row, last)
 
     def route(self, Py_ssize_t targets, Py_ssize_t keyless):

@@ -248,8 +248,6 @@ def test_messages_with_tags_are_mirrored_as_they_are_and_into_such_a_log_alone(p
                 with pytest.raises(InvalidArgumentError, match="in the tagged dialect and the target in the kafka"):
                     seglog.mirror(src, kafka)
                 assert kafka.log_end_offset == 0
-            with pytest.raises(InvalidArgumentError, match="follow each other anyway"):
-                seglog.mirror(src, dst, close_holes=True)
 
 
 @pytest.mark.parametrize("as_log", [False, True])
@@ -283,6 +281,65 @@ def test_other_offsets_of_messages_with_tags_follow_each_other(path, in_memory, 
         assert moved[1].tags == {0: 5000, 32: 3, 33: 2, 64: 0, 100: b"unknown"}
         assert [part.value for part in moved] == [part.value for part in tagged.parse(b"".join(parts))]
         assert {finding.code for finding in seglog.verify(path, level="deep").findings} == {"tags_missing"}
+
+
+# What a set may be: relative offsets, tags. Whether it has to be opened, and whether it has holes.
+SETS = {
+    "says all, without holes": ([0, 1, 2], [(32, 3), (33, 2), (64, 1)], False, False),
+    "says all, with holes": ([0, 2, 3], [(32, 3), (33, 5), (64, 1)], False, True),
+    "not honoured": ([0, 0, 0], [(32, 3), (64, 0)], False, False),
+    "does not say its count": ([0, 1, 2], [(64, 1)], True, False),
+    "the same with holes": ([0, 3], [(64, 1)], True, True),
+    "reaches further than its messages": ([0, 1], [(33, 4)], True, True),
+    "reaches just so far": ([0, 1], [(33, 1)], True, False),
+    "begins with a hole": ([2, 3], [], True, True),
+    "says nothing": ([0, 1], [], True, False),
+    "has no tag to clear": ([0, 1], [(32, 2), (33, 3)], True, True),
+}
+
+
+@pytest.mark.parametrize("close_holes", [False, True])
+@pytest.mark.parametrize("name", SETS)
+def test_whatever_a_set_with_tags_says_of_its_offsets_the_next_one_goes_behind_it(path, in_memory, name, close_holes):
+    relative, tags, is_opened, has_holes = SETS[name]
+    inner = [tagged.message(n, b"k", b"%d" % i, seconds=5, tags=[(100, b"any")]) for i, n in enumerate(relative)]
+    reach = dict(tags).get(33, max(*relative, len(relative) - 1))
+    parts = [
+        tagged.wrapper(50, 1, inner, tags=[*tags, (65, 0), (101, b"own")], seconds=6),
+        tagged.message(50 + reach + 3, b"k", b"behind", seconds=5),
+    ]
+    config = {"message.dialect": "tagged"}
+    with seglog.open(in_memory / "orders-0", config=config) as src, seglog.open(path, config=config) as dst:
+        src.append_batch(b"".join(parts), assign_offsets=False)
+        dst.append(b"before")
+        done = seglog.mirror(src, dst, preserve_offsets=False, close_holes=close_holes)
+        assert (done.batches, done.opened_batches) == (2, is_opened)
+        assert done.rebuilt_batches == (close_holes and is_opened and has_holes)
+        keeps_holes = is_opened and not close_holes
+        offsets = [1 + n for n in relative] if keeps_holes else [1 + n for n in range(len(relative))]
+        behind = 1 + reach + 1 if keeps_holes else 1 + len(relative)
+        assert [r.offset for r in dst.read(start=1)] == [*offsets, behind]
+        moved = list(tagged.parse(bytes_of(dst)))[1]
+        assert moved.tags[101] == b"own"
+        assert [raw for _, raw, _ in tagged.parts_of(moved)] == [one[8:] for one in inner]
+    assert {f.code for f in seglog.verify(path, level="deep", witness_every=1).findings} <= {"tags_missing"}
+    with seglog.open(path) as again:
+        assert again.append(b"more") == behind + 1
+
+
+def test_a_set_without_its_holes_may_be_too_large_for_the_target(path, in_memory):
+    inner = [tagged.message(n, b"k", random.Random(n).randbytes(300), seconds=5) for n in (0, 1, 5)]
+    parts = [tagged.message(0, b"k", b"0", seconds=5), tagged.wrapper(1, 1, inner)]
+    config = {"message.dialect": "tagged"}
+    with (
+        seglog.open(in_memory / "orders-0", config=config) as src,
+        seglog.open(path, config={**config, "max.message.bytes": 500}) as dst,
+    ):
+        src.append_batch(b"".join(parts), assign_offsets=False)
+        with pytest.raises(RecordTooLargeError, match="built again without its holes") as caught:
+            seglog.mirror(src, dst, close_holes=True)
+        assert "before offset 1 of the source is mirrored" in caught.value.hint
+        assert dst.log_end_offset == 1
 
 
 def test_a_target_with_more_than_its_source_is_not_taken_for_its_mirror(path, in_memory):

@@ -39,8 +39,8 @@ def mirror(
         the start of `src`. `Mirrored.next_offset` is where the next call goes on.
 
     A set of messages with tags gets offsets that follow each other, if it gets others: tag 64 is cleared, tag 32 says
-    how many. One that lacks these tags is opened, and keeps its holes. With several targets, one that says that it has
-    no keys (tag 65) is not opened.
+    how many. One that lacks these tags is opened, and keeps its holes if none are to be closed. With several targets,
+    one that says that it has no keys (tag 65) is not opened.
 
     Times stay as they are; where `dst` has message.timestamp.type=LogAppendTime, it is the clock's, in headers alone.
 
@@ -59,11 +59,6 @@ def mirror(
             hint="leave preserve_offsets out",
         )
     preserves = is_plain if preserve_offsets is None else preserve_offsets
-    if src.segments[0].dialect.is_tagged and close_holes:
-        raise InvalidArgumentError(
-            "the offsets of messages with tags follow each other anyway, if they get others", file=src.path,
-            hint="leave close_holes out",
-        )
     start = _start(src, targets[0], from_offset, preserves)
     is_steady = isinstance(src, Log)    # nothing of ours ever changes bytes that were written; a broker may
     run: MirrorRun | BatchRouter

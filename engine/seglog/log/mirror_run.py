@@ -195,13 +195,14 @@ class MirrorRun:
 def put_whole(target: MirrorTarget, table: BatchTable, slot: int, pieces: BatchPieces, close_holes: bool) -> int:
     """All records of an opened batch, by its header if that is enough. How many batches were built again."""
     batch = table[slot]
-    if batch.magic < 0:
-        span = -1 if moves_unopened(table, slot) else pieces.last_offset - batch.base_offset + 1
-        target.move(table, slot, slot + 1, -1, opened_span=span)
-        return 0
     is_v0_wrapper = batch.magic == 0 and batch.codec != 0
+    if batch.magic < 0 and moves_unopened(table, slot):
+        target.move(table, slot, slot + 1, -1)
+        return 0
     if not is_v0_wrapper and (pieces.is_dense or not close_holes):
-        target.move(table, slot, slot + 1, pieces.first_offset - 1)
+        reach = max(batch.last_offset, pieces.last_offset)      # a set with tags may say more than its messages
+        span = reach - batch.base_offset + 1 if batch.magic < 0 else -1
+        target.move(table, slot, slot + 1, pieces.first_offset - 1, opened_span=span)
         return 0
     why = (
         "a v0 wrapper that had to be opened for its offsets" if is_v0_wrapper
