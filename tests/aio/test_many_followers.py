@@ -1,8 +1,15 @@
 """Ten thousand tasks that follow a hundred logs in one process: what they take, and that each gets its records."""
+import asyncio
+import gc
 import subprocess
 import sys
 
 import pytest
+
+import seglog
+import seglog.aio
+from seglog.aio.arrivals import Arrivals
+from support.loops import in_both_loops, run_in
 
 FOLLOW = """
 import asyncio, sys, tempfile, threading, time
@@ -62,3 +69,79 @@ def test_10_000_tasks_follow_100_logs_within_200_mb(in_memory, kind):
     assert memory_kib <= 200_000
     assert idle_s < 0.5         # of processor time in a second: no task looks before its log has changed
     assert threads < 40         # of the loop's pool, by opening
+
+
+@in_both_loops
+@pytest.mark.parametrize("is_own", [False, True], ids=["follower", "own"])
+def test_a_task_that_waits_again_keeps_four_objects_for_the_garbage_collector(in_memory, new_loop, is_own):
+    """Its coroutine, its future, and what awaits that on either side. Those of 10 000 tasks are young when the
+    collector comes: with nine objects each, it stopped the loop for 10 to 20 ms."""
+    tasks_each, logs = 100, [seglog.open(in_memory / f"orders-{n}", fsync="never") for n in range(2)]
+
+    async def main():
+        seen = 0
+
+        async def follow(reader):
+            nonlocal seen
+            async for _ in reader.follow():
+                seen += 1
+
+        async def appended(turn):
+            for log in logs:
+                log.append(b"v")
+            while seen < turn * tasks_each * len(logs):
+                await asyncio.sleep(0.001)
+
+        readers = []
+        for log in logs:
+            log.append(b"first")
+            readers.append(seglog.aio.AsyncLog(log) if is_own else await seglog.aio.follow_partition(log.path))
+        tasks = [asyncio.ensure_future(follow(reader)) for reader in readers for _ in range(tasks_each)]
+        await asyncio.sleep(0.1)
+        await appended(1)
+        gc.collect()
+        gc.disable()
+        try:
+            await appended(2)
+            await asyncio.sleep(0)
+            kept = len(gc.get_objects(generation=0)) / len(tasks)
+        finally:
+            gc.enable()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for reader in readers:
+            await reader.close()
+        for log in logs:
+            log.close()
+        return kept
+
+    assert run_in(new_loop, main()) <= 5        # (some are of the logs)
+
+
+def test_followers_of_many_logs_are_not_looked_after_in_the_same_moment(in_memory, monkeypatch):
+    looked = []
+    look_after = Arrivals._look_after
+
+    def counted(self):
+        looked.append(asyncio.get_running_loop().time())
+        look_after(self)
+
+    monkeypatch.setattr(Arrivals, "_look_after", counted)
+    logs = [seglog.open(in_memory / f"orders-{n}", fsync="never") for n in range(50)]
+
+    async def main():
+        readers = [await seglog.aio.follow_partition(log.path) for log in logs]
+        waits = [asyncio.ensure_future(anext(reader.follow())) for reader in readers]
+        while len(looked) < len(logs):
+            await asyncio.sleep(0.01)
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+        for reader in readers:
+            await reader.close()
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+    for log in logs:
+        log.close()
+    assert looked[len(logs) - 1] - looked[0] > 0.2

@@ -5,6 +5,7 @@
 While no task waits, nothing is held: the watch ends a moment after the last wait. Other threads call only `ring`.
 """
 import asyncio
+import random
 
 from seglog._kernels.segment_scan import BatchTable
 from seglog.aio.home import HomeLoop, settle
@@ -76,32 +77,30 @@ class Arrivals:
         """Keep it for other tasks at the same place: as a rule all of them wake there."""
         self._table = place, table
 
-    async def wait(self, seen: int, timeout_s: float | None) -> None:
-        """Return when there may be more than when `number` was `seen`, or after `timeout_s`."""
+    def bell(self, seen: int) -> "asyncio.Future[None] | None":
+        """Done when there may be more than when `number` was `seen`; None: there may be already. Then `forget` it."""
         if self.number != seen:
-            return
-        loop = self._home.loop
-        one = loop.create_future()
+            return None
+        one: asyncio.Future[None] = self._home.loop.create_future()
         self._waiting.add(one)
         if self._timer is None:
             self._seen = ()     # unknown as of their last look: the first time wakes them in any case
-            self._set_timer()
-        limit = None if timeout_s is None else loop.call_later(timeout_s, settle, one)
-        try:
-            await one
-        finally:
-            self._waiting.discard(one)
-            if limit is not None:
-                limit.cancel()
+            # Of many logs, not all in the same moment: appends of that moment would wait for them.
+            self._set_timer(random.uniform(0.5, 1.0))
+        return one
+
+    def forget(self, one: "asyncio.Future[None]") -> None:
+        """Nobody waits for it any more."""
+        self._waiting.discard(one)
 
     def close(self) -> None:
         """End the watch. Waiting tasks look again, and find the log closed."""
         self._drop()
         self.wake()
 
-    def _set_timer(self) -> None:
+    def _set_timer(self, part: float = 1.0) -> None:
         if self._waiter is not None:
-            self._timer = self._home.loop.call_later(self._waiter.patience_s, self._look_after)
+            self._timer = self._home.loop.call_later(self._waiter.patience_s * part, self._look_after)
 
     def _look_after(self) -> None:
         """Look for what the bell does not tell: that a writer died; without inotify, anything."""

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 
 from seglog._kernels.record_batch import Record
 from seglog.aio.arrivals import Arrivals, Place
-from seglog.aio.home import HomeLoop
+from seglog.aio.home import HomeLoop, settle
 from seglog.errors import LogClosedError
 from seglog.log.extent import Extent
 from seglog.log.following import Following, Table
@@ -25,6 +25,8 @@ Answer = TypeVar("Answer")
 
 # Records, and looks that found some, between two turns of the loop.
 _CHUNK, _NEAR_IN_A_ROW = 256, 16
+# Shared: each object that a waiting task keeps is one more for the garbage collector to walk over.
+_USED_UP: Iterator[Any] = iter(())
 
 
 class AsyncRecords(AsyncIterator[Record], abc.ABC):
@@ -37,13 +39,21 @@ class AsyncRecords(AsyncIterator[Record], abc.ABC):
 
     def __init__(self, home: HomeLoop) -> None:
         self._home = home
-        self._chunk: Iterator[Record] = iter(())
+        self._chunk: Iterator[Record] = _USED_UP
         self._run: Iterator[Record] | None = None
         self._failure: BaseException | None = None      # behind the chunk
         self._busy: asyncio.Future[Any] | None = None
         self._is_awaited = False
         self._is_over = False
         self._parses_by_thread = False
+
+    def _look(self) -> "asyncio.Future[None] | None":
+        """Look at once whether there are records; what to wait for if there are none. None: they are in `_chunk`, or
+        `_refilled` finds out."""
+        return None
+
+    def _wait_no_more(self) -> None:
+        """Let go of what `_look` gave."""
 
     @abc.abstractmethod
     async def _next_run(self) -> Run | None:
@@ -60,7 +70,12 @@ class AsyncRecords(AsyncIterator[Record], abc.ABC):
             raise RuntimeError("another task waits for the next record of this iterator: give each task one of its own")
         self._home.check()
         self._is_awaited = True
+        self._chunk = _USED_UP
         try:
+            while (bell := self._look()) is not None:
+                await bell
+            for record in self._chunk:
+                return record
             return await self._refilled()
         except asyncio.CancelledError:
             raise
@@ -69,6 +84,7 @@ class AsyncRecords(AsyncIterator[Record], abc.ABC):
             raise
         finally:
             self._is_awaited = False
+            self._wait_no_more()
 
     async def aclose(self) -> None:
         """Give no more records; a task that waits for one sees the end. Idempotent."""
@@ -76,7 +92,7 @@ class AsyncRecords(AsyncIterator[Record], abc.ABC):
 
     def _end(self) -> None:
         self._is_over = True
-        self._chunk, self._run, self._failure = iter(()), None, None
+        self._chunk, self._run, self._failure = _USED_UP, None, None
 
     async def _refilled(self) -> Record:
         while not self._is_over:
@@ -94,12 +110,15 @@ class AsyncRecords(AsyncIterator[Record], abc.ABC):
             chunk, failure = await self._by_thread(_taken, self._run) if self._parses_by_thread else _taken(self._run)
             if self._is_over:
                 break
-            if len(chunk) < _CHUNK:
-                self._run, self._failure = None, failure
-            for record in (chunked := iter(chunk)):
-                self._chunk = chunked
+            self._take(chunk, failure)
+            for record in self._chunk:
                 return record
         raise StopAsyncIteration
+
+    def _take(self, chunk: list[Record], failure: BaseException | None) -> None:
+        if len(chunk) < _CHUNK:
+            self._run, self._failure = None, failure
+        self._chunk = iter(chunk)
 
     async def _by_thread(self, work: Callable[..., Answer], *args: object) -> Answer:
         """`work(*args)` in a thread. If the waiting task is cancelled, the next call gets the answer."""
@@ -166,8 +185,8 @@ class FollowedRecords(AsyncRecords):
     """
 
     __slots__ = (
-        "_arrivals", "_begin", "_control", "_extent", "_following", "_idle_since", "_is_near", "_near_steps",
-        "_place", "_seen", "_tables", "_waits_in_thread",
+        "_arrivals", "_begin", "_bell", "_control", "_extent", "_following", "_idle_since", "_is_near", "_limit",
+        "_near_steps", "_place", "_seen", "_tables", "_waits_in_thread",
     )
 
     def __init__(
@@ -187,6 +206,8 @@ class FollowedRecords(AsyncRecords):
         self._place: Place | None = None
         self._seen = 0                      # arrivals as of the last look
         self._idle_since: float | None = None
+        self._bell: asyncio.Future[None] | None = None
+        self._limit: asyncio.TimerHandle | None = None
 
     async def aclose(self) -> None:
         await super().aclose()
@@ -210,12 +231,62 @@ class FollowedRecords(AsyncRecords):
                 if run is not _WAIT:
                     self._idle_since = None
                     return run
-                if not self._arrivals.arm():
-                    await self._arrivals.wait(self._seen, self._left_s())
+                if (bell := self._to_wait_for()) is not None:
+                    try:
+                        await bell
+                    finally:
+                        self._wait_no_more()
                 self._is_near, self._near_steps = not self._waits_in_thread, 0
         except LogClosedError:
             pass
         return None
+
+    def _look(self) -> "asyncio.Future[None] | None":
+        # What `_next_run` does for what is in memory, in the one coroutine that the task awaits anyway.
+        following = self._following
+        if (
+            following is None or not self._is_near or self._is_over or self._busy is not None or self._run is not None
+            or self._failure is not None
+        ):
+            return None
+        self._wait_no_more()
+        try:
+            while self._near_steps < _NEAR_IN_A_ROW - 1:
+                self._near_steps += 1
+                self._seen = self._arrivals.number
+                run = self._step(following, may_wait=False)
+                if run is None or run is _BY_THREAD:
+                    break
+                if run is not _WAIT:
+                    self._idle_since = None
+                    self._run = iter(run)
+                    self._take(*_taken(self._run))
+                    break
+                bell = self._to_wait_for()
+                self._near_steps = 0
+                if bell is not None:
+                    return bell
+        except LogClosedError:
+            self._end()
+        return None
+
+    def _to_wait_for(self) -> "asyncio.Future[None] | None":
+        """Done when there may be more than at the last look, or by the timeout. None: look again at once."""
+        if self._arrivals.arm():
+            return None
+        left_s = self._left_s()
+        self._bell = self._arrivals.bell(self._seen)
+        if self._bell is not None and left_s is not None:
+            self._limit = self._home.loop.call_later(left_s, settle, self._bell)
+        return self._bell
+
+    def _wait_no_more(self) -> None:
+        bell, self._bell = self._bell, None
+        if bell is not None:
+            self._arrivals.forget(bell)
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
 
     def _left_s(self) -> float | None:
         """How long to wait for a record yet. Raises IdleTimeoutError."""
@@ -261,6 +332,7 @@ class FollowedRecords(AsyncRecords):
             if self._place is not None:
                 shared = self._arrivals.table_at(self._place)
                 if shared is not None:
+                    self._place = None
                     following.position = end
                     return shared.records(first, end, self._control)
             self._extent, self._tables = extent, following.read(extent, end)
