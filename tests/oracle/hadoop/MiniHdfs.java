@@ -1,4 +1,9 @@
+import static org.apache.hadoop.test.MetricsAsserts.getLongCounter;
+import static org.apache.hadoop.test.MetricsAsserts.getMetrics;
+
+import java.io.BufferedReader;
 import java.io.File;
+import java.io.InputStreamReader;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.hdfs.MiniDFSCluster;
 import org.apache.hadoop.hdfs.server.datanode.DataNode;
@@ -7,6 +12,8 @@ import org.apache.hadoop.hdfs.server.datanode.DataNode;
  * A real namenode and two datanodes on loopback, until standard input ends.
  *
  * <p>MiniHdfs DIRECTORY prints one line: the port of the namenode's web address, then those of the datanodes'.
+ * Each line of standard input is the name of a counter of datanodes (BytesRead), and is answered by their sum: as it is now, where
+ * the pages of the datanodes tell what it was up to ten seconds ago.
  */
 public final class MiniHdfs {
     public static void main(String[] arguments) throws Exception {
@@ -19,8 +26,13 @@ public final class MiniHdfs {
             ports.append(' ').append(node.getInfoPort());
         }
         System.out.println(ports);
-        while (System.in.read() >= 0) {
-            // Nothing is asked of it here.
+        BufferedReader asked = new BufferedReader(new InputStreamReader(System.in));
+        for (String counter = asked.readLine(); counter != null; counter = asked.readLine()) {
+            long sum = 0;
+            for (DataNode node : cluster.getDataNodes()) {
+                sum += getLongCounter(counter, getMetrics(node.getMetrics().name()));
+            }
+            System.out.println(sum);
         }
         Runtime.getRuntime().halt(0);
     }

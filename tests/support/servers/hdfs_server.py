@@ -1,10 +1,8 @@
 """A real HDFS on loopback, a namenode and two datanodes: tests/oracle/hadoop driven from Python."""
-import json
 import os
 import shutil
 import subprocess
 import tempfile
-import urllib.request
 from pathlib import Path
 
 from support import kafka_oracle
@@ -42,7 +40,6 @@ class HdfsServer:
         ports = self._jvm.stdout.readline().split()
         assert ports, f"HDFS did not start: see {self.work}/messages"
         self.url = f"webhdfs://127.0.0.1:{int(ports[0])}"
-        self._datanodes = [int(port) for port in ports[1:]]
         return self
 
     def __exit__(self, *_):
@@ -52,10 +49,17 @@ class HdfsServer:
 
     def forced_blocks(self) -> int:
         """How often datanodes have forced a block to their disk since the start."""
-        query = "/jmx?qry=Hadoop:service=DataNode,name=DataNodeActivity-*"
-        # All of them are in one JVM: each tells of the others, too.
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._datanodes[0]}{query}", timeout=30) as page:
-            return sum(bean["FsyncCount"] for bean in json.load(page)["beans"])
+        return self._counter("FsyncCount")
+
+    def bytes_read(self) -> int:
+        """How many bytes of blocks datanodes have sent to readers since the start."""
+        return self._counter("BytesRead")
+
+    def _counter(self, name: str) -> int:
+        """Of all datanodes together, as it is now."""
+        self._jvm.stdin.write(f"{name}\n".encode())
+        self._jvm.stdin.flush()
+        return int(self._jvm.stdout.readline())
 
 
 def _jars() -> str:
