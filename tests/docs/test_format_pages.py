@@ -4,6 +4,7 @@
 
 The walks below decode with struct alone: a page and our readers cannot be wrong together unseen.
 """
+import base64
 import json
 import os
 import re
@@ -741,7 +742,21 @@ def lz4_frame(name, magic):
     return block(source, walk.done(), "the payload of the first batch")
 
 
+def tiered_manifest():
+    tier = unpack("tiered") / "compressed/tier"
+    (path,) = tier.glob("txn-v2-k411-*/0/00000000000000000077-*.rsm-manifest")
+    body = json.loads(path.read_bytes())
+    raw = decompress(Codec.ZSTD, 2, base64.b64decode(body["chunkIndex"]["transformedChunks"]), 100)
+    lines = textwrap.wrap(path.read_text(), 112, break_on_hyphens=False)
+    walk = HexWalk(bytes(raw))
+    walk.take("i", "count")
+    walk.take("i", "size")
+    sizes = ["", "the sizes of its chunks, decompressed", *walk.done()]
+    return block(f"tiered.tar.gz: {path.relative_to(unpack('tiered'))}", [*lines, *sizes], "long lines are wrapped")
+
+
 EXAMPLES = {
+    "tiered_segments.md": {"tiered-manifest": tiered_manifest},
     "record_batch.md": {"record-batch": record_batch},
     "message.md": {
         "message-v1": message_v1,

@@ -48,7 +48,8 @@ from seglog.state.checkpoints import parse_offset_checkpoint
 from seglog.state.producer_snapshot import ProducerSnapshot
 from seglog.state.producer_state import ProducerState
 from seglog.stores.open_store import open_store
-from seglog.stores.store import Store, StoredFile
+from seglog.stores.store import ReadableStore, StoredFile
+from seglog.stores.tiered_store import TieredStore, is_tiered, tiered_partitions
 
 # One request fetches at most so much, into memory.
 _PIECE_BYTES = 8 << 20
@@ -61,11 +62,13 @@ class StoredPartition(NamedTuple):
     topic: str
     partition: int
     path: str
-    store: Store
+    store: ReadableStore
 
 
 def stored_partitions(url: str, options: Mapping[str, str]) -> list[StoredPartition]:
     """The partitions that a URL names: a partition directory, a pattern in its last part, or a log dir.
+
+    A topic in a broker's tier is one of these, too (stores.tiered_store).
 
     Raises InvalidArgumentError, NotALogError where there is none, StorageError.
     """
@@ -73,14 +76,17 @@ def stored_partitions(url: str, options: Mapping[str, str]) -> list[StoredPartit
     above, _, last = path.rpartition("/")
     if any(letter in last for letter in "*?["):
         found = [f"{above}/{name}" for name in store.directories(above) if fnmatch.fnmatchcase(name, last)]
-    elif names.parse_partition_dir(last) is not None:
+    elif names.parse_partition_dir(last) is not None or is_tiered(path):
         found = [path]
     else:
         found = [f"{path}/{name}" for name in store.directories(path)]
+    tier = TieredStore(store)
     partitions = []
     for directory in found:
         parsed = names.parse_partition_dir(directory.rpartition("/")[2])
-        if parsed is not None and not parsed.mark:
+        if parsed is None:
+            partitions += [StoredPartition(*there, tier) for there in tiered_partitions(store, directory)]
+        elif not parsed.mark:
             partitions.append(StoredPartition(parsed.topic, parsed.partition, directory, store))
     if not partitions:
         raise NotALogError(
@@ -157,11 +163,12 @@ class _StoredSegment:
 
     def part(self, options: ReadOptions, limits: Limits, start: int) -> "StoredPart | None":
         """What of it may have rows from `start` on; None where nothing does."""
-        source, size_bytes = self.source, self.files[self.name].size_bytes
+        source, file = self.source, self.files[self.name]
         part = StoredPart(
-            source.topic, source.partition, f"{source.path}/{self.name}", self.base_offset, ((0, size_bytes),),
+            source.topic, source.partition, f"{source.path}/{self.name}", self.base_offset, ((0, file.size_bytes),),
             max(start, self.base_offset), min(limits.to_offset, self.end_offset), options,
-            is_last=self.end_offset == OFFSET_MAX, end_offset=self.end_offset, store=source.store, log_bytes=size_bytes,
+            is_last=self.end_offset == OFFSET_MAX, end_offset=max(self.end_offset, file.end_offset or 0),
+            store=source.store, log_bytes=file.size_bytes,
         )
         if part.start_offset >= part.stop_offset or not part.log_bytes:
             return None
@@ -243,7 +250,7 @@ class StoredPart(ScanPart):
     `first_offset`: the first batch must begin there or below, if an index led to it.
     """
 
-    store: Store | None = None
+    store: ReadableStore | None = None
     log_bytes: int = 0
     first_offset: int = OFFSET_MAX
 

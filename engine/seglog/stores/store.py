@@ -29,15 +29,19 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file as a listing tells it. `stamp` changes when the file does: its time in ns, or an entity tag."""
+    """A file as a listing tells it. `stamp` changes when the file does: its time in ns, or an entity tag.
+
+    `end_offset`: of a segment, one behind its last offset, where the listing tells that.
+    """
 
     name: str
     size_bytes: int
     stamp: str
+    end_offset: int | None = None
 
 
-class Store(ABC):
-    """A place for files that the driver and every executor see."""
+class ReadableStore(ABC):
+    """A place for files that are read."""
 
     @abstractmethod
     def directories(self, path: str) -> list[str]:
@@ -50,16 +54,27 @@ class Store(ABC):
         """The files in `path`, by name. Where `path` is not there: as `directories`."""
 
     @abstractmethod
-    def exists(self, path: str) -> bool:
-        """Whether there is a file or a directory of this name."""
-
-    @abstractmethod
     def read(self, path: str) -> bytes | None:
         """A small file whole; None where there is none."""
 
     @abstractmethod
     def part(self, path: str, position: int, size_bytes: int) -> bytes:
         """The bytes [position, position + size_bytes) of a file, fewer where it ends. Raises StorageError."""
+
+    def each(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """What `work` on the store gives for each item, in their order; some at a time where the store is far away.
+
+        Results wait in memory for their turn, a few of them.
+        """
+        return map(work, items)
+
+
+class Store(ReadableStore):
+    """A place for files that the driver and every executor see."""
+
+    @abstractmethod
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or a directory of this name."""
 
     @abstractmethod
     def write(self, path: str, data: bytes) -> None:
@@ -106,13 +121,6 @@ class Store(ABC):
     @abstractmethod
     def remove_tree(self, path: str) -> None:
         """Remove a directory in a workplace, or a workplace, with all that is in it. Nothing where there is none."""
-
-    def each(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """What `work` on the store gives for each item, in their order; some at a time where the store is far away.
-
-        Results wait in memory for their turn, a few of them.
-        """
-        return map(work, items)
 
     @abstractmethod
     def sync(self, path: str) -> None:
