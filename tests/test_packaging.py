@@ -28,6 +28,30 @@ def test_witnesses_stay_in_the_tests():
     assert not required & {"aiokafka", "kafka-python", "crc32c", "hypothesis", "pytest"}
 
 
+def imported_at_once(path):
+    """What a file imports while it is imported itself: whole names, and what a `from` takes may be modules, too."""
+    statement = re.compile(r"^(?:from (\S+) import (\([^)]*\)|.*)|import (\S+))", re.MULTILINE)
+    for source, taken, whole in statement.findall(path.read_text()):
+        yield source or whole
+        yield from (f"{source}.{name}" for name in re.findall(r"\w+", taken))
+
+
+def test_only_tests_of_spark_need_pyspark_to_be_collected():
+    """`make dev` and `make test TESTS=...` run all others in an environment that has none."""
+    files = {path: set(imported_at_once(path)) for path in (TOP / "tests").rglob("*.py")}
+    support = {path.stem: path for path in files if TOP / "tests/support" in path.parents}
+
+    def needs_it(path, seen):
+        named = {name.split(".")[1] for name in files[path] if name.startswith("support.")} & support.keys()
+        return "pyspark" in {name.split(".")[0] for name in files[path]} or any(
+            needs_it(support[name], seen | {name}) for name in named - seen
+        )
+
+    others = [path for path in files if not {TOP / "tests/spark", TOP / "tests/support"} & set(path.parents)]
+    assert len(others) > 300
+    assert [str(path.relative_to(TOP)) for path in others if needs_it(path, set())] == []
+
+
 def test_the_version_has_its_changes():
     version = re.search(r'"(.*)"', (TOP / "engine/seglog/_version.py").read_text())[1]
     assert re.search(rf"^## {re.escape(version)} ", (TOP / "CHANGES.md").read_text(), re.MULTILINE)

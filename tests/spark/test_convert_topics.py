@@ -21,7 +21,7 @@ from seglog.fs.lock import lock_log_dir
 from seglog.spark import convert_topics, finalize_topics, rollback_topics
 from seglog.state.clean_marks import CLEAN_MARK, PARTITION_MARK, TAKEN_MARK
 from seglog.verification.verify import verify
-from support.conversion import UnsyncedFs, tree
+from support.conversion import UnsyncedFs, check_kept_settings, log_with_kept_settings, tree
 from support.spark_double import SparkDouble
 
 MARKS = (CLEAN_MARK, PARTITION_MARK, TAKEN_MARK)
@@ -120,6 +120,12 @@ def test_to_tagged_and_back_is_that_of_one_machine(log_dir, tmp_path):
     report = spark_convert(tmp_path / "new", tmp_path / "again", to=2)
     (failed,) = [row for row in report.rows if row.status == "failed"]
     assert (failed.partition, failed.error) == (tagged.name, "not_a_log")
+
+
+def test_settings_of_a_log_come_along_but_for_its_format(tmp_path):
+    log_with_kept_settings(tmp_path / "old" / "orders-0")
+    assert spark_convert(tmp_path / "old", tmp_path / "new").is_whole
+    check_kept_settings(tmp_path / "new" / "orders-0")
 
 
 def test_topics_are_chosen_by_patterns(log_dir, tmp_path):

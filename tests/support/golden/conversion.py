@@ -5,11 +5,15 @@ import json
 import shutil
 from pathlib import Path
 
+import seglog
 from seglog.conversion.directory import convert
 from seglog.conversion.proof import PROOF_FILE
 from seglog.fs.files import OsFile, OsFileSystem
 from seglog.log.partition import Partition
+from seglog.verification.verify import verify
+from support.command import seglog as command
 
+KEPT_SETTINGS = {"segment.bytes": 1 << 20, "min.insync.replicas": "2"}
 KEYS = ("index.interval.bytes", "segment.index.bytes", "max.message.bytes")
 
 
@@ -110,3 +114,25 @@ def kept(row):
     if row["timestamp_type"] == "NoTimestampType":
         row["timestamp_type"] = "CreateTime"
     return row
+
+
+def log_with_kept_settings(path):
+    """A log of v1 that keeps settings of its own in .seglog.config."""
+    with seglog.open(path, config={"message.format.version": 1}, fsync="never") as log:
+        log.append_many([(b"k", b"%d" % n) for n in range(20)])
+        log.configure(KEPT_SETTINGS)
+    return path
+
+
+def check_kept_settings(target):
+    """What it was converted to keeps them, too, but for the format that it was converted from."""
+    with seglog.open(target, fsync="never") as log:
+        expected = {key: str(value) for key, value in KEPT_SETTINGS.items()} | {"message.format.version": "2"}
+        assert log.settings.kept == expected
+        assert log.config.segment_bytes == 1 << 20
+        assert log.settings["min.insync.replicas"] == ("2", "kept", False)
+        log.append(b"behind")
+        assert {batch.magic for batch in log.batches()} == {2}
+    assert not verify(target).findings
+    for name in ("verify", "ls", "stats"):
+        assert ".seglog.config" not in command(name, target).output
