@@ -13,10 +13,12 @@ from seglog._kernels.window import Window
 from seglog.endpoint.codec import API_VERSIONS
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.messages import (
+    AlterConfigsRequest,
     ApiVersionsRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
+    DescribeConfigsRequest,
     ListOffsetsRequest,
     MetadataRequest,
 )
@@ -296,6 +298,86 @@ def test_a_topic_that_cannot_be_made_is_refused(client, asked, error):
         **{"name": "made", "num_partitions": 1, "replication_factor": 1, **asked})
     row = client.ask(CreateTopicsRequest(topics=[topic]), 7).topics[0]
     assert Errors(row.error_code) == error
+
+
+def described(client, topic):
+    request = DescribeConfigsRequest
+    row = client.ask(request(resources=[request.DescribeConfigsResource(resource_type=2, resource_name=topic)]), 4)
+    assert row.results[0].error_code == 0
+    return {config.name: config for config in row.results[0].configs}
+
+
+def altered(client, topic, settings):
+    request = AlterConfigsRequest
+    row = client.ask(request(resources=[request.AlterConfigsResource(
+        resource_type=2, resource_name=topic,
+        configs=[request.AlterableConfig(name=name, value=value) for name, value in settings.items()])]), 2)
+    return Errors(row.responses[0].error_code), row.responses[0].error_message
+
+
+def test_settings_that_are_read_and_written_back_are_taken(served, client):
+    """As older tools change one of them: librdkafka's tests do it."""
+    shown = described(client, "orders")
+    assert [name for name, config in shown.items() if config.read_only] == ["message.dialect"]
+    settings = {name: config.value for name, config in shown.items() if config.value is not None}
+    assert altered(client, "orders", {**settings, "retention.ms": "1000"}) == (Errors.NONE, None)
+    again = {name: config.value for name, config in described(client, "orders").items() if config.value is not None}
+    assert again == {**settings, "retention.ms": "1000"}
+    error, said = altered(client, "orders", {**settings, "message.dialect": "tagged"})
+    assert (error, said) == (
+        Errors.INVALID_CONFIG, "only a conversion changes message.dialect: seglog convert --to")
+    assert served.log("orders").config.retention_ms == 1000
+
+
+def test_settings_of_a_topic_of_messages_with_tags_are_replaced_but_for_what_it_is(in_memory):
+    with seglog.open(in_memory / "orders-0", config={"message.dialect": "tagged"}):
+        pass
+    with seglog.serve(in_memory) as server, WireClient(server) as client:
+        for settings in ({"retention.ms": "1000"}, {"message.dialect": "tagged"}, {}):
+            assert altered(client, "orders", settings) == (Errors.NONE, None)
+            assert server.log("orders").settings["message.dialect"].value == "tagged"
+            assert server.log("orders").settings["retention.ms"].source == (
+                "kept" if "retention.ms" in settings else "default")
+        assert altered(client, "orders", {"message.dialect": "kafka"})[0] == Errors.INVALID_CONFIG
+
+
+def refused_rows(served, client, version, **config):
+    """Of five records: without a key are 1 and 3, and 0 and 3 have a time of long ago."""
+    served.create_topic("refusing", 1, config)
+    now, long_ago = int(time.time() * 1000), 1_000_000_000_000
+    records = [(b"k" if n not in (1, 3) else None, b"v", (), long_ago if n in (0, 3) else now) for n in range(5)]
+    row = produced(client, seglog.build_batch(records, codec="gzip"), version, topic="refusing")
+    assert served.log("refusing").log_end_offset == 0
+    return Errors(row.error_code), [(one.batch_index, one.batch_index_error_message) for one in row.record_errors]
+
+
+@pytest.mark.parametrize("version", [7, 8, 11])
+def test_records_that_are_the_reason_of_a_refusal_are_named(served, client, version):
+    error, rows = refused_rows(served, client, version, **{"cleanup.policy": "compact"})
+    assert error == Errors.INVALID_RECORD
+    assert rows == ([] if version == 7 else [
+        (number, f"record {number} has no key, and refusing-0 is compacted") for number in (1, 3)])
+
+
+@pytest.mark.parametrize("version", [7, 8])
+def test_a_time_among_the_reasons_is_the_one_of_the_batch(served, client, version):
+    error, rows = refused_rows(
+        served, client, version, **{"cleanup.policy": "compact", "message.timestamp.before.max.ms": 1000})
+    assert error == Errors.INVALID_TIMESTAMP
+    assert [number for number, _ in rows] == ([] if version == 7 else [0, 1, 3])
+    if version == 8:
+        assert "record 0 has the timestamp 1000000000000: refusing-0 takes " in rows[0][1]
+
+
+def test_a_batch_that_is_refused_as_a_whole_names_no_record(served, client):
+    served.create_topic("refusing", 1, {"cleanup.policy": "compact"})
+    many = seglog.build_batch([(None, b"v")] * 100_001, codec="gzip")
+    row = produced(client, many, topic="refusing")
+    assert (Errors(row.error_code), row.record_errors) == (Errors.INVALID_RECORD, [])
+    given = bytearray(seglog.build_batch([(None, b"v")] * 3))
+    given[57:61] = struct.pack(">i", 4)         # more records than there are: its checksum is wrong, too
+    row = produced(client, bytes(given), topic="refusing")
+    assert (Errors(row.error_code), row.record_errors) == (Errors.CORRUPT_MESSAGE, [])
 
 
 def test_a_name_is_checked_while_other_topics_are_made_and_deleted(served, client):

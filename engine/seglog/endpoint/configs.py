@@ -24,6 +24,7 @@ from seglog.endpoint.topics import Topics
 from seglog.errors import InvalidConfigError, SeglogError
 from seglog.log.configuring import checked_changes
 from seglog.log.log import Log
+from seglog.state.directory_dialect import DIALECT_SETTING
 
 _TOPIC, _BROKER = 2, 4                                          # ConfigResource.Type
 _KEPT, _STATIC, _DEFAULT = 1, 4, 5                              # DescribeConfigsResponse.ConfigSource
@@ -114,7 +115,7 @@ class Configs:
             wanted = resource.configuration_keys
             row.configs = [
                 _config_row(config, resource.resource_type, request)
-                for config in shown if wanted is None or config.name in wanted
+                for config in shown if not wanted or config.name in wanted
             ]
         return DescribeConfigsResponse(results=results)
 
@@ -184,8 +185,9 @@ _WORDS = {
 
 
 def _replacing(log: Log | None, resource: AlterConfigsRequest.AlterConfigsResource) -> dict[str, object]:
-    """What is not named goes back to its default."""
-    kept = () if log is None else (name for name, setting in log.settings.items() if setting.source == "kept")
+    """What is not named goes back to its default, but for what no client can change."""
+    kept = () if log is None else (
+        name for name, setting in log.settings.items() if setting.source == "kept" and name != DIALECT_SETTING)
     return {**dict.fromkeys(kept), **{config.name: config.value for config in resource.configs}}
 
 
@@ -224,7 +226,7 @@ def _config_row(
         synonyms = [DescribeConfigsResponse.DescribeConfigsSynonym(
             name=config.name, value=config.value, source=config.source)]
     return DescribeConfigsResponse.DescribeConfigsResourceResult(
-        name=config.name, value=config.value, read_only=kind == _BROKER, is_default=config.source == _DEFAULT,
-        config_source=config.source, synonyms=synonyms, config_type=config.type,
+        name=config.name, value=config.value, read_only=kind == _BROKER or config.name == DIALECT_SETTING,
+        is_default=config.source == _DEFAULT, config_source=config.source, synonyms=synonyms, config_type=config.type,
         documentation=config.documentation if request.include_documentation else None,
     )

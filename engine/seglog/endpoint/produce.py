@@ -11,6 +11,7 @@ from seglog.endpoint.durability import Durability
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.messages import ApiKey, ProduceRequest, ProduceResponse
 from seglog.endpoint.refusals import error_of, message_of
+from seglog.endpoint.refused_records import RefusedRecord, refused_records
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.topics import INTERNAL_TOPICS, Topics
 from seglog.errors import ProtocolError, SeglogError
@@ -22,7 +23,7 @@ Verify = Callable[[str, int, int, str, int], Errors]
 
 ACKS_ALL = -1
 _ADMIN_CLIENT = "__admin_client"        # AdminUtils.ADMIN_CLIENT_ID: it alone may write to Kafka's own topics
-_FIRST_OF_V2, _FIRST_WITH_ZSTD = 3, 7   # versions of Produce
+_FIRST_OF_V2, _FIRST_WITH_ZSTD, _FIRST_WITH_RECORDS = 3, 7, 8   # versions of Produce
 # Where fields of a batch stand: docs/formats/record_batch.md.
 _LENGTH, _MAGIC, _ATTRIBUTES, _PRODUCER_ID, _EPOCH, _HEADER_BYTES = 8, 16, 21, 43, 51, 61
 _CODEC_BITS, _ZSTD, _TRANSACTIONAL, _CONTROL = 0x07, 4, 0x10, 0x20
@@ -34,6 +35,8 @@ _VERIFIED_LATER = dict.fromkeys(
 
 # Refusals that do not tell where the log begins. (ReplicaManager.appendToLocalLog)
 _WITHOUT_START = frozenset((Errors.MESSAGE_TOO_LARGE, Errors.CORRUPT_MESSAGE, Errors.KAFKA_STORAGE_ERROR))
+# Refusals that may be those of single records.
+_OF_RECORDS = frozenset((Errors.INVALID_RECORD, Errors.INVALID_TIMESTAMP))
 
 _Row = ProduceResponse.PartitionProduceResponse
 
@@ -116,6 +119,8 @@ class Produce:
             _refuse(row, error_of(error), message_of(error))
             if log is not None and row.error_code not in _WITHOUT_START:
                 row.log_start_offset = log.log_start_offset
+            if log is not None and row.error_code in _OF_RECORDS:
+                _name_records(row, refused_records(log, f"{topic}-{data.index}", records), context.version)
             return None
         row.base_offset = written.result.first_offset
         row.log_start_offset = log.log_start_offset
@@ -147,6 +152,17 @@ class Produce:
 def _refuse(row: _Row, error: Errors, message: str | None = None) -> None:
     row.error_code = error
     row.error_message = message
+
+
+def _name_records(row: _Row, refused: list[RefusedRecord], version: int) -> None:
+    """Tell which records are the reason. If a time is among the reasons, a broker says so of the batch."""
+    if any(record.is_time for record in refused):
+        row.error_code = Errors.INVALID_TIMESTAMP
+    if version >= _FIRST_WITH_RECORDS:
+        row.record_errors = [
+            ProduceResponse.BatchIndexAndErrorMessage(batch_index=record.number, batch_index_error_message=record.why)
+            for record in refused
+        ]
 
 
 def _fault_of(records: memoryview, version: int) -> tuple[Errors, str] | None:

@@ -104,10 +104,11 @@ class LogSettings(Mapping[str, Setting]):
 
         All are kept or none. Raises InvalidConfigError, StorageError.
         """
-        if DIALECT_SETTING in map(key_name, changes):
+        checked = checked_changes(changes)
+        if DIALECT_SETTING in checked and self._is_other_dialect(checked.pop(DIALECT_SETTING)):
             raise InvalidConfigError(f"only a conversion changes {DIALECT_SETTING}: seglog convert --to")
-        kept = _changed(self.kept, checked_changes(changes))
-        given, self._given = self._given, self._given - kept.keys() - {key_name(name) for name in changes}
+        kept = _changed(self.kept, checked)
+        given, self._given = self._given, self._given - kept.keys() - checked.keys()
         try:
             config = checked_config(self._with_kept(kept), fsync, 0)
             self._put(fs, kept)
@@ -117,6 +118,10 @@ class LogSettings(Mapping[str, Setting]):
         self.config = config
         self._others = {name: text for name, text in self._others.items() if name in self._given}
         return config
+
+    def _is_other_dialect(self, name: object) -> bool:
+        """Whoever reads all settings and writes them back gives that of the log, which changes nothing."""
+        return (name or KAFKA.name) != directory_dialect(self._path, settings=self.kept).dialect.name
 
     def _put(self, fs: "FileSystem", kept: dict[str, str]) -> None:
         if kept != self.kept:

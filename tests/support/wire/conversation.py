@@ -153,8 +153,34 @@ class Conversation:
                 self.say(f"format {other}", produce(topic, batch(magic=other)), version)
             self.say("zstd", produce(topic, batch(magic=2, codec="zstd")), version)
             self.say(f"what Produce v{version} stored", fetch(topic, 0), 11)
+            self.produce_what_is_refused(version, magic)
             if version >= 3:
                 self.produce_as_producer(topic, version)
+
+    def produce_what_is_refused(self, version, magic):
+        """Batches of which some records are refused, in topics that are compacted or do not take every time."""
+        compacted, narrow, both = (f"{name}-{version}" for name in ("compacted", "narrow", "compacted-and-narrow"))
+        self.topic(compacted, cleanup_policy="compact")
+        self.topic(narrow, message_timestamp_before_max_ms=3_600_000)
+        self.topic(both, cleanup_policy="compact", message_timestamp_before_max_ms=3_600_000)
+        now = int(time.time() * 1000)
+
+        def made(*records, **how):
+            """Of (has a key, has a time that is long ago); messages of v0 have no time."""
+            return build_batch([
+                (b"k" if has_key else None, b"value", (), T0 if is_old else now) if magic
+                else (b"k" if has_key else None, b"value") for has_key, is_old in records
+            ], magic=magic, **how)
+
+        for packed in (None, "gzip"):
+            how = {} if packed is None else {"codec": packed}
+            self.say(f"some without a key, {packed}", produce(
+                compacted, made((True, False), (False, False), (True, False), (False, True), **how)), version)
+            self.say(f"some with a time of long ago, {packed}", produce(
+                narrow, made((True, True), (True, False), (False, True), **how)), version)
+            self.say(f"some without a key, some with a time of long ago, {packed}", produce(
+                both, made((True, False), (False, True), (True, True), (False, False), **how)), version)
+            self.say(f"all well, {packed}", produce(both, made((True, False), **how)), version)
 
     def produce_as_producer(self, topic, version):
         of = {"producer_id": 4000 + version, "producer_epoch": 0}

@@ -428,6 +428,8 @@ class WholeConversation(Conversation):
             self.say("two keys", of(TOPIC, "configured", "retention.ms", "cleanup.policy"), version)
             self.say("an unknown key", of(TOPIC, "configured", "retention.s"), version)
             self.say("every key of a topic", of(TOPIC, "configured"), version)
+            none = D.DescribeConfigsResource(resource_type=TOPIC, resource_name="configured", configuration_keys=[])
+            self.say("an empty list of keys", D(resources=[none]), version)
             self.say("an unknown topic", of(TOPIC, "nowhere"), version)
             self.say("a bad name", of(TOPIC, "a b"), version)
             self.say(
