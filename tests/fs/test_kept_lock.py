@@ -178,3 +178,15 @@ def test_a_file_system_without_any_locks_says_so(tmp_path, monkeypatch):
         lock_partition(FS, tmp_path)
     monkeypatch.undo()
     lock_partition(FS, tmp_path).release()
+
+
+@pytest.mark.parametrize("pid", [b"9" * 10, b"9" * 100, b"4294967296"])
+def test_a_note_with_a_number_that_no_process_has_says_nothing(tmp_path, pid):
+    """It was an OverflowError of whoever met the lock."""
+    path = tmp_path / ".seglog.lock"
+    path.write_bytes((pid + b" " + socket.gethostname().encode() + b"\n").ljust(kept_lock.NOTE_BYTES))
+    with open(path, "rb+") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        answer = ends_with(LOCK, tmp_path)
+        assert "LogLockedError" in answer
+        assert pid.decode() not in answer

@@ -32,6 +32,7 @@ FLOCK_FIELDS = (
 FLOCK = struct.Struct("qqihh" if sys.platform == "darwin" else "hhqqi4x")
 NOTE_BYTES = 128                        # a fixed size, so that a shorter note covers a longer one
 _MARK_FROM, _MARK_BITS = 1 << 40, 40
+_PID_DIGITS_MAX = 9                     # Linux counts to 4 194 304; what is longer, os.kill may not take
 # A killed process may keep its maps for a moment after it is gone, while another one looks at its memory.
 _DEAD_WAIT_S, _RETRY_S = 1.0, 0.001
 # What a system answers that does not know such locks, a file that cannot be mapped, and a process with too many maps.
@@ -130,7 +131,8 @@ def noted_process(note: bytes) -> tuple[int | None, str]:
     """Process id and host, as the note of a lock file says them; None where it says none."""
     first, _, _ = note.decode("ascii", "replace").strip().partition("\n")
     pid, _, host = first.partition(" ")
-    return (int(pid), host) if pid.isdigit() and host.isprintable() else (None, "")
+    is_one = pid.isdigit() and len(pid) <= _PID_DIGITS_MAX and host.isprintable()
+    return (int(pid), host) if is_one else (None, "")
 
 
 def flock(fd: int, command: int, kind: int, start: int = 0, size: int = 0) -> dict[str, int]:
