@@ -1,6 +1,7 @@
 """Logs that are open are compacted by themselves, the dirtiest first, and leave it at once when they are closed."""
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -242,6 +243,32 @@ def test_the_thread_ends_when_its_last_log_was_dropped_without_being_closed():
     thread.join(20)
     assert not thread.is_alive()
     assert not cleaner.is_running
+
+
+def test_a_paused_cleaner_keeps_nothing_of_closed_logs():
+    """Each roll of a paused log was one more call to answer, and its retainer stayed until the cleaner went on."""
+    cleaner, stays = LogCleaner(), Idle()
+    cleaner.add(stays, stays, None)
+    for call in (False, True):      # due since a while, or one that called
+        cleaner.pause()
+        log, retainer = Idle(), Idle()
+        cleaner.add(log, retainer, None)
+        if call:
+            for _ in range(1000):
+                cleaner.wake(log)
+            assert len(cleaner._calls) <= 1
+        left = weakref.ref(retainer)
+        cleaner.remove(log)
+        del log, retainer
+        wait_for(lambda left=left: left() is None)
+        cleaner.resume()
+    cleaner.pause()
+    log, retainer = Idle(), Idle()
+    cleaner.add(log, retainer, None)
+    left = weakref.ref(retainer)
+    del log, retainer               # and was not closed
+    wait_for(lambda: left() is None)
+    cleaner.remove(stays)
 
 
 def test_a_log_is_not_compacted_before_its_first_retention_when_another_one_is_due(tmp_path, monkeypatch):

@@ -145,8 +145,8 @@ class LogCleaner:
         if task is None:
             return
         task.leaves = True      # a long step looks at it
-        if task is self._current:
-            self._bell.ring()   # it may be waiting
+        if task is self._current or self._paused:
+            self._bell.ring()   # it may be waiting; or it has the task among those to come
         task.busy.run(int)
         thread = self._lock.run(self._drop, id(log))
         if thread is not None and thread is not threading.current_thread():
@@ -177,7 +177,7 @@ class LogCleaner:
 
     def wake(self, log: Kept) -> None:
         task = self._tasks.get(id(log))
-        if task is not None and task.look_s < NEVER:
+        if task is not None and task.look_s < NEVER and not task.is_called:
             task.is_called = True
             self._calls.append(task)
             self._bell.ring()
@@ -263,6 +263,7 @@ class LogCleaner:
         now = time.monotonic()
         self._keep_house(now)
         if self._paused:
+            self._forget_closed()
             return max(self._house_at - time.monotonic(), 0.0)
         task, step = self._neediest(now), self._retain
         if task is None and self._clean_at <= now:
@@ -331,6 +332,16 @@ class LogCleaner:
                 self._clean_at = min(self._clean_at, task.clean_at)
         self._ready.sort(key=lambda task: -task.look_at)
         if has_dead:
+            self._lock.run(self._drop_dead)
+
+    def _forget_closed(self) -> None:
+        """While nothing is cleaned: what is kept for later is of logs that are open."""
+        self._ready.clear()         # `_look_through` finds them again
+        for _ in range(len(self._calls)):
+            task = self._calls.popleft()
+            if not task.leaves and task.log() is not None:
+                self._calls.append(task)
+        if any(task.log() is None for task in list(self._tasks.values())):
             self._lock.run(self._drop_dead)
 
     def _retain(self, task: _Task) -> None:
