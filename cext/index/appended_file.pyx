@@ -59,6 +59,20 @@ cdef class AppendedFile:
         if self._fd >= 0:
             self._collected()
 
+    # No exception from outside comes between what `open` and `close` do (os.open, os.close) and what is kept of it:
+    # else a descriptor would be nobody's, or be closed again when it is somebody else's.
+
+    def open_descriptor(self, open, path, int flags):
+        """Have the descriptor that `open(path, flags)` gives."""
+        self._fd = open(path, flags)
+
+    def close_descriptor(self, close):
+        """Call `close` with the descriptor, if there is one, which is gone also if that fails."""
+        cdef int fd = self._fd
+        self._fd = -1
+        if fd >= 0:
+            close(fd)
+
     def append_bytes(self, data):
         """`append` of one piece: a bytes-like object of which the bytes lie together. Returns where they begin."""
         return self.append_piece(data)

@@ -99,13 +99,13 @@ def test_entries_added_together_by_threads_share_batches(path):
     """One sync covers what waited for it, and what it covers is one batch."""
     with Ledger.create(path, 7) as ledger:
         ids = []
-        sync = ledger.writer._appender.sync
+        sync = ledger.writer.active.sync
 
         def slow():     # in memory a sync takes no time, and each thread may be done before the next one begins
             time.sleep(0.001)
             sync()
 
-        ledger.writer._appender.sync = slow
+        ledger.writer.active.sync = slow
 
         def add():
             ids.extend(ledger.add(threading.current_thread().name.encode()) for _ in range(50))
@@ -125,14 +125,14 @@ def test_what_readers_see_is_durable_and_what_waits_they_do_not_see(path):
     writer_is_in, go = threading.Event(), threading.Event()
     with Ledger.create(path, 7) as ledger:
         ledger.add(b"durable")
-        sync = ledger.writer._appender.sync
+        sync = ledger.writer.active.sync
 
         def slow():
             writer_is_in.set()
             go.wait(10)
             sync()
 
-        ledger.writer._appender.sync = slow
+        ledger.writer.active.sync = slow
         thread = threading.Thread(target=ledger.add, args=(b"waits",))
         thread.start()
         writer_is_in.wait(10)
@@ -450,7 +450,7 @@ def test_an_interrupted_write_leaves_the_ledger_writable_and_what_was_put_is_wri
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ledger.writer._appender, "append_batch", interrupted)
+    monkeypatch.setattr(ledger.writer.active, "append_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ledger.add(b"one")
     assert ledger.add(b"two") == 1

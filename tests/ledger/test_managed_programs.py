@@ -22,7 +22,7 @@ STEPS = st.one_of(
     ).map(lambda step: (step[0], *step[1])),
     st.tuples(st.just("switch"), st.sampled_from(["", "timestamp", "index", "timestamp,index"])),
     st.tuples(st.just("pass_time"), st.integers(-500, 500)),
-    st.tuples(st.sampled_from(["roll", "reopen"])),
+    st.tuples(st.sampled_from(["roll", "reopen", "rest"])),
     st.tuples(st.just("subscribe"), NAMES, st.sampled_from(["earliest", "latest"])),
     st.tuples(st.just("unsubscribe"), NAMES),
     st.tuples(st.just("acknowledge"), NAMES, st.lists(NUMBERS, min_size=1, max_size=6)),

@@ -13,8 +13,9 @@ import pytest
 import seglog
 from seglog.errors import LogFailedError, StorageError
 from seglog.fs.files import OsFile
-from seglog.log.open_logs import OPEN_LOGS, LogFiles, logs_allowed
+from seglog.segment.growing_files import GROWING_FILES, GrowingFiles, segments_allowed
 from seglog.verification.verify import verify
+from support.interrupts import interrupted_at_each_opcode
 
 # `make torture` sets SEGLOG_TORTURE: the full count; otherwise a twentieth.
 FULL = bool(os.environ.get("SEGLOG_TORTURE"))
@@ -72,7 +73,7 @@ def descriptors_of(log):
 
 def rest():
     """Each log that may gives its descriptors back."""
-    OPEN_LOGS.leave(0)
+    GROWING_FILES.leave(0)
 
 
 def values(log):
@@ -201,7 +202,7 @@ def test_a_sync_that_fails_then_leaves_the_log_read_only_and_another_s_append_un
         real(file)
 
     monkeypatch.setattr(OsFile, "sync_data", sync_data)
-    monkeypatch.setattr(OPEN_LOGS, "limit", lambda: 0)
+    monkeypatch.setattr(GROWING_FILES, "limit", lambda: 0)
     with seglog.open(in_memory / "third-0") as third:
         assert third.append(b"fine") == 0
     monkeypatch.undo()
@@ -213,6 +214,19 @@ def test_a_sync_that_fails_then_leaves_the_log_read_only_and_another_s_append_un
     victim.close()
     with seglog.open(in_memory / "victims-0") as again:
         assert values(again) == [b"v"]
+
+
+def test_a_log_that_finds_the_disk_full_then_has_retention_called(in_memory, monkeypatch):
+    victim = seglog.open(in_memory / "victims-0", fsync="never", config={"retention.bytes": 1000})
+    victim.append(b"v")
+    called = []
+    monkeypatch.setattr(victim._tail, "on_full", lambda: called.append(victim))
+    monkeypatch.setattr(OsFile, "sync_data", lambda file: file._refuse_sync(errno.ENOSPC))
+    rest()
+    monkeypatch.undo()
+    assert called == [victim]
+    with pytest.raises(LogFailedError, match="no space is left"):
+        victim.close()
 
 
 def test_closing_a_log_whose_sync_failed_in_another_s_append_tells(in_memory, log, monkeypatch):
@@ -314,7 +328,7 @@ def test_with_none_left_an_append_is_refused_and_the_log_goes_on(log, monkeypatc
 
 def test_the_log_that_nobody_appended_to_goes_first(in_memory, monkeypatch):
     logs = [seglog.open(in_memory / f"orders-{n}") for n in range(4)]
-    ring = LogFiles(lambda: 4)
+    ring = GrowingFiles(lambda: 4)
     for log in logs:
         ring.opened(log._tail)
     logs[0].append(b"v")
@@ -328,6 +342,28 @@ def test_the_log_that_nobody_appended_to_goes_first(in_memory, monkeypatch):
         log.close()
     ring.leave(0)
     assert not ring._slots
+    assert not ring._ring
+
+
+def test_whoever_is_interrupted_while_others_rest_leaves_no_open_log_out(in_memory):
+    """A log that has descriptors and is nowhere in the ring never gave them back."""
+    logs = [seglog.open(in_memory / f"orders-{n}", fsync="never") for n in range(2)]
+
+    def prepare():
+        for log in logs:
+            log.append(b"v")
+
+    def check(_, where):
+        for log in logs:
+            log.append(b"w")
+            assert descriptors_of(log) == 4
+            assert GROWING_FILES._slots[id(log._tail)] in GROWING_FILES._ring, where
+
+    interrupted_at_each_opcode(prepare, lambda _: rest(), check, step=1 if FULL else 29)
+    rest()
+    assert sum(map(descriptors_of, logs)) == 0
+    for log in logs:
+        log.close()
 
 
 def test_half_of_what_the_process_is_allowed():
@@ -335,7 +371,7 @@ def test_half_of_what_the_process_is_allowed():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
-        assert logs_allowed() == 128
+        assert segments_allowed() == 128
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -343,7 +379,7 @@ def test_half_of_what_the_process_is_allowed():
 def test_a_child_of_a_fork_has_none_to_give_back(log):
     pid = os.fork()
     if pid == 0:
-        os._exit(0 if not OPEN_LOGS._slots and not OPEN_LOGS._ring else 1)
+        os._exit(0 if not GROWING_FILES._slots and not GROWING_FILES._ring else 1)
     assert os.waitpid(pid, 0)[1] == 0
     rest()
     assert descriptors_of(log) == 0

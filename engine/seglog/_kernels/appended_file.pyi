@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 from typing_extensions import Buffer, disjoint_base
 
 @disjoint_base
@@ -8,6 +10,8 @@ class AppendedFile:
     _unsynced: bool
     _closed: bool
     _failure: object
+    def open_descriptor(self, open: Callable[[str, int], int], path: str, flags: int) -> None: ...
+    def close_descriptor(self, close: Callable[[int], object]) -> None: ...
     def append_bytes(self, data: Buffer) -> int: ...
     def sync_descriptor(self, data_only: bool) -> None: ...
 

@@ -293,28 +293,34 @@ class OsFile(WritableFile):
             return False
         with refusals("look at", self.path):
             self._left = os.fstat(self._fd)
-        fd, self._fd = self._fd, -1
-        os.close(fd)
+        self.close_descriptor(os.close)
         return True
 
     def take_back(self) -> None:
         left = self._left
         if left is None or self._closed:
             return
-        with refusals("open again for writing", self.path):
-            fd = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-            found = os.fstat(fd)
-        if not os.path.samestat(left, found) or left.st_size != found.st_size:
-            os.close(fd)
-            raise StorageError(
-                "another file stands here, or somebody wrote to it, since its descriptor was given back: "
-                f"{left.st_size} bytes then, {found.st_size} now", file=self.path,
-                hint="close this log, find out who changes its files, and open it again, which recovers",
-            )
-        self._fd, self._left = fd, None
+        if self._fd >= 0:       # an interrupt kept it from being closed
+            self._left = None
+            return
+        try:
+            with refusals("open again for writing", self.path):
+                self.open_descriptor(os.open, self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+                found = os.fstat(self._fd)
+            if not os.path.samestat(left, found) or left.st_size != found.st_size:
+                raise StorageError(
+                    "another file stands here, or somebody wrote to it, since its descriptor was given back: "
+                    f"{left.st_size} bytes then, {found.st_size} now", file=self.path,
+                    hint="close this log, find out who changes its files, and open it again, which recovers",
+                )
+            self._left = None
+        except BaseException:
+            if self._left is not None:      # nothing is written to a file that was not compared
+                self.close_descriptor(os.close)
+            raise
 
     def sync_data(self) -> None:
-        if self._left is not None:      # all was synced before it was given back
+        if self._left is not None and self._fd < 0:     # all was synced before it was given back
             return None
         # As with append_bytes: little around the system call, for each durable append waits for this.
         if sys.platform == "darwin" or self._closed or self._failure is not None:
@@ -323,7 +329,7 @@ class OsFile(WritableFile):
         return None
 
     def sync(self) -> None:
-        if self._left is not None:
+        if self._left is not None and self._fd < 0:
             return None
         if sys.platform == "darwin" or self._closed or self._failure is not None:
             return super().sync()
@@ -385,10 +391,8 @@ class OsFile(WritableFile):
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            fd, self._fd = self._fd, -1
             try:
-                if fd >= 0:
-                    os.close(fd)
+                self.close_descriptor(os.close)
             except OSError as error:
                 raise storage_error(error, "close", self.path) from error
 
@@ -401,8 +405,7 @@ class OsFile(WritableFile):
             return
         # Whoever is collected with it may close it after this: the number is somebody else's then.
         self._closed = True
-        fd, self._fd = self._fd, -1
-        os.close(fd)
+        self.close_descriptor(os.close)
         warnings.warn(f"{self.path} was not closed", ResourceWarning, stacklevel=2, source=self)
 
 

@@ -22,6 +22,7 @@ from seglog.fs.files import FileSystem
 from seglog.ledger.broker_state import BrokerState
 from seglog.ledger.config import INDEX, TIMESTAMP
 from seglog.segment.appender import SegmentAppender
+from seglog.segment.growing_files import GROWING_FILES
 from seglog.segment.published import End, PublishedEnd
 from seglog.segment.recovery import check_segment
 from seglog.segment.write_gate import WriteGate
@@ -47,8 +48,8 @@ class EntryWriter(WriteGate):
 
     def __init__(self, fs: FileSystem, directory: Path, clock: Clock, created_ms: int, fsync: Fsync) -> None:
         """Makes the segment, durably. Raises StorageError."""
-        self._appender = SegmentAppender.create(fs, directory, 0, SEGMENT, created_ms)
-        super().__init__(self._appender.path, "ledger")
+        self.active = SegmentAppender.create(fs, directory, 0, SEGMENT, created_ms)
+        super().__init__(self.active.path, "ledger")
         self._fs = fs
         self._clock = clock
         # What is called when the .log became another file, in which readers find what they had.
@@ -57,18 +58,24 @@ class EntryWriter(WriteGate):
         self.when_synced: Callable[[int], None] | None = None
         self._synced_bytes = 0
         # Changed with the lock.
-        self.published: PublishedEnd = PublishedEnd(self._appender.end)
+        self.published: PublishedEnd = PublishedEnd(self.active.end)
         self._waits = fsync == "batch"
         self._waiting = EntryBatch()
         # The id of the next entry; all before it were put, not all are published.
         self.next_id = 0
         # What the .log has at most when all that was put is written.
         self.size_bytes = 0
+        GROWING_FILES.opened(self)
 
     @property
     def max_timestamp(self) -> int:
         """The largest time of all entries that were written, -1 where there is none."""
-        return self._appender.max_timestamp
+        return self.active.max_timestamp
+
+    def open_files(self) -> None:
+        """Open them again if they were given back: nothing has changed if that fails. Raises StorageError, as `put`."""
+        if self.active.is_given_back:
+            self.change(GROWING_FILES.appender_of, self)
 
     def put(self, entries: list[bytes], timestamps: list[int]) -> tuple[int, int]:
         """Take entries, in order: (the id of the first, what to `wait` for).
@@ -113,7 +120,10 @@ class EntryWriter(WriteGate):
         return *self._took(stop - first, most), index
 
     def _check_room(self, count: int, size_bytes: int) -> int:
-        """With the lock: the bytes that so many entries may come to. Raises RecordTooLargeError."""
+        """With the lock, before entries are taken: the bytes that so many may come to. The files are open then.
+
+        Raises RecordTooLargeError, and StorageError if the files were given back and cannot be opened again.
+        """
         # Each entry might become a batch.
         most = size_bytes + count * (_RECORD_BYTES_MAX + _BATCH_HEADER_BYTES)
         if most > SEGMENT.segment_bytes - self.size_bytes:
@@ -122,6 +132,7 @@ class EntryWriter(WriteGate):
                 "2 GiB - 1 are the most",
                 file=self.path,
             )
+        GROWING_FILES.appender_of(self)
         return most
 
     def _took(self, count: int, most: int) -> tuple[int, int]:
@@ -132,7 +143,7 @@ class EntryWriter(WriteGate):
         self.number += 1
         if not self._waits:
             self._write()
-            self.published.at = self._appender.end
+            self.published.at = self.active.end
         return first, self.number
 
     def await_put(self, number: int) -> None:
@@ -158,21 +169,21 @@ class EntryWriter(WriteGate):
         self.refusal = self.refusal or self._sealed
         self._write()
         self.is_changing = True
-        self._appender.seal()
-        self.published.at = self._appender.end
+        self.active.seal()
+        self.published.at = self.active.end
         self.cover(self.number)
 
     def close(self) -> None:
         """Give the descriptors back. Twice is fine."""
         self.refusal = self.refusal or self._sealed
-        self._appender.close()
+        self.active.close()
 
     # --- writing -----------------------------------------------------------------------------
 
     def sync(self) -> int:
         """What the gate calls: alone with the files, but for `put`."""
         number, end = self.with_lock(self._write_all)
-        self._appender.sync()
+        self.active.sync()
         if self._waits:
             self.published.at = end     # nobody publishes but who is alone with the files
         else:
@@ -187,9 +198,21 @@ class EntryWriter(WriteGate):
         if end.next_offset > self.published.at.next_offset:
             self.published.at = end
 
+    def write_entries(self) -> None:
+        """With the lock, alone with the files: what waits is written, and the index files lead up to it."""
+        self._write()
+        self.active.write_entries()
+
+    def sync_all(self) -> None:
+        """The same, and all is on the disk, and published."""
+        self.write_entries()
+        self.active.sync()
+        self.published.at = self.active.end
+        self.cover(self.number)
+
     def _write_all(self) -> tuple[int, End]:
         self._write()
-        return self.number, self._appender.end
+        return self.number, self.active.end
 
     def _write(self) -> None:
         """With the lock: what waits, as one batch. So a crash tears one batch at most, and it is the last one."""
@@ -199,14 +222,14 @@ class EntryWriter(WriteGate):
             if not len(waiting):
                 return
             self.is_changing = True
-            made = waiting.take(self._appender.end.next_offset)
+            made = waiting.take(self.active.end.next_offset)
         self.is_changing = True
         first, last = made.base_offset, made.last_offset
         raw = bytes(made) if len(made) <= _SHORT_BYTES else made
-        if not self._appender.append_quietly(raw, first, last, made.max_timestamp):
-            self._appender.append_batch(raw, first, last, made.max_timestamp)
+        if not self.active.append_quietly(raw, first, last, made.max_timestamp):
+            self.active.append_batch(raw, first, last, made.max_timestamp)
         waiting.taken = None
-        self.size_bytes = self._appender.end.position
+        self.size_bytes = self.active.end.position
 
     # --- after an interrupt ------------------------------------------------------------------
 
@@ -223,15 +246,16 @@ class EntryWriter(WriteGate):
         if not self.is_torn or self.failure is not None or self.refusal is not None:
             return
         self.is_changing = True
-        self._appender.check_disk()
-        self._appender.close()
-        self._appender = self._taken_up()
-        waiting, end = self._waiting, self._appender.end
+        self.active.check_disk()
+        self.active.close()
+        self.active = self._taken_up()
+        GROWING_FILES.opened(self)
+        waiting, end = self._waiting, self.active.end
         if waiting.taken is not None and waiting.taken.base_offset < end.next_offset:
             waiting.taken = None        # it is there, as a whole
         self._write()                   # what was taken
         self._write()                   # and what waits behind it
-        end = self._appender.end
+        end = self.active.end
         self.next_id, self.size_bytes = end.next_offset, end.position
         self.is_torn = False
 

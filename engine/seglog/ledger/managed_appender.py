@@ -64,6 +64,9 @@ class ManagedAppender:
     def _put_all(self, checked: CheckedEntries) -> tuple[list[tuple[int, range]], list[tuple[EntryWriter, int]]]:
         tail, interceptors = self._tail, self.interceptors
         tail.held.check()
+        active = tail.current().active
+        if active is not None:
+            active.writer.open_files()
         count, done = len(checked), 0
         runs: list[tuple[int, range]] = []
         waits: list[tuple[EntryWriter, int]] = []

@@ -33,12 +33,12 @@ from seglog.log.linger import Linger
 from seglog.log.live import Growth, LiveWriter
 from seglog.log.loader import Loaded, LoadPlan, plan_partition
 from seglog.log.notices import NOTICES, Listeners
-from seglog.log.open_logs import OPEN_LOGS
 from seglog.log.ranges_writer import RangesWriter
 from seglog.log.recovery_point import RecoveryPoint
 from seglog.log.times import to_timestamp_ms
 from seglog.segment.access import SegmentAccess
 from seglog.segment.appender import SegmentAppender
+from seglog.segment.growing_files import GROWING_FILES
 from seglog.segment.published import PublishedEnd
 from seglog.segment.roll import RELATIVE_OFFSET_MAX, new_base_offset, segment_jitter_ms
 from seglog.segment.segment import Segment
@@ -262,7 +262,7 @@ class LogTail(WriteGate, QuietTail):
 
     def write(self, made: bytes | EncodedBatch, first: int, last: int, max_timestamp: int, now_ms: int) -> None:
         """One batch of ours, at `first`, the next offset, into the active segment."""
-        active = OPEN_LOGS.appender_of(self)
+        active = GROWING_FILES.appender_of(self)
         if active.should_roll(len(made), max_timestamp, last, now_ms):
             active = self.roll_at(first)
         if self.is_epoch_due:
@@ -288,7 +288,7 @@ class LogTail(WriteGate, QuietTail):
                 hint="append those behind the hole in a call of their own",
             )
         size = table.end - table[0].position
-        active = OPEN_LOGS.appender_of(self)
+        active = GROWING_FILES.appender_of(self)
         follows = origin is Origin.REPLICATION and table[0].magic in (0, 1)
         base_offset = new_base_offset(None if follows else first, last, self.next_offset)
         if active.should_roll(size, assigned.max_timestamp, last, now_ms):
@@ -370,7 +370,7 @@ class LogTail(WriteGate, QuietTail):
         sealed = self.current()
         self.shown.extent = sealed.followed_by(self._grow(new))
         if old.is_given_back:
-            OPEN_LOGS.opened(self)
+            GROWING_FILES.opened(self)
         self.recovery_point.after_roll(base_offset)
         if self.config.time_index_ranges_enabled:
             self.ranges.put(sealed.segments[-1])
@@ -404,7 +404,7 @@ class LogTail(WriteGate, QuietTail):
         self.shown.extent = Extent((*before, self._grow(active)), log_start_offset)
         self._asked_to = 0
         self.announce()
-        OPEN_LOGS.opened(self)
+        GROWING_FILES.opened(self)
 
     def _grow(self, active: SegmentAppender) -> Segment:
         """Append to `active` from now on. Returns it as readers see it; the caller shows it to them."""

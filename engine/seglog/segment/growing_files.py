@@ -1,44 +1,43 @@
-"""Which logs of a process have descriptors: an idle one gives its own back, and takes them again for its next append.
+"""Which growing segments of a process have descriptors: an idle one gives its own back, and takes them again for its
+next append. Logs and ledgers alike.
 
 A growing segment has a descriptor for its .log and for each index. They may take half of what the process is allowed
-(`ulimit -n`); one log more, and the one that nobody appended to for longest (about) gives its own back. What it wrote
-is synced before that, by the descriptor that wrote it: a later one need not learn that the disk failed. So a log that
-gave its descriptors back has nothing to lose, and when it takes them again, each file must be the one that it was.
+(`ulimit -n`); one segment more, and the one that nobody appended to for longest (about) gives its own back. What was
+written is synced before that, by the descriptor that wrote it: a later one need not learn that the disk failed. So a
+segment that gave its descriptors back has nothing to lose, and when it takes them again, each file must be the one that
+it was.
 
-A log takes descriptors under its own lock, and waits for no other log's: one that is in use keeps its descriptors.
+A log takes descriptors under its own lock, and waits for no other log's: one that is in use keeps its descriptors. An
+interrupt between two steps may leave a segment here twice, but never an open one nowhere.
 """
+import contextlib
 import errno
-import logging
 import os
 import resource
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Protocol
 from weakref import ref
 
-from seglog.errors import SeglogError, StorageError
+from seglog.errors import LogFailedError, SeglogError, StorageError
 from seglog.segment.appender import SegmentAppender
 
-_LOG = logging.getLogger(__name__)
-
 # .log, .index, .timeindex and .time.index.
-_FILES_A_LOG = 4
-_LOGS_MIN, _DESCRIPTORS_MAX = 8, 1 << 17
+_FILES_EACH = 4
+_SEGMENTS_MIN, _DESCRIPTORS_MAX = 8, 1 << 17
 
 
-def logs_allowed() -> int:
-    """How many logs may have their descriptors at a time: with half of those of the process."""
+def segments_allowed() -> int:
+    """How many growing segments may have their descriptors at a time: with half of those of the process."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft > _DESCRIPTORS_MAX:
         soft = _DESCRIPTORS_MAX
-    return max(_LOGS_MIN, soft // 2 // _FILES_A_LOG)
+    return max(_SEGMENTS_MIN, soft // 2 // _FILES_EACH)
 
 
-class LogEnd(Protocol):
-    """The end of a log (LogTail), as it is seen here."""
+class GrowingSegment(Protocol):
+    """Who writes to one: the end of a log (LogTail) or of a ledger (EntryWriter)."""
 
-    path: Path
     active: SegmentAppender
     refusal: Callable[[], BaseException] | None
     number: int             # of appends
@@ -52,31 +51,31 @@ class LogEnd(Protocol):
         """Call it with the lock and alone with the files, if both are free now. Whether it was called."""
 
     def write_entries(self) -> None:
-        """With the lock: the index files lead up to the end."""
+        """With the lock, alone with the files: nothing waits in memory."""
 
-    def sync(self) -> int:
-        """All that is written is on the disk."""
+    def sync_all(self) -> None:
+        """The same, and all that is written is on the disk."""
 
-    def cover(self, number: int) -> None:
-        """Nobody need wait for the appends up to there."""
+    def settle(self, error: BaseException) -> None:
+        """Without the lock, after `error` left it read-only. Raises LogFailedError."""
 
 
 class _Slot:
-    """A log that has descriptors, and how many appends it had when the hand last passed."""
+    """A segment that has descriptors, and how many appends its owner had when the hand last passed."""
 
-    __slots__ = ("key", "number", "tail")
+    __slots__ = ("key", "number", "owner")
 
-    def __init__(self, tail: LogEnd) -> None:
-        self.key = id(tail)
-        self.tail = ref(tail)
-        self.number = tail.number
+    def __init__(self, owner: GrowingSegment) -> None:
+        self.key = id(owner)
+        self.owner = ref(owner)
+        self.number = owner.number
 
 
-class LogFiles:
-    """The files of growing logs: `limit()` logs have theirs open; in use at the same time, they may be more.
+class GrowingFiles:
+    """`limit()` growing segments have their files open; in use at the same time, they may be more.
 
-    Second chance, as OpenSegments: a log that was appended to since the hand last passed, or has something to sync,
-    stays for another round. No lock: each step is one operation of a dict or a deque.
+    Second chance, as OpenSegments: one that was appended to since the hand last passed, or has something to sync, stays
+    for another round. No lock: each step is one operation of a dict or a deque.
     """
 
     def __init__(self, limit: Callable[[], int]) -> None:
@@ -87,12 +86,13 @@ class LogFiles:
     def forget(self) -> None:
         """In a child of a fork, where none of them grows."""
         self._slots: dict[int, _Slot] = {}
-        self._ring: deque[_Slot] = deque()
+        self._ring: deque[_Slot] = deque()      # the hand is at its left end
 
-    def appender_of(self, tail: LogEnd) -> SegmentAppender:
-        """With the lock of `tail`: its active segment, with its files open. Raises StorageError; nothing is changed."""
-        active = tail.active
+    def appender_of(self, owner: GrowingSegment) -> SegmentAppender:
+        """With the lock of `owner`: its active segment, with its files open. Raises StorageError; nothing changed."""
+        active = owner.active
         if active.is_given_back:
+            self.opened(owner)      # first: whoever is interrupted behind it is found here
             try:
                 active.take_back()
             except StorageError as error:
@@ -100,16 +100,16 @@ class LogFiles:
                     raise
                 self.leave(len(self._ring) // 2)
                 active.take_back()
-            self.opened(tail)
         return active
 
-    def opened(self, tail: LogEnd) -> None:
-        """With the lock of `tail`: it has descriptors."""
-        slot = self._slots.get(id(tail))
-        if slot is not None and slot.tail() is tail:
+    def opened(self, owner: GrowingSegment) -> None:
+        """With the lock of `owner`: it has descriptors, or is about to."""
+        slot = self._slots.get(id(owner))
+        if slot is not None and slot.owner() is owner:
             return
-        self._slots[id(tail)] = slot = _Slot(tail)
+        slot = _Slot(owner)
         self._ring.append(slot)
+        self._slots[id(owner)] = slot
         limit = self.limit()
         if len(self._ring) > limit:
             self.leave(limit)
@@ -120,39 +120,47 @@ class LogFiles:
         chances = busy = len(ring)
         while len(ring) > limit and busy > 0:
             try:
-                slot = ring.popleft()
+                slot = ring[0]
             except IndexError:      # other threads took them
                 return
-            tail = slot.tail()
-            if tail is None or tail.refusal is not None or tail.failure is not None:     # it closes them, or did
+            owner = slot.owner()
+            if owner is None or owner.refusal is not None or owner.failure is not None:     # it closes them, or did
                 self._drop(slot)
-            elif chances > 0 and (tail.number != slot.number or tail.active.unsynced):
+            elif chances > 0 and (owner.number != slot.number or owner.active.unsynced):
                 chances -= 1
-                slot.number = tail.number
-                ring.append(slot)
-            elif not self._gave_back(slot, tail):
+                slot.number = owner.number
+                self._pass(slot)
+            elif not self._gave_back(slot, owner):
                 busy -= 1
-                ring.append(slot)
+                self._pass(slot)
 
-    def _gave_back(self, slot: _Slot, tail: LogEnd) -> bool:
+    def _pass(self, slot: _Slot) -> None:
+        """The hand goes on; unless another thread moved it meanwhile."""
+        if self._ring and self._ring[0] is slot:
+            self._ring.rotate(-1)
+
+    def _gave_back(self, slot: _Slot, owner: GrowingSegment) -> bool:
         try:
-            return tail.alone_at_once(self._give_back, slot, tail)
+            return owner.alone_at_once(self._give_back, slot, owner)
         except SeglogError as error:
-            tail.is_told = False        # its next caller gets the error
-            _LOG.error("%s is read-only until it is opened again: %s", tail.path, error)
+            with contextlib.suppress(LogFailedError):
+                owner.settle(error)
+            owner.is_told = False       # who called is another one: its own next caller gets the error
             return True
 
-    def _give_back(self, slot: _Slot, tail: LogEnd) -> None:
-        self._drop(slot)        # first: if the rest fails, it is not tried again
-        tail.is_changing = True
-        tail.write_entries()
-        if tail.active.unsynced:
-            tail.cover(tail.sync())
-        tail.active.give_back()
+    def _give_back(self, slot: _Slot, owner: GrowingSegment) -> None:
+        owner.is_changing = True    # first: whoever is interrupted from here on is taken up from the disk
+        self._drop(slot)            # before the rest: if that fails, it is not tried again
+        owner.write_entries()
+        if owner.active.unsynced:
+            owner.sync_all()
+        owner.active.give_back()
 
     def _drop(self, slot: _Slot) -> None:
         if self._slots.get(slot.key) is slot:
             del self._slots[slot.key]
+        with contextlib.suppress(ValueError):       # another thread did
+            self._ring.remove(slot)
 
 
-OPEN_LOGS = LogFiles(logs_allowed)
+GROWING_FILES = GrowingFiles(segments_allowed)

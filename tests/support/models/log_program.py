@@ -20,7 +20,7 @@ from seglog.errors import (
     OutOfOrderSequenceError,
 )
 from seglog.format.batch import end_marker
-from seglog.log.open_logs import OPEN_LOGS
+from seglog.segment.growing_files import GROWING_FILES
 from seglog.segment.indexes import index_bytes
 from seglog.segment.segment import Segment
 from seglog.state.clean_marks import PARTITION_MARK
@@ -84,7 +84,7 @@ class Program:
                 self.story.append(deed.__name__)
                 if self.rng_of_rests.random() < 0.2:
                     self.say("after its descriptors were given back")
-                    OPEN_LOGS.leave(0)
+                    GROWING_FILES.leave(0)
                 deed(self)
                 self.look()
             self.reopen()
