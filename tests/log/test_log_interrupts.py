@@ -17,6 +17,7 @@ import seglog
 from seglog.errors import LogClosedError
 from seglog.segment.appender import SegmentAppender
 from support.interrupts import Interrupted, Interrupter, interrupted_at_each_opcode
+from support.waiting import wait_for
 
 MODES = ["batch", "interval", "never"]
 TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
@@ -270,7 +271,7 @@ def send(thread, kind=Interrupted):
 
 @pytest.mark.parametrize("count", [1, 8])
 @pytest.mark.parametrize(("fsync", "linger_ms"), [*((mode, 0) for mode in MODES), ("interval", 1), ("never", 1)])
-def test_exceptions_sent_to_threads_that_append_keep_nobody_waiting(in_memory, fsync, count, linger_ms):
+def test_exceptions_sent_to_threads_that_append_keep_nobody_waiting(in_memory, monkeypatch, fsync, count, linger_ms):
     class Sent(Exception):      # no error of ours, but no BaseException either
         pass
 
@@ -278,6 +279,8 @@ def test_exceptions_sent_to_threads_that_append_keep_nobody_waiting(in_memory, f
     log = seglog.open(in_memory / "orders-0", fsync=fsync, config=config)
     acknowledged = [[] for _ in range(count)]
     done = threading.Event()
+    begun, died_of = [], []     # one that comes between two `try` ends the thread, which is no fault
+    monkeypatch.setattr(threading, "excepthook", lambda args: died_of.append(args.exc_type))
 
     def work(number):
         mine, n = acknowledged[number], 0
@@ -294,6 +297,7 @@ def test_exceptions_sent_to_threads_that_append_keep_nobody_waiting(in_memory, f
                 pass
 
     def run(number):
+        begun.append(number)
         while not done.is_set():
             try:  # noqa: SIM105 -- with fewer lines in which it could come
                 work(number)
@@ -303,6 +307,7 @@ def test_exceptions_sent_to_threads_that_append_keep_nobody_waiting(in_memory, f
     threads = [threading.Thread(target=run, args=(n,)) for n in range(count)]
     for thread in threads:
         thread.start()
+    wait_for(lambda: len(begun) == count)       # before, it would come into the code that starts a thread
     chance = random.Random(count)
     for _ in range(2000 if TORTURE else 60):
         time.sleep(chance.random() * 0.004)
@@ -311,6 +316,7 @@ def test_exceptions_sent_to_threads_that_append_keep_nobody_waiting(in_memory, f
     for thread in threads:
         thread.join(30)
         assert not thread.is_alive()
+    assert set(died_of) <= {Sent}
     assert log.stats().failure is None
     log.append(b"after")
     log.flush()
