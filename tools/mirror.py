@@ -1,4 +1,5 @@
 """`seglog mirror`: batches of one partition into another, or into several, without opening what need not be opened."""
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -91,6 +92,7 @@ def _print(done: Mirrored, logs: Sequence[Log], as_json: bool) -> None:
             **{name: getattr(done, name) for name in _COUNTS},
             **({"log_end_offset": ends[0]} if len(ends) == 1 else {"log_end_offsets": ends}),
         )
+        sys.stdout.flush()      # --follow goes on: a pipe would keep it until there are some KiB
         return
     counts = "".join(f", {getattr(done, name)} {words}" for name, words in _COUNTS.items() if getattr(done, name))
     click.echo(

@@ -1,6 +1,7 @@
 """`seglog serve`: Kafka clients on a log dir."""
 import signal
 import ssl
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,6 +79,7 @@ def command(
             report.print_json(
                 "listening", bootstrap_servers=server.bootstrap_servers, directory=str(directory),
                 http=server.http_address)
+            sys.stdout.flush()      # a pipe would keep it until the server ends
         else:
             click.echo(f"listening on {server.bootstrap_servers}")
             if server.http_address:

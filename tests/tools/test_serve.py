@@ -1,4 +1,7 @@
 """`seglog serve`, as a process."""
+import json
+import os
+import select
 import signal
 import socket
 import subprocess
@@ -26,6 +29,20 @@ def test_it_tells_its_address_serves_and_ends_clean(tmp_path, number):
         assert (server.end(number), server.out, server.err) == (0, "", "")
     with seglog.open(tmp_path / "data/orders-1", create=False) as log:
         assert not log.recovery.repairs
+
+
+def test_who_reads_its_json_through_a_pipe_gets_the_address_at_once(tmp_path):
+    child = subprocess.Popen(
+        [*SERVE, str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--json"],
+        stdout=subprocess.PIPE, env=os.environ | {"PYTHONUNBUFFERED": ""},
+    )
+    with child:
+        try:
+            assert select.select([child.stdout], [], [], 60)[0]
+            assert json.loads(child.stdout.readline())["bootstrap_servers"].startswith("127.0.0.1:")
+        finally:
+            child.terminate()
+    assert child.returncode == 0
 
 
 def test_a_second_server_on_the_same_log_dir_is_refused(tmp_path):
