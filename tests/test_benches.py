@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 
+@pytest.mark.long
 def test_every_benchmark_runs_and_reports(tmp_path):
     out = tmp_path / "results.jsonl"
     done = subprocess.run(

@@ -17,7 +17,7 @@ from support.hostile_segment import BITS, BOMBS, flipped, segment_bytes
 FILES = 100_000 if IS_FULL else 5_000
 FLIPS = BITS if IS_FULL else BITS // 20
 # A part is a test: progress is seen, and a failure does not hide those behind it.
-PART = 5_000
+PART = 5_000 if IS_FULL else 8_000
 
 ONE = os.environ.get("SEGLOG_HOSTILE", "")
 
@@ -26,6 +26,7 @@ def parts(kind: str, stop: int):
     return [(kind, first, min(first + PART, stop)) for first in range(0, stop, PART)]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(bool(ONE), reason="SEGLOG_HOSTILE asks for one case")
 @pytest.mark.parametrize(("kind", "first", "stop"), [*parts("files", FILES), *parts("flips", FLIPS)])
 def test_every_reader_gives_a_result_or_a_seglog_error(kind, first, stop):

@@ -30,6 +30,7 @@ def started(module, *args):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fsync", ["batch", "never"] if TORTURE else ["batch"])
 def test_readers_beside_a_writer_that_is_killed(in_memory, fsync):
     path, stop = in_memory / "orders-0", in_memory / "stop"

@@ -11,6 +11,7 @@ TESTS = Path(__file__).parents[1]
 SIZE_MIB = 64 if os.environ.get("SEGLOG_TORTURE") else 16
 
 
+@pytest.mark.long
 def test_retention_frees_a_full_volume_without_a_hand(tmp_path):
     namespace = ["unshare", "-rm"]
     try:

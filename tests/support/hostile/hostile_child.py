@@ -4,12 +4,13 @@
 
 KIND is `files`, `flips` or `bombs`. Before each case its number goes into PLACE/now; what was done is one JSON object
 on stdout. A case that breaks the rule is told there with its traceback; one that takes longer than WATCHDOG_S ends
-the process with faulthandler's.
+the process by SIGALRM, with faulthandler's.
 """
 import faulthandler
 import json
 import os
 import resource
+import signal
 import sys
 import time
 import traceback
@@ -71,11 +72,16 @@ def right_indexes() -> dict[str, bytes]:
     }
 
 
+@cache
+def _status_fd() -> int:
+    return os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
+
+
 def largest_resident_bytes() -> int:
     try:
         # Not ru_maxrss, where there is a choice: on Linux that begins with what the parent had.
-        status = Path("/proc/self/status").read_text()
-        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+        status = os.pread(_status_fd(), 4096, 0)
+        return int(status.partition(b"VmHWM:")[2].split(None, 1)[0]) * 1024
     except FileNotFoundError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
@@ -92,6 +98,8 @@ def main(kind: str, first: int, stop: int, place: str) -> None:
     moving_files.GLANCE_S = 0       # nobody else writes here: `verify` need not watch each directory for a moment
     workshop = Workshop(Path(place))
     now = os.open(os.path.join(place, "now"), os.O_CREAT | os.O_WRONLY, 0o600)
+    # Not dump_traceback_later: that starts a thread for each case.
+    faulthandler.register(signal.SIGALRM, chain=True)
     refused: Counter[str] = Counter()
     failures: list[tuple[int, str]] = []
     slowest, at_first = (0.0, -1), 0
@@ -100,7 +108,7 @@ def main(kind: str, first: int, stop: int, place: str) -> None:
             at_first = largest_resident_bytes()
             limit_address_space()
         os.pwrite(now, b"%-20d" % number, 0)
-        faulthandler.dump_traceback_later(WATCHDOG_S, exit=True)
+        signal.setitimer(signal.ITIMER_REAL, WATCHDOG_S)
         readers = Readers(number)
         began = time.perf_counter()
         try:
@@ -115,7 +123,7 @@ def main(kind: str, first: int, stop: int, place: str) -> None:
         refused += readers.refused
         if number > first:      # the first one imports what is imported late
             slowest = max(slowest, (time.perf_counter() - began, number))
-    faulthandler.cancel_dump_traceback_later()
+    signal.setitimer(signal.ITIMER_REAL, 0)
     print(json.dumps({
         "cases": stop - first, "cpu_seconds": time.process_time(), "slowest": slowest,
         "grown_bytes": largest_resident_bytes() - at_first if at_first else 0, "refused": refused,

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import ClassVar
 
 from seglog._kernels.arena import ArenaPool
 from seglog._kernels.batch_packer import BatchPacker
@@ -68,6 +69,8 @@ PACKINGS = [{}, {"repack_bytes": 16384}, {"repack_bytes": 4096, "codec": 3}]
 class Readers:
     """Calls readers and counts what they refuse. `sample` decides what one in many cases goes through."""
 
+    _read_batches: ClassVar[set[int]] = set()       # hashes of what was read, in this process
+
     def __init__(self, sample: int) -> None:
         self.sample = sample
         self.refused: Counter[str] = Counter()
@@ -84,6 +87,21 @@ class Readers:
             e.add_note(f"in {reader.__name__}{arguments[1:]!r:.300}")
             raise
 
+    def is_new(self, batch, length_bytes: int) -> bool:
+        """Whether a batch is to be read by itself: always at full size, else once for the same bytes.
+
+        Most batches of a case are as they were in the case before. The last one of a log counts apart, for behind it
+        is nothing.
+        """
+        if IS_FULL:
+            return True
+        raw = batch.raw()
+        key = hash((raw, batch.position + len(raw) == length_bytes, self.sample % len(RULES)))
+        if key in self._read_batches:
+            return False
+        self._read_batches.add(key)
+        return True
+
     # --- the kernels, over the bytes of a log ----------------------------------------------------
 
     def log_bytes(self, data: bytes) -> None:
@@ -91,7 +109,8 @@ class Readers:
         window = Window(array("B", data), "hostile.log")
         table = scan(window, decompress=decompressor(LIMIT_BYTES))
         table.stop_details()
-        for batch in table:
+        new = {slot: batch for slot, batch in enumerate(table) if self.is_new(batch, len(data))}
+        for batch in new.values():
             self.read(_batch, batch)
             self.read(_records, batch)
         self.read(_table_records, table)
@@ -108,9 +127,10 @@ class Readers:
         self.read(_producers, table)
         self.read(_appended, data, RULES[self.sample % len(RULES)])
         self.read(_followed, data)
-        for slot, batch in enumerate(list(table)[:APPENDED]):
-            self.read(_appended, batch.raw(), RULES[self.sample % len(RULES)])
-            self.read(_pieced, table, slot)
+        for slot, batch in new.items():
+            if slot < APPENDED:
+                self.read(_appended, batch.raw(), RULES[self.sample % len(RULES)])
+                self.read(_pieced, table, slot)
 
     def _columns(self, table, check_crc: bool) -> None:
         it = chunks(table, POOL, 3000, check_crc=check_crc)
