@@ -20,9 +20,12 @@ def shm(tmp_path, monkeypatch):
     monkeypatch.setattr(surroundings, "MEMINFO", tmp_path / "meminfo")
     monkeypatch.delenv("SEGLOG_TORTURE", raising=False)
     monkeypatch.delenv("PYTEST_DEBUG_TEMPROOT", raising=False)
+    monkeypatch.delenv("TMPDIR", raising=False)
+    monkeypatch.setattr(surroundings.tempfile, "tempdir", None)
     has(monkeypatch, 24 * GB)
     yield tmp_path / "shm"
-    os.environ.pop("PYTEST_DEBUG_TEMPROOT", None)       # which work_in_memory() set; monkeypatch puts ours back
+    for name in ("PYTEST_DEBUG_TEMPROOT", "TMPDIR"):        # which work_in_memory() set; monkeypatch puts ours back
+        os.environ.pop(name, None)
 
 
 def has(monkeypatch, room_bytes, flags=0):
@@ -37,6 +40,13 @@ def chosen():
 
 def test_directories_are_in_memory_where_there_is_room(shm):
     assert chosen() == str(shm)
+    assert surroundings.tempfile.gettempdir() == str(shm)
+
+
+def test_a_directory_for_temporary_files_that_somebody_chose_stays(shm, monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert chosen() == str(shm)
+    assert surroundings.tempfile.gettempdir() == str(tmp_path)
 
 
 def test_directories_stay_on_the_disk_without_room_in_memory(shm, monkeypatch):

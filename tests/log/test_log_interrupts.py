@@ -329,42 +329,48 @@ def test_exceptions_sent_to_threads_that_append_keep_nobody_waiting(in_memory, m
 
 APPENDER = """
 import sys, seglog
-log = seglog.open(sys.argv[1], fsync=sys.argv[2])
-print("go", flush=True)
-interrupts = 0
-while interrupts < 9:
-    try:
-        while True:
-            log.append(b"x" * 100)
-    except KeyboardInterrupt:
-        interrupts += 1
-        print(interrupts, flush=True)
-while not log.closed:
-    try:
-        end = log.append(b"last")
-        log.close()
-    except KeyboardInterrupt:
-        pass
-print("closed", end, flush=True)
+for fsync in sys.argv[2:]:
+    log = seglog.open(sys.argv[1] + fsync + "-0", fsync=fsync)
+    print("go", flush=True)
+    interrupts = 0
+    while interrupts < 9:
+        try:
+            while True:
+                log.append(b"x" * 100)
+        except KeyboardInterrupt:
+            interrupts += 1
+            print(interrupts, flush=True)
+    while not log.closed:
+        try:
+            end = log.append(b"last")
+            log.close()
+        except KeyboardInterrupt:
+            pass
+    print("closed", end, flush=True)
 """
 
 
-@pytest.mark.parametrize("fsync", MODES)
-def test_control_c_in_a_loop_of_appends_leaves_a_log_that_closes(tmp_path, fsync):
-    path = tmp_path / "orders-0"
-    process = subprocess.Popen([sys.executable, "-c", APPENDER, path, fsync], stdout=subprocess.PIPE, text=True)
+def test_control_c_in_a_loop_of_appends_leaves_a_log_that_closes(tmp_path):
+    """In each mode, one after the other in one process."""
+    command = [sys.executable, "-c", APPENDER, tmp_path / "orders-", *MODES]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    ends = {}
     try:
-        assert process.stdout.readline() == "go\n"
-        for n in range(1, 10):
-            time.sleep(0.003 * n)
-            process.send_signal(signal.SIGINT)
-            assert process.stdout.readline() == f"{n}\n"
-        out, _ = process.communicate(timeout=30)
+        for fsync in MODES:
+            assert process.stdout.readline() == "go\n", fsync
+            for n in range(1, 10):
+                time.sleep(0.003 * n)
+                process.send_signal(signal.SIGINT)
+                assert process.stdout.readline() == f"{n}\n", fsync
+            said, end = process.stdout.readline().split()
+            assert said == "closed", fsync
+            ends[fsync] = int(end)
+        assert process.wait(timeout=30) == 0
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
-    assert out.startswith("closed ")
-    with seglog.open(path) as log:
-        assert log.log_end_offset == int(out.split()[1]) + 1
-        assert log.recovery.lost == ()
+    for fsync in MODES:
+        with seglog.open(tmp_path / f"orders-{fsync}-0", create=False) as log:
+            assert log.log_end_offset == ends[fsync] + 1, fsync
+            assert log.recovery.lost == (), fsync

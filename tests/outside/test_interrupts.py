@@ -19,7 +19,7 @@ import pytest
 
 import seglog
 from seglog.errors import LogClosedError
-from support.outside.fork_server import TESTS
+from support.outside.fork_server import Forked
 from support.outside.silence import next_line
 
 FULL = bool(os.environ.get("SEGLOG_TORTURE"))
@@ -34,46 +34,43 @@ if FULL:
 def lines_of(stream):
     """A queue that gets each line, and an empty one at the end."""
     lines = queue.SimpleQueue()
-    threading.Thread(target=lambda: [*map(lines.put, stream), lines.put("")], daemon=True).start()
+
+    def take():
+        with stream:
+            for line in stream:
+                lines.put(line)
+        lines.put("")
+
+    threading.Thread(target=take, daemon=True).start()
     return lines
 
 
-def interrupted(**arguments):
+def interrupted(recorder, directory, **arguments):
     """What a worker that was interrupted tells at its end; a hang is told with the stacks of its threads."""
-    environment = os.environ | {"PYTHONPATH": str(TESTS)}
-    with subprocess.Popen(
-        [sys.executable, "-m", "support.outside.interrupted_worker", json.dumps(arguments)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
-    ) as worker:
-        lines, errors = lines_of(worker.stdout), []
-        taking = threading.Thread(target=lambda: errors.append(worker.stderr.read()), daemon=True)
-        taking.start()
+    worker = Forked(
+        recorder, "support.outside.interrupted_worker", [json.dumps(arguments)], {}, directory, pipes=True)
+    with worker:
+        lines = lines_of(worker.stdout)
         last = line = ""
         try:
             while line := next_line(lines, worker.pid):
                 last = line
         except queue.Empty:
-            worker.send_signal(signal.SIGUSR1)      # faulthandler: all stacks
-            worker.send_signal(signal.SIGCONT)
-            try:
-                worker.wait(timeout=2)
-            except subprocess.TimeoutExpired:
-                worker.kill()
-            taking.join()
-            pytest.fail(f"it hangs, {last.strip()}\n{errors[0][-6000:]}")
-        except BaseException:
-            worker.kill()
-            raise
-        taking.join()
-    assert last.startswith("{"), f"it ended with {worker.returncode}, {last.strip()}\n{errors[0][-6000:]}"
+            os.kill(worker.pid, signal.SIGUSR1)      # faulthandler: all stacks
+            os.kill(worker.pid, signal.SIGCONT)
+            with suppress(TimeoutError):
+                worker.wait(2)
+            pytest.fail(f"it hangs, {last.strip()}\n{worker.errors()[-6000:]}")
+        status = worker.wait()
+        assert last.startswith("{"), f"it ended with {status}, {last.strip()}\n{worker.errors()[-6000:]}"
     return json.loads(last)
 
 
 @pytest.mark.parametrize(("fsync", "threads", "linger_ms"), RUNS)
-def test_interrupts_by_chance(in_memory, fsync, threads, linger_ms):
+def test_interrupts_by_chance(in_memory, recorder, fsync, threads, linger_ms):
     told = interrupted(
-        path=str(in_memory / "data" / "orders-0"), fsync=fsync, threads=threads, linger_ms=linger_ms, seed=1,
-        interrupts=INTERRUPTS[threads],
+        recorder, in_memory, path=str(in_memory / "data" / "orders-0"), fsync=fsync, threads=threads,
+        linger_ms=linger_ms, seed=1, interrupts=INTERRUPTS[threads],
     )
     assert told["wrong"] == []
     assert told["interrupts"] + told["ignored"] == INTERRUPTS[threads]
@@ -85,7 +82,7 @@ HANGS = {
     "spins": "while True: pass",
 }
 GOES_ON = {
-    "is slow": "[spend(0.02) or time.sleep(0.1) for _ in range(10)]",     # as with many rivals for the processor
+    "is slow": "[spend(0.01) or time.sleep(0.1) for _ in range(8)]",     # as with many rivals for the processor
     "ends": "",
 }
 
@@ -105,10 +102,10 @@ print("begins", flush=True)
         try:
             assert next_line(lines, process.pid) == "begins\n"
             if does in GOES_ON:
-                assert next_line(lines, process.pid, busy_s=0.5, still_s=0.6) == ""
+                assert next_line(lines, process.pid, busy_s=0.2, still_s=0.4) == ""
             else:
                 with pytest.raises(queue.Empty):
-                    next_line(lines, process.pid, busy_s=0.5, still_s=0.6)
+                    next_line(lines, process.pid, busy_s=0.2, still_s=0.4)
         finally:
             process.kill()
 

@@ -1,6 +1,7 @@
 """Makes a run of all tests quicker without changing what a test sees: bytecode is kept, directories are in memory."""
 import os
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,10 +24,12 @@ def keep_bytecode():
 
 
 def work_in_memory():
-    """Have pytest make `tmp_path` in memory: syncs cost nothing there. At full size tests stay on the disk."""
+    """Have `tmp_path` and `tempfile` in memory: syncs cost nothing there. At full size tests stay on the disk."""
     if "PYTEST_DEBUG_TEMPROOT" in os.environ or os.environ.get("SEGLOG_TORTURE") or not _has_room():
         return
     os.environ["PYTEST_DEBUG_TEMPROOT"] = str(SHM)
+    os.environ.setdefault("TMPDIR", str(SHM))
+    tempfile.tempdir = None     # which may be known already
     _unlock_killed_runs()
 
 

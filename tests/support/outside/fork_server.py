@@ -23,7 +23,10 @@ from pathlib import Path
 TESTS = Path(__file__).parents[2]
 RECORDER = Path(__file__).with_name("recorder.c")
 # What the forks run, and what their modules import when they are called.
-RUNS = tuple(f"support.outside.{of}_{who}" for of in ("log", "topic", "convert") for who in ("worker", "judge"))
+RUNS = (
+    *(f"support.outside.{of}_{who}" for of in ("log", "topic", "convert") for who in ("worker", "judge")),
+    "support.outside.interrupted_worker",
+)
 ALSO = (
     "numpy", "pyroaring", "seglog.opening", "seglog.tools.convert", "seglog.tools.verify", "seglog.tools.ledger",
 )

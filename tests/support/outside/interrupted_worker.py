@@ -225,6 +225,10 @@ class Worker:
         print(json.dumps(facts), flush=True)
 
 
-if __name__ == "__main__":
+def main():
     Worker(**json.loads(sys.argv[1])).run()
+
+
+if __name__ == "__main__":
+    main()
     os._exit(0)
