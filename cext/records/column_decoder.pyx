@@ -102,7 +102,7 @@ cdef int check_offsets(
     # A wrapper has the offset of its last message.
     if offset[n - 1] != row.last_offset and not hides_last_offset(row):
         return OFFSET_RANGE
-    if row.attributes & CODEC_MASK and offset[0] <= ((row - 1).last_offset if row > begin else -1):
+    if row.attributes & CODEC_MASK and (offset[0] < 0 or (row > begin and offset[0] <= (row - 1).last_offset)):
         return OFFSET_BACK
     return OK
 

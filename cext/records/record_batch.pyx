@@ -519,7 +519,7 @@ cdef class RecordIterator:
             elif batch.attributes & CODEC_MASK:
                 status = find_inner_base(&self.records, batch, &self.inner_base, &self.left)
                 if batch.magic != TAGGED_MAGIC:
-                    self.min_offset = 0 if batch == self.first_row else (batch - 1).last_offset + 1
+                    self.min_offset = 0 if batch == self.first_row else max((batch - 1).last_offset + 1, 0)
                 if hides_last_offset(batch):
                     self.max_offset = INT64_MAX
             else:

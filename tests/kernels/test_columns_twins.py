@@ -108,6 +108,15 @@ def test_changed_bytes_are_decoded_or_refused_by_both(data, draw):
     assert column_rows(bytes(data), check_crc=False) == (as_tuples(rows), is_bad)
 
 
+def test_a_wrapper_has_no_offset_below_0_whatever_stands_before_it():
+    before = plain.batch_v2(count=0, base_offset=-1 << 60)
+    inside = plain.message(-1, b"k", b"v")
+    data = before + plain.message(0, None, gzip.compress(inside), attributes=1)
+    assert column_rows(data) == plain_rows(data) == ([], True)
+    with pytest.raises(SeglogError):
+        list(scan(Window(data), decompress=opened).records())
+
+
 @pytest.mark.parametrize("room", range(70))
 def test_the_end_of_the_bytes_may_be_near_or_far(room):
     # The fast path wants 64 bytes behind a record: each distance takes another mix of the two paths.
