@@ -26,31 +26,31 @@ if TYPE_CHECKING:
 # name -> its line in `seglog --help`. Said here and not asked of the commands, so that help loads none of
 # them. The module of that name (with _ for -) holds the command as `command`.
 COMMANDS = {
-    "ls": "Partitions or segments: bytes, offsets, times, formats.",
-    "dump": "Records, batches, index entries, checkpoints.",
+    "ls": "List partitions or segments: bytes, offsets, times, formats.",
+    "dump": "Print records, batches, index entries, checkpoints.",
     "verify": "Check a log against its checksums, its indexes and itself.",
     "seek": "Find the batch and the record at an offset or a time.",
     "convert": "Rewrite partitions in another record format, with a proof.",
-    "erase": "Take the records of some keys out of partitions, with a proof.",
-    "mirror": "Append the batches of one partition to another, unopened.",
-    "plan-upgrade": "What of a log dir is in old formats, and what to do about it.",
+    "erase": "Remove the records of some keys from partitions, with a proof.",
+    "mirror": "Append the batches of one partition to another, unchanged.",
+    "plan-upgrade": "Show how much of a log dir is in old formats, and what to do about it.",
     "recover": "List what a damaged log would lose, or recover it.",
-    "retain": "Delete old segments by retention's rules, or list what would go.",
-    "compact": "Leave of each key the last record, or say what would go.",
-    "cursors": "How far the named readers of a log have come; put one elsewhere.",
+    "retain": "Delete old segments by the rules of retention, or list them.",
+    "compact": "Keep only the last record of each key, or show what would be removed.",
+    "cursors": "List the named readers of a log, or move one to another offset.",
     "index": "Check the index files, or rebuild them from the log.",
     "ledger": "Managed ledgers and Pulsar entries: list, dump, verify, seek, recover.",
-    "stats": "Batch sizes, codecs, timestamps, indexes, producers, who wrote it.",
-    "report": "Draw a log dir, a partition or a managed ledger, as a page of its own.",
-    "delayed": "The index of delayed messages of a managed ledger.",
+    "stats": "Show batch sizes, codecs, timestamps, indexes, producers, and which Kafka wrote it.",
+    "report": "Draw a log dir, a partition or a managed ledger as an HTML page.",
+    "delayed": "Show or change the index of delayed messages of a managed ledger.",
     "spark": "Convert whole topics with Apache Spark.",
-    "explain": "What an error, a finding or an exit status means, and what to do.",
-    "config": "The configuration keys: units, defaults, limits, meaning.",
-    "completion": "The script by which bash, zsh or fish complete commands and options.",
-    "man": "The manual pages.",
+    "explain": "Explain an error, a finding or an exit status, and say what to do.",
+    "config": "List the configuration keys: units, defaults, limits, meaning.",
+    "completion": "Print the completion script for bash, zsh or fish.",
+    "man": "Print the manual pages.",
     "serve": "Let Kafka clients produce to and consume from a log dir.",
-    "doctor": "Which Python, Java, PySpark and pyarrow are here, and what to change.",
-    "demo": "See it all on a small partition that a real broker wrote.",
+    "doctor": "Show which Python, Java, PySpark and pyarrow are installed, and what to change.",
+    "demo": "Show it all on a small partition that a real broker wrote.",
 }
 
 # Modules that are not called like their commands: report.py is how all of them print.
@@ -211,8 +211,8 @@ def cli() -> None:
     """Read, verify and convert the partition directories of a Kafka broker, without the broker.
 
     PATH is a partition directory (orders-0), one of its .log files, or the log dir above them.
-    Nothing is changed but by `convert`, which writes new directories (with --in-place in the place of the old),
-    `erase --backup`, `recover` where asked, and `index rebuild`.
+    Most commands only read. `convert`, `erase`, `recover`, `mirror`, `retain`, `compact` and `index` can write; see
+    the help of each.
     """
 
 

@@ -15,20 +15,23 @@ from .options import PATH, config_option, json_option
 
 @click.command(cls=Command)
 @click.argument("directory", metavar="DIR", type=PATH)
-@click.option("--dry-run", is_flag=True, help="Say what the first round would leave, by segments, and change nothing.")
-@click.option("--verify", is_flag=True, help="Prove it: read all keys before and afterwards, in memory, and compare.")
-@click.option("--drop-keyless", is_flag=True, help="Records without a key go, as in Kafka; else they are refused.")
+@click.option("--dry-run", is_flag=True,
+              help="Show what the first round would keep in each segment, and change nothing.")
+@click.option("--verify", is_flag=True,
+              help="Read all keys before and afterwards, and compare them. Needs memory for all keys.")
+@click.option("--drop-keyless", is_flag=True,
+              help="Drop records without a key, as Kafka does. Without this, they are refused.")
 @config_option
 @json_option
 def command(
     directory: Path, dry_run: bool, verify: bool, drop_keyless: bool, settings: Sequence[tuple[str, str]],
     as_json: bool,
 ) -> int:
-    """Leave of each key of the partition directory DIR the last record, and tombstones until their time, as Kafka's
-    cleaner does. Offsets stay; the active segment is left alone.
+    """Keep only the last record of each key in the partition directory DIR, and tombstones until they expire, as
+    Kafka's cleaner does. Offsets do not change; the active segment is not compacted.
 
-    The directory must not be open elsewhere, but for a dry run, which reads only. Status 0, also if nothing is to be
-    done.
+    The directory must not be open elsewhere, except for a dry run, which only reads. Status 0, also if there is
+    nothing to do.
     """
     if directory.is_file():
         raise NotALogError("not a partition directory", file=directory, hint="compact takes one, such as orders-0")

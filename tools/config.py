@@ -31,9 +31,9 @@ _SUBJECTS = {
 @click.argument("names", metavar="[KEY]...", nargs=-1)
 @json_option
 def command(names: tuple[str, ...], as_json: bool) -> int:
-    """List the configuration keys, or tell all about some of them.
+    """List the configuration keys, or describe some of them.
 
-    KEY may be part of a name: `seglog config retention` lists what has to do with it.
+    KEY may be part of a name: `seglog config retention` lists the keys that contain this word.
     """
     settings = [*_settings()]
     exact = bool(names)

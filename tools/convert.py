@@ -42,32 +42,33 @@ _INDEPENDENT = "independent"
               "replaced together.")
 @click.option("--codec", type=click.Choice([codec.label for codec in Codec]), help="Recompress every batch.")
 @click.option("--allow-lossy", is_flag=True,
-              help="Below v2, and to or from tagged: go on although headers, control batches, producer ids, and in v0 "
-              "timestamps are lost. A dry run counts them.")
+              help="Below v2, and to or from tagged: allow the loss of headers, control batches, producer ids, and in "
+              "v0 timestamps. A dry run counts them.")
 @click.option("--aborted", type=click.Choice(["drop", "keep"]),
-              help="Below v2 and to tagged: what becomes of records of aborted and open transactions, which would look "
-              "committed.")
+              help="Below v2 and to tagged: what to do with records of aborted and open transactions, which would "
+              "look committed.")
 @click.option("--delete-horizon", "delete_horizon_ms", metavar="TIME", type=TimeType(),
-              help="To v2: when compaction may remove tombstones, stamped on batches as Kafka's cleaner does.")
+              help="To v2: the time after which compaction may remove tombstones, written into batches as Kafka's "
+              "cleaner does.")
 @click.option("--throttle", "throttle_bytes", metavar="BYTES", type=SizeType(), default=0,
-              help="Read and convert at most so many bytes of the source a second, such as 50m.")
+              help="Read and convert at most this many bytes of the source per second, such as 50m.")
 @click.option("--report", "report_file", metavar="FILE", type=PATH,
-              help="Write what became of each partition to FILE, as JSON.")
+              help="Write the result for each partition to FILE, as JSON.")
 @click.option("--proof", "proofs", metavar="FILE|independent", multiple=True,
-              help=f"Write the proof to FILE too; it always stands in DST/{PROOF_FILE}. independent: prove it a second "
-              "time by plain Python, which shares no code with what converts; slow, some MB/s; needs seglog[witness].")
+              help=f"Also write the proof to FILE; it is always in DST/{PROOF_FILE}. independent: prove it a second "
+              "time in plain Python, which shares no code with the converter; slow, a few MB/s; needs seglog[witness].")
 @click.option("--proof-every", metavar="N", type=click.IntRange(min=1), default=1, show_default=True,
               help="Prove only every Nth segment of a partition, and the last one, a second time.")
 @click.option("--topic", "topics", metavar="GLOB", multiple=True,
-              help="Of a log dir, only the topics that match. Repeat for more.")
+              help="In a log dir, only topics that match. May be repeated.")
 @click.option("--resume", is_flag=True,
-              help="Leave alone what an earlier run has done, unless its source has changed since.")
+              help="Skip partitions that an earlier run has finished, unless their source has changed since.")
 @click.option("--in-place", is_flag=True,
-              help="Let the result take the place of SRC, in one step; --backup says where SRC goes on.")
+              help="Replace SRC with the result, in one step; --backup says where to keep the old SRC.")
 @click.option("--backup", metavar="DIR", type=PATH,
-              help="Where the old partition directories go on under their names: on the same file system, not in the "
-              "log dir.")
-@click.option("--rollback", is_flag=True, help="Undo --in-place: put back what is in --backup.")
+              help="Where to keep the old partition directories, under their names: on the same file system, but not "
+              "in the log dir.")
+@click.option("--rollback", is_flag=True, help="Undo --in-place: restore the directories in --backup.")
 @config_option
 @progress_option
 @json_option
@@ -96,11 +97,11 @@ def command(
     """Rewrite SRC in another record format, v2 by default: a partition directory as the new partition directory DST, or
     a log dir as the log dir DST.
 
-    Without DST a dry run: the plan, the size to expect, and what an older format has no place for. Offsets, keys,
-    values, timestamps and headers stay; each compressed batch and each bare message becomes one v2 batch, as Kafka 4
-    treats old data, so that replicas stay alike. A target comes into being whole, after its files were read again and
-    proven equal. SRC is changed only by --in-place, and then exchanged with the result in one step. In a log dir a
-    partition that fails is reported, and the others go on: status 7.
+    Without DST, show a dry run: the plan, the expected size, and what an older format cannot hold. Offsets, keys,
+    values, timestamps and headers stay; each compressed batch and each single message becomes one v2 batch, as when
+    Kafka 4 compacts old data, so that replicas stay alike. DST appears only when it is complete, after its files were
+    read back and proven equal. Only --in-place changes SRC, and swaps it with the result in one step. If a partition
+    of a log dir fails, it is reported and the others are converted: status 7.
     """
     try:
         version = version_of(to)

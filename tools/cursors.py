@@ -20,9 +20,9 @@ from .targets import Place, resolve
 
 @click.group(name="cursors")
 def command() -> None:
-    """List the named readers of a log, or put one elsewhere.
+    """List the named readers of a log, or move one to another offset.
 
-    A service that reads by `log.cursor("mailer")` keeps in the partition how far it has come.
+    A service that reads with `log.cursor("mailer")` stores its position in the partition.
     """
 
 
@@ -30,7 +30,7 @@ def command() -> None:
 @paths_argument
 @json_option
 def ls(paths: Sequence[Path], as_json: bool) -> int:
-    """The named readers: the offset that each goes on at, and how many offsets it lags behind. Changes nothing."""
+    """List the named readers, with the offset at which each continues, and its lag in offsets. Changes nothing."""
     places = EachPlace(paths, as_json=as_json)
     listed = 0
     for place in places:
@@ -63,17 +63,18 @@ def _print(place: Place, found: ReaderCursor, lag: int, is_gone: bool, as_json: 
 @command.command(cls=Command)
 @click.argument("path", type=click.Path(path_type=Path))
 @click.argument("name")
-@click.option("--to-offset", metavar="OFFSET", type=int, help="Go on at this offset.")
-@click.option("--to-time", "time_ms", type=TimeType(), help="At the first record at or after it: ISO 8601, -2h.")
-@click.option("--earliest", "where", flag_value="earliest", help="At the start of the log.")
-@click.option("--latest", "where", flag_value="latest", help="At its end: what is there is passed over.")
+@click.option("--to-offset", metavar="OFFSET", type=int, help="Continue at this offset.")
+@click.option("--to-time", "time_ms", type=TimeType(),
+              help="Continue at the first record at or after this time: ISO 8601, -2h.")
+@click.option("--earliest", "where", flag_value="earliest", help="Continue at the start of the log.")
+@click.option("--latest", "where", flag_value="latest", help="Continue at the end of the log, and skip what is there.")
 @json_option
 def reset(
     path: Path, name: str, to_offset: int | None, time_ms: int | None, where: str | None, as_json: bool
 ) -> int:
-    """Let the reader NAME of the partition PATH go on elsewhere; it begins to exist if it did not.
+    """Move the reader NAME of the partition PATH to another offset; create it if it does not exist.
 
-    Status 5 while somebody reads by the name: that process would not notice, and commit over it.
+    Status 5 while a process uses this reader: it would not notice the change, and overwrite it.
     """
     if [to_offset, time_ms, where].count(None) != 2:
         raise click.UsageError("give one of --to-offset, --to-time, --earliest and --latest")

@@ -28,7 +28,8 @@ FOREVER = 2**63
 
 path_argument = click.argument("path", metavar="PATH", type=PATH)
 subscription_option = click.option(
-    "--subscription", metavar="NAME", help="Whose index; without it, that which all subscriptions share."
+    "--subscription", metavar="NAME", help="The subscription whose index to use; without this, the index that all "
+    "subscriptions share."
 )
 first_option = click.option("--from", "first_ms", type=TimeType(), default=0, help="Due at this time or later.")
 end_option = click.option(
@@ -39,10 +40,10 @@ end_option = click.option(
 
 @click.group(name="delayed")
 def command() -> None:
-    """Look into the index of delayed messages of a managed ledger, and change it.
+    """Show or change the index of delayed messages of a managed ledger.
 
-    ls, dump and verify read the snapshots, beside a process that writes them. The others open the managed ledger as its
-    writer does (status 5 where there is one), and know the messages that are in no snapshot yet as well.
+    ls, dump and verify read the snapshots, even beside a process that writes them. The others open the managed ledger
+    for writing (status 5 if another process has it open), and also know messages that are in no snapshot yet.
     """
 
 
@@ -54,9 +55,9 @@ def command() -> None:
 @subscription_option
 @json_option
 def list_buckets(path: Path, subscription: str | None, as_json: bool) -> int:
-    """Buckets: ledgers, snapshot, segments, messages, times, bytes.
+    """List buckets: ledgers, snapshot, segments, messages, times, bytes.
 
-    Messages are those that were pending when the snapshot was made.
+    The messages counted are those that were pending when the snapshot was made.
     """
     rows = []
     unreadable = 0
@@ -94,10 +95,10 @@ def list_buckets(path: Path, subscription: str | None, as_json: bool) -> int:
 @command.command(cls=Command)
 @path_argument
 @subscription_option
-@click.option("--snapshot", type=int, metavar="ID", help="Only this one.")
+@click.option("--snapshot", type=int, metavar="ID", help="Only this snapshot.")
 @json_option
 def dump(path: Path, subscription: str | None, snapshot: int | None, as_json: bool) -> None:
-    """Every message of the snapshots, by bucket and segment: due time, position."""
+    """Print every message of the snapshots, by bucket and segment: due time, position."""
     for index in _stored(path, subscription):
         with closing(index):
             for bucket in index.buckets:
@@ -121,7 +122,7 @@ def dump(path: Path, subscription: str | None, snapshot: int | None, as_json: bo
 @subscription_option
 @json_option
 def verify(path: Path, subscription: str | None, as_json: bool) -> int:
-    """Read every snapshot, and hold it against its metadata and its range. Changes nothing."""
+    """Read every snapshot, and compare it with its metadata and its range. Changes nothing."""
     buckets = problems = 0
     for index in _stored(path, subscription):
         with closing(index):
@@ -158,14 +159,14 @@ def _stored(path: Path, subscription: str | None) -> list[StoredIndex]:
 
 @command.group(name="policies")
 def policies() -> None:
-    """Keys of docs/config.md that are kept with the topic: they go before what its program sets."""
+    """Show or set the configuration keys that are stored with the topic. They override what a program passes."""
 
 
 @policies.command(name="get", cls=Command)
 @path_argument
 @json_option
 def get_policies(path: Path, as_json: bool) -> None:
-    """Print them. Reads beside a process that writes the topic."""
+    """Print the stored keys. Works beside a process that writes the topic."""
     found = stored_policies(Manifest.read(path).properties)
     for key, value in sorted(found.items()):
         if as_json:
@@ -178,8 +179,8 @@ def get_policies(path: Path, as_json: bool) -> None:
 @path_argument
 @click.argument("settings", metavar="KEY=VALUE...", nargs=-1, required=True)
 def set_policies(path: Path, settings: Sequence[str]) -> None:
-    """Keep keys with the topic; `KEY=` removes one. A program that has the topic open sets them itself
-    (DelayedDelivery.set_policies): status 5 then."""
+    """Store keys with the topic; `KEY=` removes one. Status 5 if a program has the topic open: it must set them
+    itself, with DelayedDelivery.set_policies."""
     changes: dict[str, object] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -200,7 +201,7 @@ def set_policies(path: Path, settings: Sequence[str]) -> None:
 @end_option
 @json_option
 def count(path: Path, subscription: str | None, first_ms: int, end_ms: int, as_json: bool) -> None:
-    """How many messages are delayed, between two times or by when they are due."""
+    """Count delayed messages, between two times or by when they are due."""
     with _opened(path, subscription) as index:
         if (first_ms, end_ms) != (0, FOREVER):
             found = {"": index.tracker.count(first_ms, end_ms)}
@@ -228,7 +229,7 @@ def count(path: Path, subscription: str | None, first_ms: int, end_ms: int, as_j
 def list_messages(
     path: Path, subscription: str | None, first_ms: int, end_ms: int, limit: int, as_json: bool
 ) -> None:
-    """Delayed messages in the order in which they will be delivered."""
+    """List delayed messages in the order in which they will be delivered."""
     with _opened(path, subscription) as index:
         found = index.tracker.list(first_ms, end_ms)
     for at, ledger, entry in found[:limit]:
@@ -246,7 +247,7 @@ def list_messages(
 @click.argument("positions", metavar="LEDGER:ENTRY...", nargs=-1, required=True, type=PositionType())
 @json_option
 def cancel(path: Path, subscription: str | None, positions: Sequence[Position], as_json: bool) -> int:
-    """Let messages never be delivered, and acknowledge them. Status 1 where one was not pending."""
+    """Acknowledge messages, so that they are never delivered. Status 1 if one of them was not pending."""
     missing = 0
     with _opened(path, subscription) as index:
         for position in positions:
@@ -267,7 +268,7 @@ def cancel(path: Path, subscription: str | None, positions: Sequence[Position], 
 @click.option("--drop", is_flag=True, help="Acknowledge the pending messages: they are never delivered.")
 @json_option
 def clear(path: Path, subscription: str | None, drop: bool, as_json: bool) -> None:
-    """Remove all snapshots. Pending messages are indexed again from the log when it is opened the next time."""
+    """Remove all snapshots. Pending messages are indexed again from the log when it is next opened."""
     with _opened(path, subscription, new_worker=InlineWorker, needs_buckets=True) as index:
         pending = index.clear(drop=drop)
     if as_json:

@@ -57,12 +57,12 @@ SPARK_STEP = (
 @click.command(cls=Command)
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @click.option("--spark/--no-spark", default=None,
-              help="Also convert it on Spark. By default where Java and PySpark are installed.")
+              help="Also convert it on Spark. By default if Java and PySpark are installed.")
 @json_option
 def command(directory: Path | None, spark: bool | None, as_json: bool) -> int:
-    """Show, verify, seek and convert the sample that comes with seglog, by the real commands.
+    """Show, verify, seek and convert the sample that comes with seglog, with the real commands.
 
-    Works in DIR, a new directory, and leaves it there to look at; without DIR in a temporary one that goes away.
+    Works in DIR, a new directory, and leaves it there; without DIR, in a temporary directory that it removes.
     """
     with _workplace(directory) as workplace, contextlib.chdir(workplace):
         if not as_json:

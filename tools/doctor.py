@@ -31,9 +31,9 @@ class _Finding:
 @click.command(cls=Command)
 @json_option
 def command(as_json: bool) -> int:
-    """Which Python, Java, PySpark and pyarrow a conversion on Spark would use here, and what to change.
+    """Show which Python, Java, PySpark and pyarrow a conversion on Spark would use here, and what to change.
 
-    Everything but `seglog spark` and the Arrow doors works without them. Status 1 where something is missing.
+    Only `seglog spark` and the Arrow functions need them. Status 1 if something is missing.
     """
     findings = [_python(), _pyspark(), _java(), _pyarrow(), _workers()]
     if as_json:

@@ -65,39 +65,43 @@ class FormatType(click.ParamType):   # type: ignore[type-arg]    # generic only 
 
 @click.command(cls=Command)
 @paths_argument
-@click.option("--batches", "what", flag_value="batches", help="Batch headers instead of records.")
-@click.option("--control", "what", flag_value="control", help="Control records only (transaction markers), decoded.")
-@click.option("--from-offset", "start", metavar="OFFSET", type=click.IntRange(0), help="The first offset wanted.")
+@click.option("--batches", "what", flag_value="batches", help="Print batch headers instead of records.")
+@click.option("--control", "what", flag_value="control",
+              help="Print only control records (transaction markers), decoded.")
+@click.option("--from-offset", "start", metavar="OFFSET", type=click.IntRange(0), help="Start at this offset.")
 @click.option("--to-offset", "stop", metavar="OFFSET", type=click.IntRange(0), help="Stop before this offset.")
-@click.option("--since", type=TimeType(), help="Timestamps at or after: ISO 8601, milliseconds, or -2h.")
-@click.option("--until", type=TimeType(), help="Timestamps before.")
-@click.option("--key", "keys", metavar="KEY", multiple=True, help="Records with this key. Repeat for more.")
-@click.option("--grep", "pattern", metavar="REGEX", help="Records whose value has a match of this, as text in UTF-8.")
+@click.option("--since", type=TimeType(), help="Only timestamps at or after this: ISO 8601, milliseconds, or -2h.")
+@click.option("--until", type=TimeType(), help="Only timestamps before this.")
+@click.option("--key", "keys", metavar="KEY", multiple=True, help="Only records with this key. May be repeated.")
+@click.option("--grep", "pattern", metavar="REGEX", help="Only records whose value matches this, as UTF-8 text.")
 @click.option(
-    "--header", "headers", metavar="NAME[=VALUE]", multiple=True, help="Records with this header. Repeat: with all.",
+    "--header", "headers", metavar="NAME[=VALUE]", multiple=True, help="Only records with this header; if repeated, "
+    "with all of them.",
 )
-@click.option("--max-bytes", type=SizeType(), help="Stop when batches of so many bytes were read, of each partition.")
-@limit_option("Stop after so many records (with --batches: batches), of each partition.")
-@click.option("--tail", type=click.IntRange(0), metavar="N", help="The last N of them (with --batches: batches) only.")
+@click.option("--max-bytes", type=SizeType(), help="Stop after batches of this many bytes, in each partition.")
+@limit_option("Stop after this many records (with --batches: batches), in each partition.")
+@click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N records (with --batches: batches).")
 @click.option(
     "--follow", "follows", is_flag=True,
-    help="Then wait for what is appended, until ^C; without --tail or where to begin, only for that. One partition.",
+    help="Then wait for new records, until ^C. Without --tail or a place to start, show only new ones. One partition.",
 )
-@click.option("--max-value-bytes", type=SizeType(), help="Longer values: only their size and SHA-256.")
+@click.option("--max-value-bytes", type=SizeType(), help="For longer values, print only size and SHA-256.")
 @click.option(
     "--format", "format_", type=FormatType(), metavar="FORMAT",
-    help="parquet, arrow, csv or jsonl: all PATHs as one table, with the columns of Spark's Kafka source. raw: the "
-    "bytes of the values. Or a template with kcat's directives, such as '%o %k %s\\n': %o offset, %k key, %s value, "
+    help="parquet, arrow, csv or jsonl: write all PATHs as one table, with the columns of Spark's Kafka source. raw: "
+    "write the bytes of the values. Or a template with kcat's directives, such as '%o %k %s\\n': %o offset, %k key, "
+    "%s value, "
     "%h headers, %T timestamp, %t topic, %p partition, %K and %S the lengths, %R the value's as 4 bytes.",
 )
-@click.option("--columns", metavar="NAMES", help="Of a table: only these, with commas between them.")
+@click.option("--columns", metavar="NAMES", help="For a table: only these columns, separated by commas.")
 @click.option(
     "--decode", type=click.Choice(["auto", "utf8", "json", "base64"]), default="auto",
-    help="Keys and values as this text; with json, values as JSON and keys as text. auto: the bytes as they are in "
-    "files and pipes, readable on a terminal, base64 in JSON.",
+    help="Encoding of keys and values; with json, values are JSON and keys are text. auto: raw bytes in files and "
+    "pipes, readable text on a terminal, base64 in JSON.",
 )
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="With --format: a new file, not stdout.",
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="With --format: write to this new file, "
+    "not to stdout.",
 )
 @on_corrupt_option
 @config_option
@@ -127,12 +131,12 @@ def command(
 ) -> int:
     """Print what PATH holds.
 
-    PATH is a partition directory, a .log file, or a log dir; or one of the small files: .index, .timeindex,
+    PATH is a partition directory, a .log file or a log dir, or one of the small files: .index, .timeindex,
     .txnindex, .snapshot, leader-epoch-checkpoint, partition.metadata, a checkpoint of the log dir.
-    Records begin at the log start offset unless --from-offset asks for less. Several conditions must all hold.
-    --tail N shows the last N, --limit N the first N of what is left; --follow shows what is appended, also by another
-    process, until ^C.
-    Of a log dir, a partition that cannot be read is reported, and the others are dumped; the status is 7 then.
+    Records start at the log start offset, unless --from-offset is lower. If you give several conditions, all of them
+    must hold. --tail N shows the last N of the matching records, --limit N the first N; --follow shows what any
+    process appends, until ^C. If a partition of a log dir cannot be read, it is reported and the others are dumped;
+    the status is then 7.
     """
     text = None if decode == "auto" else decode
     if format_ in FORMATS:

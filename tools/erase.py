@@ -28,18 +28,18 @@ _STATUS = {"converted": "erased", "planned": "planned", "skipped": "unchanged", 
 
 @click.command(cls=Command)
 @click.argument("src", metavar="SRC", type=PATH)
-@click.option("--key", "keys", metavar="KEY", multiple=True, help="Erase the records with this key. Repeat for more.")
+@click.option("--key", "keys", metavar="KEY", multiple=True, help="Erase the records with this key. May be repeated.")
 @click.option("--key-file", "key_files", metavar="FILE", type=PATH, multiple=True,
-              help="Erase the records with these keys: a key a line, the bytes as they are.")
-@click.option("--hex", "is_hex", is_flag=True, help="The keys of --key and --key-file are written in hex.")
+              help="Erase the records with the keys in this file: one key per line, as raw bytes.")
+@click.option("--hex", "is_hex", is_flag=True, help="The keys of --key and --key-file are in hex.")
 @click.option("--topic", "topics", metavar="GLOB", multiple=True,
-              help="Of a log dir, only the topics that match. Repeat for more.")
+              help="In a log dir, only topics that match. May be repeated.")
 @click.option("--backup", metavar="DIR", type=PATH,
-              help="Carry it out. The old partition directories go on in DIR under their names, with the erased records"
-              ": on the same file system, not in the log dir.")
-@click.option("--rollback", is_flag=True, help="Undo it: put back what is in --backup.")
+              help="Erase the records, and keep the old partition directories, which still contain them, in DIR: on "
+              "the same file system, but not in the log dir.")
+@click.option("--rollback", is_flag=True, help="Undo it: restore the directories in --backup.")
 @click.option("--throttle", "throttle_bytes", metavar="BYTES", type=SizeType(), default=0,
-              help="Read and write at most so many bytes of the source a second, such as 50m.")
+              help="Read and write at most this many bytes of the source per second, such as 50m.")
 @config_option
 @progress_option
 @json_option
@@ -51,10 +51,10 @@ def command(
     """Remove the records of some keys from SRC, a partition directory or a log dir of them, even if a topic is not
     compacted.
 
-    Without --backup a dry run that counts them. All other records keep offset, timestamp, key, value and headers,
-    batches their offsets, format and codec. The result is proven against the files before it takes the place of the
-    partition, in one step; no broker may run. The erased records are gone once the backup is removed. Do the same to
-    each replica. In a log dir a partition that fails is reported, and the others go on: status 7.
+    Without --backup, show a dry run that counts them. All other records keep offset, timestamp, key, value and
+    headers; batches keep their offsets, format and codec. The result is proven against the files before it replaces
+    the partition, in one step; no broker may run. The erased records are gone once you remove the backup. Do the same
+    for each replica. If a partition of a log dir fails, it is reported and the others are processed: status 7.
     """
     if src.is_file():
         raise NotALogError("neither a partition directory nor a log dir", file=src, hint="name one, such as orders-0")

@@ -47,8 +47,8 @@ class _Topic:
 def command(codes: tuple[str, ...], as_json: bool) -> int:
     """Explain an error, a finding of `verify`, or an exit status.
 
-    CODE is what stands in brackets behind an error (corrupt_record), the code of a finding (crc_mismatch), or the
-    number of an exit status. Without one, all of them are listed.
+    CODE is the code in brackets after an error (corrupt_record), the code of a finding (crc_mismatch), or the number
+    of an exit status. Without CODE, list all of them.
     """
     topics = [*_topics()]
     if codes:

@@ -26,8 +26,8 @@ from .targets import Place, resolve
 def command() -> None:
     """Check the index files, or rebuild them from the log.
 
-    An index is a function of its log. A missing, torn or misleading one costs a broker a rebuild at its next unclean
-    start, and at a clean start it is trusted as it is.
+    An index can always be rebuilt from its log. If one is missing, torn or wrong, a broker rebuilds it at its next
+    unclean start, but trusts it at a clean start.
     """
 
 
@@ -51,11 +51,11 @@ _SUFFIXES = tuple(_READ_AS)
 @progress_option
 @json_option
 def check(paths: Sequence[Path], settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool) -> int:
-    """Does every index entry lead to its batch, and is every index whole? Changes nothing.
+    """Check that every index entry leads to its batch, and that every index is complete. Changes nothing.
 
-    The part of `seglog verify` that looks at .index, .timeindex and .txnindex; of the log it reads batch headers only.
-    An entry may carry the first offset of its batch (Kafka to 1.1) or the last (since 2.0): both are right. Status as
-    of `seglog verify`: notes alone are clean, and 7 says that something could not be read.
+    This is the part of `seglog verify` that checks .index, .timeindex and .txnindex; of the log it reads only batch
+    headers. An entry may have the first offset of its batch (Kafka up to 1.1) or the last (since 2.0): both are valid.
+    Status as for `seglog verify`: 0 if there are only notes, 7 if something could not be read.
     """
     files = clean = 0
     found: list[Finding] = []
@@ -166,7 +166,7 @@ def _check_text(
 @paths_argument
 @click.option(
     "--time-ranges", is_flag=True,
-    help="Also give each segment a .ranges.index, for lookups by time where timestamps are in disorder.",
+    help="Also write a .ranges.index for each segment, for lookups by time if timestamps are out of order.",
 )
 @config_option
 @progress_option
@@ -176,9 +176,9 @@ def rebuild(
 ) -> int:
     """Rebuild the index files from the log.
 
-    Each file is written aside and replaced in one step; the one before stays as .bak. A file that holds the right
-    bytes is left alone. The log dir's .lock is taken: status 5 where a broker runs. A segment whose log is damaged
-    is left alone and named, and the status is 7.
+    Each file is written under a temporary name and replaced in one step; the previous file stays as .bak. Files that
+    are already correct are not changed. The command takes the log dir's .lock: status 5 if a broker runs. It skips a
+    segment whose log is damaged, and names it; the status is then 7.
     """
     rebuilt = partial(rebuild_indexes, config=dict(settings), time_ranges=time_ranges)
     return _write_each(paths, "indexing", rebuilt, no_progress=no_progress, as_json=as_json)
@@ -190,12 +190,13 @@ def rebuild(
 @progress_option
 @json_option
 def stats(paths: Sequence[Path], settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool) -> int:
-    """Give each segment a .stats.index: the smallest and largest timestamp and key of each 256 KiB.
+    """Write a .stats.index for each segment: the smallest and largest timestamp and key of each 256 KiB.
 
-    Queries over the topic as a table (seglog.scan, DuckDB, polars) then read only where their filters on timestamp and
-    key may match. Nothing else reads it, a broker leaves it alone, and it goes with its segment. Run it again for
-    new segments, and for those that have grown: a file that is right stays. The log dir's .lock is taken: status 5
-    where a broker runs. A segment whose log is damaged is left alone and named, and the status is 7.
+    Queries over the topic as a table (seglog.scan, DuckDB, polars) then read only the parts where their filters on
+    timestamp and key may match. Nothing else reads the file, brokers ignore it, and it is deleted with its segment.
+    Run the command again for new segments and for those that have grown: files that are up to date stay. It takes the
+    log dir's .lock: status 5 if a broker runs. It skips a segment whose log is damaged, and names it; the status is
+    then 7.
     """
     written = partial(write_column_stats, config=dict(settings))
     return _write_each(paths, "looking at", written, no_progress=no_progress, as_json=as_json)

@@ -32,9 +32,10 @@ from .options import PATH, PositionType, TimeType, json_option, limit_option, pa
 
 @click.group(name="ledger")
 def command() -> None:
-    """Managed ledgers, single ledgers, and plain files of Pulsar entries (each behind its size, uint32 big-endian).
+    """Work on managed ledgers, single ledgers, and plain files of Pulsar entries (each preceded by its size, a
+    big-endian uint32).
 
-    All but `recover --in-place`, `compact` and `convert` only read, and work beside a writer.
+    All commands except `recover --in-place`, `compact` and `convert` only read, and work beside a writer.
     """
 
 
@@ -49,7 +50,7 @@ command.add_command(convert)
 @paths_argument
 @json_option
 def ls(paths: Sequence[Path], as_json: bool) -> int:
-    """What is here: ledgers with entries, bytes and times; cursors with their backlog."""
+    """List ledgers with entries, bytes and times, and cursors with their backlog."""
     for path in paths:
         if is_managed_ledger(path):
             with ClosedManagedLedger(path) as topic:
@@ -112,13 +113,13 @@ def _ls_topic(path: Path, topic: ClosedManagedLedger, as_json: bool) -> None:
 
 @command.command(cls=Command)
 @paths_argument
-@click.option("--from", "first", type=PositionType(bare=True), help="Begin at this entry: 3:17, or 17 in a plain file.")
-@limit_option("Stop after so many entries, of each PATH.")
+@click.option("--from", "first", type=PositionType(bare=True), help="Start at this entry: 3:17, or 17 in a plain file.")
+@limit_option("Stop after this many entries, for each PATH.")
 @json_option
 def dump(paths: Sequence[Path], first: Position | None, limit: int | None, as_json: bool) -> int:
-    """Every entry, with all that it says. With --json the fields of the project's golden entries.jsonl, a line each.
+    """Print every entry with all its fields. With --json, one line for each entry.
 
-    An entry that does not parse is told and passed over; then the status is 1.
+    An entry that does not parse is reported and skipped; the status is then 1.
     """
     damaged = 0
     for path in paths:
@@ -141,9 +142,9 @@ def dump(paths: Sequence[Path], first: Position | None, limit: int | None, as_js
 @paths_argument
 @json_option
 def verify(paths: Sequence[Path], as_json: bool) -> int:
-    """Check every file against its checksum, its neighbours and itself; every entry, its index and its time.
+    """Check every file against its checksum, the other files and itself, and every entry with its index and time.
 
-    Codes: docs/findings.md. Status 1 where there is an error or a warning.
+    `seglog explain CODE` explains a finding. Status 1 if there is an error or a warning.
     """
     clean = True
     for path in paths:
@@ -191,15 +192,16 @@ def _check_text(path: Path, found: LedgerReport) -> Iterator[str]:
 @command.command(cls=Command)
 @paths_argument
 @click.option("--time", "time_ms", type=TimeType(), help="ISO 8601, milliseconds, or -2h.")
-@click.option("--index", type=int, help="A message's number in the topic, as the broker counted it.")
-@click.option("--publish-time", is_flag=True, help="With --time: by the clients' clocks alone, as before PIP-70.")
+@click.option("--index", type=int, help="The message index that the broker assigned.")
+@click.option("--publish-time", is_flag=True,
+              help="With --time: use only the clients' publish times, as before PIP-70.")
 @json_option
 def seek(
     paths: Sequence[Path], time_ms: int | None, index: int | None, publish_time: bool, as_json: bool
 ) -> int:
     """Find the first entry of a managed ledger at or after a time, or the one that holds the message with an index.
 
-    An entry's time is the broker's where it has one, else the publish time.
+    An entry's time is its broker timestamp, or the publish time if it has none.
     """
     if (time_ms is None) == (index is None):
         raise click.UsageError("give --time T or --index N")
@@ -226,16 +228,16 @@ def seek(
 
 @command.command(cls=Command)
 @click.argument("path", metavar="PATH", type=PATH)
-@click.option("--in-place", is_flag=True, help="Do it. Nobody else may be writing.")
-@click.option("--truncate", is_flag=True, help="Cut a ledger that was not sealed at damage in its middle, too.")
+@click.option("--in-place", is_flag=True, help="Repair the managed ledger itself. No other process may write to it.")
+@click.option("--truncate", is_flag=True, help="Also truncate a ledger that was not sealed at damage in its middle.")
 @json_option
 def recover(path: Path, in_place: bool, truncate: bool, as_json: bool) -> int:
-    """Put a managed ledger right: seal the ledger whose writer died, seal one that lost bytes again, and make a
-    manifest that is gone or damaged anew.
+    """Repair a managed ledger: seal a ledger whose writer died, reseal one that lost bytes, and rebuild a manifest
+    that is missing or damaged.
 
-    Without --in-place a dry run. Opening a managed ledger does by itself what a crash asks for. Cursors are left
-    as they are; properties that stood in a damaged manifest are lost. Status 0 where no byte of entries is lost, else
-    1.
+    Without --in-place, show a dry run. After a crash this is not needed: opening a
+    managed ledger recovers it. Cursors do not change; properties of a damaged manifest are lost. Status 0 if no bytes
+    of entries are lost, otherwise 1.
     """
     if path.is_file() or not is_managed_ledger(path):
         raise NotALogError("no managed ledger", file=path, hint="give a directory with a manifest or ledgers in it")

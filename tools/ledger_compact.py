@@ -29,17 +29,17 @@ def compacted_of(topic: ClosedManagedLedger) -> CompactedLedger | None:
 
 @click.command(cls=Command)
 @paths_argument
-@click.option("--dry-run", is_flag=True, help="Only say what would be left. Works beside a writer.")
+@click.option("--dry-run", is_flag=True, help="Only show what would remain. Works beside a writer.")
 @click.option(
     "--config", "settings", type=ConfigType(), multiple=True,
-    help="How to compact: compaction.payload, topicCompactionRetainNullKey, compaction.key.ttl.ms, ... "
-    "Repeat for more.",
+    help="A setting: compaction.payload, topicCompactionRetainNullKey, compaction.key.ttl.ms, ... May be repeated.",
 )
 @json_option
 def compact(paths: Sequence[Path], dry_run: bool, settings: Sequence[tuple[str, str]], as_json: bool) -> int:
-    """Keep of each key of a managed ledger the last message, in a compacted ledger beside the topic's own.
+    """Write the last message of each key of a managed ledger to a separate compacted ledger.
 
-    Readers of the compacted topic get that; the topic itself stays as it is. Nobody else may be writing.
+    Readers of the
+    compacted topic read that ledger; the topic itself does not change. No other process may write to it.
     """
     config = ManagedLedgerConfig.of(dict(settings))
     for path in paths:
@@ -83,15 +83,15 @@ def _print_compaction(path: Path, found: CompactionReport, dry_run: bool, as_jso
 @click.option(
     "--to", "form", type=click.Choice(list(FORMS)), required=True,
     help="old: as Pulsar 4.0 writes; new: with compacted_batch_indexes, as 4.2 does; retained-only: without "
-    "placeholders, which no client of Pulsar reads by itself.",
+    "placeholders, which Pulsar clients cannot read without a payload processor.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what there is. Works beside a writer.")
+@click.option("--dry-run", is_flag=True, help="Only show what is there. Works beside a writer.")
 @json_option
 def convert(paths: Sequence[Path], form: str, dry_run: bool, as_json: bool) -> int:
-    """Rewrite what compaction left of a managed ledger in another form, and prove that its messages stay the same.
+    """Rewrite the compacted ledger of a managed ledger in another form, and prove that its messages stay the same.
 
-    It takes the place of the former compacted ledger once the proof holds; else the status is 1 and all is as before.
-    Nobody else may be writing. The next compaction writes what its configuration says.
+    The result replaces the old compacted ledger once the proof holds; otherwise the status is 1 and nothing changes.
+    No other process may write to the topic. The next compaction writes the form that is configured.
     """
     for path in paths:
         if dry_run:

@@ -109,8 +109,8 @@ def extent_of(segment: Segment, look: Callable[[BatchTable], None] | None = None
 def command(paths: Sequence[Path], as_json: bool) -> int:
     """Show what PATH holds: segments, bytes, offsets, times, and the bytes in each message format.
 
-    A log dir has a line a partition, a partition directory a line a segment. Times are those that batch headers
-    tell, in UTC. "last" is the last offset.
+    For a log dir, prints a line for each partition; for a partition directory, a line for each segment. Times come
+    from batch headers, in UTC. "last" is the last offset.
     """
     places = resolve(paths, marked=True)
     total = Totals()

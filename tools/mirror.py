@@ -27,23 +27,23 @@ _COUNTS = {
 @click.command(cls=Command)
 @click.argument("source", metavar="SRC", type=PATH)
 @click.argument("targets", metavar="DST...", type=PATH, nargs=-1, required=True)
-@click.option("--from-offset", metavar="OFFSET", type=int, help="Begin with the batch that holds it.")
-@click.option("--new-offsets", is_flag=True, help="Put the batches behind the end of DST, whatever offsets they had.")
-@click.option("--close-holes", is_flag=True, help="New offsets that follow each other; what has holes is built again.")
-@click.option("--follow", is_flag=True, help="Go on as SRC grows, until ^C.")
+@click.option("--from-offset", metavar="OFFSET", type=int, help="Start with the batch that holds this offset.")
+@click.option("--new-offsets", is_flag=True, help="Append the batches at the end of DST, with new offsets.")
+@click.option("--close-holes", is_flag=True, help="Assign consecutive new offsets; batches with holes are rebuilt.")
+@click.option("--follow", is_flag=True, help="Keep running as SRC grows, until ^C.")
 @config_option
 @json_option
 def command(
     source: Path, targets: Sequence[Path], from_offset: int | None, new_offsets: bool, close_holes: bool, follow: bool,
     settings: Sequence[tuple[str, str]], as_json: bool,
 ) -> int:
-    """Append the batches of the partition SRC to the partition DST, which is made where it is not there.
+    """Append the batches of the partition SRC to the partition DST, which is created if it does not exist.
 
-    Checksums are checked, nothing is decompressed; only v0 wrappers that get other offsets have to be opened. Without
-    --new-offsets all offsets stay, and a run goes on where DST ends. SRC may be written to meanwhile, also by a broker.
+    Checks checksums, but decompresses nothing, except v0 wrappers that get other offsets. Without --new-offsets all
+    offsets stay, and a run continues where DST ends. SRC may be written to meanwhile, even by a broker.
 
-    Several DST are the partitions of a topic: batches with keys are split as Kafka's producers would have, others go
-    whole to one after the other. Offsets are new ones then.
+    Several DST are the partitions of a topic: batches with keys are split as Kafka's producers would do it, and others
+    go whole to one DST after another. Records then get new offsets.
     """
     are_new = {path: not path.exists() for path in targets}
     with Partition(source) as src:      # before a target is made

@@ -107,8 +107,8 @@ def progress_option(function: F) -> F:
 def config_option(function: F) -> F:
     return click.option(
         "--config", "settings", type=ConfigType(), multiple=True,
-        help="A topic setting that the directory does not tell: segment.bytes, index.interval.bytes, "
-        "segment.index.bytes, ... Repeat for more. Kafka's defaults otherwise.",
+        help="A topic setting, which the directory does not contain: segment.bytes, index.interval.bytes, "
+        "segment.index.bytes, ... May be repeated. Kafka's defaults otherwise.",
     )(function)
 
 
@@ -123,5 +123,5 @@ def limit_option(help_text: str, default: int | None = None) -> Callable[[F], F]
 def on_corrupt_option(function: F) -> F:
     return click.option(
         "--on-corrupt", type=click.Choice(["raise", "skip"]), default="raise", show_default=True,
-        help="At a damaged batch: stop, or go on behind it, report what is lost and end with status 7.",
+        help="At a damaged batch: stop, or skip it, report what is lost and exit with status 7.",
     )(function)

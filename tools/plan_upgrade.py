@@ -30,22 +30,22 @@ class TopicConfigType(click.ParamType):   # type: ignore[type-arg]    # generic 
 
 @click.command(cls=Command)
 @click.argument("log_dir", metavar="LOGDIR", type=PATH)
-@click.option("--topic", "topics", metavar="GLOB", multiple=True, help="Only the topics that match. Repeat for more.")
+@click.option("--topic", "topics", metavar="GLOB", multiple=True, help="Only topics that match. May be repeated.")
 @click.option("--config", "settings", type=ConfigType(), multiple=True,
-              help="Of all topics: retention.ms, retention.bytes, cleanup.policy. Kafka's defaults otherwise.")
+              help="For all topics: retention.ms, retention.bytes, cleanup.policy. Kafka's defaults otherwise.")
 @click.option("--topic-config", "of_topics", type=TopicConfigType(), multiple=True,
-              help="The same of the topics that match the glob, such as 'orders-*:retention.ms=-1'.")
+              help="The same for topics that match the glob, such as 'orders-*:retention.ms=-1'.")
 @progress_option
 @json_option
 def command(
     log_dir: Path, topics: Sequence[str], settings: Sequence[tuple[str, str]],
     of_topics: Sequence[tuple[str, str, str]], no_progress: bool, as_json: bool,
 ) -> int:
-    """What of the log dir LOGDIR is in record formats v0 and v1, what retention or compaction removes by itself, what a
-    conversion of the rest would cost, and the steps of a rolling migration.
+    """Show how much of the log dir LOGDIR is in record formats v0 and v1, what retention or compaction will remove,
+    what a conversion of the rest would cost, and the steps of a rolling migration.
 
-    Reads only, takes no lock, and works beside a running broker. A log dir does not tell how long topics keep their
-    data: give it with --config and --topic-config.
+    Only reads, takes no lock, and works beside a running broker. A log dir does not contain the retention settings of
+    its topics: pass them with --config and --topic-config.
     """
     policy_of = policies(dict(settings), of_topics)
     rows = []

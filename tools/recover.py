@@ -17,21 +17,21 @@ from .options import PATH, config_option, json_option
 @click.command(cls=Command)
 @click.argument("src", metavar="SRC", type=PATH)
 @click.option("--mode", type=click.Choice(MODES), required=True,
-              help="End the log at the first damage, as Kafka does; or take out the damage alone, keep its bytes in "
-              f"{QUARANTINE}/, and all later batches with their offsets.")
+              help="truncate: end the log at the first damage, as Kafka does. quarantine: move only the damaged bytes "
+              f"to {QUARANTINE}/, and keep all later batches with their offsets.")
 @click.option("--out", metavar="DST", type=PATH, help="Recover into the new partition directory DST.")
 @click.option("--in-place", is_flag=True, help="Recover SRC itself. Its log dir must not be in use.")
-@click.option("--backup", is_flag=True, help="With --in-place: keep each .log that changes or goes as .bak.")
+@click.option("--backup", is_flag=True, help="With --in-place: keep each .log that is changed or removed as .bak.")
 @config_option
 @json_option
 def command(
     src: Path, mode: str, out: Path | None, in_place: bool, backup: bool, settings: Sequence[tuple[str, str]],
     as_json: bool,
 ) -> int:
-    """Recover the partition directory SRC as after a crash: check every batch, leave out what is damaged.
+    """Recover the partition directory SRC as after a crash: check every batch, and remove what is damaged.
 
-    Without --out and --in-place a dry run: every range of bytes and offsets that would be lost. Status 0 where nothing
-    is lost, 1 where something is, or would be.
+    Without --out and --in-place, show a dry run: every range of bytes and offsets that would be lost. Status 0 if
+    nothing is or would be lost, otherwise 1.
     """
     if out is not None and in_place:
         raise click.UsageError("--out makes a copy, --in-place none: not both")

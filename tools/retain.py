@@ -21,19 +21,20 @@ _REASONS = {
 
 @click.command(cls=Command)
 @paths_argument
-@click.option("--dry-run", is_flag=True, help="Say what would go, by segment and reason, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show which segments would be deleted, and why, and change nothing.")
 @click.option("--total-bytes", type=SizeType(), metavar="SIZE",
-              help="All partitions together may have so many: the oldest segments go, never the last of a log.")
+              help="Limit for all partitions together: the oldest segments are deleted, but never the last of a log.")
 @config_option
 @json_option
 def command(
     paths: Sequence[Path], dry_run: bool, total_bytes: int | None, settings: Sequence[tuple[str, str]], as_json: bool
 ) -> int:
-    """Delete old segments of the partitions at PATH by Kafka's rules: retention.ms, retention.bytes, cleanup.policy, as
-    --config says them. Without these, only what lies before the log start offset goes.
+    """Delete old segments of the partitions at PATH by Kafka's rules: pass retention.ms, retention.bytes and
+    cleanup.policy with --config. Without these, only segments before the log start offset are deleted.
 
-    A partition must not be open elsewhere, but for a dry run, which reads only. A log that is open in a process with
-    retention cleans itself. Status 0 whatever goes, 7 if one partition of several could not be done.
+    A partition must not be open elsewhere, except for a dry run, which only reads. A log that a process has open with
+    these settings deletes old segments by itself. Status 0 whether or not anything is deleted, 7 if one of several
+    partitions failed.
     """
     for path in paths:
         if path.is_file():

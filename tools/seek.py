@@ -38,20 +38,20 @@ class Found:
 
 @click.command(cls=Command)
 @paths_argument
-@click.option("--offset", metavar="OFFSET", type=int, help="A record's number.")
+@click.option("--offset", metavar="OFFSET", type=int, help="The offset of a record.")
 @click.option(
     "--time", "time_ms", type=TimeType(SPECIAL_TIMES),
     help="ISO 8601, milliseconds, -2h; or latest (-1), earliest (-2), max-timestamp (-3), as Kafka has them.",
 )
-@click.option("--max-value-bytes", type=SizeType(), help="A longer value: only its size and SHA-256.")
+@click.option("--max-value-bytes", type=SizeType(), help="For a longer value, print only size and SHA-256.")
 @json_option
 def command(
     paths: Sequence[Path], offset: int | None, time_ms: int | None, max_value_bytes: int | None, as_json: bool
 ) -> int:
-    """Find the first record at or behind an offset, or the first, in log order, at or after a time.
+    """Find the first record at or after an offset, or the first record, in log order, at or after a time.
 
-    The answer is the log's own: an index only says where to begin, and is not believed where it misleads.
-    Of a log dir every partition is asked.
+    The answer comes from the log itself: an index only says where to start, and a wrong index does not change the
+    answer. In a log dir, every partition is searched.
     """
     if (offset is None) == (time_ms is None):
         raise click.UsageError("give --offset N or --time T")

@@ -39,27 +39,31 @@ class TopicType(click.ParamType):   # type: ignore[type-arg]    # generic only s
 @click.argument("directory", metavar="DIR", type=PATH)
 @click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:9092", show_default=True,
               help="Where to listen; port 0 is any free one.")
-@click.option("--advertise", metavar="HOST:PORT", help="Where clients find it, if not where they connect to.")
-@click.option("--topic", "topics", type=TopicType(), multiple=True, help="A topic to make if it is not there. Repeat.")
+@click.option("--advertise", metavar="HOST:PORT",
+              help="The address to give to clients, if it differs from the one that they connect to.")
+@click.option("--topic", "topics", type=TopicType(), multiple=True,
+              help="Create this topic if it does not exist. May be repeated.")
 @click.option("--fsync", type=click.Choice(get_args(Fsync)), default="batch", show_default=True,
-              help="When what is appended is on the disk; acks=all is answered accordingly.")
+              help="When appends are synced to the disk; acks=all is answered accordingly.")
 @config_option
-@click.option("--tls-cert", type=PATH, help="Encrypt: a file with the certificate, and those above it.")
-@click.option("--tls-key", type=PATH, help="The file with its key, if that is another one.")
-@click.option("--sasl-users", type=PATH, help="Ask for a password (SASL PLAIN): a file of lines `name:password`.")
-@click.option("--http", metavar="HOST:PORT", help="Show a page with topics, groups and lag there, and metrics for "
-              "Prometheus at /metrics.")
-@click.option("--insecure", is_flag=True, help="Listen beyond this machine without TLS and without passwords.")
+@click.option("--tls-cert", type=PATH, help="Encrypt connections: a file with the certificate chain.")
+@click.option("--tls-key", type=PATH, help="The file with the private key, if it is not in --tls-cert.")
+@click.option("--sasl-users", type=PATH, help="Require a password (SASL PLAIN): a file with lines `name:password`.")
+@click.option("--http", metavar="HOST:PORT",
+              help="Serve a web page with topics, groups and lag at this address, and metrics for Prometheus at "
+              "/metrics.")
+@click.option("--insecure", is_flag=True,
+              help="Allow an address that other machines can reach, without TLS or passwords.")
 @json_option
 def command(
     directory: Path, listen: str, advertise: str | None, topics: Sequence[tuple[str, int]], fsync: Fsync,
     settings: Sequence[tuple[str, str]], tls_cert: Path | None, tls_key: Path | None, sasl_users: Path | None,
     http: str | None, insecure: bool, as_json: bool,
 ) -> int:
-    """Let Kafka clients produce to and consume from the log dir DIR, which is made where it is not there.
+    """Let Kafka clients produce to and consume from the log dir DIR, which is created if it does not exist.
 
-    It is one node, for tests, laptops and the edge, and no cluster. It prints its address when it listens, and runs
-    until ^C or SIGTERM, then closes every log.
+    It is a single node for tests, laptops and the edge, not a cluster. It prints its address when it listens. It runs
+    until ^C or SIGTERM, and then closes every log.
     """
     stopped = threading.Event()
 

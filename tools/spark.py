@@ -41,14 +41,14 @@ class PlaceType(click.ParamType):   # type: ignore[type-arg]    # generic only s
 PLACE = PlaceType()
 store_option = click.option(
     "--store-option", "store_options", metavar="KEY=VALUE", type=ConfigType(), multiple=True,
-    help="An option of the stores that URLs name, such as endpoint_override=HOST:PORT or user=NAME: docs/spark.md. "
-    "Repeat for more. Shown in process lists: give secrets by the environment.",
+    help="An option for the store of a URL, such as endpoint_override=HOST:PORT or user=NAME. May be repeated. "
+    "Visible in process lists: pass secrets in the environment.",
 )
 
 
 @click.group(name="spark")
 def command() -> None:
-    """Work on whole topics with Apache Spark. Needs the extra `seglog[spark]` and Java: ask `seglog doctor`."""
+    """Work on whole topics with Apache Spark. Needs the extra `seglog[spark]` and Java: run `seglog doctor`."""
 
 
 @command.command(cls=Command)
@@ -59,31 +59,31 @@ def command() -> None:
     "to", "repack_bytes", "codec", "allow_lossy", "aborted", "delete_horizon_ms", "topics", "settings",
 )
 @click.option("--partition", "partitions", metavar="NAME", multiple=True,
-              help="Convert, or with --rollback take back, this partition alone (orders-3). Repeat for more.")
+              help="Convert only this partition (orders-3), or with --rollback undo only this one. May be repeated.")
 @click.option("--skip-active", is_flag=True, help="Leave out the last segment of each partition.")
 @click.option("--dry-run", is_flag=True,
-              help="Write nothing: the plan, the size to expect by samples, what would be lost.")
+              help="Write nothing: show the plan, the size estimated from samples, and what would be lost.")
 @click.option("--resume/--no-resume", default=True, show_default=True,
-              help="Go on with what an earlier run has begun, or refuse to.")
+              help="Continue an earlier run that did not finish, or refuse to.")
 @click.option("--verify", type=click.Choice(["full", "sample"]), default="sample", show_default=True,
-              help="Read all of the result again before it is published, or one segment of sixteen. Each was read "
-              "again by its task already.")
+              help="Before publishing, read all of the result again, or every sixteenth segment. The tasks have "
+              "already read back each segment.")
 @click.option("--rollback", "end", flag_value="rollback", default=None,
               help="Undo the conversion into DST, finished or not.")
 @click.option("--finalize", "end", flag_value="finalize",
-              help="Keep what is in DST, and remove what --rollback would need.")
+              help="Keep the result in DST, and remove the files that --rollback needs.")
 @click.option("--max-concurrent", type=click.IntRange(1), metavar="N", help="At most N tasks at a time.")
 @click.option("--throttle", "throttle_bytes", metavar="BYTES", type=SizeType(), default=0,
-              help="Read and convert at most so many bytes of the source a second, all tasks together.")
+              help="Read and convert at most this many bytes of the source per second, in all tasks together.")
 @click.option("--task-bytes", metavar="BYTES", type=SizeType(), default=TASK_BYTES, show_default="64m",
-              help="Pack segments into tasks of at least so many bytes; a segment counts as 2m more than it has.")
+              help="Pack segments into tasks of at least this many bytes; a segment counts as its size plus 2m.")
 @click.option("--report", "report_file", metavar="FILE", type=PATH,
-              help="Write what became of each partition to FILE, as JSON.")
+              help="Write the result for each partition to FILE, as JSON.")
 @click.option("--master", metavar="URL",
-              help="local[2], spark://HOST:7077, yarn, k8s://..., sc://HOST. By default that of spark-submit, else all "
-              "cores of this machine.")
+              help="local[2], spark://HOST:7077, yarn, k8s://..., sc://HOST. By default that of spark-submit, "
+              "otherwise all cores of this machine.")
 @click.option("--conf", "spark_settings", type=ConfigType(), multiple=True,
-              help="A setting of Spark's. Repeat for more.")
+              help="A Spark setting. May be repeated.")
 @store_option
 @progress_option
 @json_option
@@ -116,11 +116,11 @@ def convert(
 ) -> int:
     """Rewrite the log dir SRC in another record format, v2 by default, as the log dir DST.
 
-    SRC and DST are paths that every executor sees, or URLs: s3://BUCKET/PREFIX, webhdfs://HOST:PORT/PATH. The bytes are
-    those of `seglog convert`, which one machine makes. SRC is never changed; each partition comes into DST whole, by
-    one rename (in an object store by one manifest), after all of it was checked. What is finished is kept in
-    DST.seglog-spark until --finalize or --rollback: run the same command again after any fault. A partition that fails
-    is reported, and the others go on: status 7.
+    SRC and DST are paths that every executor sees, or URLs: s3://BUCKET/PREFIX, webhdfs://HOST:PORT/PATH. The
+    resulting bytes are those of `seglog convert`. SRC never changes; each partition appears in DST as a whole, by one
+    rename (in an object store by one manifest), after all of it was checked. Progress is kept in DST.seglog-spark
+    until --finalize or --rollback: after a failure, run the same command again. If a partition fails, it is reported
+    and the others are converted: status 7.
     """
     try:
         version = version_of(to)
@@ -185,10 +185,11 @@ def fetch(
     no_progress: bool,
     as_json: bool,
 ) -> int:
-    """Copy topics from the store at URL into the log dir LOGDIR of this machine.
+    """Copy topics from the store at URL into the log dir LOGDIR on this machine.
 
-    In an object store the manifest says which version of each partition counts. LOGDIR is made where it is not there; a
-    partition comes into it as a whole, and what is there already, of the same version, is passed over. Needs no Spark.
+    In an object store, the manifest names the current version of each partition. LOGDIR is created if it does not
+    exist. Each partition appears in it as a whole; partitions that are already there in the same version are skipped.
+    Needs no Spark.
     """
     from seglog.spark import fetch_topics
 

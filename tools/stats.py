@@ -29,13 +29,13 @@ _DRAWN_WIDTH = 80       # with --full
 
 @click.command(cls=Command)
 @paths_argument
-@click.option("--now", "now_ms", type=TimeType(), help="What to take for now when looking for future timestamps.")
+@click.option("--now", "now_ms", type=TimeType(), help="The current time to use when looking for future timestamps.")
 @click.option("--timestamps", "only_times", is_flag=True,
-              help="Only when retention.ms (by --config, or kept with the log) deletes each segment, and the record "
-              "that it waits for.")
+              help="Show only when retention.ms (from --config, or stored with the log) deletes each segment, and "
+              "which record it waits for.")
 @click.option("--compaction", "only_compaction", is_flag=True,
-              help="Only what compaction would find: duplicates by segment, tombstones and when they go, the dirty "
-              "ratio, and why the log cannot be cleaned. Memory for all keys.")
+              help="Show only what compaction would find: duplicates by segment, tombstones and when they are "
+              "removed, the dirty ratio, and why the log cannot be cleaned. Needs memory for all keys.")
 @config_option
 @progress_option
 @json_option
@@ -43,10 +43,10 @@ def command(
     paths: Sequence[Path], now_ms: int | None, only_times: bool, only_compaction: bool,
     settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool,
 ) -> int:
-    """Batch sizes, codecs and what they save, timestamp disorder, index density, transactions, producers, and which
-    Kafka wrote it.
+    """Show batch sizes, codecs and what they save, timestamp disorder, index density, transactions, producers, and
+    which Kafka version wrote the partition.
 
-    Reads and opens every batch. Of a log dir each partition is told apart.
+    Reads and decompresses every batch. In a log dir, each partition is shown separately.
     """
     if only_times and only_compaction:
         raise click.UsageError("--timestamps or --compaction: each of them says one thing only")

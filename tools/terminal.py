@@ -42,13 +42,13 @@ def display_options() -> list[click.Option]:
     """The options that every command takes, and that no command is handed."""
     return [
         click.Option(["--full"], is_flag=True, expose_value=False, callback=_keep,
-                     help="Cut nothing to the width of the terminal."),
+                     help="Do not cut or wrap lines to the width of the terminal."),
         click.Option(["--color"], type=click.Choice(["auto", "always", "never"]), expose_value=False, callback=_keep,
-                     help="Colour: on terminals (auto), always or never. NO_COLOR and FORCE_COLOR are obeyed, too."),
+                     help="Use colour on terminals (auto), always or never. NO_COLOR and FORCE_COLOR work, too."),
         click.Option(["-q", "--quiet"], is_flag=True, expose_value=False, callback=_keep,
-                     help="No progress and no remarks; errors are shown."),
+                     help="No progress and no notes; errors are still shown."),
         click.Option(["-v", "--verbose"], count=True, expose_value=False, callback=_keep,
-                     help="Show what the engine logs, and the time and memory used. -vv: its details, too."),
+                     help="Show what the engine logs, and the time and memory used. -vv: with details."),
     ]
 
 

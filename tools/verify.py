@@ -27,16 +27,16 @@ _WORTH_TIMING_S = 1.0
 @paths_argument
 @click.option(
     "--level", type=click.Choice(LEVELS), default="crc", show_default=True,
-    help="headers: batch headers only; crc: every checksum, too; deep: every record, opened.",
+    help="headers: only batch headers; crc: also every checksum; deep: also every record, decompressed.",
 )
 @click.option(
     "--witness", is_flag=True,
-    help="Read everything a second time by plain Python, which shares no code with the first reader, and compare. "
-    "Slow: some MB/s. Needs seglog[witness].",
+    help="Read everything a second time in plain Python, which shares no code with the first reader, and compare. "
+    "Slow: a few MB/s. Needs seglog[witness].",
 )
 @click.option(
     "--witness-every", metavar="N", type=click.IntRange(min=1),
-    help="Of each partition only every Nth segment, and the last one, a second time.",
+    help="Read only every Nth segment of each partition, and the last one, a second time.",
 )
 @config_option
 @progress_option
@@ -48,9 +48,9 @@ def command(
     """Check PATH against its checksums, its indexes, its checkpoints and itself. Changes nothing.
 
     Also checks what no checksum covers: offsets, sizes, epochs, and that every index entry leads to its batch.
-    A directory that somebody is writing to is judged as it was at one moment. Of several partitions, one that cannot
-    be read does not stop the others. Status 0: clean, or notes only; 1: errors or warnings; 7: something could not be
-    read.
+    A directory that is being written to is checked as it was at one moment. If one of several partitions cannot be
+    read, the others are still checked. Status 0: clean, or only notes; 1: errors or warnings; 7: something could not
+    be read.
     """
     began = time.monotonic()
     total = Report(path=", ".join(map(str, paths)), level=level)

@@ -25,18 +25,18 @@ _FORMATS = ("html", "svg", "png")
 
 @click.command(cls=Command)
 @click.argument("path", metavar="PATH", type=PATH)
-@click.option("-o", "--output", "output", type=PATH, metavar="FILE", help="Where it goes. [default: report.html]")
+@click.option("-o", "--output", "output", type=PATH, metavar="FILE", help="The file to write. [default: report.html]")
 @click.option("--format", "kind", type=click.Choice(_FORMATS),
-              help="A page, or its first drawing alone. [default: by the name of FILE]")
+              help="A page, or only its first drawing. [default: by the name of FILE]")
 @click.option("--open", "opens", is_flag=True, help="Show it in the browser.")
-@click.option("--now", "now_ms", type=TimeType(), help="What to take for now when looking for future timestamps.")
+@click.option("--now", "now_ms", type=TimeType(), help="The current time to use when looking for future timestamps.")
 @config_option
 @progress_option
 def command(
     path: Path, output: Path | None, kind: str | None, opens: bool, now_ms: int | None,
     settings: Sequence[tuple[str, str]], no_progress: bool,
 ) -> int:
-    """Draw a log dir, a partition or a managed ledger: a page of its own that needs no network, and prints.
+    """Draw a log dir, a partition or a managed ledger as one HTML page, which needs no network and can be printed.
 
     Of a partition: its segments by offset and time, bytes by time, batches, codecs, what `verify` finds and what
     retention takes; if a conversion made it, before and after. Of a log dir: a bar a partition over time, its formats,
