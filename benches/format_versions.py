@@ -32,7 +32,7 @@ def run(bench: Bench, directory: Path, count: int, *, with_java: bool) -> None:
     _zero_copy(bench, place, count)
     for codec, (goal, other) in IN_PLACE.items():
         _in_place(bench, place, codec, goal, other)
-    for magic, codec, share in [(2, "none", 0.3), (1, "none", 0.1), (2, "lz4", 0.3), (2, "zstd", 0.3)]:
+    for magic, codec, share in [(2, "none", 0.3), (1, "none", 0.3), (2, "lz4", 0.3), (2, "zstd", 0.3)]:
         _mirror(bench, place, magic, codec, int(count * share))
     for codec, share, goal in [("none", 1.0, Goal(4)), ("lz4", 0.25, Goal(1.8))]:
         _down(bench, place, codec, int(count * share), goal if with_java else None)
@@ -205,7 +205,8 @@ def _mirror(bench: Bench, place: Place, magic: int, codec: str, count: int) -> N
     """A segment into another log, beside its records through the same doors, and beside the writes of its bytes alone.
 
     From a log of ours, whose bytes nobody changes; from a directory that a broker may hold, each run is copied first.
-    Without a codec those writes are a tenth of what decoding and appending costs: no mirror can be 15 times as quick.
+    Of v2 without a codec those writes are a tenth of what decoding and appending costs: no mirror can be 15 times as
+    quick. Of v1, whose messages are a batch each, decoding costs more.
     """
     name = f"mirror, v{magic} {codec}"
     if not bench.wanted(name):
@@ -247,7 +248,7 @@ def _mirror(bench: Bench, place: Place, magic: int, codec: str, count: int) -> N
                 "bare writes": place.fresh(BareWrites, written),
             },
             {
-                ("seglog", "decode and append"): Goal(15 if codec != "none" else None),
+                ("seglog", "decode and append"): Goal(15 if codec != "none" or magic == 1 else None),
                 ("from a directory", "decode and append"): Goal(15 if codec != "none" else None),
                 ("seglog", "bare writes"): Goal(),
                 ("bare writes", "decode and append"): Goal(),

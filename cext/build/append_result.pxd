@@ -15,6 +15,9 @@ cdef class Assigned:
     cdef readonly int64_t max_timestamp
     cdef readonly int64_t offset_of_max_timestamp
     cdef readonly int64_t count
+    cdef readonly int64_t suspect
+    cdef readonly int32_t max_epoch
+    cdef readonly bint has_producer
     cdef readonly bint rebuilt
     cdef bint is_ours           # nobody else sees the bytes of `raw`
 

@@ -85,6 +85,8 @@ cdef class Assigned:
     offset_of_max_timestamp: the last offset of the first batch that has it, which is what Kafka's time index takes
         (LogSegment.append); -1 where none has one.
     count: of the records; -1 where nobody looked.
+    suspect: of a follower's batches, the first slot of one that is large enough to decompress to too much; -1: none is.
+    max_epoch: the largest leader epoch of the batches; -1 where none has one. has_producer: one of them names a producer.
     rebuilt: whether the bytes are others than those given, beyond headers.
     magic: the format of the first batch.
     """
@@ -119,16 +121,26 @@ cdef class Assigned:
                 give_offsets(self.raw.base, &self.table.rows[i], first_offset + i, 1, leader_epoch)
 
     cdef void sum_up(self) noexcept nogil:
-        """What the rows say of offsets and timestamps. There is one at least."""
-        cdef BatchHeader* row = self.table.rows
-        cdef Py_ssize_t i
+        """What the rows say of offsets, timestamps, epochs and producers. There is one at least."""
+        cdef const BatchHeader* row = self.table.rows
+        cdef const BatchHeader* end = row + self.table.n
+        cdef int64_t max_timestamp = -1
+        cdef int64_t offset_of_max = -1
+        cdef int32_t max_epoch = -1
+        cdef bint has_producer = False
         self.first_offset = row.base_offset
-        self.last_offset = row[self.table.n - 1].last_offset
-        self.max_timestamp = self.offset_of_max_timestamp = -1
-        for i in range(self.table.n):
-            if row[i].max_timestamp > self.max_timestamp:
-                self.max_timestamp = row[i].max_timestamp
-                self.offset_of_max_timestamp = row[i].last_offset
+        while row != end:
+            if row.max_timestamp > max_timestamp:
+                max_timestamp = row.max_timestamp
+                offset_of_max = row.last_offset
+            max_epoch = max(max_epoch, row.leader_epoch)
+            has_producer |= row.producer_id >= 0
+            row += 1
+        self.last_offset = (row - 1).last_offset
+        self.max_timestamp = max_timestamp
+        self.offset_of_max_timestamp = offset_of_max
+        self.max_epoch = max_epoch
+        self.has_producer = has_producer
 
     def __repr__(self):
         return f"<Assigned offsets {self.first_offset} to {self.last_offset}, {len(self.raw)} bytes>"
@@ -139,6 +151,7 @@ cdef Assigned assigned_of(BatchTable table, int64_t count, bint is_ours, bint re
     assigned.raw = table.window
     assigned.table = table
     assigned.count = count
+    assigned.suspect = -1
     assigned.is_ours = is_ours
     assigned.rebuilt = rebuilt
     assigned.sum_up()

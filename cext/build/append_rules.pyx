@@ -76,6 +76,7 @@ cdef struct Rules:
     bint is_compacted
     bint is_log_append_time
     bint asks_unit              # of new records: may the timestamp be milliseconds?
+    int64_t[CODEC_ZSTD + 1] harmless_bytes      # by codec: batches of up to so many cannot decompress to too much
 
 
 # What the records of a batch are, and which one was refused.
@@ -241,6 +242,7 @@ cdef class AppendCheck:
     magic: their format version (message.format.version), None where each keeps its own.
     decompress: Callable[[codec, magic, memoryview], bytes-like], bounded.
     asks_unit: whether a timestamp of records made here must look like milliseconds (timestamp.check).
+    harmless_bytes: for each codec, up to which size nothing needs a look for what it may decompress to (Assigned.suspect).
     """
     cdef Rules rules
     cdef object decompress
@@ -248,7 +250,9 @@ cdef class AppendCheck:
     def __cinit__(
         self, *, int64_t max_message_bytes, int64_t segment_bytes, bint is_compacted, bint is_log_append_time,
         int64_t before_max_ms, int64_t after_max_ms, codec, decompress, magic=None, bint asks_unit=False,
+        harmless_bytes=(0,) * (CODEC_ZSTD + 1),
     ):
+        cdef int i
         self.rules.max_batch_bytes = max_message_bytes
         self.rules.max_bytes = segment_bytes
         self.rules.is_compacted = is_compacted
@@ -261,6 +265,8 @@ cdef class AppendCheck:
         self.rules.magic = PRODUCER_MAGIC if magic is None else magic
         if self.rules.magic not in (PRODUCER_MAGIC, 0, 1, 2):
             raise InvalidArgumentError(f"a record format v{magic}: there are v0, v1 and v2")
+        for i in range(CODEC_ZSTD + 1):
+            self.rules.harmless_bytes[i] = harmless_bytes[i]
         self.decompress = decompress
 
     def assign(
@@ -336,7 +342,9 @@ cdef class AppendCheck:
         bytes: they are not copied.
         """
         cdef BatchTable table
+        cdef Assigned assigned
         cdef Py_ssize_t i = 0
+        cdef Py_ssize_t suspect = -1
         cdef int status
         if type(raw) is BatchTable:
             table = raw
@@ -346,7 +354,7 @@ cdef class AppendCheck:
             table = scanned(raw if type(raw) is bytes else copy_of(raw), self.decompress)
         self.check_total(table.end - table.rows[0].position)
         with nogil:
-            status = check_order(table, next_offset, &i)
+            status = check_order(&self.rules, table, next_offset, &i, &suspect)
         if status == OFFSET_BEHIND:
             raise InvalidRecordError(
                 f"batch {i} begins at offset {table.rows[i].base_offset}, where {next_offset} or more is due"
@@ -357,7 +365,17 @@ cdef class AppendCheck:
             )
         if status != OK:
             self.refuse(status, table, i, 0, NULL)
-        return assigned_of(table, -1, is_ours=False, rebuilt=False)
+        assigned = assigned_of(table, -1, is_ours=False, rebuilt=False)
+        assigned.suspect = suspect
+        return assigned
+
+    def next_suspect(self, BatchTable table not None, Py_ssize_t slot):
+        """The first slot behind `slot` of a batch that is large enough to decompress to too much; -1: none is."""
+        cdef Py_ssize_t i
+        for i in range(max(slot + 1, 0), table.n):
+            if is_suspect(&self.rules, &table.rows[i]):
+                return i
+        return -1
 
     def accept(self, raw not None, int64_t first_offset, int64_t count):
         """Batches that were built again for `first_offset`: only their sizes are in question still."""
@@ -532,7 +550,13 @@ cdef BatchTable scanned(bytes raw, object decompress):
     return table
 
 
-cdef int check_order(BatchTable table, int64_t next_offset, Py_ssize_t* at) noexcept nogil:
+cdef inline bint is_suspect(const Rules* rules, const BatchHeader* row) noexcept nogil:
+    return codec_of(row) <= CODEC_ZSTD and row.size_bytes > rules.harmless_bytes[codec_of(row)]
+
+
+cdef int check_order(
+    const Rules* rules, BatchTable table, int64_t next_offset, Py_ssize_t* at, Py_ssize_t* suspect
+) noexcept nogil:
     cdef const BatchHeader* row = table.rows
     cdef int status
     for at[0] in range(table.n):
@@ -543,6 +567,8 @@ cdef int check_order(BatchTable table, int64_t next_offset, Py_ssize_t* at) noex
             return OFFSET_BEHIND
         if row.last_offset < row.base_offset or row.count > row.last_offset - row.base_offset + 1:
             return COUNT_AND_RANGE
+        if suspect[0] < 0 and is_suspect(rules, row):
+            suspect[0] = at[0]
         next_offset = row.last_offset + 1
         row += 1
     return OK

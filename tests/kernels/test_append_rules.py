@@ -235,6 +235,29 @@ def test_compressed_records_are_opened_once():
         assert len(opened) == 1
 
 
+def test_what_may_decompress_to_too_much_is_named_slot_by_slot_and_what_cannot_is_not():
+    """By codec: 100 bytes of gzip may be more than any number of uncompressed ones."""
+    check = AppendCheck(
+        max_message_bytes=1 << 20, segment_bytes=1 << 20, is_compacted=False, is_log_append_time=False,
+        before_max_ms=MAX_INT64, after_max_ms=MAX_INT64, codec=None, decompress=decompress,
+        harmless_bytes=(MAX_INT64, 200, 300, 400, 0),
+    )
+    sizes = [(plain.NONE, 5000), (plain.GZIP, 200), (plain.GZIP, 201), (plain.LZ4, 400), (plain.LZ4, 401),
+             (plain.SNAPPY, 300), (plain.SNAPPY, 301), (plain.ZSTD, 68)]
+    raw = b"".join(
+        plain.batch_v2(bytes(size - 61), base_offset=n, attributes=codec, leader_epoch=n % 3)
+        for n, (codec, size) in enumerate(sizes))
+    followed = check.follow(raw, 0)
+    assert [len(followed.table[n].raw()) for n in range(len(sizes))] == [size for _, size in sizes]
+    found = [followed.suspect]
+    while found[-1] >= 0:
+        found.append(check.next_suspect(followed.table, found[-1]))
+    assert found == [2, 4, 6, 7, -1]
+    assert (followed.max_epoch, followed.has_producer) == (2, False)
+    assert check.follow(plain.batch_v2(bytes(7), producer_id=7, producer_epoch=0, base_sequence=0), 0).has_producer
+    assert check.follow(raw[:5200], 0).suspect == -1
+
+
 def test_what_was_checked_stays_when_the_callers_buffer_changes():
     raw = plain.batch_v2(plain.record_v2(0, 0, b"k", b"v"))
     for take in (lambda given: assign(given, 0, AppendRules.of(LogConfig()), now_ms=NOW),

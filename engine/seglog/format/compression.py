@@ -7,13 +7,13 @@ and Kafka's own LZ4 header checksum are done here. See docs/formats/compression.
 """
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from functools import cache, lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from seglog.config import LogConfig
+from seglog.config import MAX_LONG, LogConfig
 from seglog.errors import (
     CorruptRecordError,
     InvalidConfigError,
@@ -97,11 +97,12 @@ def may_exceed(codec: int, payload: memoryview, limit_bytes: int) -> bool:
             return len(payload) * _RATIO_MAX[known] > limit_bytes
 
 
-def harmless_bytes(codecs: Iterable[int], limit_bytes: int) -> int:
-    """Payloads of up to so many bytes cannot exceed `limit_bytes`, whichever of these codecs they have. 0: nobody knows
-    without a look at each (`may_exceed`)."""
-    ratios = [1 if codec == Codec.NONE else _RATIO_MAX.get(codec, 0) for codec in codecs]
-    return limit_bytes // max(ratios) if all(ratios) and ratios else 0
+def harmless_bytes(codec: Codec, limit_bytes: int) -> int:
+    """Payloads of up to so many bytes cannot exceed `limit_bytes`. 0: nobody knows without a look (`may_exceed`)."""
+    if codec is Codec.NONE:
+        return MAX_LONG     # what is there is all
+    ratio = _RATIO_MAX.get(codec, 0)
+    return limit_bytes // ratio if ratio else 0
 
 
 def compress(codec: int, magic: int, data: "Buffer", level: int | None = None) -> "Buffer":

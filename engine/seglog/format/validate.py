@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Self
 from seglog._kernels.append_result import Assigned, Unfit, trusted
 from seglog._kernels.append_rules import AppendCheck
 from seglog._kernels.batch_builder import BatchBuilder, MessageSetBuilder
-from seglog._kernels.batch_survey import first_larger, tally
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError, RecordTooLargeError
 from seglog.format.compression import Codec, compress, decompress, decompressor, harmless_bytes, may_exceed
@@ -49,6 +48,7 @@ class AppendRules:
             decompress=decompressor(config.max_decompressed_message_bytes),
             magic=config.message_format_version,
             asks_unit=config.timestamp_check,
+            harmless_bytes=[harmless_bytes(codec, config.max_decompressed_message_bytes) for codec in Codec],
         )
         levels = {
             Codec.GZIP: config.compression_gzip_level,
@@ -148,18 +148,18 @@ def check_follower(raw: "Buffer | BatchTable", next_offset: int, rules: AppendRu
     good, in bytes that nobody changes. Raises CorruptRecordError, InvalidRecordError,
     RecordTooLargeError (of segment.bytes, or max.decompressed.message.bytes), UnsupportedCompressionTypeError.
     """
-    assigned = rules.check.follow(raw, next_offset)
-    table, limit_bytes = assigned.table, rules.decompressed_bytes_max
+    check = rules.check
+    assigned = check.follow(raw, next_offset)
     # What nobody could read under these settings is refused. Most batches are too small for that, and a run of v1 may
     # hold ten thousand messages, each of which would be an object.
-    too_small_bytes = harmless_bytes({codec for _, codec in tally(table)}, limit_bytes)
-    slot = first_larger(table, too_small_bytes)
+    slot = assigned.suspect
     while slot >= 0:
+        table, limit_bytes = assigned.table, rules.decompressed_bytes_max
         batch = table[slot]
         with suppress(CorruptRecordError):      # damage is kept as the leader has it
             if batch.codec and may_exceed(batch.codec, batch.payload(), limit_bytes):
                 decompress(batch.codec, batch.magic, batch.payload(), limit_bytes)
-        slot = first_larger(table, too_small_bytes, slot + 1)
+        slot = check.next_suspect(table, slot)
     return assigned
 
 

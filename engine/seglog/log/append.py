@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from seglog._kernels.batch_encode import EncodedBatch
-from seglog._kernels.batch_survey import first_with_producer
 from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import CorruptRecordError, InvalidArgumentError, RecordTooLargeError
 from seglog.format.batch import BatchEncoder
@@ -377,7 +376,7 @@ class LogAppender:
         if not is_good:
             assigned, _ = self._checked(given, assign_offsets, tail.next_offset, epoch, now_ms, self._encoder)
         update = None
-        if first_with_producer(assigned.table) >= 0:
+        if assigned.has_producer:
             found = tail.producers.prepare(assigned.table, origin)
             if isinstance(found, Duplicate):
                 return AppendResult(found.first_offset, found.last_offset, is_duplicate=True), tail.number

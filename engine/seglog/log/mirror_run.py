@@ -15,8 +15,8 @@ from seglog.format.validate import AppendRules
 from seglog.log.log import Log
 from seglog.segment.batches import first_offset_of
 
-# So much is appended at a time: one lock, one write and, with fsync="batch", one sync.
-_RUN_BYTES = 1 << 20
+# At most so much is appended at a time: one lock, one write and, with fsync="batch", one sync. A table is half of it.
+_RUN_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +169,8 @@ class MirrorRun:
                 counts = self._open(table, first)
                 stop = first + 1
             else:
-                stop = min(stop, max(cut(table, first, self._target.run_bytes, MAX_OFFSET), first + 1))
+                if table.end - table[first].position > self._target.run_bytes:
+                    stop = min(stop, max(cut(table, first, self._target.run_bytes, MAX_OFFSET), first + 1))
                 if self._preserves:
                     self._target.keep(table, first, stop)
                 else:

@@ -12,7 +12,6 @@ import random
 from collections.abc import Callable, Iterable
 
 from seglog._kernels.batch_encode import EncodedBatch
-from seglog._kernels.batch_survey import first_of_later_epoch
 from seglog._kernels.point_read import LastOpened
 from seglog._kernels.quiet_tail import QuietTail
 from seglog._kernels.shield import shielded
@@ -295,7 +294,7 @@ class LogTail(WriteGate, QuietTail):
             active = self.roll_at(base_offset)
         if origin is Origin.REPLICATION:
             latest = self.epoch_cache.latest
-            if not self.is_changed or first_of_later_epoch(table, -1 if latest is None else latest) >= 0:
+            if not self.is_changed or assigned.max_epoch > (-1 if latest is None else latest):
                 shielded(begin_epochs_of, assigned, self._begin)
             self.is_epoch_due = self.epoch_cache.latest != self.leader_epoch
         elif self.is_epoch_due:
