@@ -1,7 +1,11 @@
 """`seglog.scan`: rows of partitions as Arrow, against what real Kafka read; what is asked for by time and offset."""
+import gc
 import pickle
+import re
 import shutil
+import threading
 from itertools import pairwise
+from pathlib import Path
 
 import pyarrow
 import pytest
@@ -207,6 +211,41 @@ def test_damage_is_named_or_skipped_with_a_report(orders, threads):
     gone = set(range(lost.first_offset, lost.last_offset + 1))
     assert 0 < len(gone) <= 5
     assert rows == [(p, n) for p in range(2) for n in range(600) if p == 0 or n not in gone]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_reader_that_stops_early_leaves_nothing_behind(orders, threads):
+    before = threading.active_count()
+    for count in (1, 3):
+        rows = seglog.scan(orders, threads=threads).batches()
+        for _ in range(count):
+            next(rows)
+        rows.close()
+    reader = seglog.scan(orders, threads=threads).to_reader()
+    reader.read_next_batch()
+    del reader
+    gc.collect()
+    assert threading.active_count() == before
+    assert not [line for line in Path("/proc/self/maps").read_text().splitlines() if str(orders) in line]
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="a system without huge pages")
+def test_huge_pages_are_asked_for_where_much_is_read_in_one_go(tmp_path):
+    with seglog.open(tmp_path / "big-0", fsync="never", config={"segment.bytes": 30 << 20}) as log:
+        for _ in range(10):
+            log.append_columns(values=[b"v" * 1000] * 900)
+    count = seglog.scan(tmp_path, columns=["offset"], threads=1).to_arrow().num_rows
+
+    def is_asked_for(scan):
+        rows = scan.batches()
+        next(rows)
+        maps = Path("/proc/self/smaps").read_text().split(str(tmp_path))[1:]
+        flags = [re.search("^VmFlags:(.*)", text, re.MULTILINE)[1].split() for text in maps]
+        rows.close()
+        return any("hg" in words for words in flags)
+
+    assert is_asked_for(seglog.scan(tmp_path, threads=1))
+    assert not is_asked_for(seglog.scan(tmp_path, from_offset=count // 2, to_offset=count // 2 + 10, threads=1))
 
 
 def test_an_open_log_is_read_to_its_published_end(tmp_path):

@@ -10,6 +10,7 @@ from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.topic_rows import RowLayout, TopicRows, topic_rows
 from seglog.errors import SeglogError
 from seglog.frames.options import ReadOptions
+from seglog.fs.mapping import Advice
 from seglog.log.damage import OnLost, lost_batch, lost_sink
 from seglog.segment.aborted_transactions import AbortedFilter
 from seglog.segment.answers import LostRange
@@ -24,6 +25,9 @@ CHUNK_BYTES = 2 << 20
 POOL = ArenaPool(CHUNK_BYTES, 32 << 20)
 # For rows that are kept, all of a scan: of large pages, several begin in each chunk, and few chunks waste fewer.
 KEPT = ArenaPool(16 << 20, 0)
+# Of so many bytes and more that are read from one end to the other, two huge pages are whole at least. For shorter ones
+# the system would read far more of the file than is asked for.
+_LONG_BYTES = 6 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +93,22 @@ class ScanPart:
         segment.end_offset = self.end_offset
         try:
             for position, end in self.spans:
-                for whole in _tables(segment, position, end, on_lost):
+                if end - position >= _LONG_BYTES:
+                    segment.files().log.advise(Advice.HUGE_PAGES, position, end - position)
+                for whole in _tables(segment, position, end, pool.chunk_bytes, on_lost):
                     table = aborted.left_out_of(whole) if aborted else whole
-                    for start, stop in _slices(table, end, pool.chunk_bytes):
-                        yield partial(self._decode, segment, table, pool, layout, start, stop, on_lost)
+                    stop = _batches_before(table, end)
+                    if stop:
+                        yield partial(self._decode, segment, table, pool, layout, stop, on_lost)
         finally:
             segment.close()
 
     def _decode(
-        self, segment: Segment, table: BatchTable, pool: ArenaPool, layout: RowLayout, start: int, stop: int,
+        self, segment: Segment, table: BatchTable, pool: ArenaPool, layout: RowLayout, stop: int,
         on_lost: OnLost | None,
     ) -> "Rows":
         walk = topic_rows(
-            table, pool, layout, start=start, stop=stop, start_offset=self.start_offset, stop_offset=self.stop_offset,
+            table, pool, layout, stop=stop, start_offset=self.start_offset, stop_offset=self.stop_offset,
             low_ms=self.options.since_ms, high_ms=self.options.until_ms, check_crc=on_lost is None,
         )
         rows: list[TopicRows] = []
@@ -123,9 +130,12 @@ Rows = tuple[list[TopicRows], SeglogError | None]
 Work = Callable[[], Rows]
 
 
-def _tables(segment: Segment, position: int, end: int, on_lost: OnLost | None) -> Iterator[BatchTable]:
-    """The batch headers of [position, end): nothing behind is looked at, once it is reached."""
-    for table in segment.tables(position, check_crc=on_lost is not None, on_lost=on_lost):
+def _tables(
+    segment: Segment, position: int, end: int, chunk_bytes: int, on_lost: OnLost | None
+) -> Iterator[BatchTable]:
+    """The batch headers of [position, end), about `chunk_bytes` of batches at a time: nothing behind is looked at, once
+    it is reached."""
+    for table in segment.tables(position, check_crc=on_lost is not None, max_bytes=chunk_bytes, on_lost=on_lost):
         if len(table) and table[0].position >= end:
             return
         if len(table):
@@ -134,13 +144,8 @@ def _tables(segment: Segment, position: int, end: int, on_lost: OnLost | None) -
             return
 
 
-def _slices(table: BatchTable, end: int, chunk_bytes: int) -> Iterator[tuple[int, int]]:
-    """The batches that begin before `end`, about `chunk_bytes` at a time."""
-    slots = range(len(table))
-    stop = bisect_left(slots, end, key=lambda slot: table[slot].position)
-    start = 0
-    while start < stop:
-        following = table[start].position + chunk_bytes
-        until = max(bisect_left(slots, following, start, stop, key=lambda slot: table[slot].position), start + 1)
-        yield start, until
-        start = until
+def _batches_before(table: BatchTable, end: int) -> int:
+    """How many of the batches begin before the position."""
+    if table.end <= end:
+        return len(table)
+    return bisect_left(range(len(table)), end, key=lambda slot: table[slot].position)

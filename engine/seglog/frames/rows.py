@@ -117,8 +117,11 @@ class RowScan:
         is_small = sum(part.size_bytes for part in first) < _THREADS_FROM_BYTES
         threads = self._threads or (1 if is_small else min(os.cpu_count() or 1, _THREADS_MAX))
         # Closed at the end, whatever ends it: that removes the copy of a part of a store on this machine.
-        with closing(piece for part in chain(first, parts) for piece in part.work(self._lost, pool)) as work:
-            for rows, error in in_order(work, threads):
+        with (
+            closing(piece for part in chain(first, parts) for piece in part.work(self._lost, pool)) as work,
+            closing(in_order(work, threads)) as done,
+        ):
+            for rows, error in done:
                 yield from rows
                 if error is not None:
                     raise error

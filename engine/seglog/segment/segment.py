@@ -280,9 +280,10 @@ class Segment:
         *,
         check_crc: bool = True,
         max_batches: int = SCAN_BATCHES,
+        max_bytes: int = 0,
         on_lost: Callable[[LostRange], None] | None = None,
     ) -> Iterator[BatchTable]:
-        """Batch headers from `position` (the start of a batch) to the end of the data, some thousand at a time.
+        """Batch headers from `position` (the start of a batch) to the end of the data, `max_bytes` or thousands a time.
 
         Offsets increase from the segment's base on and stay below `end_offset`: no checksum covers them. With
         `check_crc` each batch's checksum was found good before it is given. A damaged batch, or one at a wrong
@@ -300,7 +301,7 @@ class Segment:
         while position < size:
             table = scan(
                 window, position, check_crc=check_crc, max_batches=max_batches,
-                max_bytes=SCAN_BYTES if check_crc else -1, min_offset=next_offset, end_offset=end_offset,
+                max_bytes=max_bytes or (SCAN_BYTES if check_crc else -1), min_offset=next_offset, end_offset=end_offset,
                 decompress=self._access.decompress,
             )
             if len(table):

@@ -1,0 +1,86 @@
+"""Work that threads do ahead of whoever takes its results."""
+import itertools
+import threading
+import time
+from functools import partial
+
+import pytest
+
+from seglog.frames.ahead import in_order
+
+
+def later(n):
+    time.sleep(0.002 * (n % 3))
+    return n
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_results_come_in_the_order_of_the_work_however_long_each_takes(threads):
+    assert list(in_order((partial(later, n) for n in range(40)), threads)) == list(range(40))
+    assert list(in_order(iter(()), threads)) == []
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_no_more_than_one_result_beyond_the_threads_is_made_ahead(threads):
+    begun = []
+    results = in_order((partial(begun.append, n) for n in itertools.count()), threads)
+    for taken in range(1, 20):
+        next(results)
+        time.sleep(0.005)
+        assert len(begun) <= taken + threads
+    results.close()
+
+
+def test_the_threads_look_for_their_work_themselves_one_at_a_time():
+    """Who takes the results does not: while it is busy with them, the threads go on."""
+    walkers, walking = set(), threading.Lock()
+
+    def work():
+        for n in range(30):
+            assert walking.acquire(blocking=False)
+            time.sleep(0.001)
+            walkers.add(threading.current_thread())
+            walking.release()
+            yield partial(later, n)
+
+    assert list(in_order(work(), 3)) == list(range(30))
+    assert threading.current_thread() not in walkers
+    assert len(walkers) > 1
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_error_comes_behind_the_results_before_it(threads):
+    def work(fails_in):
+        for n in range(10):
+            if n == 7 and fails_in == "walk":
+                raise LookupError
+            yield partial(later, n) if n != 7 else partial([].pop)
+
+    for fails_in, error in (("walk", LookupError), ("piece", IndexError)):
+        taken = []
+        with pytest.raises(error):
+            taken.extend(in_order(work(fails_in), threads))
+        assert taken == list(range(7))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_whoever_stops_early_leaves_no_thread_and_the_work_can_be_closed(threads):
+    closed = []
+
+    def work():
+        try:
+            for n in itertools.count():
+                time.sleep(0.001)
+                yield partial(later, n)
+        finally:
+            closed.append(True)
+
+    before = threading.active_count()
+    for stop in range(6):
+        walk = work()
+        results = in_order(walk, threads)
+        assert list(itertools.islice(results, stop)) == list(range(stop))
+        results.close()
+        assert threading.active_count() == before
+        walk.close()
+    assert len(closed) == 5     # of the first one nothing was asked for: it had not begun
