@@ -14,6 +14,7 @@ from support.waiting import wait_for
 
 pytestmark = pytest.mark.clients
 
+PATIENCE_S = 240        # its start takes a minute on a busy machine
 CONVERTER = "org.apache.kafka.connect.storage.StringConverter"
 
 
@@ -23,6 +24,7 @@ def connect(tmp_path):
     reason = kafka_oracle.lacking()
     if reason:
         pytest.skip(reason)
+    kafka_oracle.fetch_tools("4.1.1")
 
     def written(file_name, **settings):
         path = tmp_path / file_name
@@ -63,14 +65,14 @@ def test_lines_of_a_file_go_through_a_topic_into_another_file(connect, tmp_path)
 
     with seglog.serve(tmp_path / "data", fsync="interval", topics={"lines": 1}) as server:
         with connect(server):
-            wait_for(lambda: arrived(1000), seconds=90)
+            wait_for(lambda: arrived(1000), seconds=PATIENCE_S)
             with (tmp_path / "from").open("a") as file:
                 file.write("".join(f"{line}\n" for line in lines[1000:2000]))
-            wait_for(lambda: arrived(2000), seconds=60)
+            wait_for(lambda: arrived(2000), seconds=PATIENCE_S)
             time.sleep(1)       # so that the source has kept its position
         with (tmp_path / "from").open("a") as file:
             file.write("".join(f"{line}\n" for line in lines[2000:]))
         with connect(server):
-            wait_for(lambda: arrived(3000), seconds=90)
+            wait_for(lambda: arrived(3000), seconds=PATIENCE_S)
         assert [bytes(record.value).decode() for record in server.log("lines").read()] == lines
     assert (tmp_path / "to").read_text().splitlines() == lines

@@ -18,6 +18,7 @@ def server(tmp_path_factory):
     reason = kafka_oracle.lacking()
     if reason:
         pytest.skip(reason)
+    kafka_oracle.fetch_tools("4.1.1")
     with seglog.serve(tmp_path_factory.mktemp("tools"), fsync="interval", topics={"orders": 3, "copied": 3}) as server:
         yield server
 

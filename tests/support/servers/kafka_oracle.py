@@ -33,6 +33,13 @@ def lacking() -> str | None:
     return None
 
 
+@cache
+def fetch_tools(version: str) -> None:
+    """Fetch the jars of Kafka's own tools, which takes a minute the first time: before a test waits with a limit."""
+    subprocess.run([SCRIPTS / "tool.sh", version, "org.apache.kafka.tools.TopicCommand", "--version"],
+                   stdout=subprocess.DEVNULL, check=True)
+
+
 class OracleError(AssertionError):
     """The JVM ended in a way that is no answer."""
 
