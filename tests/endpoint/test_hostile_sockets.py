@@ -1,0 +1,119 @@
+"""A server as a process, seen from outside, among clients that mean it no good: mutated requests, requests that come
+byte by byte or not at all, lengths that no memory has. It answers whoever behaves, and takes no more memory.
+"""
+import os
+import random
+import signal
+import socket
+import struct
+import threading
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import seglog
+from seglog.endpoint.messages import ApiKey
+from support.mutated_requests import mutate_frame, request_frames
+from support.serve_process import ServeProcess
+from support.wire_client import WireClient, produce_request
+
+# `make torture` sets SEGLOG_TORTURE.
+IDLE, SENDERS, MUTATED = (1000, 8, 100_000) if os.environ.get("SEGLOG_TORTURE") else (200, 2, 600)
+SLOW, LARGE = 16, 40
+LARGEST_BYTES = 100 << 20       # socket.request.max.bytes
+# Each directory takes its time; and a group waits for others.
+LEFT_OUT = {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP}
+BATCH = seglog.build_batch([(b"k", b"value")])
+
+
+def anonymous_bytes(server):
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return 1024 * int(status.partition("RssAnon:")[2].split()[0])
+
+
+def connect(server):
+    return socket.create_connection((server.host, server.port), timeout=60)
+
+
+class Mutations(threading.Thread):
+    """Sends changed requests, each with the length that it has then, and waits for the end of its connection."""
+
+    def __init__(self, server, seed, count):
+        super().__init__()
+        self.server, self.count = server, count
+        self.rnd = random.Random(seed)
+        self.fault = None
+        self.answered = 0
+
+    def run(self):
+        frames = [frame for frame in request_frames(self.rnd, each=1) if frame[1] not in LEFT_OUT]
+        try:
+            for _ in range(self.count):
+                frame = mutate_frame(self.rnd, self.rnd.choice(frames))
+                if len(frame) > 2 and frame[1] not in LEFT_OUT:
+                    self.answered += self.ask(struct.pack(">i", len(frame)) + frame, frame[1] == ApiKey.FETCH)
+        except Exception as error:
+            self.fault = error
+
+    def ask(self, data, may_wait):
+        """Whether anything came. A fetch waits as long as it says: nobody waits for that."""
+        with connect(self.server) as one, suppress(ConnectionError, *([TimeoutError] if may_wait else [])):
+            one.sendall(data)
+            one.shutdown(socket.SHUT_WR)
+            if may_wait:
+                one.settimeout(0.5)
+            came = 0
+            while piece := one.recv(1 << 16):       # to its end: TimeoutError if the server forgets it
+                came += len(piece)
+            return came > 0
+        return False
+
+
+def test_it_goes_on_among_clients_that_mean_it_no_good(in_memory):
+    with ExitStack() as stack:
+        server = stack.enter_context(ServeProcess(in_memory / "data", "--topic", "orders:1", "--fsync", "never"))
+        client = stack.enter_context(WireClient(server))
+
+        def is_served():
+            row = client.ask(produce_request("orders", 0, BATCH), 11).responses[0].partition_responses[0]
+            return row.error_code == 0
+
+        assert is_served()
+        before_bytes = anonymous_bytes(server)
+        for n in range(IDLE):
+            idle = stack.enter_context(connect(server))
+            idle.sendall(b"\0\0\0"[: n % 4])        # up to the length's last byte
+        assert is_served()
+        for size in (-1, -(2**31), 0, 7, LARGEST_BYTES + 1, 2**31 - 1):
+            with connect(server) as wrong:
+                wrong.sendall(struct.pack(">i", size) + bytes(100))
+                assert wrong.recv(1) == b""
+        for _ in range(LARGE):      # four gigabytes are told of
+            large = stack.enter_context(connect(server))
+            large.sendall(struct.pack(">i", LARGEST_BYTES) + bytes(100_000))
+        assert is_served()
+
+        slow = [stack.enter_context(WireClient(server)) for _ in range(SLOW)]
+        header, raw = slow[0].frame(produce_request("orders", 0, BATCH), 11)
+        mutations = [Mutations(server, seed, MUTATED // SENDERS) for seed in range(SENDERS)]
+        for thread in mutations:
+            thread.start()
+        for at in range(len(raw)):
+            for one in slow:
+                one.socket.sendall(raw[at : at + 1])
+            if at % 20 == 0:
+                assert is_served()
+        for one in slow:
+            assert one.receive(header).responses[0].partition_responses[0].error_code == 0
+        for thread in mutations:
+            thread.join()
+            assert thread.fault is None, thread.fault
+            assert thread.answered > thread.count // 10
+        assert is_served()
+        grown_bytes = anonymous_bytes(server) - before_bytes
+        # What came of the large requests, and a buffer for each connection.
+        assert grown_bytes < (IDLE + SLOW + SENDERS) * (16 << 10) + LARGE * (512 << 10) + (30 << 20)
+        started = time.monotonic()
+        assert server.end(signal.SIGTERM) == 0
+        assert time.monotonic() - started < 30
+        assert "Traceback" not in server.err, server.err[-3000:]
