@@ -2,117 +2,13 @@
 import os
 import random
 import signal
-import time
 
 import seglog
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.messages import (
-    AddOffsetsToTxnRequest,
-    AddPartitionsToTxnRequest,
-    EndTxnRequest,
-    FindCoordinatorRequest,
-    InitProducerIdRequest,
-    OffsetFetchRequest,
-    TxnOffsetCommitRequest,
-)
-from support.server_load import ServerLoad, kill_under_load, serve_on_one_port
-from support.wire_client import WireClient, produce_request
+from support.server_load import kill_under_load, serve_on_one_port
+from support.transactional_load import PARTITIONS, TransactionalLoad
+from support.wire_client import WireClient
 
 PRODUCERS = 3
-PARTITIONS = 2
-
-
-class Refused(Exception):
-    pass
-
-
-class Load(ServerLoad):
-    """Moves a counter on: record `n` goes into every partition, and n + 1 is committed as the offset of its group.
-
-    After a fault it begins again at the committed offset, as a program does that reads, changes and writes.
-    `acknowledged`: transactions whose commit was answered.
-    """
-
-    def __init__(self, server, number):
-        super().__init__(server, number)
-        self.name = f"load-{number}"
-        self.rng = random.Random(number)
-
-    def run(self):
-        while not self.stopped.is_set():
-            try:
-                with WireClient(self.server) as client:
-                    self.begin(client)
-                    while not self.stopped.is_set():
-                        self.transaction(client)
-            except OSError:
-                time.sleep(0.005)
-            except Refused as error:
-                self.faults.append(str(error))
-                return
-
-    def begin(self, client):
-        for key_type in (0, 1):
-            client.ask(FindCoordinatorRequest(key=self.name, key_type=key_type), 1)
-        while True:
-            answer = client.ask(InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=60_000), 4)
-            if answer.error_code not in (Errors.CONCURRENT_TRANSACTIONS, Errors.COORDINATOR_LOAD_IN_PROGRESS):
-                break
-            time.sleep(0.005)
-        self.check("InitProducerId", answer.error_code)
-        self.producer = {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
-        self.sequence = 0
-        self.next = self.committed(client)
-        if self.next < self.acknowledged:
-            raise Refused(f"{self.acknowledged} were committed, and {self.next} are there")
-
-    def committed(self, client):
-        request = OffsetFetchRequest
-        while True:
-            answer = client.ask(request(group_id=self.name, require_stable=True, topics=[
-                request.OffsetFetchRequestTopic(name="orders", partition_indexes=[0])]), 7)
-            assert answer.error_code in (Errors.NONE, Errors.COORDINATOR_LOAD_IN_PROGRESS)
-            row = None if answer.error_code else answer.topics[0].partitions[0]
-            if row is not None and row.error_code != Errors.UNSTABLE_OFFSET_COMMIT:
-                return max(row.committed_offset, 0)
-            time.sleep(0.005)
-
-    def transaction(self, client):
-        whose = {"transactional_id": self.name, **self.producer}
-        request = AddPartitionsToTxnRequest
-        errors = {Errors.CONCURRENT_TRANSACTIONS}
-        while Errors.CONCURRENT_TRANSACTIONS in errors:     # EndTxn is answered after half a second at the latest
-            answer = client.ask(request(
-                **{f"v3_and_below_{key}": value for key, value in whose.items()}, v3_and_below_topics=[
-                    request.AddPartitionsToTxnTopic(name="orders", partitions=list(range(PARTITIONS)))]), 3)
-            rows = answer.results_by_topic_v3_and_below[0].results_by_partition
-            errors = {row.partition_error_code for row in rows}
-        for error in errors:
-            self.check("AddPartitionsToTxn", error)
-        for partition in range(PARTITIONS):
-            batch = seglog.build_batch(
-                [(b"%d" % self.number, b"%d" % self.next)], transactional=True, base_sequence=self.sequence,
-                **self.producer)
-            answer = client.ask(produce_request("orders", partition, batch, transactional_id=self.name), 9)
-            self.check("Produce", answer.responses[0].partition_responses[0].error_code)
-        self.sequence += 1
-        answer = client.ask(AddOffsetsToTxnRequest(**whose, group_id=self.name), 3)
-        self.check("AddOffsetsToTxn", answer.error_code)
-        request = TxnOffsetCommitRequest
-        answer = client.ask(request(**whose, group_id=self.name, generation_id=-1, topics=[
-            request.TxnOffsetCommitRequestTopic(name="orders", partitions=[
-                request.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=self.next + 1)])]), 3)
-        self.check("TxnOffsetCommit", answer.topics[0].partitions[0].error_code)
-        commit = self.rng.random() < 0.8
-        self.check("EndTxn", client.ask(EndTxnRequest(**whose, committed=commit), 3).error_code)
-        if commit:
-            self.next += 1
-            self.acknowledged = self.next
-
-    @staticmethod
-    def check(what, error):
-        if error:
-            raise Refused(f"{what}: {Errors(error).name}")
 
 
 def test_a_transaction_counts_as_a_whole_or_not_at_all_whenever_the_server_is_killed(tmp_path):
@@ -122,7 +18,7 @@ def test_a_transaction_counts_as_a_whole_or_not_at_all_whenever_the_server_is_ki
         tmp_path / "data", "--topic", f"orders:{PARTITIONS}",
         "--config", "offsets.topic.num.partitions=3", "--config", "transaction.state.log.num.partitions=3",
     )
-    loads = [Load(server, number) for number in range(PRODUCERS)]
+    loads = [TransactionalLoad(server, number) for number in range(PRODUCERS)]
     kill_under_load(server, loads, kills, rng)
     with WireClient(server) as client:
         offsets = []

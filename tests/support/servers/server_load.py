@@ -27,12 +27,15 @@ def serve_on_one_port(directory, *arguments):
     return ServeProcess(directory, "--listen", f"127.0.0.1:{port}", *arguments)
 
 
-def kill_under_load(server, loads, kills, rng):
-    """Kill the server and start it again, each time after every load has had something acknowledged."""
+def kill_under_load(server, loads, kills, rng, *, stays_dead=False):
+    """Kill the server and start it again, each time after every load has had something acknowledged.
+
+    `stays_dead`: not after the last time, so that what the loads had begun is as the kill left it.
+    """
     for load in loads:
         load.thread.start()
     try:
-        for _ in range(kills):
+        for left in reversed(range(kills)):
             before = [load.acknowledged for load in loads]
             end = time.monotonic() + 60
             while any(load.acknowledged <= one for load, one in zip(loads, before, strict=True)):
@@ -41,7 +44,8 @@ def kill_under_load(server, loads, kills, rng):
                 time.sleep(0.001)
             time.sleep(rng.random() / 20)
             server.end(signal.SIGKILL)
-            server.start()
+            if left or not stays_dead:
+                server.start()
     finally:
         for load in loads:
             load.stopped.set()
