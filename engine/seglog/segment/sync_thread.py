@@ -4,10 +4,17 @@
 
 Each caller is answered exactly once, in this thread and without any lock: with None, or with the error because of which
 its append will never be on the disk. While a disk syncs, callers of every log queue up, and the next sync of a log
-covers all of its own. Threads that wait (`WriteGate.wait`) lead their own syncs and need none of this.
+covers all of its own.
+
+Callers that a sync let go are mostly back at once with their next appends. A sync that begins with the first of them
+covers few, and every second one is such a sync. So behind one that covered several appends of a log, the next one of
+the same log begins after as much time again, a millisecond at most; others' syncs do not wait.
+
+Threads that wait (`WriteGate.wait`) lead their own syncs and need none of this.
 """
 import logging
 import queue
+import time
 from collections.abc import Callable
 from operator import itemgetter
 from pathlib import Path
@@ -36,9 +43,15 @@ Call = tuple[Synced, int, Callback]
 _NUMBER = itemgetter(1)
 
 
+_REST_S_MAX = 0.001
+
+
 def _run(calls: "queue.SimpleQueue[Call]") -> None:
+    rests, rests_until = 0, 0.0         # id of the gate
     while True:
         call = calls.get()
+        if id(call[0]) == rests and (left_s := rests_until - time.monotonic()) > 0:
+            time.sleep(left_s)
         waiting = {id(call[0]): [call]}
         while not calls.empty():    # nobody else takes from it
             call = calls.get()
@@ -49,23 +62,28 @@ def _run(calls: "queue.SimpleQueue[Call]") -> None:
                 callers.append(call)
             del callers
         del call
+        rests = next(iter(waiting)) if len(waiting) == 1 else 0     # several: calls of each gathered meanwhile
         while waiting:
-            _answer(waiting.popitem()[1])
+            rest_s = _answer(waiting.popitem()[1])
+        rests_until = time.monotonic() + rest_s
 
 
-def _answer(callers: list[Call]) -> None:
-    """Of one gate."""
+def _answer(callers: list[Call]) -> float:
+    """Of one gate. How long to wait before its next sync."""
     gate = callers[0][0]
     error: BaseException | None = None
+    before, began = gate.committed, time.monotonic()
     try:
         gate.reach(max(map(_NUMBER, callers)))
     except BaseException as failure:
         error = failure
+    took_s = time.monotonic() - began
     for _, number, callback in callers:
         try:
             callback(None if error is None or number <= gate.committed else error)
         except BaseException:       # also SystemExit: the thread is everybody's
             _LOG.exception("a callback of %s raised", gate.path)
+    return min(took_s, _REST_S_MAX) if gate.committed - before > 1 else 0.0
 
 
 # (gate, number, callback): call back when the appends of the gate up to that number are on the disk, or never will be.
