@@ -81,6 +81,8 @@ GOOD = json.loads(next(path for path in MANIFESTS if "compressed" in path.parts)
     {"chunkIndex": {**GOOD["chunkIndex"], "originalFileSize": 10**6}},
     {"chunkIndex": {**GOOD["chunkIndex"], "originalFileSize": True}},
     {"chunkIndex": {**GOOD["chunkIndex"], "transformedChunks": "&&"}},
+    {"chunkIndex": {"type": "fixed", "originalChunkSize": 1, "originalFileSize": 2**31 - 1, "transformedChunkSize": 1,
+                    "finalTransformedChunkSize": 1}, "compression": False},
     {"compression": "yes"}, {"compression": False},
     {"segmentIndexes": {}}, {"segmentIndexes": {**GOOD["segmentIndexes"], "offset": {"position": -1, "size": 4}}},
     {"remoteLogSegmentMetadata": {"startOffset": 5, "endOffset": 4}},
@@ -90,6 +92,12 @@ def test_a_manifest_that_contradicts_itself_is_refused(change):
     with pytest.raises(UnsupportedVersionError if "version" in change else CorruptManifestError) as caught:
         TieredManifest.parse(json.dumps({**GOOD, **change}).encode(), file="s3://bucket/m")
     assert caught.value.file == "s3://bucket/m"
+
+
+def test_more_sizes_than_any_segment_has_are_refused():
+    raw = struct.pack(">iiB", (2 << 20) + 1, 0, 1) + bytes(2 << 20) + struct.pack(">i", 0)
+    with pytest.raises(ValueError, match="1048576 at most"):
+        chunk_sizes(base64.b64encode(bytes(compress(Codec.ZSTD, 2, raw))).decode())
 
 
 def test_flipped_bits_are_an_error_of_ours_or_another_manifest():

@@ -30,6 +30,8 @@ _SEGMENT = re.compile(rf"(\d{{20}})-{_UUID}{re.escape(MANIFEST_SUFFIX)}", re.ASC
 _INT_MAX = 2**31 - 1
 # The plug-in writes no list of chunks that is longer.
 _SIZES_BYTES_MAX = 10 << 20
+# Of a segment of 1 GiB in chunks of 1 KiB, each of which would be a request. A manifest may claim more on purpose.
+_CHUNKS_MAX = 1 << 20
 
 
 class Chunk(NamedTuple):
@@ -79,6 +81,8 @@ class TieredManifest:
         log_bytes = _whole(chunks["originalFileSize"], _INT_MAX)
         chunk_bytes = _whole(chunks["originalChunkSize"], _INT_MAX, at_least=1)
         count = -(-log_bytes // chunk_bytes)
+        if count > _CHUNKS_MAX:
+            raise ValueError(f"{count} chunks; {_CHUNKS_MAX} at most are read")
         if chunks["type"] == "fixed":
             last = _whole(chunks["finalTransformedChunkSize"], _INT_MAX)
             sizes = [_whole(chunks["transformedChunkSize"], _INT_MAX)] * (count - 1) + [last] * (count > 0)
@@ -154,6 +158,8 @@ def chunk_sizes(text: str) -> list[int]:
     (count,) = struct.unpack_from(">i", raw)
     if count == 0:
         return []
+    if count > _CHUNKS_MAX:
+        raise ValueError(f"{count} sizes of chunks; {_CHUNKS_MAX} at most are read")
     sizes = []
     if count > 1:
         least, width = struct.unpack_from(">iB", raw, 4)
