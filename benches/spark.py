@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -171,8 +171,8 @@ class Machine:
         )
 
 
-def cpu_of_tree_s() -> float:
-    """Of this process and all below it, those that have ended among them."""
+def cpu_of_tree_s(without: Collection[int] = ()) -> float:
+    """Of this process and all below it, those that have ended among them; but for these and what is below them."""
     fields = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -183,7 +183,7 @@ def cpu_of_tree_s() -> float:
     ours, ticks = {os.getpid()}, fields[os.getpid()][1]
     grown = True
     while grown:
-        more = {pid for pid, (parent, _) in fields.items() if parent in ours} - ours
+        more = {pid for pid, (parent, _) in fields.items() if parent in ours} - ours - {*without}
         ticks += sum(fields[pid][1] for pid in more)
         ours |= more
         grown = bool(more)

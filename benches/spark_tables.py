@@ -1,0 +1,314 @@
+"""The format "seglog" of Spark beside a source that only hands over, Parquet and Spark's Kafka source; the sink.
+
+    python -m benches.spark_tables --bytes 1g           # ten minutes on a machine that has nothing else to do
+
+The clock is the processor time of the driver, its JVM and all Python workers together, on one core, behind a warm-up;
+rounds are interleaved, and the median of each contender counts. `--kafka JARS` adds Spark's Kafka source on a real
+broker (4.1.1, of tests/oracle): JARS are those of the PySpark that runs this.
+"""
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+import seglog
+import seglog.spark
+from benches.runner import Bench
+from benches.spark import cpu_of_tree_s
+from benches.tables import cache_as_read, make_topic
+from seglog.config import parse_bytes
+from seglog.spark import convert_topics
+from seglog.spark.row_schema import columns_of, conformed, schema_of
+from seglog.spark.session import session
+from seglog.spark.source_options import asked_columns
+
+NOOP_AT_LEAST, COUNT_AT_LEAST, SINK_AT_LEAST, SMALL_AT_MOST_S = 0.95, 0.85, 0.7, 60.0
+RECORD_BYTES = 260          # of the topic of benches.tables, roughly
+SMALL_PARTITIONS, SMALL_BYTES = 4000, 5000
+WARM_ROUNDS = 3
+BROKERS: set[int] = set()       # processes whose time does not count
+LOCAL = {"spark.driver.memory": "2g", "spark.ui.enabled": "true", "spark.sql.session.timeZone": "UTC"}
+
+
+class NullSource(DataSource):
+    """Hands over one prepared Arrow batch again and again: `file` has it, `times` says how often, for each task."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "prepared"
+
+    def schema(self) -> StructType:
+        return schema_of(asked_columns({}))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return NullReader(self.options["file"], [int(n) for n in self.options["times"].split(",")])
+
+
+class NullReader(DataSourceReader):
+    def __init__(self, file: str, times: list[int]) -> None:
+        self._file = file
+        self._times = times
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(n) for n in self._times]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        import pyarrow as pa
+
+        with pa.memory_map(self._file) as source:
+            batch = pa.ipc.open_file(source).get_batch(0)
+        for _ in range(partition.value):
+            yield batch
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(prog="python -m benches.spark_tables", description=__doc__.splitlines()[0])
+    arguments.add_argument("--bytes", type=parse_bytes, default=1 << 30, help="of the topic")
+    arguments.add_argument("--rounds", type=int, default=5)
+    arguments.add_argument("--only", default="", help="cases with this in their name")
+    arguments.add_argument("--work", type=Path, help="a directory on the disk to measure")
+    arguments.add_argument("--kafka", default="", metavar="JARS", help="of Spark's Kafka source, comma between")
+    given = arguments.parse_args()
+    bench = Bench(given.rounds, given.only)
+    settings = {**LOCAL, **({"spark.jars": given.kafka} if given.kafka else {})}
+    with tempfile.TemporaryDirectory(dir=given.work) as work, session("local[1]", settings) as spark:
+        spark.sparkContext.setLogLevel("OFF")
+        seglog.spark.register(spark)
+        spark.dataSource.register(NullSource)
+        topic = Path(work, "topic")
+        if any(map(bench.wanted, ("noop", "count", "5 % by time", "sink"))):
+            make_topic(topic, given.bytes // RECORD_BYTES)
+            cache_as_read(topic)
+            run_reader(bench, spark, Path(work), topic, given.kafka)
+            run_window(bench, spark, topic)
+            run_sink(bench, spark, Path(work), topic)
+        if bench.wanted("4 000 small"):
+            run_small(bench, spark, Path(work))
+
+
+def read(spark: SparkSession, topic: Path, **options: str) -> DataFrame:
+    return spark.read.format("seglog").options(**options).load(str(topic))
+
+
+def null_source(spark: SparkSession, work: Path, topic: Path, tasks: int = 0) -> tuple[DataFrame, int]:
+    """The same rows, schema and sizes as the topic's, prepared; and how many rows those are. As many tasks by default.
+
+    The batch is the second one that our reader gives (the first may be short), as its worker hands it over.
+    """
+    batches = seglog.scan(topic, columns=columns_of(schema_of(asked_columns({})))).batches()
+    next(batches)
+    batch = conformed(pa.record_batch(next(batches)))
+    batches.close()
+    rows = seglog.scan(topic, columns=["partition"]).to_arrow().num_rows
+    with pa.OSFile(str(work / "batch.arrow"), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    tasks = tasks or read(spark, topic).rdd.getNumPartitions()
+    times = max(round(rows / batch.num_rows / tasks), 1)
+    frame = spark.read.format("prepared").options(
+        file=str(work / "batch.arrow"), times=",".join([str(times)] * tasks)
+    ).load()
+    return frame, times * tasks * batch.num_rows
+
+
+def noop(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def run_reader(bench: Bench, spark: SparkSession, work: Path, topic: Path, jars: str) -> None:
+    cases = [case for case in ("noop", "count") if bench.wanted(case)]
+    if not cases:
+        return
+    ours = read(spark, topic)
+    null, null_rows = null_source(spark, work, topic)
+    rows = ours.count()
+    seglog.write_parquet(topic, work / "parquet", compression="none")
+    contenders = {"seglog": (ours, rows), "null": (null, null_rows),
+                  "Parquet": (spark.read.parquet(str(work / "parquet")), rows)}
+    assert contenders["Parquet"][0].count() == rows
+    with broker_of(work, topic) if jars else nullcontext("") as address:
+        if address:
+            kafka = spark.read.format("kafka").options(**{
+                "kafka.bootstrap.servers": address, "subscribePattern": "orders",
+            }).load()
+            assert kafka.count() == rows
+            contenders["Spark's Kafka source"] = kafka, rows
+        for case, work_on in (("noop", noop), ("count", DataFrame.count)):
+            if case in cases:
+                costs = interleaved(bench, {
+                    name: (partial(work_on, frame), count) for name, (frame, count) in contenders.items()
+                })
+                goal = NOOP_AT_LEAST if case == "noop" else COUNT_AT_LEAST
+                bench.at_least(case, "x the null source", "seglog", costs["null"] / costs["seglog"], goal)
+                for name in contenders:
+                    report_rate(bench, case, name, "seglog", costs)
+
+
+def report_rate(bench: Bench, case: str, name: str, peer: str, costs: dict[str, float]) -> None:
+    bench.reported(case, "M rows a CPU s", name, 1 / costs[name] / 1e6, peer, 1 / costs[peer] / 1e6)
+
+
+def interleaved(bench: Bench, contenders: dict[str, tuple[Callable[[], object], int]]) -> dict[str, float]:
+    """CPU seconds a row of each: the median of the rounds, behind those in which the JVM compiles what it runs."""
+    costs: dict[str, list[float]] = {name: [] for name in contenders}
+    for number in range(1 - WARM_ROUNDS, bench.repetitions + 1):
+        for name, (work, rows) in contenders.items():
+            before = cpu_of_tree_s(BROKERS)
+            work()
+            if number > 0:
+                costs[name].append((cpu_of_tree_s(BROKERS) - before) / rows)
+    return {name: statistics.median(found) for name, found in costs.items()}
+
+
+def run_window(bench: Bench, spark: SparkSession, topic: Path) -> None:
+    """What crosses from the workers into the JVM: rows and bytes of a filter for 5 % of the time."""
+    if not bench.wanted("5 % by time"):
+        return
+    times = seglog.scan(topic, columns=["timestamp"]).to_arrow()["timestamp"].cast(pa.int64()).to_numpy() // 1000
+    first, last = int(times.min()), int(times.max())
+    begin, end = first + (last - first) * 45 // 100, first + (last - first) * 50 // 100
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    where = f"timestamp >= timestamp_millis({begin}) and timestamp < timestamp_millis({end})"
+    frames = {
+        "all rows": read(spark, topic), "filtered, not pushed": read(spark, topic).where(where),
+        "filtered, pushFilters": read(spark, topic, pushFilters="true").where(where),
+        "startingTimestamp, endingTimestamp": read(
+            spark, topic, startingTimestamp=str(begin), endingTimestamp=str(end)
+        ),
+    }
+    found = {name: crossed(spark, frame) for name, frame in frames.items()}
+    for name, (rows, size_bytes, cpu_s) in found.items():
+        print(f"  5 % by time, {name:36} {rows:12,} rows {size_bytes / 1e6:10.1f} MB cross, {cpu_s:6.2f} CPU s")
+    whole, pushed = found["filtered, not pushed"], found["filtered, pushFilters"]
+    bench.reported("5 % by time", "rows crossed", "pushed", pushed[0], "not pushed", whole[0])
+    bench.reported("5 % by time", "MB crossed", "pushed", pushed[1] / 1e6, "not pushed", whole[1] / 1e6)
+    bench.reported("5 % by time", "CPU s", "pushed", pushed[2], "not pushed", whole[2])
+
+
+def crossed(spark: SparkSession, frame: DataFrame) -> tuple[int, int, float]:
+    """Rows and bytes that Python workers gave to the JVM, by Spark's own metrics; CPU seconds.
+
+    The metric of bytes is that of a worker since it began: there is one here, and what it grew by is of this run.
+    """
+    _, before_bytes = told_by_spark(spark, frame)
+    before_s = cpu_of_tree_s()
+    rows, size_bytes = told_by_spark(spark, frame)
+    return rows, size_bytes - before_bytes, cpu_of_tree_s() - before_s
+
+
+def told_by_spark(spark: SparkSession, frame: DataFrame) -> tuple[int, int]:
+    """Run it; rows that the source gave, bytes that Python workers have returned so far."""
+    noop(frame)
+    store = spark._jsparkSession.sharedState().statusStore()
+    time.sleep(1)       # the listener follows
+    execution = store.executionsList().last()
+    values, rows, size_bytes = store.executionMetrics(execution.executionId()), 0, 0
+    metrics = execution.metrics()
+    for metric in (metrics.apply(slot) for slot in range(metrics.size())):
+        value = values.get(metric.accumulatorId())
+        if value.isDefined() and metric.name().startswith("number of output rows"):
+            rows = max(rows, int(value.get().replace(",", "")))     # of the source; the filter above it gives fewer
+        elif value.isDefined() and "returned from Python" in metric.name():
+            size_bytes = bytes_in(value.get())
+    return rows, size_bytes
+
+
+def bytes_in(text: str) -> int:
+    """Of `12.5 MiB`, or of the total in Spark's `total (min, med, max ...)\\n12.5 MiB (...)`."""
+    number, unit = text.splitlines()[-1].split(" ")[:2]
+    return int(float(number) * 1024 ** ("B", "KiB", "MiB", "GiB").index(unit.strip("(),")))
+
+
+def run_sink(bench: Bench, spark: SparkSession, work: Path, topic: Path) -> None:
+    """The sink, less what its rows cost that come from the null source, beside appends of the same rows by no Spark."""
+    if not bench.wanted("sink"):
+        return
+    null, rows = null_source(spark, work, topic, tasks=1)      # a partition is written by one task
+    by_key = null.drop("partition")
+    with pa.memory_map(str(work / "batch.arrow")) as source:
+        batch = pa.ipc.open_file(source).get_batch(0).select(["key", "value", "timestamp"])
+    target = work / "sunk"
+
+    def sink(frame: DataFrame) -> None:
+        frame.write.format("seglog").mode("append").option("numPartitions", "1").save(str(target))
+        shutil.rmtree(target)
+
+    def encode() -> None:
+        with seglog.open(work / "encoded" / "orders-0", fsync="never") as log:
+            for _ in range(rows // batch.num_rows):
+                log.append_columns(batch)
+        shutil.rmtree(work / "encoded")
+
+    costs = interleaved(bench, {
+        "sink": (partial(sink, null), rows), "sink, by keys": (partial(sink, by_key), rows),
+        "rows alone": (partial(noop, null), rows), "encoder": (encode, rows),
+    })
+    ratio = costs["encoder"] / (costs["sink"] - costs["rows alone"])
+    bench.at_least("sink", "x the encoder", "less its rows", ratio, SINK_AT_LEAST)
+    for name in costs:
+        report_rate(bench, "sink", name, "encoder", costs)
+
+
+def run_small(bench: Bench, spark: SparkSession, work: Path) -> None:
+    """4 000 partitions of one segment of 5 KB, converted from v1 to v2."""
+    old = work / "small"
+    records = [(b"key-%d" % n, b"value %d " % n * 8, (), 1_700_000_000_000 + n) for n in range(50)]
+    segment = seglog.build_batch(records, magic=1)[:]
+    for n in range(SMALL_PARTITIONS):
+        (old / f"t-{n}").mkdir(parents=True)
+        (old / f"t-{n}/00000000000000000000.log").write_bytes(segment)
+    cpu_s, wall_s = cpu_of_tree_s(), time.perf_counter()
+    report = convert_topics(spark, old, work / "small-new")
+    wall_s, cpu_s = time.perf_counter() - wall_s, cpu_of_tree_s() - cpu_s
+    assert len(list((work / "small-new").glob("t-*/seglog-conversion.json"))) == SMALL_PARTITIONS, report
+    print(f"  4 000 small: segments of {len(segment)} bytes, {cpu_s:.1f} CPU s, {wall_s:.1f} s")
+    bench.limit("4 000 small", "s", "converted on one core", wall_s, SMALL_AT_MOST_S)
+
+
+class broker_of:
+    """A real broker that serves the topic; its address. Its own processor time does not count."""
+
+    def __init__(self, work: Path, topic: Path) -> None:
+        sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+        from support.kafka_oracle import KafkaOracle
+
+        self._topic = topic
+        self._serving = KafkaOracle("4.1.1").serving(work / "broker")
+
+    def __enter__(self) -> str:
+        broker = self._broker = self._serving.__enter__()
+        BROKERS.add(broker._jvm.pid)
+        broker.start()
+        partitions = sorted(self._topic.glob("orders-*"))
+        broker.create("orders", {}, partitions=len(partitions))
+        broker.stop()
+        for path in partitions:
+            place = broker.log_dir / path.name
+            kept = (place / "partition.metadata").read_bytes()
+            shutil.rmtree(place)
+            shutil.copytree(path, place)
+            (place / "partition.metadata").write_bytes(kept)
+        broker.start()
+        host, port = broker.address
+        return f"{host}:{port}"
+
+    def __exit__(self, *stopped: Any) -> None:
+        self._broker.stop()
+        self._serving.__exit__(*stopped)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    main()
