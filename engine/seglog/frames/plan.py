@@ -21,7 +21,6 @@ from seglog.fs.lock import writer_of
 from seglog.fs.refusals import refusals
 from seglog.log.arguments import is_read_committed
 from seglog.log.follower import Follower
-from seglog.log.listing import log_files
 from seglog.log.log import open_logs
 from seglog.log.partition import Partition
 from seglog.log.reader import LogReader
@@ -98,7 +97,9 @@ def _in_path(source: str | os.PathLike[str]) -> list[PartitionSource]:
         elif path.is_dir():
             with refusals("list", path):
                 below = [_partition(entry) for entry in path.iterdir()]
-            found += [here for here in below if here is not None and log_files(here.path)]
+                found += [
+                    here for here in below if here is not None and any(map(names.is_log_file, os.listdir(here.path)))
+                ]
     if not found:
         raise NotALogError(
             "no partition directory (<topic>-<number>, with .log files) is there", file=text,

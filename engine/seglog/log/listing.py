@@ -8,6 +8,7 @@ from seglog.format import names
 # How often a directory is listed in which segments are being exchanged, and how long after a change it is at rest.
 _LOOKS_MAX, _LOOK_S = 500, 0.002
 _SETTLED_NS = 1_000_000_000
+_SWAPPED_LOG = names.LOG_SUFFIX[1:] + names.SWAP_SUFFIX
 
 
 def settled_log_files(directory: Path) -> dict[Path, int]:
@@ -43,4 +44,4 @@ def log_files(directory: Path) -> dict[Path, int]:
 
 def _has_swaps(directory: Path) -> bool:
     # (A .tlog.swap ends so, too.)
-    return any(directory.glob(f"*{names.LOG_SUFFIX[1:]}{names.SWAP_SUFFIX}"))
+    return any(name.endswith(_SWAPPED_LOG) for name in os.listdir(directory))

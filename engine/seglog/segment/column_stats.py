@@ -9,7 +9,8 @@ must be those that the file names. A file whose log was cut, compacted, appended
 (`column_stats_of`), as is a damaged one, or one of a newer version: then more is read, and the answer is the same.
 """
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from operator import lt
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -81,18 +82,27 @@ class ColumnStats:
             raise CorruptIndexError("the checksum does not fit", file=path, position=8)
         if runs < 0 or self.run_bytes < 1 or len(raw) != _HEADER.size + runs * _RUN.size:
             raise CorruptIndexError(f"{len(raw)} bytes, which {runs} runs do not have", file=path, position=16)
-        self.runs = [RunStats._make(fields) for fields in _RUN.iter_unpack(raw[_HEADER.size :])]
-        position, offset = -1, self.base_offset - 1
-        for slot, run in enumerate(self.runs):
-            if not (position < run.position < self.log_bytes and offset < run.first_offset < self.next_offset):
-                raise CorruptIndexError(
-                    f"run {slot} begins at byte {run.position} with offset {run.first_offset}", file=path,
-                    position=_HEADER.size + slot * _RUN.size,
-                )
-            position, offset = run.position, run.first_offset
+        # By columns: a query looks at the statistics of each segment, and a few steps do for all runs of one.
+        self._columns = tuple(zip(*_RUN.iter_unpack(raw[_HEADER.size :]), strict=True)) or ((),) * len(RunStats._fields)
+        positions, offsets = self._columns[:2]
+        if runs and not (
+            _all_rise(-1, positions, self.log_bytes) and _all_rise(self.base_offset - 1, offsets, self.next_offset)
+        ):
+            slot = next(slot for slot in range(runs) if not (
+                (positions[slot - 1] if slot else -1) < positions[slot] < self.log_bytes
+                and (offsets[slot - 1] if slot else self.base_offset - 1) < offsets[slot] < self.next_offset
+            ))
+            raise CorruptIndexError(
+                f"run {slot} begins at byte {positions[slot]} with offset {offsets[slot]}", file=path,
+                position=_HEADER.size + slot * _RUN.size,
+            )
 
     def __len__(self) -> int:
-        return len(self.runs)
+        return len(self._columns[0])
+
+    @property
+    def runs(self) -> list[RunStats]:
+        return list(map(RunStats._make, zip(*self._columns, strict=True)))
 
     def describes(self, window: Window, base_offset: int) -> bool:
         """Was the file made of this log? `window`: all of its bytes."""
@@ -102,7 +112,7 @@ class ColumnStats:
         """The same of a log of so many bytes; `part(position, size)` gives some of them."""
         if self.base_offset != base_offset or self.log_bytes != log_bytes:
             return False
-        if not self.runs:
+        if not len(self):
             return not log_bytes
         if not 0 <= self.last_position < log_bytes:
             return False
@@ -124,24 +134,34 @@ class ColumnStats:
 
         A bound of keys that is None is none; without either, records without a key count as well.
         """
+        if not len(self):
+            return
         low = None if smallest_key is None else padded(smallest_key)
         high = None if largest_key is None else padded(largest_key)
-        begun: RunStats | None = None
-        for slot, run in enumerate(self.runs):
-            end_offset = self.runs[slot + 1].first_offset if slot + 1 < len(self.runs) else self.next_offset
+        positions, offsets, smallest_times, largest_times, records, nulls, smallest_keys, largest_keys = self._columns
+        if (low is not None and max(largest_keys) < low) or (high is not None and min(smallest_keys) > high):
+            return
+        has_keys = low is not None or high is not None
+        begun = -1
+        for slot, end_offset in enumerate((*offsets[1:], self.next_offset)):
             is_wanted = (
-                run.largest >= smallest and run.smallest <= largest
-                and run.first_offset < stop_offset and end_offset > start_offset
-                and (low is None or (run.records > run.null_keys and run.largest_key >= low))
-                and (high is None or (run.records > run.null_keys and run.smallest_key <= high))
+                (low is None or largest_keys[slot] >= low) and (high is None or smallest_keys[slot] <= high)
+                and largest_times[slot] >= smallest and smallest_times[slot] <= largest
+                and offsets[slot] < stop_offset and end_offset > start_offset
+                and (not has_keys or records[slot] > nulls[slot])
             )
-            if is_wanted and begun is None:
-                begun = run
-            elif not is_wanted and begun is not None:
-                yield TimeSpan(begun.first_offset, run.first_offset, begun.position, run.position)
-                begun = None
-        if begun is not None:
-            yield TimeSpan(begun.first_offset, self.next_offset, begun.position, self.log_bytes)
+            if is_wanted and begun < 0:
+                begun = slot
+            elif not is_wanted and begun >= 0:
+                yield TimeSpan(offsets[begun], offsets[slot], positions[begun], positions[slot])
+                begun = -1
+        if begun >= 0:
+            yield TimeSpan(offsets[begun], self.next_offset, positions[begun], self.log_bytes)
+
+
+def _all_rise(above: int, numbers: Sequence[int], below: int) -> bool:
+    """Does each number lie above the one before it, the first one above `above`, the last one below `below`?"""
+    return all(map(lt, (above, *numbers), (*numbers, below)))
 
 
 def padded(key: bytes) -> bytes:
