@@ -249,7 +249,7 @@ def run(bench: Bench, directory: Path, count: int) -> None:
         bench.limit("delayed: longest add, p99.9", "ms", "in buckets", figures["p999_ms"], 2)
         print(f"{'':34} the longest of all: {figures['max_ms']:.1f} ms; the mean: {figures['mean_us']:.2f} µs")
     if bench.wanted("delayed: woken late"):
-        figures = measured("lateness", directory / "lateness", 500)
+        figures = measured("lateness", directory / "lateness", min(500, max(count // 20, 50)))
         bench.limit("delayed: woken late, p99", "ms", "dispatcher", figures["p99_ms"], 20)
     name = f"delayed: {count * 100:,} in one life"
     if bench.wanted(name):

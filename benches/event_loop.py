@@ -22,6 +22,7 @@ AT_ONCE = 500
 RECORDS = [(None, b"v" * 1000)] * 16
 IN_FLIGHT = 64
 LOGS, FOLLOWERS_A_LOG = 100, 100
+FEW_LOGS, FEW_FOLLOWERS_A_LOG = 5, 10       # where the run only shows that the bench works
 
 
 async def awaited(log: seglog.Log, rounds: int) -> None:
@@ -104,7 +105,7 @@ def run(bench: Bench, directory: Path, count: int) -> None:
     case = "10 000 tasks follow 100 logs"
     if bench.wanted(case):
         child = subprocess.run(
-            [sys.executable, "-m", "benches.event_loop"], capture_output=True, text=True, check=True,
+            [sys.executable, "-m", "benches.event_loop", str(count)], capture_output=True, text=True, check=True,
         )
         megabytes, median_ms, p99_ms, cpu_us = map(float, child.stdout.split())
         bench.limit(case, "MB", "memory", megabytes, 200)
@@ -113,9 +114,9 @@ def run(bench: Bench, directory: Path, count: int) -> None:
         bench.reported(case, "us", "CPU a record and task", cpu_us, "microseconds a second", 1e6)
 
 
-async def follow(directory: Path) -> None:
+async def follow(directory: Path, log_count: int, followers: int) -> None:
     """Prints the process's memory, and how long a record takes to a task that follows: median, p99; CPU a task."""
-    logs = [seglog.open(directory / f"bench-{n}", fsync="never") for n in range(LOGS)]
+    logs = [seglog.open(directory / f"bench-{n}", fsync="never") for n in range(log_count)]
     late: list[float] = []
     began, wanted, all_have_it = 0.0, 0, asyncio.Event()
 
@@ -130,11 +131,11 @@ async def follow(directory: Path) -> None:
         for _ in range(3):      # with the marks that the first ones sync
             log.append(b"first")
         readers.append(await seglog.aio.follow_partition(log.path))
-    tasks = [asyncio.ensure_future(follow_one(reader)) for reader in readers for _ in range(FOLLOWERS_A_LOG)]
+    tasks = [asyncio.ensure_future(follow_one(reader)) for reader in readers for _ in range(followers)]
     await asyncio.sleep(1.5)
     cpu = time.process_time()
     for log in logs * 3:
-        wanted = len(late) + FOLLOWERS_A_LOG
+        wanted = len(late) + followers
         all_have_it.clear()
         began = time.perf_counter()
         log.append(b"v")
@@ -158,4 +159,5 @@ async def follow(directory: Path) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made:
-        asyncio.run(follow(Path(made)))
+        sizes = (LOGS, FOLLOWERS_A_LOG) if int(sys.argv[1]) >= 100_000 else (FEW_LOGS, FEW_FOLLOWERS_A_LOG)
+        asyncio.run(follow(Path(made), *sizes))
