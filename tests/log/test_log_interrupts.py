@@ -16,7 +16,7 @@ import pytest
 import seglog
 from seglog.errors import LogClosedError
 from seglog.segment.appender import SegmentAppender
-from support.interrupts import Interrupted, Interrupter, interrupted_at_each_opcode
+from support.interrupts import Interrupted, Interrupter, interrupted_at_each_opcode, uninterrupted
 from support.waiting import wait_for
 
 MODES = ["batch", "interval", "never"]
@@ -70,12 +70,8 @@ def appends_many(log, witness):
 
 def ready(value):
     """A batch from elsewhere; what makes it is not interrupted."""
-    tracer = sys.gettrace()
-    sys.settrace(None)
-    try:
+    with uninterrupted():
         return seglog.build_batch([(None, value)], codec="gzip")
-    finally:
-        sys.settrace(tracer)
 
 
 def appends_a_compressed_batch(log, witness):

@@ -53,8 +53,9 @@ def test_stats_do_not_walk_a_directory_that_did_not_change(in_memory, monkeypatc
         log.append(b"v")
         log.flush()
         walks.clear()
-        assert log.stats().log_bytes == sizes(path)[0]
-        assert len(walks) == 1
+        stats = log.stats()
+        assert len(walks) == 1      # (What Path.glob does to find sizes is its own matter.)
+        assert stats.log_bytes == sizes(path)[0]
         log.delete_records(10)
         assert log.stats().segments == len(list(path.glob("*.log")))
         assert log.stats().log_bytes == sizes(path)[0]

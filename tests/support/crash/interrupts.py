@@ -4,15 +4,22 @@ In the main thread: `interrupted_at_each_opcode` runs an action again and again,
 n-th instruction of Python code in the package, n = 0, 1, 2 ..., until the action runs through. That is more than the
 interpreter does, which looks for signals at calls and backward jumps only. Left out are the instructions that leave a
 `with` block: they come between its last one and the call of `__exit__`, and no interpreter looks for signals there.
+
+By sys.settrace on Python 3.11, by sys.monitoring on newer ones: those tell a trace function nothing of the instructions
+of code that ran untraced since, so every test would pass.
 """
 import dis
 import functools
 import sys
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import seglog
 
 PACKAGE = str(Path(seglog.__file__).parent)
+BY_MONITORING = sys.version_info >= (3, 12)
+TOOL = 4        # of sys.monitoring: those with a name of their own are 0 to 2 and 5
 
 
 class Interrupted(KeyboardInterrupt):
@@ -34,38 +41,81 @@ def _leaves_with(code):
 
 
 class Interrupter:
-    """A trace function that raises before the n-th instruction, once."""
+    """Raises before the n-th instruction of this thread, once."""
+
+    paused = False
 
     def __init__(self, at):
         self.left = at
         self.where = None
 
-    def __call__(self, frame, event, arg):
-        if not frame.f_code.co_filename.startswith(PACKAGE):
-            return None
-        frame.f_trace_opcodes = True
-        frame.f_trace_lines = False
-        return self._opcode
-
-    def _opcode(self, frame, event, arg):
-        if event == "opcode" and self.where is None and frame.f_lasti not in _leaves_with(frame.f_code):
-            if self.left == 0:
-                self.where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} {frame.f_code.co_name}"
-                raise Interrupted
-            self.left -= 1
-        return self._opcode
-
     def run(self, action):
         """Whether it was interrupted."""
-        before = sys.gettrace()
-        sys.settrace(self)
         try:
-            action()
+            with self._monitoring() if BY_MONITORING else self._tracing():
+                action()
         except Interrupted:
             return True
+        return self.where is not None
+
+    def _before_instruction(self, code, offset, frame):
+        if self.where is None and not Interrupter.paused and offset not in _leaves_with(code):
+            if self.left == 0:
+                self.where = f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_name}"
+                raise Interrupted
+            self.left -= 1
+
+    @contextmanager
+    def _monitoring(self):
+        monitoring, thread = sys.monitoring, threading.get_ident()
+
+        def before_instruction(code, offset):
+            if not code.co_filename.startswith(PACKAGE):
+                return monitoring.DISABLE
+            if threading.get_ident() == thread:
+                self._before_instruction(code, offset, sys._getframe(1))
+            return None
+
+        monitoring.use_tool_id(TOOL, __name__)
+        monitoring.register_callback(TOOL, monitoring.events.INSTRUCTION, before_instruction)
+        monitoring.set_events(TOOL, monitoring.events.INSTRUCTION)
+        try:
+            yield
+        finally:
+            monitoring.set_events(TOOL, monitoring.events.NO_EVENTS)
+            monitoring.register_callback(TOOL, monitoring.events.INSTRUCTION, None)
+            monitoring.free_tool_id(TOOL)
+
+    @contextmanager
+    def _tracing(self):
+        def called(frame, event, arg):
+            if not frame.f_code.co_filename.startswith(PACKAGE):
+                return None
+            frame.f_trace_opcodes = True
+            frame.f_trace_lines = False
+            return traced
+
+        def traced(frame, event, arg):
+            if event == "opcode":
+                self._before_instruction(frame.f_code, frame.f_lasti, frame)
+            return traced
+
+        before = sys.gettrace()
+        sys.settrace(called)
+        try:
+            yield
         finally:
             sys.settrace(before)
-        return self.where is not None
+
+
+@contextmanager
+def uninterrupted():
+    """No interrupt comes here: for what a test needs on the way."""
+    Interrupter.paused = True
+    try:
+        yield
+    finally:
+        Interrupter.paused = False
 
 
 def interrupted_at_each_opcode(prepare, action, check, *, step=1, first=0):
