@@ -20,6 +20,7 @@ from seglog.errors import (
 )
 from seglog.fs.file_watch import FILE_WATCHES
 from support.loops import in_both_loops, run_in
+from support.waiting import wait_for
 
 CONFIG = {"segment.bytes": 2000, "index.interval.bytes": 200}
 
@@ -275,6 +276,23 @@ def test_an_idle_follower_times_out_and_says_where(path, new_loop):
 
 
 @in_both_loops
+def test_a_timeout_may_be_any_number_of_seconds(path, new_loop):
+    """An int that no float holds was an OverflowError, in the middle of following."""
+    filled(path, 1)
+
+    async def main():
+        async with seglog.aio.follow_partition(path) as reader:
+            for timeout in (10**400, 1e300, float("inf"), 10**9):
+                with pytest.raises(TimeoutError) as error:
+                    await asyncio.wait_for(anext(reader.follow(timeout=timeout)), 0.05)
+                assert not isinstance(error.value, IdleTimeoutError)
+                records = reader.blocking.follow("start", timeout=timeout)
+                assert next(records).value == b"0"
+
+    run_in(new_loop, main())
+
+
+@in_both_loops
 def test_one_iterator_is_for_one_task_and_can_be_ended_by_another(path, new_loop):
     async def main():
         async with seglog.aio.open(path) as log:
@@ -313,6 +331,33 @@ def test_followers_share_one_watch_and_leave_none(path):
 
     asyncio.run(main())
     assert sum(map(len, FILE_WATCHES._watched.values())) == before
+
+
+@in_both_loops
+def test_a_loop_that_is_closed_while_tasks_wait_leaves_no_watch(path, new_loop):
+    """asyncio.run cancels its tasks and is closed in the same moment: before the timer that ends the watch. Each such
+    loop stayed among those that each append rings, as long as the log."""
+    filled(path, 1)
+    before = sum(map(len, FILE_WATCHES._watched.values()))
+
+    async def wait(reader):
+        task = asyncio.ensure_future(anext(reader.follow()))
+        await asyncio.sleep(0.02)
+        assert not task.done()
+        task.cancel()
+
+    async def main(log, follower):
+        await asyncio.gather(wait(seglog.aio.AsyncLog(log)), wait(seglog.aio.AsyncFollower(follower)))
+
+    with seglog.open(path) as log, seglog.follow_partition(path) as follower:
+        for _ in range(3):
+            run_in(new_loop, main(log, follower))
+        log.append(b"v")
+        wait_for(lambda: len(log._tail.listeners) == 0)
+        wait_for(lambda: len(follower._bells) == 0)
+        assert sum(map(len, FILE_WATCHES._watched.values())) == before
+        log.append(b"w")
+        wait_for(lambda: follower.log_end_offset == 3)
 
 
 class Changing:

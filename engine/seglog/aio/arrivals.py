@@ -35,7 +35,12 @@ class Arrivals:
         self._table: tuple[Place, BatchTable] | None = None
 
     def ring(self, _: object = None) -> None:
-        if not self._is_rung:
+        if self._home.loop.is_closed():
+            # While tasks waited, as asyncio.run does. So its timer does not end the watch.
+            waiter, self._waiter = self._waiter, None
+            if waiter is not None:
+                waiter.cancel()
+        elif not self._is_rung:
             self._is_rung = True
             self._home.call(self._answer)
 
