@@ -1,20 +1,32 @@
 """What is open is not copied: closing the copy would close the original."""
+import asyncio
 import copy
 import pickle
 
 import pytest
 
 import seglog
+import seglog.aio
 from seglog.errors import InvalidArgumentError
 from seglog.fs.handles import PathHandle
 
 
-@pytest.fixture(params=["log", "log dir", "partition", "managed ledger", "ledger", "delayed delivery"])
+@pytest.fixture(params=[
+    "log", "log dir", "partition", "managed ledger", "ledger", "delayed delivery", "cursor", "producer",
+])
 def handle(request, tmp_path):
     with seglog.open(tmp_path / "data" / "orders-0") as log:
         log.append(b"value")
         if request.param == "log":
             yield log, lambda: log.append(b"value")
+            return
+        if request.param == "cursor":
+            with log.cursor("mailer") as cursor:
+                yield cursor, lambda: cursor.commit(1)
+            return
+        if request.param == "producer":
+            with log.producer(7) as producer:
+                yield producer, producer.begin
             return
     match request.param:
         case "log dir":
@@ -34,7 +46,10 @@ def handle(request, tmp_path):
                 yield delivery, topic.flush
 
 
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+COPIES = pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+
+
+@COPIES
 def test_an_open_handle_is_not_copied_and_goes_on(handle, copied):
     original, use = handle
     if copied is pickle.dumps and isinstance(original, PathHandle):
@@ -45,3 +60,16 @@ def test_an_open_handle_is_not_copied_and_goes_on(handle, copied):
     with pytest.raises(InvalidArgumentError, match="open handle"):
         copied(original)
     use()
+
+
+@COPIES
+def test_what_belongs_to_an_event_loop_is_not_copied(tmp_path, copied):
+    """Pickling told of "a local object WeakSet", and a copy shared half of the original."""
+    async def main():
+        async with seglog.aio.open(tmp_path / "orders-0") as log:
+            for original in (log, log.read(), log.follow()):
+                with pytest.raises(InvalidArgumentError, match="open handle"):
+                    copied(original)
+            assert await log.append(b"value") == 0
+
+    asyncio.run(main())

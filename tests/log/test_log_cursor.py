@@ -142,7 +142,7 @@ def test_a_cursor_is_closed_and_not_the_log(log):
     cursor.close()
     cursor.close()
     for call in (lambda: cursor.position, lambda: cursor.commit(1), cursor.read):
-        with pytest.raises(StorageError, match="released"):
+        with pytest.raises(LogClosedError, match="the cursor 'mailer' was closed"):     # not "the lock was released"
             call()
     assert "closed" in repr(cursor)
     again = log.cursor("mailer")

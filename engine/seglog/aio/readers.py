@@ -7,6 +7,7 @@ from seglog._kernels.record_batch import Record
 from seglog.aio.arrivals import Arrivals
 from seglog.aio.home import HomeLoop
 from seglog.aio.records import AsyncRecords, FollowedRecords, ReadRecords
+from seglog.fs.handles import OpenHandle
 from seglog.log.arguments import Isolation, OnOutOfRange
 from seglog.log.damage import OnCorrupt
 from seglog.log.follower import Follower
@@ -21,7 +22,7 @@ Blocking = TypeVar("Blocking", bound=Partition | Log)
 Growing = TypeVar("Growing", bound=Follower | Log)
 
 
-class AsyncReader(Generic[Blocking]):
+class AsyncReader(OpenHandle, Generic[Blocking]):
     """What can be read in the event loop in which this was made. Closing it closes `blocking`.
 
     blocking    the reader or log itself, for what is not here: its calls may wait for a disk

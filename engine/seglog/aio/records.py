@@ -17,6 +17,7 @@ from seglog._kernels.record_batch import Record
 from seglog.aio.arrivals import Arrivals, Place
 from seglog.aio.home import HomeLoop, settle
 from seglog.errors import LogClosedError
+from seglog.fs.handles import OpenHandle
 from seglog.log.extent import Extent
 from seglog.log.following import Following, Table
 
@@ -29,7 +30,7 @@ _CHUNK, _NEAR_IN_A_ROW = 256, 16
 _USED_UP: Iterator[Any] = iter(())
 
 
-class AsyncRecords(AsyncIterator[Record], abc.ABC):
+class AsyncRecords(OpenHandle, AsyncIterator[Record], abc.ABC):
     """Records, one after the other: `async for record in records`, or `await anext(records)`.
 
     One task takes from it at a time. It holds nothing that has to be given back; `aclose` ends it early.

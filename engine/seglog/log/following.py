@@ -27,6 +27,8 @@ from seglog.log.times import Time
 from seglog.segment.aborted_transactions import IndexedAborts
 from seglog.segment.segment import Segment
 
+# Thirty years: what is longer does not end, and no clock or loop need count it.
+_TIMEOUT_S_MAX = 1e9
 # While segments are cut or exchanged, how often to look whether that is over.
 _CHANGE_LOOK_S = 0.001
 
@@ -174,7 +176,8 @@ class Following:
         check_on_out_of_range(on_out_of_range)
         self.log = log
         self.source = log._source
-        self.timeout = timeout
+        # (An int may be more than a float holds, which is no error: it is as good as None.)
+        self.timeout = None if timeout is None or timeout > _TIMEOUT_S_MAX else float(timeout)
         self.is_committed = is_read_committed(isolation)
         self._on_out_of_range = on_out_of_range
         extent, self._epoch = self.source.moment()

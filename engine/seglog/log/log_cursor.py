@@ -8,7 +8,7 @@ from typing import Protocol, Self
 from seglog._kernels.record_batch import Record
 from seglog._kernels.write_gate import CallLock
 from seglog.clock import Clock
-from seglog.errors import LogLockedError, OffsetOutOfRangeError
+from seglog.errors import LogClosedError, LogLockedError, OffsetOutOfRangeError
 from seglog.fs.files import FileSystem
 from seglog.fs.handles import OpenHandle
 from seglog.fs.lock import EXCLUSIVE, SHARED, lock_file, turns
@@ -59,6 +59,7 @@ class LogCursor(OpenHandle):
         self._directory = log.path.resolve()
         self._alone = CallLock()
         self._is_known = True
+        self._is_closed = False
         try:
             self._lock = lock_file(fs, lock_path(self._directory, name), SHARED if is_shared else EXCLUSIVE)
         except LogLockedError as error:
@@ -118,8 +119,15 @@ class LogCursor(OpenHandle):
             )
         self._alone.run(self._commit, offset)
 
-    def _commit(self, offset: int) -> None:
+    def _check(self) -> None:
+        if self._is_closed:
+            raise LogClosedError(
+                f"the cursor {self.name!r} was closed", file=self._directory, hint="open it again, by `log.cursor`"
+            )
         self._lock.check()
+
+    def _commit(self, offset: int) -> None:
+        self._check()
         if not self.is_shared:
             self._put(offset)
             return
@@ -135,13 +143,14 @@ class LogCursor(OpenHandle):
         self._committed, self._is_known = committed, True
 
     def _now(self) -> ReaderCursor | None:
-        self._lock.check()
+        self._check()
         if self.is_shared or not self._is_known:
             self._committed = ReaderCursor.read(self._directory, self.name)
         return self._committed
 
     def close(self) -> None:
         """Let others read by the name. Twice is fine; the log stays open."""
+        self._is_closed = True
         self._lock.release()
         CURSORS.closed(self)
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Self
 
 from seglog._kernels.write_gate import CallLock
 from seglog.errors import InvalidTxnStateError, ProducerFencedError, SeglogError
+from seglog.fs.handles import OpenHandle
 from seglog.log.transactions import LogTransactions
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from seglog.log.times import Time
 
 
-class Producer:
+class Producer(OpenHandle):
     """`log.producer(producer_id)`. Use it as a context manager, which aborts what was not committed at its end.
 
         with log.producer(7) as producer:
