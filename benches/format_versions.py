@@ -4,7 +4,8 @@ must convert, for clients of before Kafka 0.11.
 import os
 import shutil
 import socket
-import threading
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -21,6 +22,16 @@ BATCH_BYTES = 16384
 SLICE_BYTES = 1 << 20
 NOW = 1_700_000_000_000
 APPENDS = 300
+
+# Of such cases the runs are short, and the best of a few is a matter of luck on a machine that others use, too.
+ROUNDS = 4
+DRAIN = """
+import socket, sys
+port, size = map(int, sys.argv[1:])
+connection, sink = socket.create_connection(("127.0.0.1", port)), bytearray(size)
+while connection.recv_into(sink, flags=getattr(socket, "MSG_TRUNC", 0)):
+    pass
+"""
 
 # codec: the goal, and the codec of what comes where the log's codec is another. It opens quicker than the log's own
 # codec would: that flatters the recompressing way.
@@ -56,22 +67,17 @@ def stored(place: Place, magic: int, codec: str, count: int) -> Iterator[tuple[L
 
 @contextmanager
 def drained() -> Iterator[socket.socket]:
-    """A TCP connection whose other end takes everything, without a copy."""
+    """A TCP connection to another process that takes everything, without a copy.
+
+    As a client is: a thread of this process would ask for the GIL whenever something arrives, which costs the one that
+    runs more Python between its sends.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
-        out = socket.create_connection(server.getsockname())
-        taken, _ = server.accept()
-
-    def drain() -> None:
-        sink = bytearray(SLICE_BYTES)
-        while taken.recv_into(sink, flags=getattr(socket, "MSG_TRUNC", 0)):
-            pass
-
-    thread = threading.Thread(target=drain)
-    thread.start()
+        client = subprocess.Popen([sys.executable, "-S", "-c", DRAIN, str(server.getsockname()[1]), str(SLICE_BYTES)])
+        out, _ = server.accept()
     with out:
         yield out
-    thread.join()
-    taken.close()
+    client.wait()
 
 
 def asked_offsets(partition: LogReader) -> list[int]:
@@ -105,7 +111,7 @@ def _zero_copy(bench: Bench, place: Place, count: int) -> None:
 
         bench.compare(
             name, sum(size for _, size in ranges) / (1 << 20), "MiB/s", {"seglog": ours, "os.sendfile": bare},
-            {("seglog", "os.sendfile"): Goal(1 / 1.1)},
+            {("seglog", "os.sendfile"): Goal(1 / 1.1)}, rounds=ROUNDS,
         )
 
 
@@ -183,6 +189,7 @@ def _in_place(bench: Bench, place: Place, codec: str, goal: Goal, other: str) ->
             ("seglog", recompressed): goal, ("not opened", recompressed): goal,
             ("bare writes", recompressed): Goal(),
         },
+        rounds=ROUNDS,
     )
     if codec == "zstd":     # which no format below v2 has
         return

@@ -92,16 +92,18 @@ class Bench:
         goals: dict[tuple[str, str], Goal],
         *,
         clock: Callable[[], float] = time.thread_time,
+        rounds: int = 1,
     ) -> None:
         """Run the contenders; report each goal (ours, peer). `amount` is the work of one run in `unit`.
 
-        `clock`: time.process_time, where other threads do a part of the work.
+        `rounds`: so many times the repetitions that were asked for. `clock`: time.process_time, where other threads do
+        a part of the work.
         """
         if not self.wanted(case):
             return
         timings = {name: Timing() for name in contenders}
         _begin_case()
-        for repetition in range(self.repetitions + 1):
+        for repetition in range((self.repetitions * rounds if self.repetitions > 1 else 1) + 1):
             for name, contender in contenders.items():
                 cpu, wall = _measure(contender, clock)
                 if repetition:      # the first round warms caches and pools

@@ -1,11 +1,13 @@
 """What a log takes it can read: the limits of a batch, compressed or not, and records that are too many for one."""
 import re
+import struct
 
+import crc32c
 import pytest
 
 import seglog
 from seglog.clock import ManualClock
-from seglog.errors import InvalidArgumentError, InvalidTimestampError, RecordTooLargeError
+from seglog.errors import CorruptRecordError, InvalidArgumentError, InvalidTimestampError, RecordTooLargeError
 from seglog.tools.report import PARTIAL
 from support.command import seglog as command
 
@@ -158,3 +160,29 @@ def test_all_are_checked_before_the_first_batch_is_written(tmp_path, last, error
         with pytest.raises(error):
             log.append_many([(None, b"v" * 100)] * 500 + [last], atomic=False)
         assert log.log_end_offset == 0
+
+
+HEADERS = {
+    "a payload that does not decompress": (90, bytes(30)),
+    "a count above that of the records": (57, struct.pack(">i", 20)),
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_a_follower_believes_a_header_that_a_leader_refuses_and_deep_verification_finds_it(tmp_path, name):
+    position, wrong = HEADERS[name]
+    records = [(b"k%d" % n, b"v" * 50, (), NOW + n) for n in range(10)]
+    raw = bytearray(seglog.build_batch(records, codec="lz4", leader_epoch=0))
+    raw[position : position + len(wrong)] = wrong
+    raw[23:27] = struct.pack(">i", struct.unpack_from(">i", raw, 57)[0] - 1)
+    raw[17:21] = struct.pack(">I", crc32c.crc32c(bytes(raw[21:])))
+    with opened(tmp_path / "orders-0") as log:
+        with pytest.raises(CorruptRecordError):
+            log.append_batch(raw)
+        log.append_batch(raw, assign_offsets=False)
+        end = log.append(b"behind")
+        with pytest.raises(CorruptRecordError):
+            list(log.read())
+        assert [r.offset for r in log.read(on_corrupt="skip")] == [end]
+    assert seglog.verify(tmp_path / "orders-0").ok
+    assert [f.code for f in seglog.verify(tmp_path / "orders-0", level="deep").findings] == ["bad_records"]
