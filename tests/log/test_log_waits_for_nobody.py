@@ -244,3 +244,19 @@ def test_flush_messages_counts_appends_that_do_not_wait(in_memory):
         for _ in range(25):
             log.append(b"value", wait=False)
         wait_for(lambda: log.durable_offset >= 16, 20)
+
+
+def test_a_token_counts_in_the_log_that_gave_it_and_until_that_is_closed(in_memory):
+    """Another log took it for its own, and told that it was on the disk."""
+    def refused(log, token):
+        with pytest.raises(InvalidArgumentError, match="this log gave no token"):
+            log.when_durable(token, print)
+
+    with seglog.open(in_memory / "orders-0") as log, seglog.open(in_memory / "orders-1") as other:
+        tokens = [one.append(b"v", wait=False) for one in (log, other)]
+        refused(log, tokens[1])
+        refused(other, tokens[0])
+        assert (log.stats().appends, other.stats().appends) == (1, 1)
+    with seglog.open(in_memory / "orders-0") as again:
+        again.append(b"w")
+        refused(again, tokens[0])

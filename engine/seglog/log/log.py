@@ -324,7 +324,8 @@ class Log(Followable, Unclosed):
         # (This is as much work as an append: few calls.)
         if tail.refusal is not None and self._is_forked:
             tail.check()
-        SYNC_CALLS.started().put((tail, checked_token(token, tail.number, self.path), checked_callback(callback)))
+        number = checked_token(token, tail.first_number, tail.number, self.path)
+        SYNC_CALLS.started().put((tail, number, checked_callback(callback)))
 
     def on_published(self, callback: Callable[[int | None], None]) -> Listening:
         """Call `callback(log_end_offset)` when readers see more of the log, or it was cut; the last time with None,

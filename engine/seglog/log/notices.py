@@ -100,12 +100,13 @@ def checked_callback(callback: Callable[[Any], None]) -> Callable[[Any], None]:
     return callback
 
 
-def checked_token(token: object, latest: int, path: Path) -> int:
-    """The number in a token of the log, whose latest append has the number `latest`."""
+def checked_token(token: object, first: int, latest: int, path: Path) -> int:
+    """The number in a token of the log, whose appends have numbers from `first` to `latest`."""
     number = getattr(token, "number", None)
-    if type(number) is not int or not 0 <= number <= latest + 1:        # one more: its records linger
+    if type(number) is not int or not first <= number <= latest + 1:        # one more: its records linger
         raise InvalidArgumentError(
-            f"this log gave no token {token!r}", file=path, hint="an append with wait=False gives one"
+            f"this log gave no token {token!r}", file=path,
+            hint="an append with wait=False gives one, which counts until the log is closed",
         )
     return number
 

@@ -132,7 +132,7 @@ def stats_of(log: Looked, tail: "LogTail", sizes: DirectorySizes, uncleanable: s
         segments=len(log.segments),
         producers=len(tail.producers),
         lingering_records=len(tail.linger.batch) if tail.linger is not None else 0,
-        appends=tail.number - tail.flush_marks,
+        appends=tail.number - tail.first_number - tail.flush_marks,
         appended_bytes=tail.live.appended_bytes,
         listeners=len(tail.listeners),
         syncs=tail.syncs,

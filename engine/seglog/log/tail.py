@@ -8,6 +8,7 @@ unknown then, and opening again finds out (LogFailedError names the first error)
 from the disk again at once, as by an opening (`mend`).
 """
 import contextlib
+import itertools
 import random
 from collections.abc import Callable, Iterable
 
@@ -47,6 +48,8 @@ from seglog.state.partition_hold import PartitionHold
 from seglog.state.producer_snapshots import ProducerSnapshots
 from seglog.state.producer_state import Origin, ProducerState, Update
 
+# Of the appends of each log that this process opens: so no log takes another one's token for its own.
+_FIRST_NUMBERS = itertools.count(0, 1 << 36)
 # Producers that a roll forgets: appends wait for it.
 _EXPIRED_AT_ONCE = 2048
 
@@ -65,6 +68,8 @@ class LogTail(WriteGate, QuietTail):
         clock: Clock, fsync: Fsync, leader_epoch: int,
     ) -> None:
         super().__init__(hold.path, "log")
+        self.first_number = self.number = next(_FIRST_NUMBERS)
+        self.cover(self.number)
         self.partition = hold
         self.shown = shown
         self.fs = fs
