@@ -55,6 +55,17 @@ def writes_by_method(call):
     return any(isinstance(mode, ast.Constant) and writes(mode) for mode in modes)
 
 
+def dotted_name(node):
+    """As it is written. (Not by ast.unparse where there are only names: of all calls it takes a second.)"""
+    match node:
+        case ast.Name():
+            return node.id
+        case ast.Attribute():
+            return f"{dotted_name(node.value)}.{node.attr}"
+        case _:
+            return ast.unparse(node)
+
+
 def changing_calls(tree):
     aliases = {}  # local name -> "module" or "module.function"
     for node in ast.walk(tree):
@@ -65,7 +76,7 @@ def changing_calls(tree):
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
-        written = ast.unparse(node.func)
+        written = dotted_name(node.func)
         head, _, rest = written.partition(".")
         dotted = f"{aliases.get(head, head)}.{rest}" if rest else aliases.get(head, head)
         module, _, function = dotted.rpartition(".")
