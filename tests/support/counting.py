@@ -27,7 +27,7 @@ def counts_of(action):
     def hook(frame, event, arg):
         if event == "call":
             found.calls += frame.f_globals.get("__name__", "").partition(".")[0] not in PATHS
-        elif event == "c_call" and arg.__module__ == "posix" and arg.__name__ != "fspath":
+        elif event == "c_call" and arg.__module__ == "posix" and not arg.__name__.startswith(("fspath", "_path_")):
             found.system[arg.__name__] += 1
 
     def start_counted(function, args, *more):
