@@ -8,11 +8,12 @@ interpreter does, which looks for signals at calls and backward jumps only. Left
 By sys.settrace on Python 3.11, by sys.monitoring on newer ones: those tell a trace function nothing of the instructions
 of code that ran untraced since, so every test would pass.
 """
+import _thread
 import dis
 import functools
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import seglog
@@ -106,6 +107,23 @@ class Interrupter:
             yield
         finally:
             sys.settrace(before)
+
+
+def with_loses_exits():
+    """Whether an interrupt can come between `__enter__` and the block, so that no `__exit__` is called: Python 3.14
+    looks for signals there (python/cpython#148874), and so a lock stays taken."""
+    exits = []
+
+    class Interrupting:
+        __enter__ = staticmethod(_thread.interrupt_main)
+
+        def __exit__(self, *_):
+            exits.append(True)
+
+    with suppress(KeyboardInterrupt), Interrupting():
+        for _ in range(2):
+            pass
+    return not exits
 
 
 @contextmanager
