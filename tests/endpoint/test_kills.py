@@ -42,12 +42,13 @@ class Load(ServerLoad):
             client.__exit__()
 
 
-def test_nothing_acknowledged_is_lost_and_nothing_is_there_twice(tmp_path):
+def test_nothing_acknowledged_is_lost_and_nothing_is_there_twice(tmp_path, request):
     kills = 200 if os.environ.get("SEGLOG_TORTURE") else 2
     rng = random.Random(21)
     server = serve_on_one_port(
         tmp_path / "data", "--topic", f"orders:{PARTITIONS}", "--config", "segment.bytes=20000"
     )
+    request.addfinalizer(server.__exit__)
     loads = [Load(server, number) for number in range(PRODUCERS)]
     kill_under_load(server, loads, kills, rng)
     assert server.end(signal.SIGTERM) == 0

@@ -30,7 +30,7 @@ def committed(broker, loads):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_broker_goes_on_where_a_killed_server_was(kafka_oracle, tmp_path, version):
+def test_a_broker_goes_on_where_a_killed_server_was(kafka_oracle, tmp_path, request, version):
     kills = 20 if os.environ.get("SEGLOG_TORTURE") else 4
     with kafka_oracle(version).serving(tmp_path) as broker:
         broker.start()
@@ -40,6 +40,7 @@ def test_a_broker_goes_on_where_a_killed_server_was(kafka_oracle, tmp_path, vers
         broker.stop()
 
         server = serve_on_one_port(broker.log_dir)
+        request.addfinalizer(server.__exit__)
         loads = [TransactionalLoad(server, number) for number in range(PRODUCERS)]
         kill_under_load(server, loads, kills, random.Random(23), stays_dead=True)
 
