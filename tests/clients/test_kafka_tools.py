@@ -96,7 +96,7 @@ def test_the_performance_tools_count_what_they_were_told_to(server, tool):
     assert printed.splitlines()[-1].startswith("20000 records sent")
     assert sum(server.log("measured", number).log_end_offset for number in range(2)) == 20_000
     printed = tool("ConsumerPerformance", "--bootstrap-server", server.bootstrap_servers, "--topic", "measured",
-                   "--messages", 20_000)
+                   "--messages", 20_000, "--timeout", 60_000)       # between two records: 10 s by itself
     assert int(printed.splitlines()[-1].split(",")[4]) == 20_000
     offsets = tool("GetOffsetShell", "--bootstrap-server", server.bootstrap_servers, "--topic", "measured")
     assert sum(int(line.split(":")[2]) for line in offsets.splitlines()) == 20_000
