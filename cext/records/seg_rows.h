@@ -99,10 +99,7 @@ static inline void seg_keep_rows(seg_columns *c, int64_t start, int64_t stop, in
 static inline void seg_to_micros(int64_t *timestamp, int64_t rows)
 {
     const int64_t most = INT64_MAX / 1000, least = INT64_MIN / 1000;
-    int over = 0;
-    for (int64_t i = 0; i < rows; i++)
-        over |= timestamp[i] > most || timestamp[i] < least;
-    if (seg_likely(!over)) {
+    if (seg_likely(seg_times_are_plain(timestamp, rows))) {
         for (int64_t i = 0; i < rows; i++)
             timestamp[i] *= 1000;
         return;

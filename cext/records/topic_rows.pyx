@@ -110,6 +110,11 @@ cdef class RowLayout:
         self.zeros = self.partitions = b""
         self.types = {}
 
+    @property
+    def is_narrow(self):
+        """Are all columns of a fixed width, so that rows take a few bytes, whatever the records have?"""
+        return self.without == SEG_KEY | SEG_VALUE | SEG_HEADERS
+
     def __arrow_c_schema__(self):
         cdef ArrowSchema* schema = NULL
         cdef object capsule = new_schema_capsule(&schema)
@@ -376,14 +381,14 @@ cdef bytes bytes_of(const seg_binary* column, int64_t row):
 
 def topic_rows(BatchTable table not None, pool not None, RowLayout layout not None, *, int64_t start=0,
                int64_t stop=-1, int64_t start_offset=INT64_MIN, int64_t stop_offset=INT64_MAX,
-               int64_t low_ms=INT64_MIN, int64_t high_ms=INT64_MAX, bint check_crc=True):
-    """Walk the batches [start, stop) of a table as TopicRows, in chunks of about pool.chunk_bytes: columns.chunks().
+               int64_t low_ms=INT64_MIN, int64_t high_ms=INT64_MAX, bint check_crc=True, int64_t chunk_bytes=0):
+    """Walk the batches [start, stop) of a table as TopicRows, in chunks of about `chunk_bytes`: columns.chunks().
 
     Given are the records with start_offset <= offset < stop_offset and low_ms <= timestamp < high_ms, none of control
     batches. A batch whose header says that none of its records is in time is not looked into, nor its CRC checked.
     """
     cdef TopicRowChunks it = TopicRowChunks.__new__(TopicRowChunks)
-    it._chunks = chunks(table, pool, start=start, stop=stop, check_crc=check_crc, include_control=False)
+    it._chunks = chunks(table, pool, chunk_bytes, start=start, stop=stop, check_crc=check_crc, include_control=False)
     it._table = table
     it._layout = layout
     it._stop = it._chunks._stop

@@ -16,7 +16,7 @@ from seglog._kernels.window import Window
 from seglog.errors import CorruptRecordError, InvalidArgumentError, SeglogError
 from seglog.format.compression import decompressor
 from support.mutations import mend_checksums, mutate
-from support.plain_format import batch_v2, record_v2
+from support.plain_format import batch_v2, message, record_v2
 
 MUTATIONS = 8_000 if os.environ.get("SEGLOG_TORTURE") else 400
 MAX_SEGMENT_BYTES = 20_000
@@ -191,3 +191,34 @@ def test_a_stream_gives_batches_until_the_end_or_an_error():
         pyarrow.table(Exported(iter([1])))
     for _ in range(50):
         Exported(Batches()).__arrow_c_stream__()        # never pulled: nothing is left behind
+
+
+def test_times_at_the_edges_of_what_the_quick_look_takes_are_shown_as_any_other():
+    """2^53 ms and more, and what is negative, take the long way: one of them among nine plain ones, at any place."""
+    pool, layout = ArenaPool(chunk_bytes=1 << 16), RowLayout(["timestamp"], "t", 3)
+    for odd in (-1, -2, -(2**63), INT64_MAX, INT64_MAX // 1000, INT64_MAX // 1000 + 1, 2**53 - 1, 2**53, 0):
+        for place in range(9):
+            times = [1_700_000_000_000 + n for n in range(9)]
+            times[place] = odd
+            messages = b"".join(message(n, b"k", b"v", timestamp=time, magic=1) for n, time in enumerate(times))
+            [rows] = topic_rows(scan(Window(messages)), pool, layout)
+            expected = [None if time == -1 else min(max(time * 1000, -(2**63)), INT64_MAX) for time in times]
+            assert pyarrow.record_batch(rows)["timestamp"].cast("int64").to_pylist() == expected
+
+
+def test_chunks_have_the_size_that_is_asked_for():
+    segment = b"".join(
+        batch_v2(record_v2(value=bytes(1000)), base_offset=n) for n in range(60)
+    )
+    table, layout = scan(Window(segment)), RowLayout(["offset"], "t", 3)
+    pool = ArenaPool(chunk_bytes=10_000)
+    assert [len(rows) for rows in topic_rows(table, pool, layout)] == [10] * 6
+    assert [len(rows) for rows in topic_rows(table, pool, layout, chunk_bytes=30_000)] == [29, 29, 2]
+
+
+@pytest.mark.parametrize(("columns", "is_narrow"), [
+    (["offset"], True), (["topic", "partition", "timestamp", "timestampType"], True), (["offset", "key"], False),
+    (["value"], False), (["headers"], False),
+])
+def test_a_layout_without_bytes_is_narrow(columns, is_narrow):
+    assert RowLayout(columns, "t", 3).is_narrow == is_narrow

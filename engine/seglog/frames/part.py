@@ -21,6 +21,8 @@ from seglog.segment.transaction_index import AbortedTransaction
 # Rows come in chunks of about so many bytes: little enough that several threads, each with some that wait, stay within
 # what a scan may take; enough that a call between two of them is free.
 CHUNK_BYTES = 2 << 20
+# The same without keys, values and headers: rows of 10-byte records take no more memory then than the others do.
+NARROW_CHUNK_BYTES = 4 << 20
 # Memory that waits for the next chunk, of all scans of the process.
 POOL = ArenaPool(CHUNK_BYTES, 32 << 20)
 # For rows that are kept, all of a scan: of large pages, several begin in each chunk, and few chunks waste fewer.
@@ -88,6 +90,7 @@ class ScanPart:
         """
         on_lost = lost_sink(self.options.on_corrupt, lost)
         layout = self.layout
+        chunk_bytes = max(pool.chunk_bytes, NARROW_CHUNK_BYTES) if layout.is_narrow else pool.chunk_bytes
         aborted = AbortedFilter(self.aborted) if self.aborted else None
         segment = Segment(Path(self.path), is_last=self.is_last, inode=self.inode)
         segment.end_offset = self.end_offset
@@ -95,21 +98,22 @@ class ScanPart:
             for position, end in self.spans:
                 if end - position >= _LONG_BYTES:
                     segment.files().log.advise(Advice.HUGE_PAGES, position, end - position)
-                for whole in _tables(segment, position, end, pool.chunk_bytes, on_lost):
+                for whole in _tables(segment, position, end, chunk_bytes, on_lost):
                     table = aborted.left_out_of(whole) if aborted else whole
                     stop = _batches_before(table, end)
                     if stop:
-                        yield partial(self._decode, segment, table, pool, layout, stop, on_lost)
+                        yield partial(self._decode, segment, table, pool, layout, stop, chunk_bytes, on_lost)
         finally:
             segment.close()
 
     def _decode(
-        self, segment: Segment, table: BatchTable, pool: ArenaPool, layout: RowLayout, stop: int,
+        self, segment: Segment, table: BatchTable, pool: ArenaPool, layout: RowLayout, stop: int, chunk_bytes: int,
         on_lost: OnLost | None,
     ) -> "Rows":
         walk = topic_rows(
             table, pool, layout, stop=stop, start_offset=self.start_offset, stop_offset=self.stop_offset,
             low_ms=self.options.since_ms, high_ms=self.options.until_ms, check_crc=on_lost is None,
+            chunk_bytes=chunk_bytes,
         )
         rows: list[TopicRows] = []
         while True:
