@@ -103,8 +103,8 @@ def test_an_interrupt_at_any_instruction_leaves_the_log_usable(in_memory, fsync,
     with seglog.open(in_memory / "orders-0", fsync=fsync, config={"segment.bytes": 1 << 20}) as log:
         witness = Witness(log)
         witness.append()
-        # In `make test` the three modes look at every second one together.
-        first, step = (0, 1) if TORTURE else (2 * MODES.index(fsync), 6)
+        # In `make test` the three modes look at every fourth one together.
+        first, step = (0, 1) if TORTURE else (4 * MODES.index(fsync), 12)
         points = interrupted_at_each_opcode(
             lambda: witness, lambda _: action(log, witness), Witness.check, first=first, step=step
         )
@@ -172,8 +172,8 @@ def test_an_interrupt_in_close_leaves_the_log_usable_or_closed(in_memory, fsync)
         with seglog.open(witness.log.path) as log:      # its locks are free
             witness.check_all(records(log))
 
-    # In `make test` each mode looks at a third of the moments, and together they look at nearly all.
-    first, step = (0, 1) if TORTURE else (MODES.index(fsync), len(MODES))
+    # In `make test` each mode looks at a sixth of the moments, and together they look at half of them.
+    first, step = (0, 1) if TORTURE else (2 * MODES.index(fsync), 2 * len(MODES))
     interrupted_at_each_opcode(prepare, lambda witness: witness.log.close(), check, first=first, step=step)
 
 
@@ -203,7 +203,7 @@ def test_an_interrupt_beside_an_appender_that_shares_its_syncs_keeps_neither_wai
         other = threading.Thread(target=append_on)
         other.start()
         try:
-            for at in range(0, 150, 1 if TORTURE else 2):
+            for at in range(0, 150, 1 if TORTURE else 4):
                 interrupter = Interrupter(at)
                 interrupter.run(lambda: log.append(b"mine"))
                 seen = len(others)

@@ -13,7 +13,7 @@ from support.outside.recording import Fault
 # `make torture` sets SEGLOG_TORTURE: the full number of states; otherwise a few of each.
 FULL = bool(os.environ.get("SEGLOG_TORTURE"))
 SEEDS = (3, 4, 5, 6) if FULL else (3,)
-STATES = 150 if FULL else 6
+STATES = 150 if FULL else 5
 
 
 @pytest.mark.parametrize("fsync", MODES)

@@ -12,8 +12,8 @@ from support.outside.recording import Fault, Recording
 
 FULL = bool(os.environ.get("SEGLOG_TORTURE"))
 SEEDS = (4, 5, 6, 7, 8, 9) if FULL else (4,)
-STATES = 120 if FULL else 6
-FAILING_STATES = 25 if FULL else 5      # of a recording with a failing call, of which there are many
+STATES = 120 if FULL else 5
+FAILING_STATES = 25 if FULL else 4      # of a recording with a failing call, of which there are many
 EACH = 2 if FULL else 1         # faults of a kind and call
 # One kind a mode in `make test`, and two faults of it.
 PAIRS = [(kind, fsync) for kind in TOPIC_KINDS for fsync in MODES] if FULL else list(
