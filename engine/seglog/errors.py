@@ -9,14 +9,14 @@ from typing import Any, Self
 
 
 class SeglogError(Exception):
-    """Catch this one to catch them all.
+    """The base class: catch it to catch every error of seglog.
 
     Shown in three lines: what, where (file, byte, offset), what to do.
     """
 
     code = "error"
     exit_status = 1
-    hint = "report this: it should have a name of its own"
+    hint = "report this: it should have an error class of its own"
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class SeglogError(Exception):
 
     @property
     def where(self) -> str:
-        """`file, byte N, offset M`, as far as known; empty where nothing is."""
+        """`file, byte N, offset M`, as far as known; empty if nothing is."""
         parts = []
         if self.file is not None:
             parts.append(self.file)
@@ -60,18 +60,18 @@ class SeglogError(Exception):
 
 
 class CorruptRecordError(SeglogError):
-    """A batch or record contradicts itself or its checksum. Its neighbours may be whole:
-    read on with `on_corrupt="skip"`, and let `seglog verify` list what is lost."""
+    """A batch or record is inconsistent or fails its checksum. The batches around it may be intact: continue with
+    `on_corrupt="skip"`, and let `seglog verify` list what is lost."""
 
     code = "corrupt_record"
     hint = "run `seglog verify` on the directory; `seglog dump --on-corrupt skip` reads past it"
 
 
 class CorruptIndexError(SeglogError):
-    """An index file contradicts itself or its log. The log is whole: rebuild the index from it."""
+    """An index file is inconsistent or does not match its log. The log is intact: rebuild the index from it."""
 
     code = "corrupt_index"
-    hint = "run `seglog index rebuild`: an index is a function of its log"
+    hint = "run `seglog index rebuild`, which rebuilds the index from its log"
 
 
 class CorruptSnapshotError(SeglogError):
@@ -82,18 +82,19 @@ class CorruptSnapshotError(SeglogError):
 
 
 class CorruptDelayedIndexError(SeglogError):
-    """A snapshot of a bucket of delayed messages contradicts itself. The messages are in the log: clear the
-    snapshots, and they are indexed again."""
+    """A snapshot of a bucket of delayed messages is damaged. The messages are in the log: clear the snapshots, and
+    they are indexed again."""
 
     code = "corrupt_delayed_index"
     hint = "clear the delayed bucket snapshots: the messages are in the log and are indexed again"
 
 
 class SnapshotMissingError(SeglogError):
-    """No snapshot of delayed messages of this id: a crash came between its deletion and that of its pointer."""
+    """There is no snapshot of delayed messages with this id: a crash came after it was deleted and before its pointer
+    was."""
 
     code = "snapshot_missing"
-    hint = "none needed: the messages are in the log and are indexed again"
+    hint = "nothing to do: the messages are in the log and are indexed again"
 
 
 class CorruptCheckpointError(SeglogError):
@@ -104,58 +105,59 @@ class CorruptCheckpointError(SeglogError):
 
 
 class CorruptManifestError(SeglogError):
-    """A file of ours that says what a managed ledger, a ledger or a cursor consists of does not parse, fails its
-    checksum, or contradicts the directory. The entries are in the ledgers, whatever it says."""
+    """A seglog file that describes a managed ledger, a ledger or a cursor does not parse, fails its checksum, or does
+    not match the directory. The entries are in the ledgers and are not affected."""
 
     code = "corrupt_manifest"
-    hint = "`seglog ledger recover` makes the manifest anew from the ledgers; a cursor's file can be deleted"
+    hint = "`seglog ledger recover` rebuilds the manifest from the ledgers; a cursor's file can be deleted"
 
 
 class CorruptSettingsError(SeglogError):
-    """The file with the settings that a log keeps (.seglog.config) does not parse or fails its checksum. The records
-    are not concerned."""
+    """The file with a log's settings (.seglog.config) does not parse or fails its checksum. The records are not
+    affected."""
 
     code = "corrupt_settings"
-    hint = "remove the file, open the log and give it its settings again by `configure`"
+    hint = "remove the file, open the log and set its settings again with `configure`"
 
 
 class UnfinishedChangeError(SeglogError):
-    """The directory stands in the middle of a change (a `.swap` file of a compaction): what lies under the
-    usual names is not the whole log. A broker that starts over the directory completes the change."""
+    """The directory is in the middle of a change (a `.swap` file of a compaction): the files with the usual names are
+    not the whole log. A broker that starts on the directory completes the change."""
 
     code = "unfinished_change"
-    hint = "let a broker start over it (or over a copy) and stop cleanly, then run again"
+    hint = "start a broker on it (or on a copy), stop the broker cleanly, then run again"
 
 
 class ProtocolError(SeglogError):
-    """A client sent bytes that are no request of Kafka's protocol, or a record of a broker's own topics is none. The
-    connection is closed, as a broker closes it; `position` is the byte in the request."""
+    """A client sent bytes that are not a request of Kafka's protocol, or a record in one of a broker's internal topics
+    does not parse. The connection is closed, as a broker closes it; `position` is the byte in the request."""
 
     code = "protocol"
-    hint = "look at what connects: a client of Kafka's protocol does not send this"
+    hint = "check which program connects: a Kafka client does not send this"
 
 
 class UnsupportedApiVersionError(ProtocolError):
-    """A request of an API or a version that `seglog serve` does not have. `header` says which, and who asks."""
+    """A request for an API or version that `seglog serve` does not support. `header` says which, and which client
+    asks."""
 
     code = "unsupported_api_version"
-    hint = "a client that asks for ApiVersions first takes a version that there is"
+    hint = "use a client that sends ApiVersions first: it then chooses a supported version"
 
     header: Any = None
 
 
 class ProofMismatchError(SeglogError):
-    """What was written does not hold the records that were read. Nothing was put in place; the source is as it was."""
+    """The written files do not hold the records that were read. They were discarded; the source has not changed."""
 
     code = "proof_mismatch"
-    hint = "test memory and disk, then run again; if it stays, report it with the two digests"
+    hint = "test memory and disk, then run again; if it happens again, report it with the two digests"
 
 
 # --- the request is wrong: exit 2 --------------------------------------------------------
 
 
 class InvalidArgumentError(SeglogError, ValueError):
-    """An argument that cannot be meant: a bad time, a negative size, SRC and DST the same."""
+    """An invalid argument: a bad time, a negative size, the same path for SRC and DST."""
 
     code = "invalid_argument"
     exit_status = 2
@@ -166,36 +168,37 @@ class InvalidConfigError(InvalidArgumentError):
     """An unknown configuration key, or a value outside its limits."""
 
     code = "invalid_config"
-    hint = "`seglog config` lists every key; `seglog config KEY` tells its unit, default and limits"
+    hint = "`seglog config` lists every key; `seglog config KEY` shows its unit, default and limits"
 
 
 class InvalidTimestampError(SeglogError, ValueError):
-    """A record's timestamp lies further from the clock than message.timestamp.before.max.ms or after.max.ms allow."""
+    """A record's timestamp is further from the clock than message.timestamp.before.max.ms or after.max.ms allows."""
 
     code = "invalid_timestamp"
     exit_status = 2
-    hint = "mend the producer's clock, or raise message.timestamp.before.max.ms or message.timestamp.after.max.ms"
+    hint = "correct the producer's clock, or raise message.timestamp.before.max.ms or message.timestamp.after.max.ms"
 
 
 class InvalidRecordError(SeglogError, ValueError):
-    """A batch to append that cannot be taken: relative offsets that do not run from 0 on, a count that is not that of
-    its records, no key where the log is compacted. Nothing of it was written."""
+    """An invalid batch to append: relative offsets that do not count up from 0, a wrong record count, or a record
+    without a key for a compacted log. Nothing was written."""
 
     code = "invalid_record"
     exit_status = 2
-    hint = "mend what built the batch: seglog.build_batch makes good ones"
+    hint = "fix the code that built the batch; seglog.build_batch makes valid ones"
 
 
 class OutOfOrderSequenceError(SeglogError):
-    """A batch of an idempotent producer does not follow the last one: one between is missing. Nothing was written."""
+    """A batch of an idempotent producer does not follow its last one: a batch in between is missing. Nothing was
+    written."""
 
     code = "out_of_order_sequence"
     exit_status = 2
-    hint = "append the batches that are missing first, or begin with a new producer epoch and sequence 0"
+    hint = "append the missing batches first, or start a new producer epoch with sequence 0"
 
 
 class InvalidProducerEpochError(SeglogError):
-    """A batch of a producer epoch that a later one has fenced off. Nothing was written."""
+    """A batch has a producer epoch that a later one has fenced off. Nothing was written."""
 
     code = "invalid_producer_epoch"
     exit_status = 2
@@ -203,15 +206,15 @@ class InvalidProducerEpochError(SeglogError):
 
 
 class ProducerFencedError(InvalidProducerEpochError):
-    """A `Producer` that may write no more: another one of its id was opened, or its transaction was aborted because it
-    was open for longer than transaction.max.timeout.ms. Nothing was written, and its transaction is aborted."""
+    """This `Producer` can no longer write: another one with its id was opened, or its transaction was open for longer
+    than transaction.max.timeout.ms. Nothing was written, and its transaction is aborted."""
 
     code = "producer_fenced"
-    hint = "if this one is to go on, open it again, log.producer(producer_id), and repeat the transaction"
+    hint = "to continue with this one, open it again with log.producer(producer_id), and repeat the transaction"
 
 
 class InvalidTxnStateError(SeglogError):
-    """A batch that does not fit the producer's transaction: a plain batch while one is open, a marker of a fenced
+    """A batch does not fit the producer's transaction: a plain batch while one is open, a marker of a fenced
     coordinator, a transaction that is not open. Nothing was written."""
 
     code = "invalid_txn_state"
@@ -220,33 +223,33 @@ class InvalidTxnStateError(SeglogError):
 
 
 class OffsetOutOfRangeError(SeglogError, IndexError):
-    """The offset asked for lies outside [log start offset, log end offset)."""
+    """The requested offset is outside [log start offset, log end offset)."""
 
     code = "offset_out_of_range"
     exit_status = 2
-    hint = "ask within the valid range that the message names"
+    hint = "use an offset within the valid range that the message names"
 
 
 class NoRecordError(SeglogError, LookupError):
-    """No record has this offset, though it lies within the log: compaction removed it, or it is a marker's."""
+    """No record has this offset, although it is within the log: compaction removed it, or it belongs to a marker."""
 
     code = "no_record"
     exit_status = 2
-    hint = "read(start=offset) gives the next record that there is"
+    hint = "read(start=offset) returns the next existing record"
 
 
 # --- the machine refuses: exit 3 ---------------------------------------------------------
 
 
 class StorageError(SeglogError):
-    """The operating system refused: no space, no permission, a failed fsync, a directory in a file's place.
+    """The operating system reported an error: no space, no permission, a failed fsync, a directory in place of a file.
 
-    `errno` is the number it gave, or None where the refusal is our own.
+    `errno` is the system's error number, or None if seglog itself refused.
     """
 
     code = "storage"
     exit_status = 3
-    hint = "free space or mend the permission, then run again"
+    hint = "free space or correct the permissions, then run again"
 
     def __init__(
         self,
@@ -263,20 +266,20 @@ class StorageError(SeglogError):
 
 
 class LogFailedError(StorageError):
-    """The log is read-only since a write or sync of it failed: what is on disk behind the last sync is unknown, and a
-    second sync may claim what the first one lost. Opening again recovers."""
+    """The log is read-only because a write or sync failed: what is on the disk after the last sync is unknown, and a
+    second sync may succeed although the first one lost data. Reopening the log recovers it."""
 
     code = "log_failed"
-    hint = "mend what the first error names, close the log and open it again: opening recovers"
+    hint = "fix the cause that the first error names, then close the log and open it again: opening recovers it"
 
     @classmethod
     def since(cls, first: BaseException, what: str = "log") -> Self:
-        """What is raised wherever a log (or `what`) that met the error `first` shall change."""
+        """The error to raise for every change of a log (or `what`) that has met the error `first`."""
         if not isinstance(first, SeglogError):
             words = f"{type(first).__name__}: {first}".removesuffix(": ")
-            return cls(f"the {what} is read-only since an error: {words}")
+            return cls(f"the {what} is read-only after an error: {words}")
         return cls(
-            f"the {what} is read-only since an error: {first.what}",
+            f"the {what} is read-only after an error: {first.what}",
             file=first.file, errno=getattr(first, "errno", None),
         )
 
@@ -296,11 +299,11 @@ class NotALogError(SeglogError):
 
     code = "not_a_log"
     exit_status = 4
-    hint = "give a directory such as orders-0, one of its .log files, or the log dir above it"
+    hint = "pass a directory such as orders-0, one of its .log files, or the log dir above it"
 
 
 class UnsupportedVersionError(SeglogError):
-    """A file of a newer version than this release reads."""
+    """A file has a newer version than this release can read."""
 
     code = "unsupported_version"
     exit_status = 4
@@ -308,7 +311,7 @@ class UnsupportedVersionError(SeglogError):
 
 
 class UnsupportedForMessageFormatError(SeglogError):
-    """The request needs what this record format does not have (headers below v2, time below v1)."""
+    """The request needs a feature that this record format does not have (headers below v2, timestamps below v1)."""
 
     code = "unsupported_for_message_format"
     exit_status = 2
@@ -316,11 +319,12 @@ class UnsupportedForMessageFormatError(SeglogError):
 
 
 class EncryptedPayloadError(SeglogError):
-    """A Pulsar payload that its producer encrypted. Entries carry it; only who has the producer's key opens it."""
+    """A Pulsar payload is encrypted by its producer. seglog stores it, but only a client with the key can decrypt
+    it."""
 
     code = "encrypted_payload"
     exit_status = 4
-    hint = "take the payload as it is stored, and decrypt it with a Pulsar client that has the key"
+    hint = "read the payload as it is stored, and decrypt it with a Pulsar client that has the key"
 
 
 # --- somebody else holds it: exit 5 ------------------------------------------------------
@@ -332,8 +336,8 @@ class LogLockedError(SeglogError):
     code = "locked"
     exit_status = 5
     hint = (
-        "one process writes a log: hand it your records (by a socket, a queue), or stop it; to read beside it, take "
-        "seglog.follow_partition or open_partition, which need no lock (docs/following.md)"
+        "only one process can write a log: send it your records (over a socket or a queue), or stop it; to read while "
+        "it writes, use seglog.follow_partition or open_partition, which need no lock"
     )
 
 
@@ -349,18 +353,19 @@ class ForkedHandleError(SeglogError):
 
 
 class IdleTimeoutError(SeglogError, TimeoutError):
-    """`follow(timeout=...)` was given no record for so long. The log is well: follow it again from the next offset."""
+    """`follow(timeout=...)` got no record within its timeout. The log is not damaged: follow it again from the next
+    offset."""
 
     code = "idle_timeout"
     exit_status = 7
-    hint = "follow again from the offset behind the last record, with a longer timeout, or with none"
+    hint = "follow again from the offset after the last record, with a longer timeout or without one"
 
 
 # --- a codec is missing or unknown: exit 6 -----------------------------------------------
 
 
 class UnsupportedCompressionTypeError(SeglogError):
-    """A codec that this format version may not use (zstd below v2), or codec bits that name none."""
+    """A codec that this format version does not allow (zstd below v2), or codec bits that are not assigned."""
 
     code = "unsupported_compression_type"
     exit_status = 6
@@ -376,11 +381,11 @@ class MissingCodecError(SeglogError):
 
 
 class MissingLibraryError(SeglogError, ImportError):
-    """A library that the call hands rows to is not installed: pyarrow, pandas, polars or numpy."""
+    """A library that the call needs is not installed: pyarrow, pandas, polars or numpy."""
 
     code = "missing_library"
     exit_status = 6
-    hint = "pip install 'seglog[arrow]', or what the message names"
+    hint = "pip install 'seglog[arrow]', or the library that the message names"
 
 
 # --- sizes -------------------------------------------------------------------------------
@@ -394,8 +399,8 @@ class RecordTooLargeError(SeglogError):
 
 
 class TooManyDelayedError(SeglogError):
-    """As many messages are delayed as may be. The message is in the log: stop reading on, and go on from it when
-    some of the delayed ones were delivered."""
+    """The limit of delayed messages is reached. The message is in the log: stop reading, and continue from it once
+    some of the delayed messages have been delivered."""
 
     code = "too_many_delayed"
     hint = "read on when delayed messages were delivered, or raise delayedDeliveryMaxDelayedMessages"

@@ -210,7 +210,7 @@ def test_a_second_producer_fences_the_first_and_aborts_what_it_left(log):
     for call in (lambda: first.append(b"late"), first.commit):
         with pytest.raises(ProducerFencedError) as refused:
             call()
-        assert "open it again, log.producer(producer_id)" in refused.value.hint
+        assert "open it again with log.producer(producer_id)" in refused.value.hint
     with pytest.raises(ProducerFencedError):
         first.begin()
     second.begin()

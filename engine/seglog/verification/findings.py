@@ -39,189 +39,193 @@ def _found_in(file: str, kinds: dict[str, Kind]) -> dict[str, Kind]:
     return {code: replace(kind, found_in=file) for code, kind in kinds.items()}
 
 
-_RECOVER = "a broker's recovery cuts the log here; keep a copy first"
+_RECOVER = "a broker's recovery truncates the log here; make a copy first"
 _REBUILD = "seglog index rebuild"
 _STATS = "seglog index stats"
-_COPY = "put the ledger back from a copy; what is whole can be read"
-_OPEN = "nothing: who opens it to write puts it right"
+_COPY = "restore the ledger from a copy; intact entries can be read"
+_OPEN = "nothing: the next opening for writing repairs it"
 _LEDGER_RECOVER = "seglog ledger recover"
 _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
 _OF_PARTITIONS = {
     **_found_in("verify.py", {
-        "unreadable": Kind(_E, "a file that cannot be read: nothing in it was checked",
-                           "look at the file, its permissions and its disk, then run again"),
-        "epochs_corrupt": Kind(_W, "a leader-epoch-checkpoint that does not parse or goes back",
+        "unreadable": Kind(_E, "a file cannot be read, so nothing in it was checked",
+                           "check the file, its permissions and its disk, then run again"),
+        "epochs_corrupt": Kind(_W, "a leader-epoch-checkpoint does not parse, or its epochs or offsets go back",
                                "remove it: a broker rebuilds it from the batches"),
-        "timeindex_none": Kind(_N, "messages with timestamps and no .timeindex at all, as Kafka 0.10.0 leaves them",
-                               "nothing: 0.10.1 and later make them when they load the log"),
+        "timeindex_none": Kind(_N, "messages have timestamps, but there is no .timeindex at all, as with Kafka 0.10.0",
+                               "nothing: 0.10.1 and later create them when they load the log"),
     }),
     **_found_in("log_check.py", {
         "crc_mismatch": Kind(_E, "a batch fails its checksum", _RECOVER, "crc"),
-        "bad_batch": Kind(_E, "a batch header, size, magic or count that cannot be", _RECOVER),
+        "bad_batch": Kind(_E, "a batch header has an impossible size, magic or count", _RECOVER),
         "bad_records": Kind(
-            _E, "the checksum fits and the records inside contradict the header or themselves",
-            "nothing cuts it: a broker and `seglog recover` keep the batch, and whoever reads it fails there;"
-            " compare with another replica", "deep"),
-        "garbage_tail": Kind(_E, "bytes behind the last batch that are no batch", _RECOVER),
-        "offset_back": Kind(_E, "a batch begins at or below the last offset before it; no checksum covers that field",
-                            "a broker refuses or cuts the log here; keep a copy first"),
-        "offset_below_base": Kind(_E, "a batch begins below its segment's base offset", _RECOVER),
-        "offset_span": Kind(_E, "an offset further than 2^31-1 from the segment's base: no index can name it",
+            _E, "the checksum is valid, but the records inside contradict the header or each other",
+            "no recovery removes it: a broker and `seglog recover` keep the batch, and readers fail there; compare "
+            "with another replica", "deep"),
+        "garbage_tail": Kind(_E, "bytes after the last batch are not a batch", _RECOVER),
+        "offset_back": Kind(_E, "a batch starts at or below the last offset before it; no checksum covers this field",
+                            "a broker refuses the log or truncates it here; make a copy first"),
+        "offset_below_base": Kind(_E, "a batch starts below its segment's base offset", _RECOVER),
+        "offset_span": Kind(_E, "an offset is more than 2^31-1 above the segment's base, so no index can hold it",
                             "a broker splits the segment when it loads it"),
-        "segment_overlap": Kind(_E, "a segment begins below the end of the one before it", _RECOVER),
+        "segment_overlap": Kind(_E, "a segment starts below the end of the one before it", _RECOVER),
         "epoch_back": Kind(
-            _N, "a leader epoch below an earlier one, or one that other batches and the leader-epoch-checkpoint deny;"
-            " no checksum covers that field",
-            "nothing: brokers keep and serve such a batch, and recovery leaves it; another replica may tell which epoch"
-            " is right"),
-        "epochs_differ": Kind(_W, "a batch of an epoch that the leader-epoch-checkpoint does not have there",
-                              "remove leader-epoch-checkpoint: a broker's unclean start, and `seglog recover`, make it"
-                              " from the batches"),
+            _N, "a leader epoch is below an earlier one, or contradicts other batches and the "
+                "leader-epoch-checkpoint; no checksum covers this field",
+            "nothing: brokers keep and serve such a batch, and recovery does not change it; another replica may show "
+            "which epoch is right"),
+        "epochs_differ": Kind(_W, "a batch has an epoch that the leader-epoch-checkpoint does not list at this offset",
+                              "remove leader-epoch-checkpoint: a broker's unclean start, or `seglog recover`, "
+                              "rebuilds it from the batches"),
         "torn_tail": Kind(_W, "the last batch is cut short: a write that did not finish",
-                          "nothing is lost but that write; a broker cuts it at the next start"),
-        "zero_tail": Kind(_W, "zeros behind the last batch: the file was preallocated and its broker crashed",
-                          "nothing is lost; a broker cuts them at the next start"),
-        "tags_missing": Kind(_N, "messages of a .tlog without tags that are needed: their defaults count",
-                             "nothing: docs/formats/tagged_message.md says which"),
-        "large_batch": Kind(_N, "a batch larger than max.message.bytes",
-                            "nothing, unless it has to be appended again"),
+                          "only that write is lost; a broker removes it at the next start"),
+        "zero_tail": Kind(_W, "zeros after the last batch: the file was preallocated and its broker crashed",
+                          "nothing is lost; a broker removes them at the next start"),
+        "tags_missing": Kind(_N, "messages of a .tlog lack required tags: defaults apply",
+                             "nothing to do; docs/formats/tagged_message.md lists the defaults"),
+        "large_batch": Kind(_N, "a batch is larger than max.message.bytes",
+                            "nothing, unless you have to append it again"),
     }),
     **_found_in("witness_check.py", {
         "witness_differs": Kind(
-            _E, "read by plain Python (--witness) a batch is another than read by the kernels: one of the two is wrong",
-            "report this, with the batch: `seglog` is at fault, not the log"),
+            _E, "plain Python (--witness) reads a batch differently from the kernels: one of the two is wrong",
+            "report this, with the batch: it is a bug in seglog, not damage in the log"),
     }),
     **_found_in("wrapper_check.py", {
         "wrapper_time": Kind(
-            _N, "a v1 wrapper whose time is below that of a message in it, as brokers before 0.10.1 stored it",
-            "nothing: seglog opens wrappers to search by time; Kafka passes over them; a conversion mends it", "deep"),
+            _N, "the time of a v1 wrapper is below that of a message in it, as stored by brokers before 0.10.1",
+            "nothing: seglog decompresses wrappers to search by time; Kafka skips them; a conversion corrects "
+            "it", "deep"),
         "wrapper_format": Kind(
-            _N, "messages of another format than their wrapper's, as by kafka-node, or by the cleaner of 0.10.0",
-            "nothing: they are read as Kafka reads them; a conversion mends it", "deep"),
+            _N, "messages have another format than their wrapper, as written by kafka-node or the cleaner of 0.10.0",
+            "nothing: they are read as Kafka reads them; a conversion corrects it", "deep"),
     }),
     **_found_in("index_check.py", {
-        "index_missing": Kind(_W, "a segment without its .index", _REBUILD),
-        "index_corrupt": Kind(_W, "an .index whose size or order cannot be", _REBUILD),
+        "index_missing": Kind(_W, "a segment has no .index", _REBUILD),
+        "index_corrupt": Kind(_W, "an .index has an impossible size or order", _REBUILD),
         "index_misleads": Kind(
-            _W, "an index entry that does not lead to a batch which begins at or before its offset", _REBUILD),
+            _W, "an index entry does not point to a batch that starts at or before its offset", _REBUILD),
         "index_zero_tail": Kind(
-            _W, "preallocated zeros behind the entries: a clean start would take them for entries", _REBUILD),
+            _W, "preallocated zeros follow the entries: a clean start would read them as entries", _REBUILD),
         "index_too_large": Kind(
-            _W, "an index file larger than segment.index.bytes: a clean start fails on it", _REBUILD),
-        "timeindex_missing": Kind(_W, "a segment with timestamps without its .timeindex", _REBUILD),
-        "timeindex_corrupt": Kind(_W, "a .timeindex whose size or order cannot be", _REBUILD),
-        "timeindex_empty": Kind(_W, "a .timeindex without an entry beside records with timestamps", _REBUILD),
+            _W, "an index file is larger than segment.index.bytes: a clean start fails on it", _REBUILD),
+        "timeindex_missing": Kind(_W, "a segment with timestamps has no .timeindex", _REBUILD),
+        "timeindex_corrupt": Kind(_W, "a .timeindex has an impossible size or order", _REBUILD),
+        "timeindex_empty": Kind(_W, "a .timeindex has no entry, although records have timestamps", _REBUILD),
         "timeindex_misleads": Kind(
-            _W, "a time entry that hides a later timestamp, or names an offset past the end", _REBUILD),
+            _W, "a time entry hides a later timestamp, or names an offset past the end", _REBUILD),
         "timeindex_behind": Kind(
             _W, "the last time entry of a closed segment is below its largest timestamp", _REBUILD),
-        "timeindex_loose": Kind(_N, "a time entry above every timestamp up to its offset, as after compaction",
-                                "nothing: searches read a little more"),
+        "timeindex_loose": Kind(_N, "a time entry is above every timestamp up to its offset, as after compaction",
+                                "nothing: searches only read a little more"),
     }),
     **_found_in("minute_index_check.py", {
-        "minuteindex_corrupt": Kind(_W, "a .time.index (ours, a broker leaves it alone) whose size or order cannot be",
+        "minuteindex_corrupt": Kind(_W, "a .time.index (from seglog; brokers ignore it) has an impossible size or "
+        "order",
                                     _REBUILD),
         "minuteindex_misleads": Kind(
-            _W, "an entry of a .time.index that does not name the largest timestamp so far and its batch: searches pass"
-            " over it and read more", _REBUILD),
+            _W, "an entry of a .time.index does not name the largest timestamp so far and its batch: searches skip it "
+                "and read more", _REBUILD),
     }),
     **_found_in("time_ranges_check.py", {
         "timeranges_corrupt": Kind(
-            _W, "a .ranges.index (ours, a broker leaves it alone) that fails its checksum or cannot be: searches by"
-            " time do without it and read more", _REBUILD),
+            _W, "a .ranges.index (from seglog; brokers ignore it) fails its checksum or is impossible: searches by "
+                "time ignore it and read more", _REBUILD),
         "timeranges_stale": Kind(
-            _W, "a .ranges.index of another log than the one beside it, which was cut or replaced: searches by time do"
-            " without it", _REBUILD),
+            _W, "a .ranges.index does not belong to the log beside it, which was truncated or replaced: searches by "
+                "time ignore it", _REBUILD),
         "timeranges_mislead": Kind(
-            _E, "a .ranges.index with another smallest or largest timestamp than the records of its run: a search by"
-            " time can miss records", _REBUILD, "deep"),
-        "timeranges_newer": Kind(_N, "a .ranges.index that a newer seglog wrote: it was not looked at",
-                                 "nothing: searches by time do without it"),
+            _E, "a .ranges.index has a wrong smallest or largest timestamp for a run of records: a search by time can "
+                "miss records", _REBUILD, "deep"),
+        "timeranges_newer": Kind(_N, "a .ranges.index was written by a newer seglog, and was not checked",
+                                 "nothing: searches by time ignore it"),
     }),
     **_found_in("column_stats_check.py", {
         "stats_corrupt": Kind(
-            _W, "a .stats.index (ours, a broker leaves it alone) that fails its checksum or cannot be: queries over"
-            " tables do without it and read more", _STATS),
+            _W, "a .stats.index (from seglog; brokers ignore it) fails its checksum or is impossible: table queries "
+                "ignore it and read more", _STATS),
         "stats_stale": Kind(
-            _W, "a .stats.index of another log than the one beside it, which was cut or replaced: queries over tables"
-            " do without it", _STATS),
+            _W, "a .stats.index does not belong to the log beside it, which was truncated or replaced: table queries "
+                "ignore it", _STATS),
         "stats_mislead": Kind(
-            _E, "a .stats.index with other times, keys or counts than the records of its run: a query over a table can"
-            " miss rows", _STATS, "deep"),
-        "stats_newer": Kind(_N, "a .stats.index that a newer seglog wrote: it was not looked at",
-                            "nothing: queries over tables do without it"),
+            _E, "a .stats.index has wrong times, keys or counts for a run of records: a table query can miss "
+                "rows", _STATS, "deep"),
+        "stats_newer": Kind(_N, "a .stats.index was written by a newer seglog, and was not checked",
+                            "nothing: table queries ignore it"),
     }),
     **_found_in("empty_index.py", {
-        "index_empty": Kind(_W, "an .index without an entry beside a log that wants some", _REBUILD),
+        "index_empty": Kind(_W, "an .index has no entry, although its log needs some", _REBUILD),
         "index_undecided": Kind(
-            _N, "an .index without an entry: emptied, or never given one; the directory does not tell",
-            "give the topic's setting, --config index.interval.bytes=..., or rebuild it, which does no harm"),
+            _N, "an .index has no entry: it was emptied, or never had one; the directory does not show which",
+            "pass the topic's setting, --config index.interval.bytes=..., or rebuild the index, which does no harm"),
     }),
     **_found_in("transaction_check.py", {
-        "txnindex_corrupt": Kind(_W, "a .txnindex whose size or order cannot be", _REBUILD),
-        "txnindex_misleads": Kind(_W, "an aborted transaction whose marker is not in the segment",
+        "txnindex_corrupt": Kind(_W, "a .txnindex has an impossible size or order", _REBUILD),
+        "txnindex_misleads": Kind(_W, "the .txnindex lists an aborted transaction whose marker is not in the segment",
                                   "a broker rebuilds the file at an unclean start"),
         "txnindex_incomplete": Kind(
-            _E, "an abort marker that the .txnindex does not list: aborted data reads as committed", _REBUILD),
+            _E, "the .txnindex does not list an abort marker: aborted data is read as committed", _REBUILD),
     }),
     **_found_in("other_files.py", {
-        "snapshot_corrupt": Kind(_W, "a producer snapshot that fails its checksum",
+        "snapshot_corrupt": Kind(_W, "a producer snapshot fails its checksum",
                                  "remove it: a broker rebuilds producer state from the log"),
-        "epochs_missing": Kind(_W, "batches carry leader epochs and there is no leader-epoch-checkpoint",
+        "epochs_missing": Kind(_W, "batches have leader epochs, but there is no leader-epoch-checkpoint",
                                "a broker rebuilds it at an unclean start"),
-        "metadata_corrupt": Kind(_W, "a partition.metadata that does not parse: a broker refuses the directory",
-                                 "write it again, with the topic's id"),
+        "metadata_corrupt": Kind(_W, "a partition.metadata does not parse: a broker refuses the directory",
+                                 "rewrite it with the topic's id"),
         "settings_corrupt": Kind(
-            _W, "a .seglog.config (ours, a broker leaves it alone) that fails its checksum, or keeps a setting that is"
-            " none: the log does not open to be written",
-            "remove it, open the log and give it its settings again by Log.configure"),
+            _W, "a .seglog.config (from seglog; brokers ignore it) fails its checksum or has an invalid setting: the "
+                "log does not open for writing",
+            "remove it, open the log and set its settings again with Log.configure"),
         "foreign_log": Kind(
-            _N, "an empty .log beside .tlog files, as a broker puts it there: it is no part of the log",
+            _N, "an empty .log beside .tlog files, created by a broker: it is not part of the log",
             "nothing, or remove it with its indexes while no broker runs"),
-        "leftover": Kind(_W, "a .cleaned, .swap or .deleted file: compaction or deletion was under way",
+        "leftover": Kind(_W, "a .cleaned, .swap or .deleted file: a compaction or deletion was in progress",
                          "a broker completes or removes it at the next start"),
-        "orphan_index": Kind(_W, "an index file without its .log", "a broker removes it at the next start"),
+        "orphan_index": Kind(_W, "an index file has no .log", "a broker removes it at the next start"),
     }),
 }
 
 _OF_MANAGED_LEDGERS = _found_in("ledger_check.py", {
     "manifest_corrupt": Kind(
-        _E, "a manifest that is missing or fails its checksum, or names a ledger that is not there", _LEDGER_RECOVER),
-    "ledger_corrupt": Kind(_E, "a ledger.json that fails its checksum, or is that of another ledger",
-                           "put the file back from a copy"),
-    "ledger_length": Kind(_E, "a sealed ledger whose .log has another length than it was sealed with",
-                          "put the ledger back from a copy, or let seglog ledger recover keep what is left"),
-    "ledger_damaged": Kind(_E, "bytes in the middle of a ledger that are no whole batches, or entries out of order",
+        _E, "a manifest is missing, fails its checksum, or names a ledger that does not exist", _LEDGER_RECOVER),
+    "ledger_corrupt": Kind(_E, "a ledger.json fails its checksum, or belongs to another ledger",
+                           "restore the file from a copy"),
+    "ledger_length": Kind(_E, "the .log of a sealed ledger does not have the length at which it was sealed",
+                          "restore the ledger from a copy, or let seglog ledger recover keep what is left"),
+    "ledger_damaged": Kind(_E, "bytes in the middle of a ledger are not whole batches, or entries are out of order",
                            _COPY),
     "ledger_differs": Kind(_E, "the manifest and ledger.json disagree about a sealed ledger", _LEDGER_RECOVER),
     "ledger_tail": Kind(_W, "the last write to a ledger that was not sealed did not finish", _OPEN),
-    "ledger_open": Kind(_N, "a ledger that was not sealed: somebody writes it, or died", _OPEN),
-    "ledger_stray": Kind(_N, "a ledger's directory that the manifest does not name: being made, or removed", _OPEN),
-    "entry_corrupt": Kind(_E, "an entry that contradicts itself or fails its checksum", _COPY),
-    "entry_index": Kind(_E, "an entry whose index does not follow the one before it", "compare with a copy"),
-    "entry_time": Kind(_E, "an entry whose broker time lies before the one before it", "compare with a copy"),
-    "cursor_corrupt": Kind(_E, "a cursor's file that fails its checksum",
-                           "put it back from a copy, or delete it and make the cursor again"),
+    "ledger_open": Kind(_N, "a ledger is not sealed: it is being written, or its writer died", _OPEN),
+    "ledger_stray": Kind(_N, "a ledger's directory is not in the manifest: it is being created or removed", _OPEN),
+    "entry_corrupt": Kind(_E, "an entry is inconsistent or fails its checksum", _COPY),
+    "entry_index": Kind(_E, "the message index of an entry does not follow that of the entry before "
+    "it", "compare with a copy"),
+    "entry_time": Kind(_E, "the broker timestamp of an entry is earlier than that of the entry before "
+    "it", "compare with a copy"),
+    "cursor_corrupt": Kind(_E, "a cursor's file fails its checksum",
+                           "restore it from a copy, or delete it and create the cursor again"),
 })
 
 _OF_MANAGED_LEDGERS |= _found_in("compacted_check.py", {
     "compacted_lost": Kind(
-        _E, "a compacted ledger that nothing points to any more, or that is not there: keys are missing",
-        "put the cursor's file, or the ledger, back from a copy"),
+        _E, "no cursor points to a compacted ledger any more, or the ledger does not exist: keys are missing",
+        "restore the cursor's file, or the ledger, from a copy"),
     "compacted_damaged": Kind(
-        _E, "a compacted ledger that is damaged or out of order, or says its last message wrongly", _COPY),
-    "compacted_stray": Kind(_N, "a compacted ledger that is not read: being made, or removed", _OPEN),
+        _E, "a compacted ledger is damaged or out of order, or records a wrong last message", _COPY),
+    "compacted_stray": Kind(_N, "a compacted ledger is not in use: it is being created or removed", _OPEN),
 })
 
 _OF_MANAGED_LEDGERS |= _found_in("relocated_check.py", {
     "relocated_lost": Kind(
-        _E, "an entry that a cursor has set aside, of which there is no whole copy: a delayed message is missing",
-        "put the ledger of copies back from a copy"),
+        _E, "there is no intact copy of an entry that a cursor has set aside: a delayed message is missing",
+        "restore the ledger of relocated entries from a copy"),
     "relocated_damaged": Kind(
-        _E, "a ledger of relocated entries that is damaged or of another version", _COPY),
+        _E, "a ledger of relocated entries is damaged or has another version", _COPY),
     "relocated_stray": Kind(
-        _N, "a ledger of relocated entries that no cursor has set aside: being made, or removed",
+        _N, "no cursor uses a ledger of relocated entries: it is being created or removed",
         "nothing: the next opening for delayed messages removes it"),
 })
 
