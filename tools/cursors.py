@@ -77,7 +77,7 @@ def reset(
     Status 5 while a process uses this reader: it would not notice the change, and overwrite it.
     """
     if [to_offset, time_ms, where].count(None) != 2:
-        raise click.UsageError("give one of --to-offset, --to-time, --earliest and --latest")
+        raise click.UsageError("pass one of --to-offset, --to-time, --earliest and --latest")
     try:
         checked_name(name)
     except SeglogError as error:

@@ -58,5 +58,5 @@ def _refused(name: str) -> NoReturn:
 
 def _wrong(record: Record, what: str, why: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"the {what} at offset {record.offset} {why}", hint="leave --decode out, or take --decode base64"
+        f"the {what} at offset {record.offset} {why}", hint="leave out --decode, or use --decode base64"
     )

@@ -185,7 +185,7 @@ def set_policies(path: Path, settings: Sequence[str]) -> None:
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:
-            raise InvalidArgumentError(f"{setting!r} is no KEY=VALUE", file=path)
+            raise InvalidArgumentError(f"{setting!r} is not KEY=VALUE", file=path)
         changes[key] = value or None
     with ManagedLedger(path, create=False) as topic, DelayedDelivery.as_found(topic) as delayed:
         delayed.set_policies(changes)
@@ -299,7 +299,7 @@ def _opened(
             if not config.shared_index and subscription is None:
                 raise InvalidArgumentError(
                     "enableShareDelayedMessageIndex is off here: each subscription has an index of its own",
-                    file=path, hint=f"give --subscription: {', '.join(names) or 'there is none'}",
+                    file=path, hint=f"pass --subscription: {', '.join(names) or 'there is none'}",
                 )
             if needs_buckets and not config.bucket_tracker:
                 raise InvalidArgumentError(
@@ -309,7 +309,7 @@ def _opened(
             name = BUILDING_CURSOR if subscription is None else subscription
             if name not in topic.cursors:
                 raise InvalidArgumentError(
-                    f"there is no subscription {name!r}", file=path, hint=f"there are: {', '.join(names) or 'none'}"
+                    f"unknown subscription {name!r}", file=path, hint=f"there are: {', '.join(names) or 'none'}"
                 )
             cursor = topic.open_cursor(name)
             yield delayed.index(cursor)

@@ -142,7 +142,8 @@ def command(
     if format_ in FORMATS:
         if not _given() <= _OF_TABLES:
             raise click.UsageError(
-                "as a table, --format goes with offsets, times, --columns, --decode, --output and --on-corrupt only"
+                "with a table, --format can be combined only with offsets, times, --columns, --decode, --output and "
+                "--on-corrupt"
             )
         from seglog.frames.scan import scan as topic_scan  # a fifth of the start of a dump
 
@@ -158,7 +159,7 @@ def command(
     if columns is not None or (output and format_ is None):
         raise click.UsageError("--columns and --output go with --format, --columns with that of a table")
     if format_ is not None and not _given() <= _OF_TEMPLATES:
-        raise click.UsageError("a template does not go with --batches, --control, --json or --max-value-bytes")
+        raise click.UsageError("a template cannot be combined with --batches, --control, --json or --max-value-bytes")
     matching = RecordFilter.of(keys, pattern, headers)
     if what and matching is not None:
         raise click.UsageError("--key, --grep and --header choose records: not with --batches or --control")
@@ -212,7 +213,7 @@ def _refuse_to_follow(paths: Sequence[Path], on_corrupt: str) -> None:
     if len(paths) != 1 or not paths[0].is_dir() or not names.log_files(paths[0]):
         raise click.UsageError("--follow takes one partition directory")
     if on_corrupt != "raise":
-        raise click.UsageError("--follow does not go with --on-corrupt skip")
+        raise click.UsageError("--follow cannot be combined with --on-corrupt skip")
 
 
 def _opened(place: Place, follows: bool, settings: dict[str, object]) -> Partition:

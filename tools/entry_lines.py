@@ -68,7 +68,7 @@ def no_entries(path: Path) -> NotALogError:
     """Of what holds no entries that `seglog ledger` reads."""
     return NotALogError(
         "neither a managed ledger, nor a ledger, nor a file of entries", file=path,
-        hint="give a directory with a manifest, one of its ledger-<id>, or a file of entries behind their sizes",
+        hint="pass a directory with a manifest, one of its ledger-<id>, or a file of entries preceded by their sizes",
     )
 
 

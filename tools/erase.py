@@ -106,7 +106,7 @@ def command(
 def _keys(keys: Sequence[str], key_files: Sequence[Path], *, is_hex: bool) -> list[bytes]:
     """Raises click.UsageError, OSError."""
     if not keys and not key_files:
-        raise click.UsageError("give the keys whose records to erase by --key or --key-file")
+        raise click.UsageError("pass the keys whose records to erase with --key or --key-file")
     found = [os.fsencode(key) for key in keys]
     for file in key_files:
         lines = file.read_bytes().removesuffix(b"\n").split(b"\n")

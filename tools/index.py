@@ -251,4 +251,4 @@ def _show_refused(step: RefusedSegment, as_json: bool) -> None:
             "refused_segment", file=step.file, code=step.error.code, what=step.error.what,
             position=step.error.position, offset=step.error.offset, fix=step.error.hint,
         )
-    report.note(f"left alone: the indexes of {step.file}: {step.error}")
+    report.note(f"skipped the indexes of {step.file}: {step.error}")

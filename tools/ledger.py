@@ -204,7 +204,7 @@ def seek(
     An entry's time is its broker timestamp, or the publish time if it has none.
     """
     if (time_ms is None) == (index is None):
-        raise click.UsageError("give --time T or --index N")
+        raise click.UsageError("pass --time T or --index N")
     for path in paths:
         config = ManagedLedgerConfig(use_broker_timestamps=not publish_time)
         with ClosedManagedLedger(path, config) as topic:
@@ -240,7 +240,7 @@ def recover(path: Path, in_place: bool, truncate: bool, as_json: bool) -> int:
     of entries are lost, otherwise 1.
     """
     if path.is_file() or not is_managed_ledger(path):
-        raise NotALogError("no managed ledger", file=path, hint="give a directory with a manifest or ledgers in it")
+        raise NotALogError("no managed ledger", file=path, hint="pass a directory with a manifest or ledgers in it")
     plan = plan_recovery(path)
     if in_place:
         if plan.bad_middles and not truncate:

@@ -34,9 +34,9 @@ def command(
     nothing is or would be lost, otherwise 1.
     """
     if out is not None and in_place:
-        raise click.UsageError("--out makes a copy, --in-place none: not both")
+        raise click.UsageError("--out makes a copy and --in-place does not: pass only one of them")
     if backup and not in_place:
-        raise click.UsageError("--backup goes with --in-place: else SRC stays as it is")
+        raise click.UsageError("--backup needs --in-place: without it SRC does not change")
     if src.is_file():
         raise NotALogError("not a partition directory", file=src, hint="recover takes a whole one, such as orders-0")
     done = recover(src, out, mode=mode, in_place=in_place, backup=backup, config=dict(settings))

@@ -54,7 +54,7 @@ def command(
     answer. In a log dir, every partition is searched.
     """
     if (offset is None) == (time_ms is None):
-        raise click.UsageError("give --offset N or --time T")
+        raise click.UsageError("pass --offset N or --time T")
     for place in resolve(paths):
         with place.open() as partition:
             if offset is not None:

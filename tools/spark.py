@@ -128,7 +128,7 @@ def convert(
         raise click.BadParameter(error.what, param_hint="--to") from None
     if end is not None:
         if end == "finalize" and partitions:
-            raise click.UsageError("--finalize keeps all that was published: leave out --partition")
+            raise click.UsageError("--finalize keeps everything that was published: leave out --partition")
         return _end(end, dst, partitions, dict(store_options), as_json=as_json)
     if report_file is not None and is_local(src):
         check_output_file(report_file, Path(src))

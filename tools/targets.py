@@ -62,7 +62,7 @@ def _resolve_one(path: Path, marked: bool, unreadable: bool) -> Sequence[Place]:
             return [Place(path.parent, only=path, logs=logs)]
         raise NotALogError(
             "not a segment: its name must be its base offset in 20 digits and .log", file=path,
-            hint="give a .log file, its directory (orders-0), or the log dir above; `seglog dump` shows other files",
+            hint="pass a .log file, its directory (orders-0), or the log dir above; `seglog dump` shows other files",
         )
     if logs := names.log_files(path):
         return [Place(path, logs=logs)]
@@ -99,7 +99,7 @@ def check_output_file(file: Path, src: Path) -> None:
     if not directory.is_dir():
         raise InvalidArgumentError("the directory for this file is not there", file=directory, hint="make it first")
     if file.is_dir():
-        raise InvalidArgumentError("a directory stands where the file should", file=file, hint="name a file")
+        raise InvalidArgumentError("expected a file, found a directory", file=file, hint="name a file")
     source = Path(os.path.realpath(src))
     if source in (directory, *directory.parents):
         raise InvalidArgumentError(

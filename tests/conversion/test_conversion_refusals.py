@@ -72,14 +72,14 @@ def test_a_target_that_came_to_exist_since_the_plan_is_refused(source, target):
 @pytest.mark.parametrize("path", ["", "inner-0"])
 def test_a_target_in_the_source_is_refused(source, path):
     before = tree(source)
-    with pytest.raises(InvalidArgumentError, match="lies in the source"):
+    with pytest.raises(InvalidArgumentError, match="is inside the source"):
         convert(source, source / path)
     assert tree(source) == before
 
 
 def test_a_target_in_the_source_is_seen_through_a_link(source, tmp_path):
     (tmp_path / "link").symlink_to(source, target_is_directory=True)
-    with pytest.raises(InvalidArgumentError, match="lies in the source"):
+    with pytest.raises(InvalidArgumentError, match="is inside the source"):
         convert(source, tmp_path / "link" / "inner-0")
 
 
@@ -343,7 +343,7 @@ def test_a_source_that_grew_since_the_plan_is_refused(tmp_path, target):
     plan = convert(source, target)
     with open(source / "00000000000000000000.log", "ab") as log:
         log.write(v1(1))
-    with pytest.raises(InvalidArgumentError, match="changed since the plan"):
+    with pytest.raises(InvalidArgumentError, match="changed since it was planned"):
         plan.run()
     assert_nothing_made(target)
 
@@ -352,7 +352,7 @@ def test_a_segment_that_came_since_the_plan_is_refused(tmp_path, target):
     source = partition_of(tmp_path / "logs" / "orders-0", s0=v1(0))
     plan = convert(source, target)
     (source / f"{1:020d}.log").write_bytes(v1(1))
-    with pytest.raises(InvalidArgumentError, match="changed since the plan"):
+    with pytest.raises(InvalidArgumentError, match="changed since it was planned"):
         plan.run()
     assert_nothing_made(target)
 

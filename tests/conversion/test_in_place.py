@@ -155,7 +155,7 @@ def test_a_directory_of_another_name_and_a_missing_backup_are_refused(disk):
 
 def test_krafts_metadata_log_is_left_alone(disk):
     copied(source_of(CASES["v2-none-ct-k411"]), disk / "logs/__cluster_metadata-0")
-    with pytest.raises(InvalidArgumentError, match="metadata log of KRaft"):
+    with pytest.raises(InvalidArgumentError, match="KRaft metadata log"):
         plan_in_place(disk / "logs/__cluster_metadata-0", disk / "backups", Options(), fs=UnsyncedFs())
     assert [path.name for path in partitions_in(disk / "logs")] == ["orders-0"]
 

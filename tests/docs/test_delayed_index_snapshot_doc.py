@@ -18,7 +18,7 @@ def example():
     snapshot = encode_snapshot(rows, time_step_ms=300_000, max_indexes=5000)
     lines = ["Four messages (deliver at, ledger, entry), with a step of 300 s:", ""]
     lines += [f"    {at}  {ledger:2}  {entry}" for at, ledger, entry in MESSAGES]
-    lines += ["", "take two segments. Ledger 17 stands before ledger 3: it is in bin 1 of 16, ledger 3 in bin 3."]
+    lines += ["", "take two segments. Ledger 17 comes before ledger 3: it is in bin 1 of 16, ledger 3 in bin 3."]
     lines.append("")
     for number, entry in enumerate(snapshot.metadata + snapshot.segments):
         kind = "metadata" if number == 0 else f"segment {number}"

@@ -42,7 +42,7 @@ def ledger():
     for position, size, entries in records:
         lines.append(f"      {position:4}  batch of {size} bytes\n")
         lines += [f"            entry {n}, timestamp {at}: {readable(value)}\n" for n, at, value in entries]
-    return "Three entries by two adds, sealed:\n\n" + "".join(lines) + "\n    ledger.json\n" + pretty(raw)
+    return "Three entries from two adds, sealed:\n\n" + "".join(lines) + "\n    ledger.json\n" + pretty(raw)
 
 
 def managed_ledger():
@@ -55,8 +55,8 @@ def managed_ledger():
             whole, *changes = (path / "manifest").read_bytes().decode().splitlines(keepends=True)
     lines = "".join(f"    {line}" for line in changes)
     return (
-        "Three entries, two a ledger, before the second ledger was sealed. The managed ledger was made:\n\n"
-        f"{pretty(whole)}\nLedger 0 was begun and sealed, ledger 1 was begun, a property was set:\n\n{lines}"
+        "Three entries, two per ledger, before the second ledger was sealed. The managed ledger was created:\n\n"
+        f"{pretty(whole)}\nLedger 0 was started and sealed, ledger 1 was started, a property was set:\n\n{lines}"
     )
 
 

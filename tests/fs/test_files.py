@@ -384,11 +384,11 @@ def test_the_time_of_a_file_is_set_to_the_nanosecond(path):
 
 def test_wrong_places_are_said_in_words(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match="a directory stands where a file is expected"):
+    with pytest.raises(StorageError, match="expected a file, found a directory"):
         FS.open_write(tmp_path)
-    with pytest.raises(StorageError, match="a file stands where a directory is expected"):
+    with pytest.raises(StorageError, match="expected a directory, found a file"):
         FS.create(tmp_path / "file" / "under")
-    with pytest.raises(StorageError, match="a file stands where a directory is expected"):
+    with pytest.raises(StorageError, match="expected a directory, found a file"):
         FS.sync_directory(tmp_path / "file")
     with pytest.raises(StorageError, match="no such file"):
         FS.open_write(tmp_path / "gone")

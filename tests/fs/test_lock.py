@@ -324,9 +324,9 @@ def test_a_log_dir_that_is_none_is_an_error_of_storage(tmp_path):
     with pytest.raises(StorageError, match="no such file or directory"):
         lock_log_dir(FS, tmp_path / "gone")
     (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match="a file stands where a directory is expected"):
+    with pytest.raises(StorageError, match="expected a directory, found a file"):
         lock_log_dir(FS, tmp_path / "file")
-    with pytest.raises(StorageError, match="a file stands where a directory is expected"):
+    with pytest.raises(StorageError, match="expected a directory, found a file"):
         is_locked(tmp_path / "file")
 
 
@@ -335,7 +335,7 @@ def test_a_file_system_without_locks_is_said_to_be_one(tmp_path, monkeypatch):
         raise OSError(37, "No locks available")
 
     monkeypatch.setattr(fcntl, "lockf", no_locks)
-    with pytest.raises(StorageError, match=r"gives no record lock \(ENOLCK\)"):
+    with pytest.raises(StorageError, match=r"cannot grant a record lock \(ENOLCK\)"):
         lock_log_dir(FS, tmp_path)
     monkeypatch.undo()
     lock_log_dir(FS, tmp_path).release()

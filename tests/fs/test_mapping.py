@@ -245,7 +245,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_a_directory_is_refused(tmp_path):
-    with pytest.raises(StorageError, match="a directory stands where a file is expected"):
+    with pytest.raises(StorageError, match="expected a file, found a directory"):
         Mapping(tmp_path)
 
 

@@ -122,7 +122,7 @@ def test_a_relative_target_is_in_this_directory(log_dir, monkeypatch):
 
 @pytest.mark.parametrize("name", ["orders", "orders-", "orders-x", "-0", "a+b-0", "orders-0.deadbeef-delete"])
 def test_a_name_that_is_no_partition_s_is_refused(log_dir, name):
-    with pytest.raises(InvalidArgumentError, match="is no name for a partition directory"):
+    with pytest.raises(InvalidArgumentError, match="is not a valid name for a partition directory"):
         Staging.of_partition(FS, log_dir / name)
     assert os.listdir(log_dir) == []
 
@@ -289,7 +289,7 @@ def test_a_link_that_is_named_as_a_leftover_is_removed_and_not_followed(log_dir,
 
 
 def test_nothing_but_a_staging_is_ever_removed(log_dir):
-    with pytest.raises(ValueError, match="is no staging"):
+    with pytest.raises(ValueError, match="is not a staging directory"):
         staging_module._remove_tree(FS, log_dir)
 
 

@@ -108,7 +108,7 @@ def held(path, *more):
 
 def test_one_process_at_a_time_has_a_name(log, path):
     with log.cursor("mailer"):
-        with pytest.raises(LogLockedError, match="somebody reads by the name 'mailer'") as refused:
+        with pytest.raises(LogLockedError, match="the reader name 'mailer' is in use") as refused:
             log.cursor("mailer")
         assert "shared=True" in refused.value.hint
         assert held(path) == "locked"

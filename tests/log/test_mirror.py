@@ -223,11 +223,11 @@ def test_arguments_that_cannot_be_meant_are_refused(path, in_memory):
             seglog.mirror(src, src, preserve_offsets=False)
         for offset in (-1, 4, 1 << 70):
             for preserve_offsets in (True, False):
-                with pytest.raises(OffsetOutOfRangeError, match=rf"at offset {offset}: the source holds \[0, 3\)"):
+                with pytest.raises(OffsetOutOfRangeError, match=rf"at offset {offset}: the source has offsets \[0, 3\)"):
                     seglog.mirror(src, dst, from_offset=offset, preserve_offsets=preserve_offsets)
         assert (src.log_end_offset, dst.log_end_offset) == (3, 0)
         seglog.mirror(src, dst)
-        with pytest.raises(InvalidArgumentError, match="its offsets stay, and the target already ends at 3"):
+        with pytest.raises(InvalidArgumentError, match="offsets stay the same, and the target already ends at 3"):
             seglog.mirror(src, dst, from_offset=1)
 
 

@@ -438,7 +438,7 @@ def test_a_partition_is_no_log_dir(tmp_path):
         for call in (
             lambda: seglog.open_dir(tmp_path / "orders-0"), lambda: seglog.open(tmp_path / "orders-0/bills-0"),
         ):
-            with pytest.raises(NotALogError, match="a partition directory stands"):
+            with pytest.raises(NotALogError, match="found a partition directory"):
                 call()
         log.append(b"x")
     assert not (tmp_path / "orders-0/.lock").exists()

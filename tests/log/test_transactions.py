@@ -270,9 +270,9 @@ def test_calls_that_do_not_fit_the_state_are_told_so(log):
         producer.begin()
     producer.append(b"v")
     assert log.end_transaction(7, 0, commit=False) == 1
-    with pytest.raises(InvalidTxnStateError, match="ended by somebody else"):
+    with pytest.raises(InvalidTxnStateError, match="ended by another caller"):
         producer.append(b"w")
-    with pytest.raises(InvalidTxnStateError, match="ended by somebody else"):
+    with pytest.raises(InvalidTxnStateError, match="ended by another caller"):
         producer.commit()
     assert producer.abort() is None
     with pytest.raises(InvalidTxnStateError, match="no transaction open"):

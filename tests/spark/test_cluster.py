@@ -131,7 +131,7 @@ def test_a_source_segment_that_changes_meanwhile_stops_its_partition_alone(spark
     report = convert_topics(spark, old, in_memory / "new", task_bytes=TASK_BYTES, fs=appends)
     assert not (in_memory / "trigger").exists()
     assert [row.partition for row in report.failed] == ["orders-2"]
-    assert "changed since the plan was made" in report.failed[0].what
+    assert "changed since it was planned" in report.failed[0].what
     assert files(in_memory / "new") == without("orders-2", files(topic[2]))
     # The next run takes it as it is now, and of the rest nothing is done again.
     report = convert_topics(spark, old, in_memory / "new", task_bytes=TASK_BYTES)

@@ -93,7 +93,7 @@ def test_options_mean_what_they_mean_to_sparks_kafka_source(data, given, expecte
         ({"subscribe": "orders", "startingOffsets": '{"orders": {"0": 12}}'}, "other partitions than are read: orders"),
         ({"subscribe": "nobody"}, "no such topic: nobody"),
         ({"assign": '{"orders": [7]}'}, "no such partition: orders-7"),
-        ({"subscribe": "orders", "startingTimestamp": str(T + 900)}, "no record at or behind the time"),
+        ({"subscribe": "orders", "startingTimestamp": str(T + 900)}, "no record at or after the time"),
         ({"startingTimestamp": "yesterday"}, "milliseconds since 1970"),
         ({"maxOffsetsPerTrigger": "5"}, "of readStream only"),
         ({"failOnDataLoss": "maybe"}, "true or false"),

@@ -21,7 +21,7 @@ class HomeLoop:
         except RuntimeError:
             raise InvalidArgumentError(
                 "seglog.aio works in an event loop, and none runs in this thread", file=path,
-                hint="call it within a coroutine that asyncio.run runs; without a loop, take seglog.open",
+                hint="call it in a coroutine that asyncio.run runs; without an event loop, use seglog.open",
             ) from None
         self.path = path
 
@@ -30,7 +30,7 @@ class HomeLoop:
         if asyncio._get_running_loop() is not self.loop:
             raise InvalidArgumentError(
                 "it belongs to another event loop", file=self.path,
-                hint="open readers in each loop; hand appends to the loop that opened the log: "
+                hint="open readers in each loop; pass appends to the loop that opened the log: "
                 "asyncio.run_coroutine_threadsafe(log.append(...), loop)",
             )
 

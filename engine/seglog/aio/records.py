@@ -68,7 +68,8 @@ class AsyncRecords(OpenHandle, AsyncIterator[Record], abc.ABC):
         for record in self._chunk:
             return record
         if self._is_awaited:
-            raise RuntimeError("another task waits for the next record of this iterator: give each task one of its own")
+            raise RuntimeError("another task waits for the next record of this iterator: use a separate iterator for "
+                "each task")
         self._home.check()
         self._is_awaited = True
         self._chunk = _USED_UP

@@ -75,7 +75,7 @@ class Options:
         """Raises InvalidArgumentError for what cannot be meant, UnsupportedCompressionTypeError."""
         if self.to not in (0, 1, 2, TO_TAGGED):
             raise InvalidArgumentError(
-                f"no record format has the version {self.to!r}", hint="there are 0, 1, 2 and tagged"
+                f"unknown record format version {self.to!r}", hint="expected 0, 1, 2 or tagged"
             )
         if self.repack_bytes < 0 or self.repack_bytes > names.MAX_PARTITION:
             raise InvalidArgumentError(f"batches of {self.repack_bytes} bytes: 0 keeps the batches, a size packs them")
@@ -166,7 +166,7 @@ def run(plan: Plan, progress: Progress | None = None, *, clears: bool = True) ->
     `clears`: what killed runs left in the log dir of the target goes first.
     """
     if plan.target is None:
-        raise InvalidArgumentError("a dry run: the plan has no target", hint="give convert a second path")
+        raise InvalidArgumentError("a dry run: the plan has no target", hint="pass convert a second path")
     log_dir = plan.target.parent
     with _locked(plan.fs, plan.source, log_dir):
         _checked_target(plan.source, plan.target, replace=plan.replace)
@@ -194,17 +194,17 @@ def _checked_target(source: Path, target: Path, *, replace: bool) -> Path:
     parsed = names.parse_partition_dir(target.name)
     if parsed is None or parsed.mark:
         raise InvalidArgumentError(
-            f"{target.name!r} is no name of a partition directory", file=target,
+            f"{target.name!r} is not a valid name for a partition directory", file=target,
             hint="name it <topic>-<partition>, such as orders-0: a broker refuses any other",
         )
     if not target.parent.is_dir():
         raise InvalidArgumentError("the log dir for the target is not there", file=target.parent, hint="make it first")
     real_source, real_target = Path(os.path.realpath(source)), Path(os.path.realpath(target))
     if real_target == real_source or real_source in real_target.parents:
-        raise InvalidArgumentError("the target lies in the source", file=target, hint="choose another directory")
+        raise InvalidArgumentError("the target is inside the source", file=target, hint="choose another directory")
     if os.path.lexists(target) and not (replace and (target / PROOF_FILE).is_file()):
         raise InvalidArgumentError(
-            "the target exists already", file=target, hint="choose another name, or move what is there away"
+            "the target exists already", file=target, hint="choose another name, or move the existing files away"
         )
     return target
 
@@ -340,4 +340,4 @@ class _Conversion:
 
 
 def _changed(path: Path) -> InvalidArgumentError:
-    return InvalidArgumentError("the source changed since the plan was made", file=path, hint="make a new plan")
+    return InvalidArgumentError("the source has changed since it was planned", file=path, hint="make a new plan")

@@ -81,7 +81,7 @@ def roll_back(src: AnyPath, backup: AnyPath, *, fs: FileSystem | None = None) ->
     if not place.journal.exists():
         raise InvalidArgumentError(
             "no conversion in place to roll back", file=place.journal,
-            hint="give --backup the directory that the conversion was given",
+            hint="pass --backup the same directory as for the conversion",
         )
     with place.locked():
         place.settle()
@@ -127,12 +127,12 @@ class _Place:
             raise NotALogError("not a partition directory", file=self.partition, hint="its name is <topic>-<partition>")
         if parsed.topic == names.METADATA_TOPIC:
             raise InvalidArgumentError(
-                "the metadata log of KRaft has files beside it that a conversion leaves behind", file=self.partition,
-                hint="leave it alone: it is v2 anyway",
+                "the KRaft metadata log needs other files, which a conversion does not carry over", file=self.partition,
+                hint="leave it as it is: it is v2 already",
             )
         if self._backups == log_dir or log_dir in self._backups.parents:
             raise InvalidArgumentError(
-                "the backup would lie in the log dir, where a broker refuses it", file=self._backups,
+                "the backup would be inside the log dir, where a broker refuses it", file=self._backups,
                 hint="choose a directory beside the log dir",
             )
         if (self._backups / names.META_PROPERTIES).exists():
@@ -171,8 +171,8 @@ class _Place:
             raise StorageError(
                 f"names cannot be exchanged between the log dir and {self._backups}: {why}",
                 file=self.partition.parent, errno=error.errno,
-                hint="choose a backup directory on the same file system; where that has no RENAME_EXCHANGE, convert"
-                " into a new directory",
+                hint="choose a backup directory on the same file system; if that has no RENAME_EXCHANGE, convert into "
+                "a new directory",
             ) from error
 
     # --- there and back ------------------------------------------------------------------------
@@ -215,8 +215,8 @@ class _Place:
         for path in (self.backup, self.journal):
             if path.is_symlink():
                 raise InvalidArgumentError(
-                    "a symbolic link stands where this conversion keeps its own", file=path,
-                    hint="find out who put it there, and remove it; a backup is a directory of its own",
+                    "a symbolic link is in place of a directory of this conversion", file=path,
+                    hint="find out what created it, and remove it; a backup is a real directory",
                 )
         remove_beside_leftovers(self.fs, self.backup)
         scratch = self.journal.with_name(self.journal.name + SCRATCH_SUFFIX)

@@ -248,7 +248,7 @@ def _checked_log_dir(source: Path, target: Path) -> Path:
         raise InvalidArgumentError("source and target are the same log dir", file=target, hint="see --in-place")
     if real_source in real_target.parents or real_target in real_source.parents:
         raise InvalidArgumentError(
-            "one of source and target lies in the other", file=target, hint="choose another directory"
+            "source and target are inside each other", file=target, hint="choose another directory"
         )
     if os.path.lexists(target) and not target.is_dir():
         raise InvalidArgumentError("the target is there, and no directory", file=target, hint="choose another name")

@@ -87,7 +87,7 @@ class Losses:
         if undecided:
             raise InvalidArgumentError(
                 f"{self.undecided_words} would look committed in format {version_words(profile.to)}", file=source,
-                hint="say --aborted drop to leave them out, --aborted keep to keep them",
+                hint="pass --aborted drop to leave them out, or --aborted keep to keep them",
             )
 
     @property

@@ -149,7 +149,7 @@ def check_indexes(segment: Segment, config: LogConfig, read: Callable[[str], byt
         name = segment.path.with_suffix(suffix).name
         if read(name) != entries:
             raise ProofMismatchError(
-                "the index is not the one that its log gives", file=segment.path.with_name(name)
+                "the index differs from the one built from its log", file=segment.path.with_name(name)
             )
 
 

@@ -60,7 +60,7 @@ class SegmentParts:
         slot = first_disorder(table, self._writer.next_offset)
         if slot >= 0:
             raise CorruptRecordError(
-                "a batch begins below the end of the one before it", offset=first_offset_of(table[slot])
+                "a batch starts below the end of the one before it", offset=first_offset_of(table[slot])
             )
         first = 0
         while first < len(table):

@@ -50,7 +50,7 @@ class TopicPolicy:
         values: dict[str, int | str] = {}
         for key, value in settings.items():
             if key not in known:
-                raise InvalidConfigError(f"no such key here: {key}", hint=f"there are {', '.join(known)}")
+                raise InvalidConfigError(f"unknown key: {key}", hint=f"there are {', '.join(known)}")
             if key == "cleanup.policy":
                 if not set(value.split(",")) <= {"compact", "delete"}:
                     raise InvalidConfigError(f"cleanup.policy is compact, delete or both, not {value!r}")

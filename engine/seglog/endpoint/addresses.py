@@ -12,7 +12,8 @@ def parse_address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not (colon and _is_host(host) and port.isdecimal() and int(port) < 1 << 16):
-        raise InvalidArgumentError(f"no address: {text!r}", hint="such as 127.0.0.1:9092 or [::1]:9092; port 0: any")
+        raise InvalidArgumentError(f"no address: {text!r}", hint="expected an address such as 127.0.0.1:9092 or "
+            "[::1]:9092; port 0 means any free port")
     return host, int(port)
 
 
@@ -23,7 +24,7 @@ def checked_listen(text: str, *, is_safe: bool) -> tuple[str, int]:
     if not is_safe and not _is_loopback(host):
         raise InvalidArgumentError(
             f"{text} can be reached from other machines, and anybody there could read and delete everything",
-            hint="listen on 127.0.0.1; or ask for TLS or users (SASL); or say that it shall be open: --insecure",
+            hint="listen on 127.0.0.1, or use TLS or users (SASL), or pass --insecure to allow it",
         )
     return host, port
 

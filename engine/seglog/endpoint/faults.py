@@ -60,7 +60,8 @@ def api_key(name: str) -> ApiKey:
     for key in ApiKey:
         if key.name.replace("_", "").casefold() == wanted:
             return key
-    raise InvalidArgumentError(f"no API of Kafka's: {name!r}", hint="such as Produce, Fetch, Metadata, JoinGroup")
+    raise InvalidArgumentError(f"no API of Kafka's: {name!r}", hint="expected a name such as Produce, Fetch, Metadata "
+        "or JoinGroup")
 
 
 def error_named(name: str) -> Errors:
@@ -69,5 +70,5 @@ def error_named(name: str) -> Errors:
         return Errors[name]
     except KeyError:
         raise InvalidArgumentError(
-            f"no error of Kafka's: {name!r}", hint="such as NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT"
+            f"unknown Kafka error {name!r}", hint="expected a name such as NOT_LEADER_OR_FOLLOWER or REQUEST_TIMED_OUT"
         ) from None

@@ -90,7 +90,7 @@ class LocalServer:
 
     def _running(self) -> Server:
         if self._server is None:
-            raise InvalidArgumentError("the server does not run", hint="with seglog.serve(path) as server: ...")
+            raise InvalidArgumentError("the server is not running", hint="with seglog.serve(path) as server: ...")
         return self._server
 
     # --- faults ----------------------------------------------------------------------------------
@@ -233,8 +233,8 @@ class LocalServer:
             return lock_file(self._fs, log_dir.path / _LOCK_NAME, EXCLUSIVE)
         except LogLockedError as error:
             raise LogLockedError(
-                f"another server serves this log dir: {error.what}", file=error.file,
-                hint="stop it, or let your clients connect to it",
+                f"another server uses this log dir: {error.what}", file=error.file,
+                hint="stop it, or connect your clients to it",
             ) from error
 
     def _close(self, log_dir: LogDir) -> None:

@@ -138,5 +138,5 @@ def _pyarrow(what: str) -> Any:
         return import_module("pyarrow")
     except ImportError as error:
         raise InvalidArgumentError(
-            f"{what}: pyarrow is needed to read it", hint="pip install seglog[arrow], or give record batches"
+            f"{what}: pyarrow is needed to read it", hint="pip install seglog[arrow], or pass record batches"
         ) from error

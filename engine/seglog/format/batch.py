@@ -93,9 +93,10 @@ def build_batch(
         _check_field(name, value)
     try:
         if magic not in (0, 1, 2):
-            raise InvalidArgumentError(f"a record format v{magic}: there are v0, v1 and v2")
+            raise InvalidArgumentError(f"unknown record format version {magic!r}; expected 0, 1 or 2")
         if timestamp_type not in ("CreateTime", "LogAppendTime"):
-            raise InvalidArgumentError(f"a timestamp type {timestamp_type!r}: there are CreateTime and LogAppendTime")
+            raise InvalidArgumentError(f"unknown timestamp type {timestamp_type!r}; expected 'CreateTime' or "
+                "'LogAppendTime'")
         if not 0 <= base_offset < MAX_OFFSET:
             raise InvalidArgumentError(f"a base offset of {base_offset}")
         codec = Codec.of(codec)
@@ -133,8 +134,8 @@ def _compress_within(level: int | None, max_bytes: int, codec: int, payload: mem
     if payload.nbytes > max_bytes:
         raise RecordTooLargeError(
             f"the records of a batch have {payload.nbytes} bytes before they are compressed, more than "
-            f"max.decompressed.message.bytes = {max_bytes}: nobody could read them under these settings",
-            hint="send smaller batches, or raise max.decompressed.message.bytes for all who read the log",
+            f"max.decompressed.message.bytes = {max_bytes}: no reader with these settings could read them",
+            hint="send smaller batches, or raise max.decompressed.message.bytes for all readers of the log",
         )
     return compress(codec, 2, payload, level)
 
@@ -210,11 +211,11 @@ def _message_of(record: "Record", number: int, magic: int) -> "tuple[Buffer | No
         raise TypeError(f"record {number} is (key, value[, headers[, timestamp]]), not {record!r:.60}")
     key, value, headers, timestamp = (*record, None, None)[:4]
     if headers:
-        raise UnsupportedForMessageFormatError(f"record {number} has headers: format v{magic} has none")
+        raise UnsupportedForMessageFormatError(f"record {number} has headers, which format v{magic} does not support")
     if timestamp is not None:
         _checked_timestamp(timestamp, f" of record {number}")
         if magic == 0 and timestamp != NO_TIMESTAMP:
-            raise UnsupportedForMessageFormatError(f"record {number} has a timestamp: format v0 has none")
+            raise UnsupportedForMessageFormatError(f"record {number} has a timestamp, which format v0 does not support")
     return key, value, timestamp
 
 

@@ -36,7 +36,7 @@ def version_of(text: str) -> int:
         return TO_TAGGED
     if text.lower().removeprefix("v") in ("0", "1", "2"):
         return int(text[-1])
-    raise InvalidArgumentError(f"{text!r} is no format version", hint="there are 0, 1, 2 and tagged")
+    raise InvalidArgumentError(f"{text!r} is not a format version", hint="there are 0, 1, 2 and tagged")
 
 
 def version_words(to: int) -> str:
@@ -82,7 +82,7 @@ class Profile:
             raise InvalidArgumentError(f"aborted records are dropped or kept, not {self.aborted!r}")
         is_other = self.repack_bytes or self.codec or self.delete_horizon_ms or self.to in (0, 1) or self.aborted
         if self.erased and is_other:
-            raise InvalidArgumentError("to erase records is no conversion: not together with its options")
+            raise InvalidArgumentError("erasing records cannot be combined with the options of a conversion")
 
     @property
     def dialect(self) -> Dialect:

@@ -37,7 +37,7 @@ def judged(
         return str(name)
     raise error(
         f"not {shape.value}: {ascii(name)[:_SHOWN_CHARACTERS]}: {why}", file=file,
-        hint="nothing was written under this name: find out who put it there before you trust the rest",
+        hint="nothing was written under this name: find out where it comes from before you trust the rest",
     )
 
 

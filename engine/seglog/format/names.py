@@ -191,7 +191,7 @@ def validate_topic(topic: str) -> str:
     why = topic_fault(topic)
     if why is None:
         return topic
-    raise InvalidArgumentError(f"no topic name: {topic!r}: {why}", hint="choose a name that Kafka takes")
+    raise InvalidArgumentError(f"no topic name: {topic!r}: {why}", hint="choose a name that Kafka accepts")
 
 
 def topic_fault(topic: str) -> str | None:

@@ -84,7 +84,7 @@ class ParquetTable:
             metadata = self._parquet.read_metadata(path).metadata or {}
         except Exception as error:
             raise StorageError(
-                f"no Parquet file: {error}", file=path, hint="remove it, or give another directory"
+                f"no Parquet file: {error}", file=path, hint="remove it, or choose another directory"
             ) from error
         try:
             told = json.loads(metadata[RANGE_KEY])
@@ -93,8 +93,8 @@ class ParquetTable:
             return told["topic"], told["partition"], told["start_offset"], told["stop_offset"], told["files"]
         except (KeyError, ValueError, TypeError) as error:
             raise InvalidArgumentError(
-                f"a Parquet file that does not say which offsets it holds: {error}", file=path,
-                hint="give a directory of its own: only files that write_parquet wrote may be in it",
+                f"a Parquet file does not record which offsets it holds: {error}", file=path,
+                hint="use a separate directory: it may contain only files that write_parquet wrote",
             ) from error
 
     # --- adding ----------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def _in_path(source: str | os.PathLike[str]) -> list[PartitionSource]:
         raise InvalidArgumentError(f"a path is text, not {text!r}")
     if not is_local(text):
         raise InvalidArgumentError(
-            "a URL of a store, where mounted paths are expected", file=text,
+            "expected a mounted path, not the URL of a store", file=text,
             hint="mount the store, or read it by seglog.scan",
         )
     if scheme_of(text):

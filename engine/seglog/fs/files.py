@@ -165,7 +165,7 @@ class WritableFile(AppendedFile, ABC):
         raise StorageError(
             f"cannot go on after an error: {first.what if isinstance(first, StorageError) else first}",
             file=self.path,
-            hint="what is on disk is unknown: open again, which recovers",
+            hint="it is unknown what is on the disk: open the log again, which recovers it",
             errno=first.errno,
         ) from first
 
@@ -309,9 +309,9 @@ class OsFile(WritableFile):
                 found = os.fstat(self._fd)
             if not os.path.samestat(left, found) or left.st_size != found.st_size:
                 raise StorageError(
-                    "another file stands here, or somebody wrote to it, since its descriptor was given back: "
+                    "the file was replaced or changed while it was closed to save descriptors: "
                     f"{left.st_size} bytes then, {found.st_size} now", file=self.path,
-                    hint="close this log, find out who changes its files, and open it again, which recovers",
+                    hint="close this log, find out what changes its files, and open it again, which recovers it",
                 )
             self._left = None
         except BaseException:

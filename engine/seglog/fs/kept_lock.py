@@ -109,7 +109,7 @@ def _lock_patiently(fd: int) -> None:
                 raise
             deadline = deadline or time.monotonic() + _DEAD_WAIT_S
             if time.monotonic() > deadline or not _is_gone(os.pread(fd, NOTE_BYTES, 0)):
-                raise BlockingIOError(errno.EAGAIN, "somebody holds the lock") from error
+                raise BlockingIOError(errno.EAGAIN, "another process holds the lock") from error
         time.sleep(_RETRY_S)
 
 

@@ -109,7 +109,7 @@ class Lock:
         if entry is not None and _identity(self.path) != entry.identity:
             raise StorageError(
                 "the lock file was removed or replaced while we held it: another writer may be at work", file=self.path,
-                hint="close this log, find out who removes lock files, and open it again, which recovers",
+                hint="close this log, find out what removes lock files, and open it again, which recovers it",
             )
 
     def release(self) -> None:

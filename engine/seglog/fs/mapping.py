@@ -171,12 +171,12 @@ def _open_regular(path: str | os.PathLike[str]) -> tuple[int, os.stat_result]:
         status = os.fstat(fd)
         if stat.S_ISDIR(status.st_mode):
             raise StorageError(
-                "cannot read: a directory stands where a file is expected",
+                "cannot read: expected a file, found a directory",
                 file=path, hint="check the path; move the directory away",
             )
         if not stat.S_ISREG(status.st_mode):
             raise StorageError(
-                "cannot read: this is no regular file (a pipe, socket or device)",
+                "cannot read: not a regular file (a pipe, socket or device)",
                 file=path, hint="check the path; remove it if it does not belong there",
             )
     except BaseException:

@@ -72,7 +72,7 @@ class Staging:
         target = Path(os.path.abspath(target)) if replace else _free(target)
         if _PARTITION.fullmatch(target.name) is None:
             raise InvalidArgumentError(
-                f"{target.name!r} is no name for a partition directory", file=target,
+                f"{target.name!r} is not a valid name for a partition directory", file=target,
                 hint="name it <topic>-<partition>, such as orders-0",
             )
         token = _token()
@@ -98,7 +98,7 @@ class Staging:
         here (format.foreign_names).
         """
         if not name or name in (".", "..") or "/" in name:
-            raise ValueError(f"{name!r} is no name of a file")
+            raise ValueError(f"{name!r} is not a valid file name")
         if self._descriptor < 0:
             with refusals("open", self.path):
                 flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -237,7 +237,7 @@ def remove_partition(fs: FileSystem, path: AnyPath) -> None:
     """
     path = Path(os.path.abspath(path))
     if _PARTITION.fullmatch(path.name) is None:
-        raise ValueError(f"{path} is no partition directory")
+        raise ValueError(f"{path} is not a partition directory")
     gone = path.parent / _inside_name(path.name, _token())
     fs.rename(path, gone)
     fs.sync_directory(path.parent)
@@ -286,7 +286,7 @@ def _free(target: AnyPath) -> Path:
     target = Path(os.path.abspath(target))
     if os.path.lexists(target):
         raise InvalidArgumentError(
-            "the target exists already", file=target, hint="choose another target, or move what is there away"
+            "the target exists already", file=target, hint="choose another target, or move the existing files away"
         )
     return target
 
@@ -333,7 +333,7 @@ def bottom_up(path: AnyPath) -> Iterator[tuple[str, list[str]]]:
 def _remove_tree(fs: FileSystem, path: Path) -> None:
     """Remove a staging, and nothing that is not named as one."""
     if _INSIDE.fullmatch(path.name) is None and _BESIDE.fullmatch(path.name) is None:
-        raise ValueError(f"{path} is no staging")
+        raise ValueError(f"{path} is not a staging directory")
     if path.is_symlink():
         fs.unlink(path)
         return

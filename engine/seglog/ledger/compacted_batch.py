@@ -39,8 +39,8 @@ class BatchForm:
         """Raises InvalidConfigError."""
         if self.payload == RETAINED_ONLY and not self.has_indexes:
             raise InvalidConfigError(
-                "compaction.payload=retained-only needs compaction.batch.indexes: without them nobody knows which "
-                "messages are left"
+                "compaction.payload=retained-only requires compaction.batch.indexes: without them it is unknown which "
+                "messages remain"
             )
 
 

@@ -583,8 +583,8 @@ class Cursor:
 
     def _refuse_beyond(self, extent: "LedgerExtent", position: Position) -> None:
         if position > (extent.position(extent.count - 1) or EARLIEST) and position > self.mark_delete_position:
-            raise OffsetOutOfRangeError(f"position {position} is behind the last entry", file=self._topic.path)
+            raise OffsetOutOfRangeError(f"position {position} is after the last entry", file=self._topic.path)
 
     def _refuse_missing(self, extent: "LedgerExtent", position: Position) -> None:
         if not extent.holds(position) and position > self.mark_delete_position:
-            raise OffsetOutOfRangeError(f"there is no entry {position}", file=self._topic.path)
+            raise OffsetOutOfRangeError(f"no entry has position {position}", file=self._topic.path)

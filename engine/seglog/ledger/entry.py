@@ -104,7 +104,7 @@ class Entry(EntryFrame):
         """What the message says, decompressed: a copy. Raises as `opened_payload`; InvalidArgumentError for a batch,
         whose messages `message_batch.batch_of` gives."""
         if self.fields().is_batch:
-            raise InvalidArgumentError("the entry is a batch of messages", hint="message_batch.batch_of gives them")
+            raise InvalidArgumentError("the entry is a batch of messages", hint="use message_batch.batch_of")
         return bytes(self.opened_payload())
 
     def damage(self) -> tuple[str, ...]:

@@ -43,7 +43,9 @@ class ManagedCursors:
         tail = self._tail
         cursor_path(tail.path, name)
         if not isinstance(initial, Position) and initial not in ("latest", "earliest"):
-            raise InvalidArgumentError(f'it begins at "latest", "earliest" or a Position, not {initial!r}')
+            raise InvalidArgumentError(
+                f'the initial position must be "latest", "earliest" or a Position, not {initial!r}'
+            )
         if isinstance(initial, Position):
             begin = checked_position(initial)
         else:

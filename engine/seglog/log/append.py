@@ -155,14 +155,14 @@ class LogAppender:
     def append_columns(self, columns: object, named: dict[str, object], wait: bool | None) -> int | Written[int]:
         given = {name: column for name, column in named.items() if column is not None}
         if (columns is None) == (not given):
-            raise InvalidArgumentError("give either columns, or timestamps=, keys=, values=, headers=")
+            raise InvalidArgumentError("pass either columns, or timestamps=, keys=, values=, headers=")
         now_ms = self._now_ms()
         encoder = self._encoder
         try:
             made = encoder.columns(given if columns is None else columns, now_ms)
         except TypeError as error:
             raise InvalidArgumentError(
-                str(error), hint="help(seglog.Log.append_columns) says what a column may be"
+                str(error), hint="help(seglog.Log.append_columns) describes what a column may be"
             ) from error
         appended = self._append_made(encoder, made, now_ms, False, wait)
         return self.append_columns(columns, named, wait) if appended is None else appended

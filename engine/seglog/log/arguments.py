@@ -36,8 +36,8 @@ def checked_config(config: Mapping[str, object] | LogConfig | None, fsync: str, 
     check_leader_epoch(leader_epoch)
     if config.linger_ms and fsync == "batch":
         raise InvalidConfigError(
-            'linger.ms keeps records in memory after append has returned, and fsync="batch" promises that they are on '
-            'the disk then: choose fsync="interval" or "never"'
+            'linger.ms keeps records in memory after append has returned, but fsync="batch" promises that they are '
+            'on the disk by then: choose fsync="interval" or "never"'
         )
     return config
 

@@ -110,7 +110,8 @@ class FetchSlice:
             sent = self._descriptor.send_to(out, position, end - position)
             if sent == 0:       # by a broker, that is: nothing here cuts a file
                 raise StorageError(
-                    f"the file was cut while {end - position} bytes of it were to be sent", file=self._window.name
+                    f"the file was truncated when {end - position} bytes of it were still to be "
+                    "sent", file=self._window.name
                 )
             position += sent
         return self.size_bytes
@@ -171,8 +172,8 @@ class ConvertedFetch:
     def __len__(self) -> int:
         # TypeError is what list() and join() expect here, which ask for a hint.
         raise TypeError(
-            "how many bytes a ConvertedFetch has is not known before they are converted: take len(fetch.view()), or "
-            "size_bytes for what lies on disk"
+            "the size of a ConvertedFetch is not known before it is converted: use len(fetch.view()), or size_bytes "
+            "for the size on disk"
         )
 
     def __bool__(self) -> bool:

@@ -154,7 +154,7 @@ class Follower(Partition, Followable):
                 if time.monotonic() > deadline:
                     raise NotALogError(
                         "its segments were being changed all the time", file=self.path,
-                        hint="look at what the process does that writes it",
+                        hint="check what the process that writes the log is doing",
                     )
                 time.sleep(_CHANGE_LOOK_S)
 

@@ -79,7 +79,7 @@ def _write(fs: FileSystem, moment: Moment, target: Path, now_ms: int) -> None:
     where = named_partition(target)
     source, log_dir_path = moment.path.resolve(), target.parent.resolve()
     if source == log_dir_path or source in log_dir_path.parents:
-        raise InvalidArgumentError("the target lies in the log", file=target, hint="choose another directory")
+        raise InvalidArgumentError("the target is inside the log", file=target, hint="choose another directory")
     refuse_file_in_the_way(target.parent)
     make_directories(fs, target.parent)
     with LogDirState(fs, target.parent) as log_dir, Staging.of_partition(fs, target) as staging:

@@ -64,8 +64,8 @@ class LogCursor(OpenHandle):
             self._lock = lock_file(fs, lock_path(self._directory, name), SHARED if is_shared else EXCLUSIVE)
         except LogLockedError as error:
             raise LogLockedError(
-                f"somebody reads by the name {name!r}: {error.what}", file=error.file,
-                hint="read by another name, or have all who read by this one say shared=True",
+                f"the reader name {name!r} is in use: {error.what}", file=error.file,
+                hint="use another name, or pass shared=True in all readers that use this one",
             ) from None
         try:
             self._committed = ReaderCursor.read(self._directory, name)
@@ -115,7 +115,7 @@ class LogCursor(OpenHandle):
         if not start <= offset <= end:
             raise OffsetOutOfRangeError(
                 f"offset {offset} is not within [{start}, {end}]", file=self._directory, offset=offset,
-                hint="commit a record, or the offset behind the last one that is done",
+                hint="commit a record, or the offset after the last record that is done",
             )
         self._alone.run(self._commit, offset)
 

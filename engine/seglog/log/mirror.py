@@ -80,7 +80,7 @@ def _checked_targets(dst: Log | Sequence[Log]) -> list[Log]:
     if not isinstance(dst, Sequence):
         return [dst]
     if not dst:
-        raise InvalidArgumentError("no target to mirror to", hint="give one open log, or several")
+        raise InvalidArgumentError("no target to mirror to", hint="pass one open log, or several")
     return list(dst)
 
 
@@ -98,7 +98,7 @@ def _check_logs(src: LogReader, targets: Sequence[Log]) -> None:
             raise InvalidArgumentError(
                 "source and target are one directory" if real == os.path.realpath(src.path)
                 else "two targets are one directory",
-                file=log.path, hint="give each target a directory of its own",
+                file=log.path, hint="use a separate directory for each target",
             )
         seen.add(real)
         if log.dialect is not dialect:
@@ -116,15 +116,15 @@ def _start(src: LogReader, dst: Log, from_offset: SupportsIndex | None, preserve
             raise OffsetOutOfRangeError(
                 f"the target ends at offset {start}, and the source already at {end}: the target has records that the "
                 "source has not", file=src.path, offset=start,
-                hint=f"mirror to another directory, or let the target go back: log.truncate_to({end})",
+                hint=f"mirror to another directory, or truncate the target: log.truncate_to({end})",
             )
         return start
     start = check_begin(src, from_offset)
     if preserve_offsets and start < dst.log_end_offset:
         raise InvalidArgumentError(
-            f"the mirror cannot begin at offset {start}: its offsets stay, and the target already ends at "
+            f"the mirror cannot start at offset {start}: offsets stay the same, and the target already ends at "
             f"{dst.log_end_offset}", file=dst.path, offset=start,
-            hint="begin at the target's end, as without from_offset, or give the batches new offsets",
+            hint="start at the target's end, by leaving out from_offset, or assign new offsets",
         )
     return start
 
@@ -134,7 +134,7 @@ def check_begin(src: LogReader, from_offset: SupportsIndex) -> int:
     start, end = checked_offset(from_offset), src.log_end_offset
     if not 0 <= start <= end:
         raise OffsetOutOfRangeError(
-            f"the mirror cannot begin at offset {start}: the source holds [{src.log_start_offset}, {end})",
-            file=src.path, offset=start, hint="begin within that range",
+            f"the mirror cannot start at offset {start}: the source has offsets [{src.log_start_offset}, {end})",
+            file=src.path, offset=start, hint="start within that range",
         )
     return start

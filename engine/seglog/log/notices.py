@@ -105,8 +105,8 @@ def checked_token(token: object, first: int, latest: int, path: Path) -> int:
     number = getattr(token, "number", None)
     if type(number) is not int or not first <= number <= latest + 1:        # one more: its records linger
         raise InvalidArgumentError(
-            f"this log gave no token {token!r}", file=path,
-            hint="an append with wait=False gives one, which counts until the log is closed",
+            f"{token!r} is not a token of this log", file=path,
+            hint="use one that an append with wait=False returned; it is valid until the log is closed",
         )
     return number
 

@@ -108,7 +108,7 @@ class LogDir(OpenHandle):
             if log is not None and not log.closed:
                 if config is not None:
                     raise InvalidArgumentError(
-                        "the log is open, with a configuration", file=log.path, hint="close it, or take it as it is")
+                        "the log is open, with a configuration", file=log.path, hint="close it, or use it as it is")
                 return log
             self._forget_closed()
             log = self._logs[where] = Log(

@@ -289,7 +289,7 @@ class LogTail(WriteGate, QuietTail):
         if last - first > RELATIVE_OFFSET_MAX:
             raise InvalidArgumentError(
                 f"no segment holds batches from offset {first} to {last}", file=self.path,
-                hint="append those behind the hole in a call of their own",
+                hint="append the batches after the hole in a separate call",
             )
         size = table.end - table[0].position
         active = GROWING_FILES.appender_of(self)

@@ -22,7 +22,7 @@ def to_timestamp_ms(when: Time, *, now_ms: int | None = None) -> int:
     time before now ("-2h"; units ms, s, m, h, d, w). Raises InvalidArgumentError.
     """
     if isinstance(when, bool):
-        raise InvalidArgumentError(f"not a time: {when!r}", hint="give milliseconds, ISO 8601, or -2h")
+        raise InvalidArgumentError(f"not a time: {when!r}", hint="pass milliseconds, ISO 8601, or -2h")
     if isinstance(when, float):
         raise InvalidArgumentError(f"not a time: {when!r}", hint="whole milliseconds: time.time_ns() // 1_000_000")
     if isinstance(when, SupportsIndex):     # an int, or one of numpy's
@@ -34,7 +34,7 @@ def to_timestamp_ms(when: Time, *, now_ms: int | None = None) -> int:
             )
         return (when - _EPOCH) // dt.timedelta(milliseconds=1)
     if not isinstance(when, str):
-        raise InvalidArgumentError(f"not a time: {when!r}", hint="give milliseconds, a datetime, ISO 8601, or -2h")
+        raise InvalidArgumentError(f"not a time: {when!r}", hint="pass milliseconds, a datetime, ISO 8601, or -2h")
     text = when.strip()
     if re.fullmatch(r"-?[0-9]{1,19}", text):
         return _checked(int(text), when)
@@ -45,7 +45,7 @@ def to_timestamp_ms(when: Time, *, now_ms: int | None = None) -> int:
         parsed = dt.datetime.fromisoformat(text)
     except ValueError:
         raise InvalidArgumentError(
-            f"not a time: {when!r}", hint="give milliseconds since 1970, ISO 8601 (2026-11-01T12:00:00Z), or -2h"
+            f"not a time: {when!r}", hint="pass milliseconds since 1970, ISO 8601 (2026-11-01T12:00:00Z), or -2h"
         ) from None
     return to_timestamp_ms(parsed if parsed.tzinfo else parsed.replace(tzinfo=dt.UTC))
 

@@ -92,8 +92,8 @@ class LogTransactions:
         result = written.result
         if result.is_duplicate:
             raise OutOfOrderSequenceError(
-                f"producer {producer_id} wrote sequence {sequence} of epoch {epoch} by itself, as a ready batch",
-                hint="let one writer use a producer id: log.producer or append_batch",
+                f"producer {producer_id} wrote sequence {sequence} of epoch {epoch} in an encoded batch",
+                hint="use a producer id in one way only: log.producer or append_batch",
             )
         return result.first_offset, result.last_offset
 
@@ -176,9 +176,9 @@ class LogTransactions:
         entry = producers.entry(producer_id)
         if first_offset is not None and (entry is None or entry.current_txn_first_offset != first_offset):
             raise InvalidTxnStateError(
-                f"the transaction of producer {producer_id} that began at offset {first_offset} was ended by somebody "
-                "else, or taken back by truncate_to", file=self._tail.path, offset=first_offset,
-                hint="abort it, and begin again: its records are not committed",
+                f"the transaction of producer {producer_id} that started at offset {first_offset} was ended by "
+                "another caller, or removed by truncate_to", file=self._tail.path, offset=first_offset,
+                hint="abort it and start again: its records are not committed",
             )
         return entry
 

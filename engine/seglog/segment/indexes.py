@@ -89,6 +89,6 @@ def time_ranges_bytes(
     if end != segment.size_bytes:
         raise CorruptRecordError(
             "the log ends with part of a batch", file=segment.path, position=end,
-            hint="`seglog recover` cuts it off; time ranges are made of a whole log",
+            hint="`seglog recover` removes it; time ranges can be built only from a whole log",
         )
     return builder.finish()

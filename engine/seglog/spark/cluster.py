@@ -90,7 +90,7 @@ class Cluster:
             except Exception as error:
                 raise StorageError(
                     f"Spark gave up ({description}): {_last_words(error)}",
-                    hint="mend what it names, then run again: what is finished is not done again",
+                    hint="fix the cause that it names, then run again: finished work is not repeated",
                 ) from error
 
     @contextmanager

@@ -146,13 +146,13 @@ def _check_places(source_store: Store, source: str, store: Store, target: str) -
     if source_store.file(f"{source}/{MANIFEST_FILE}") is not None:
         raise InvalidArgumentError(
             "the source has several versions, of which a manifest names one", file=source,
-            hint=f"name the one that is meant: {source}/v1-...",
+            hint=f"name the version to use: {source}/v1-...",
         )
     real_source, real_target = _real(source_store, source), _real(store, target)
     if real_source == real_target or f"{real_target}/".startswith(f"{real_source}/"):
         raise InvalidArgumentError("the target lies in the source", file=target, hint="choose another directory")
     if f"{real_source}/".startswith(f"{real_target}/"):
-        raise InvalidArgumentError("the source lies in the target", file=target, hint="choose another directory")
+        raise InvalidArgumentError("the source is inside the target", file=target, hint="choose another directory")
 
 
 def _real(store: Store, path: str) -> str:
@@ -189,7 +189,7 @@ class _Job:
             journal.write(store)
         elif not self.resume:
             raise InvalidArgumentError(
-                "a conversion into this target was begun", file=workplace.path,
+                "a conversion into this target was started", file=workplace.path,
                 hint="go on with it (--resume), or undo it with --rollback",
             )
         else:

@@ -91,7 +91,7 @@ class Journal:
         if self.run != run:
             raise LogLockedError(
                 "another run has taken up this conversion", file=_path(self.target),
-                hint="let that one end; run one at a time",
+                hint="wait until that one ends; run only one at a time",
             )
 
     def check_same(self, source: str, options: ConversionOptions) -> None:
@@ -106,8 +106,8 @@ class Journal:
             raise InvalidArgumentError(
                 f"another conversion into this target is under way: of {self.source}, with options"
                 f" {_differing(self.options, options.to_dict())}", file=_path(self.target),
-                hint="give the same source and options to go on with it, or undo it with --rollback,"
-                " or keep its result with --finalize",
+                hint="pass the same source and options to continue it, undo it with --rollback, or keep its result "
+                "with --finalize",
             )
 
 

@@ -69,7 +69,7 @@ def start_of(options: SourceOptions, source: PartitionSource, ends: Ends) -> int
         found = ends.at_time(time_ms)
         if found is None and options.strategy == "error":
             raise InvalidArgumentError(
-                f"no record at or behind the time {time_ms}", file=source.path,
+                f"no record at or after the time {time_ms}", file=source.path,
                 hint='startingOffsetsByTimestampStrategy "latest" starts at the end there',
             )
         return ends.last if found is None else found
@@ -113,7 +113,7 @@ def not_lost(options: SourceOptions, source: PartitionSource, ends: Ends, start:
     if options.fail_on_data_loss:
         raise OffsetOutOfRangeError(
             words, file=source.path,
-            hint="records were removed, or the log was made anew; failOnDataLoss=false reads what there is",
+            hint="records were removed, or the log was recreated; failOnDataLoss=false reads what is still there",
         )
     _LOG.warning("%s: %s", source.path, words)
     start = min(max(start, ends.first), ends.last)

@@ -78,7 +78,7 @@ class _Assembly:
             if marker is None:
                 raise CorruptCheckpointError(
                     "the segment has no marker of this conversion", file=f"{self._partition}/{segment.file}",
-                    hint="run again: what is missing is done again",
+                    hint="run again: it repeats only what is missing",
                 )
             converted = marker.segment
             if converted.base_offset < expected_offset or converted.next_offset > segment.end_offset:
@@ -134,7 +134,7 @@ class _Assembly:
             if there.get(name) != size_bytes:
                 raise CorruptCheckpointError(
                     f"{there.get(name, 'no')} bytes where {size_bytes} were written", file=f"{self._staged}/{name}",
-                    hint="run again: what is missing is done again",
+                    hint="run again: it repeats only what is missing",
                 )
 
     def _read_source(self, name: str) -> bytes | None:

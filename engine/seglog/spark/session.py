@@ -82,7 +82,7 @@ def session(master: str | None = None, settings: dict[str, str] | None = None) -
         except Exception as error:
             raise StorageError(
                 f"Spark does not start: {cause_of(error, held.text())}",
-                hint="mend --master or --conf; `seglog doctor` looks at Java and PySpark",
+                hint="correct --master or --conf; `seglog doctor` checks Java and PySpark",
             ) from None
     try:
         yield spark

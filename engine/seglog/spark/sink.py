@@ -162,7 +162,7 @@ class _Staging:
             return pyarrow.repeat(self._options.topic, batch.num_rows)
         topics = batch.column("topic")
         if topics.null_count:
-            raise InvalidArgumentError("a row without a topic", hint="fill the column topic, or give the option topic")
+            raise InvalidArgumentError("a row without a topic", hint="fill the column topic, or set the option topic")
         return topics
 
     def _partitions(self, topic: str, batch: Any) -> Any:

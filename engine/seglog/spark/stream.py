@@ -80,7 +80,7 @@ class TopicStream(DataSourceStreamReader):
         if gone and self._options.fail_on_data_loss:
             raise OffsetOutOfRangeError(
                 f"partitions are gone that the checkpoint names: {', '.join(gone)}", file=self._options.path,
-                hint="failOnDataLoss=false goes on without them",
+                hint="failOnDataLoss=false continues without them",
             )
 
 

@@ -230,7 +230,7 @@ class LocalTarget(RenamedTarget):
         if _device(self.path) != _device(os.path.dirname(self.path)):
             raise InvalidArgumentError(
                 "the target is a file system of its own: no partition can be renamed into it", file=self.path,
-                hint="name a directory within it: the workplace stands beside the target",
+                hint="name a directory inside it: the workplace is created beside the target",
             )
 
     def held(self) -> AbstractContextManager[object]:

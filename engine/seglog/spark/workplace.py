@@ -246,5 +246,5 @@ class Workplace:
 
 def changed(path: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        "the source changed since the plan was made", file=path, hint="run again: what did not change is not done again"
+        "the source has changed since it was planned", file=path, hint="run again: unchanged work is not repeated"
     )

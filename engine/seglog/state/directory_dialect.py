@@ -54,7 +54,7 @@ def directory_dialect(
     if filled is not None:
         raise NotALogError(
             f"a segment of Kafka's in a directory of tagged messages ({FILE_NAME} or its .tlog files say so)",
-            file=directory / filled, hint="move it away if it does not belong there; dialects are never mixed",
+            file=directory / filled, hint="move it away if it does not belong there; a directory cannot mix dialects",
         )
     if said is not TAGGED:
         if unread is not None:

@@ -214,6 +214,6 @@ def _refuse_partition(path: Path) -> None:
             logs = names.log_files(path)
         if logs:
             raise NotALogError(
-                "a partition directory stands where a log dir is expected", file=path,
-                hint="give the directory above it",
+                "expected a log dir, found a partition directory", file=path,
+                hint="pass the directory above it",
             )

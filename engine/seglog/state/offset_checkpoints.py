@@ -76,7 +76,7 @@ class _CheckpointFile:
         backup = None
         if found is None:
             backup = self._path.with_name(self._path.name + names.BACKUP_SUFFIX)
-            _LOG.warning("%s: kept as %s, and begun anew", self._path, backup.name)
+            _LOG.warning("%s: kept as %s, and started again", self._path, backup.name)
         self.close()
         write_atomically(fs, self._path, join_offset_checkpoint(lines.values()), backup=backup, sync_names=False)
         self._opened = OpenedFile(self._path)

@@ -184,5 +184,5 @@ def refuse_file_in_the_way(directory: Path) -> None:
     if not path.is_dir():
         what = "a link to nothing" if path.is_symlink() else "a file"
         raise NotALogError(
-            f"{what} stands where a directory is expected", file=path, hint="choose another path, or move it away"
+            f"expected a directory, found {what}", file=path, hint="choose another path, or move it away"
         )

@@ -73,7 +73,7 @@ class ObjectStore(RemoteStore):
             )
         if parts.query or parts.fragment:
             raise InvalidArgumentError(
-                "a key may not have ? or # in it here", file=url, hint="give options of the store by --store-option"
+                "a key may not have ? or # in it here", file=url, hint="pass options for the store with --store-option"
             )
         if options.get("scheme") == "http":
             endpoint = options.get("endpoint_override", "")

@@ -136,7 +136,7 @@ def told_of(path: str, copy: Path) -> Iterator[None]:
 def warn_of_plain_http(host: str, instead: str) -> None:
     """Unless the host is this machine: whoever is on the way reads all of it, and may answer in the server's place."""
     if not _is_loopback(host):
-        _LOG.warning("plain HTTP to %s: whoever is on the way can read and change all of it; use %s", host, instead)
+        _LOG.warning("plain HTTP to %s: anyone on the network path can read and change the data; use %s", host, instead)
 
 
 def _is_loopback(host: str) -> bool:

@@ -93,7 +93,7 @@ class WebHdfs:
             told = self._ask("GET", path, "LISTSTATUS", "list")["FileStatuses"]["FileStatus"]
             if len(told) == 1 and told[0]["pathSuffix"] == "":
                 raise StorageError(
-                    "cannot list: a file stands where a directory is expected", file=self._url_of(path),
+                    "cannot list: expected a directory, found a file", file=self._url_of(path),
                     hint="check the path; move the file away", errno=errno.ENOTDIR,
                 )
             files = [

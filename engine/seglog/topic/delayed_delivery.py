@@ -212,7 +212,8 @@ class DelayedDelivery(OpenHandle):
             config = DelayedDeliveryConfig.of(config)
         if (config.bucket_tracker, config.shared_index) != (self.config.bucket_tracker, self.config.shared_index):
             raise InvalidArgumentError(
-                "another kind of tracker is for a delivery that is opened anew", hint="close this one, and open another"
+                "to use another kind of tracker, close the delivery and open it again", hint="close this one, and "
+                "open another"
             )
         with self._lock:
             self.config = config

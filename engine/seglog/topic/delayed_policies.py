@@ -34,7 +34,7 @@ def policy_properties(changes: Mapping[str, object]) -> dict[str, str | None]:
             raise InvalidConfigError(f"no such key: {key}")
         if name in _KINDS:
             raise InvalidArgumentError(
-                f"{name} is no policy: it says which tracker there is", hint="give it to DelayedDelivery when opening"
+                f"{name} is no policy: it says which tracker there is", hint="pass it to DelayedDelivery when opening"
             )
         found[PREFIX + name] = None if value is None else _text(parsed[name])
     return found

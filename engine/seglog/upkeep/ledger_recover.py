@@ -84,7 +84,7 @@ def plan_recovery(path: str | os.PathLike[str]) -> RecoveryPlan:
     if is_compacted_home(plan.path):
         raise NotALogError(
             "no managed ledger: it holds what compaction left of one", file=plan.path,
-            hint=f"give the topic's directory, {plan.path.parent}",
+            hint=f"pass the topic's directory, {plan.path.parent}",
         )
     found = sorted(
         int(name.removeprefix(LEDGER_PREFIX)) for name in os.listdir(plan.path)

@@ -79,11 +79,11 @@ def recover(
     broker or another writer holds the log dir that is written to; StorageError; InvalidConfigError.
     """
     if mode not in MODES:
-        raise InvalidArgumentError(f"no mode of recovery: {mode!r}", hint=f"choose {' or '.join(MODES)}")
+        raise InvalidArgumentError(f"unknown recovery mode {mode!r}", hint=f"choose {' or '.join(MODES)}")
     if out is not None and in_place:
         raise InvalidArgumentError("a copy or in place: not both")
     if backup and not in_place:
-        raise InvalidArgumentError("a backup is made in place only: the source of a copy stays as it is")
+        raise InvalidArgumentError("--backup needs --in-place: without it the source does not change")
     fs = fs or OsFileSystem()
     now_ms = (clock or SystemClock()).now_ms()
     source = Path(os.path.abspath(checked_path(src)))
@@ -185,7 +185,7 @@ def _back_up(fs: FileSystem, plan: LoadPlan) -> tuple[Path, ...]:
             fs.link(log.path, backup)
         elif not os.path.samefile(log.path, backup):       # the same: made by a run that was killed
             raise InvalidArgumentError(
-                "there is a backup already", file=backup, hint="move it away: it may be the only whole copy"
+                "a backup already exists", file=backup, hint="move it away: it may be the only whole copy"
             )
     if backups:
         fs.sync_directory(plan.directory)

@@ -369,7 +369,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
                 f"the cursor {COMPACTION_CURSOR} is at {mark_delete}, and compaction came to {horizon}: what is "
                 "between them may be trimmed, and its keys would be missing",
                 file=topic.path,
-                hint="nobody but compaction may move that cursor: seek it back to where compaction came",
+                hint="only compaction may move this cursor: seek it back to the horizon of compaction",
             )
 
     # --- the compacted ledger ----------------------------------------------------------------
