@@ -299,7 +299,7 @@ def test_one_iterator_is_for_one_task_and_can_be_ended_by_another(path, new_loop
             records = log.follow()
             waiting = asyncio.ensure_future(anext(records))
             await asyncio.sleep(0.05)
-            with pytest.raises(RuntimeError, match="one of its own"):
+            with pytest.raises(RuntimeError, match="a separate iterator for each task"):
                 await anext(records)
             await records.aclose()
             with pytest.raises(StopAsyncIteration):

@@ -251,7 +251,7 @@ def test_a_directory_is_refused(tmp_path):
 
 def test_a_fifo_is_refused_without_waiting_for_its_writer(tmp_path):
     os.mkfifo(tmp_path / "pipe.log")
-    with pytest.raises(StorageError, match="no regular file"):
+    with pytest.raises(StorageError, match="not a regular file"):
         Mapping(tmp_path / "pipe.log")
 
 
@@ -280,7 +280,7 @@ def test_a_small_file_is_read_whole_and_a_pipe_is_not_waited_for(path, tmp_path)
         read_file(tmp_path / "none")
     assert missing.value.filename == str(tmp_path / "none")
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(StorageError, match="no regular file"):
+    with pytest.raises(StorageError, match="not a regular file"):
         read_file(tmp_path / "pipe")
 
 

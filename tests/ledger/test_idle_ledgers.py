@@ -169,7 +169,7 @@ def test_another_file_in_its_place_is_not_added_to(topic):
     whole = path.read_bytes()
     path.write_bytes(whole + b"x")
     for _ in range(2):
-        with pytest.raises(StorageError, match="another file stands here"):
+        with pytest.raises(StorageError, match="was replaced or changed"):
             topic.add_entry(message(3))
     path.write_bytes(whole)
     topic.add_entry(message(3))

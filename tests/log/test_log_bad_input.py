@@ -289,7 +289,7 @@ def test_a_file_where_a_directory_is_expected_is_named(in_memory):
         (in_memory / "file-0", "file-0"), (in_memory / "file" / "orders-0", "file"), (in_memory / "gone-0", "gone-0"),
         (in_memory / "file" / "data" / "orders-0", "file"),
     ):
-        with pytest.raises(NotALogError, match="where a directory is expected") as refused:
+        with pytest.raises(NotALogError, match="expected a directory, found") as refused:
             seglog.open(path)
         assert refused.value.file == str(in_memory / culprit)
     assert sorted(os.listdir(in_memory)) == ["file", "file-0", "gone-0"]

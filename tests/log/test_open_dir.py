@@ -131,7 +131,7 @@ def test_names_that_kafka_would_not_take_are_refused(tmp_path, topic, partition)
 
 def test_a_file_is_no_log_dir(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(NotALogError, match="where a directory is expected"):
+    with pytest.raises(NotALogError, match="expected a directory, found"):
         LogDir(tmp_path / "file")
 
 

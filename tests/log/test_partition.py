@@ -222,7 +222,7 @@ def test_a_pipe_in_a_file_s_place_is_not_waited_for(copy, name):
     path = copy("cases/v2-none-ct-k391")
     (path / name).unlink(missing_ok=True)
     os.mkfifo(path / name)
-    with open_partition(path) as p, pytest.raises(StorageError, match="no regular file"):
+    with open_partition(path) as p, pytest.raises(StorageError, match="not a regular file"):
         print(p.leader_epochs, p.segments[0].transaction_index)
 
 

@@ -308,7 +308,7 @@ def test_a_ready_batch_of_its_id_is_not_taken_for_a_repetition(log):
         return append_batch(*args)
 
     log._appender.append_batch = raced
-    with pytest.raises(OutOfOrderSequenceError, match="by itself"):
+    with pytest.raises(OutOfOrderSequenceError, match="in an encoded batch"):
         producer.append(b"two")
 
 

@@ -268,7 +268,7 @@ def test_another_file_in_its_place_is_not_appended_to(log, change):
         path.symlink_to(path.with_suffix(".away"))
     elif change != "removed":
         path.write_bytes(whole + b"x" if change == "longer" else whole[:-1])
-    words = {"removed": "no such file", "link": "symbolic link"}.get(change, "another file stands here")
+    words = {"removed": "no such file", "link": "symbolic link"}.get(change, "was replaced or changed")
     for _ in range(2):
         with pytest.raises(StorageError, match=words):
             log.append(b"v")

@@ -51,7 +51,7 @@ def test_a_second_server_on_the_same_log_dir_is_refused(tmp_path):
             [*SERVE, str(tmp_path / "data"), "--listen", "127.0.0.1:0"],
             capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, done.stdout) == (5, "")
-        assert f"another server serves this log dir: locked by process {server.process.pid} " in done.stderr
+        assert f"another server uses this log dir: locked by process {server.process.pid} " in done.stderr
         with seglog.open(tmp_path / "data/mine-0") as log:      # a partition of its own is another matter
             log.append(b"value")
     with ServeProcess(tmp_path / "data", "--listen", "127.0.0.1:0"):
@@ -59,7 +59,7 @@ def test_a_second_server_on_the_same_log_dir_is_refused(tmp_path):
 
 
 def test_a_second_server_in_one_process_is_refused(tmp_path):
-    with seglog.serve(tmp_path), pytest.raises(LogLockedError, match="another server serves this log dir"):
+    with seglog.serve(tmp_path), pytest.raises(LogLockedError, match="another server uses this log dir"):
         seglog.serve(tmp_path).__enter__()
     with seglog.serve(tmp_path):
         pass

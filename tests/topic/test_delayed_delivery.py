@@ -388,7 +388,7 @@ def test_trackers_go_on_under_another_configuration(tmp_path, kind):
     assert topic.consume("one") == [0]
     assert topic.consume("other") == [0]
     another = next(settings for name, settings in KINDS.items() if name != kind)
-    with pytest.raises(InvalidArgumentError, match="opened anew"):
+    with pytest.raises(InvalidArgumentError, match="open it again"):
         topic.delayed.reconfigure(another)
     topic.close()
 

@@ -263,7 +263,7 @@ def test_records_that_contradict_their_header_are_found_at_the_deep_level_only(c
     assert [(f.code, f.position) for f in report.findings] == [("bad_records", 0)]
     # What it advises is what a recovery does: it keeps the batch, as a broker does, which opens none.
     assert recover(directory, mode="truncate", config=SMALL).lost == ()
-    assert "cuts the log here" not in report.findings[0].fix
+    assert "truncates the log here" not in report.findings[0].fix
 
 
 def test_a_message_inside_a_wrapper_that_fails_its_own_checksum_is_found_at_the_deep_level(tmp_path):

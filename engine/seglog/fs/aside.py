@@ -43,7 +43,7 @@ def write_atomically(
         try:
             fs.unlink(file.path)
         except StorageError as refusal:
-            error.add_note(f"{file.path} could not be removed: {refusal.what}")
+            error.add_note(f"{file.path} is left over: {refusal.what}")
         raise
     if sync_names:
         fs.sync_directory(os.path.dirname(path) or ".")
