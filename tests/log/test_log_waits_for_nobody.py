@@ -249,7 +249,7 @@ def test_flush_messages_counts_appends_that_do_not_wait(in_memory):
 def test_a_token_counts_in_the_log_that_gave_it_and_until_that_is_closed(in_memory):
     """Another log took it for its own, and told that it was on the disk."""
     def refused(log, token):
-        with pytest.raises(InvalidArgumentError, match="this log gave no token"):
+        with pytest.raises(InvalidArgumentError, match="is not a token of this log"):
             log.when_durable(token, print)
 
     with seglog.open(in_memory / "orders-0") as log, seglog.open(in_memory / "orders-1") as other:
