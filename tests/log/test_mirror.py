@@ -223,7 +223,7 @@ def test_arguments_that_cannot_be_meant_are_refused(path, in_memory):
             seglog.mirror(src, src, preserve_offsets=False)
         for offset in (-1, 4, 1 << 70):
             for preserve_offsets in (True, False):
-                with pytest.raises(OffsetOutOfRangeError, match=rf"at offset {offset}: the source has offsets \[0, 3\)"):
+                with pytest.raises(OffsetOutOfRangeError, match=rf"at offset {offset}: the source has offsets"):
                     seglog.mirror(src, dst, from_offset=offset, preserve_offsets=preserve_offsets)
         assert (src.log_end_offset, dst.log_end_offset) == (3, 0)
         seglog.mirror(src, dst)

@@ -53,7 +53,7 @@ def test_what_does_not_go_together_is_refused(tmp_path):
     with engine.open(tmp_path / "t-0") as log:
         log.append(b"\xff")
     for options in (["--batches"], ["--json"], ["--limit", 3], ["--follow"], ["--max-bytes", 4]):
-        assert "--format can be combined only with" in seglog("dump", "--format", "csv", *options, tmp_path / "t-0", status=2).output
+        assert "be combined only with" in seglog("dump", "--format", "csv", *options, tmp_path / "t-0", status=2).output
     assert "go with --format" in seglog("dump", "-o", tmp_path / "x", tmp_path / "t-0", status=2).output
     assert "not UTF-8" in seglog("dump", "--format", "csv", "--decode", "utf8", "-o", tmp_path / "x", tmp_path / "t-0",
                                  status=2).output
