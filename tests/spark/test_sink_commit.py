@@ -1,5 +1,7 @@
 """How staged partitions come into a log dir: once, whatever step the driver dies at, and whoever comes next."""
 import shutil
+import subprocess
+import sys
 
 import pyarrow
 import pytest
@@ -272,3 +274,24 @@ def test_a_stream_is_known_by_its_checkpoint(path, tmp_path):
     given = {"path": str(path), "checkpointLocation": f"file:{tmp_path}", "compression.type": "lz4"}
     assert SinkOptions.of(given, is_stream=True).query == "5f3c1e6b"
     assert SinkOptions.of({**given, "queryId": "mine"}, is_stream=True).query == "mine"
+
+
+def test_a_worker_that_did_nothing_before_writes(tmp_path):
+    """Nobody has imported pyarrow.compute there: a sink whose rows came from the JVM failed with AttributeError."""
+    rows = pyarrow.RecordBatch.from_pydict({"value": [b"1", b"2"], "topic": ["orders", "orders"]})
+    with pyarrow.OSFile(str(tmp_path / "rows"), "wb") as file, pyarrow.ipc.new_stream(file, rows.schema) as stream:
+        stream.write_batch(rows)
+    program = """
+import sys
+import pyarrow
+from seglog.spark.sink import write_rows
+from seglog.spark.sink_options import SinkOptions
+rows = pyarrow.ipc.open_stream(sys.argv[1]).read_next_batch()
+assert "pyarrow.compute" not in sys.modules
+print(write_rows(SinkOptions.of({"path": sys.argv[2]}), "batch-1", iter([rows])).partitions[0].end_offset)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "rows", tmp_path / "logs"], check=False, capture_output=True,
+        text=True,
+    )
+    assert (done.stdout, done.returncode) == ("2\n", 0), done.stderr

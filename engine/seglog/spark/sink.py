@@ -135,6 +135,7 @@ class _Staging:
     def add(self, batch: Any) -> None:
         """Append the rows of a pyarrow.RecordBatch to the logs of their partitions, in their order."""
         import pyarrow  # type: ignore[import-untyped]
+        import pyarrow.compute  # type: ignore[import-untyped]      # pyarrow does not bring it by itself
 
         topics = self._topics(batch)
         records = pyarrow.RecordBatch.from_pydict({
