@@ -193,13 +193,13 @@ class LogConfig(Settings):
 
     segment_bytes: int = setting(
         GIB, "segment.bytes", "bytes",
-        "largest size of a .log file; a batch that would pass it begins a new segment",
+        "largest size of a .log file; a batch that would exceed it starts a new segment",
         "LogConfig.DEFAULT_SEGMENT_BYTES. Kafka 4 asks for at least 1 MiB (KIP-1030), older ones for 14 bytes",
         low=14,
     )
     segment_index_bytes: int = setting(
         10 * MIB, "segment.index.bytes", "bytes",
-        "size to which the active segment's indexes are preallocated; a full index begins a new segment",
+        "size to which the active segment's indexes are preallocated; a full index starts a new segment",
         "ServerLogConfigs.LOG_INDEX_SIZE_MAX_BYTES_DEFAULT",
         low=4,
     )
@@ -210,7 +210,7 @@ class LogConfig(Settings):
     )
     max_message_bytes: int = setting(
         MIB + 12, "max.message.bytes", "bytes",
-        "largest batch, compressed where it is",
+        "largest batch, after compression",
         "ServerLogConfigs.MAX_MESSAGE_BYTES_DEFAULT: 1 MiB and Records.LOG_OVERHEAD",
     )
     max_decompressed_message_bytes: int = setting(
@@ -279,15 +279,15 @@ class LogConfig(Settings):
     )
     retention_head_rewrite_ratio: float = setting(
         0.5, "retention.head.rewrite.ratio", "ratio",
-        "with retention.granularity=batch: how much of the first segment must lie before the log start offset for the "
-        "file to be rewritten without it; 1: it stays until all of it goes",
+        "with retention.granularity=batch: how much of the first segment must be before the log start offset before "
+        "the file is rewritten without it; 1: the segment stays until all of it can be deleted",
         "ours",
         low=0, high=1,
     )
     retention_ignore_future_timestamps: bool = setting(
         False, "retention.ignore.future.timestamps", "boolean",
-        "whether a segment whose largest timestamp lies after the clock is as old as its file, which is when it was "
-        "sealed; else one wrong timestamp keeps it, and all behind it, until that time has come and gone",
+        "whether a segment whose largest timestamp is in the future is as old as its file, which is when it was "
+        "sealed; otherwise one wrong timestamp keeps it, and all later segments, until that time has passed",
         "ours; Redpanda has storage_ignore_timestamps_in_future_sec",
     )
     retention_respect_cursors: bool = setting(
@@ -311,7 +311,7 @@ class LogConfig(Settings):
     )
     min_compaction_lag_ms: int = setting(
         0, "min.compaction.lag.ms", "ms",
-        "a segment with a younger record than this is not compacted yet, nor is any behind it",
+        "a segment with a record younger than this is not compacted yet, and neither is any later one",
         "LogConfig.DEFAULT_MIN_COMPACTION_LAG_MS",
         high=MAX_LONG,
     )
@@ -336,9 +336,9 @@ class LogConfig(Settings):
     )
     compaction_merge_bytes: int = setting(
         0, "compaction.merge.bytes", "bytes",
-        "compaction gathers small neighbours that it leaves into one batch of at most so many bytes, and of "
-        "max.message.bytes, before compression: of v2, and wrappers of v0 and v1; 0: every batch stays one, as with "
-        "Kafka. The batches of replicas then begin at other offsets",
+        "compaction merges adjacent small batches that it leaves into one batch of at most this many bytes, and at "
+        "most max.message.bytes, before compression (v2 batches, and wrappers of v0 and v1); 0: batches are not "
+        "merged, as with Kafka. With merging, batches start at other offsets than on other replicas",
         "ours",
         high=MAX_INT,
     )
@@ -352,7 +352,7 @@ class LogConfig(Settings):
     )
     segment_ms: int = setting(
         7 * 86_400_000, "segment.ms", "ms",
-        "a batch this much later than the first one of the active segment, by their timestamps, begins a new segment",
+        "a batch this much later than the first one of the active segment, by their timestamps, starts a new segment",
         "LogConfig.DEFAULT_SEGMENT_MS; LogSegment.shouldRoll",
         low=1, high=MAX_LONG,
     )
@@ -407,7 +407,7 @@ class LogConfig(Settings):
     )
     linger_bytes: int = setting(
         16 * KIB, "linger.bytes", "bytes",
-        "with linger.ms: so many bytes of records are written without waiting any longer",
+        "with linger.ms: this many bytes of records are written without waiting any longer",
         "ours; the producer's batch.size",
         low=1,
     )
@@ -420,8 +420,8 @@ class LogConfig(Settings):
     )
     time_index_ranges_enabled: bool = setting(
         False, "time.index.ranges.enabled", "boolean",
-        "whether a segment gets a .ranges.index behind the roll that seals it, with the smallest and largest timestamp "
-        "of each 64 KiB, for lookups by time where times are in disorder; a thread reads the segment once for it",
+        "whether a segment gets a .ranges.index after the roll that seals it, with the smallest and largest timestamp "
+        "of each 64 KiB, for lookups by time if times are out of order; a thread reads the segment once for it",
         "ours; a broker leaves the file alone",
     )
     producer_id_expiration_ms: int = setting(

@@ -74,7 +74,7 @@ class DelayedDeliveryConfig(Settings):
     )
     tick_time_ms: int = setting(
         1_000, "delayedDeliveryTickTimeMillis", "ms",
-        "how much too early a message may be delivered where delivery is not strict",
+        "how much too early a message may be delivered if delivery is not strict",
         "ServiceConfiguration, Pulsar 4.2.4",
         low=1,
     )

@@ -13,11 +13,11 @@ class ServerConfig(Settings):
     )
     auto_create_topics_enable: bool = setting(
         True, "auto.create.topics.enable", "boolean",
-        "whether a topic is made when a client asks for its metadata, if the client allows it",
+        "whether a topic is created when a client requests its metadata, if the client allows it",
         "ServerLogConfigs.AUTO_CREATE_TOPICS_ENABLE_DEFAULT",
     )
     num_partitions: int = setting(
-        1, "num.partitions", "partitions", "how many partitions a topic gets that is made without a number",
+        1, "num.partitions", "partitions", "how many partitions a topic gets if it is created without a number",
         "ServerLogConfigs.NUM_PARTITIONS_DEFAULT",
         low=1,
     )

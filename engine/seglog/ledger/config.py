@@ -63,24 +63,24 @@ class ManagedLedgerConfig(Settings):
     )
     use_broker_timestamps: bool = setting(
         True, "useBrokerTimestampsForMessageSeek", "boolean",
-        "seek and expire by the broker's time where an entry has one; false: by the publish time alone",
+        "seek and expire by the broker timestamp if an entry has one; false: only by the publish time",
         "PIP-70; Pulsar 4.2.4 always does",
     )
     max_entries_per_ledger: int = setting(
         50_000, "managedLedgerMaxEntriesPerLedger", "entries",
-        "a ledger with so many is sealed, and another begun",
+        "a ledger with this many entries is sealed, and another one started",
         "ServiceConfiguration, Pulsar 4.2.4",
         low=1,
     )
     max_size_per_ledger_mb: int = setting(
         2048, "managedLedgerMaxSizePerLedgerMbytes", "MiB",
-        "a ledger whose file has so many is sealed, and another begun; 2 GiB - 1 byte are always the most",
+        "a ledger whose file reaches this size is sealed, and another one started; the limit is always 2 GiB - 1 byte",
         "ServiceConfiguration, Pulsar 4.2.4",
         low=1,
     )
     min_rollover_minutes: int = setting(
         0, "managedLedgerMinLedgerRolloverTimeMinutes", "min",
-        "a ledger that is younger is not sealed for its entries or size",
+        "a younger ledger is not sealed because of its entries or size",
         "ManagedLedgerConfig, Pulsar 4.2.4; broker.conf says 10",
     )
     max_rollover_minutes: int = setting(
@@ -91,13 +91,13 @@ class ManagedLedgerConfig(Settings):
     )
     retention_minutes: int = setting(
         0, "defaultRetentionTimeInMinutes", "min",
-        "how long a ledger is kept after it was sealed, where every cursor has passed it; -1: for ever",
+        "how long a ledger that every cursor has passed is kept after it was sealed; -1: forever",
         "ServiceConfiguration, Pulsar 4.2.4",
         besides=(-1,),
     )
     retention_mb: int = setting(
         0, "defaultRetentionSizeInMB", "MiB",
-        "so much of what every cursor has passed is kept until its time is over; -1: any amount",
+        "how much data that every cursor has passed is kept until its retention time is over; -1: any amount",
         "ServiceConfiguration, Pulsar 4.2.4",
         besides=(-1,),
     )
@@ -126,7 +126,7 @@ class ManagedLedgerConfig(Settings):
 
     compaction_threshold_bytes: int = setting(
         0, "compaction.threshold", "bytes",
-        "keep_house() compacts the topic when so much of it is not compacted yet; 0: never by itself",
+        "keep_house() compacts the topic when this much of it is not compacted yet; 0: never automatically",
         "brokerServiceCompactionThresholdInBytes in ServiceConfiguration, Pulsar 4.2.4",
         high=MAX_LONG,
     )
