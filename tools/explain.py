@@ -82,7 +82,7 @@ def _topics() -> Iterator[_Topic]:
 
 
 def _named(code: str, topics: list[_Topic]) -> list[_Topic]:
-    """An error and a finding may share a code: both are told. Raises InvalidArgumentError where there is none."""
+    """An error and a finding may share a code: both are told. Raises InvalidArgumentError if there is none."""
     wanted = code.strip().strip("[]").replace("-", "_").lower()
     found = [topic for topic in topics if topic.code == wanted]
     if not found:

@@ -27,7 +27,7 @@ from .targets import Place, resolve
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over batch headers of a segment, a partition or all. Timestamps in ms, -1 where there is none."""
+    """Sums over batch headers of a segment, a partition or all. Timestamps in ms, -1 if there is none."""
 
     segments: int = 0
     bytes: int = 0              # of the .log files

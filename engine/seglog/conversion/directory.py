@@ -72,7 +72,7 @@ class Options:
         return changed(self, to=TO_TAGGED) if is_tagged else self
 
     def profile(self) -> Profile:
-        """Raises InvalidArgumentError for what cannot be meant, UnsupportedCompressionTypeError."""
+        """Raises InvalidArgumentError for invalid arguments, UnsupportedCompressionTypeError."""
         if self.to not in (0, 1, 2, TO_TAGGED):
             raise InvalidArgumentError(
                 f"unknown record format version {self.to!r}", hint="expected 0, 1, 2 or tagged"

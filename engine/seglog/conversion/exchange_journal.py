@@ -59,7 +59,7 @@ class ExchangeJournal:
 
     @classmethod
     def read(cls, path: Path) -> "ExchangeJournal | None":
-        """None where there is none. Raises CorruptCheckpointError, UnsupportedVersionError."""
+        """None if there is none. Raises CorruptCheckpointError, UnsupportedVersionError."""
         try:
             return parse_json(read_file(path), _FORMAT, VERSION, path, _journal_of)
         except FileNotFoundError:

@@ -74,7 +74,7 @@ def has_journal(src: AnyPath, backup: AnyPath) -> bool:
 def roll_back(src: AnyPath, backup: AnyPath, *, fs: FileSystem | None = None) -> None:
     """Put the backup of a partition that was converted in place back, and remove the result of the conversion.
 
-    Raises InvalidArgumentError where there is no such backup, and where something was written to the partition since:
+    Raises InvalidArgumentError if there is no such backup, and where something was written to the partition since:
     that would be lost; LogLockedError; StorageError.
     """
     place = _Place(src, backup, fs or OsFileSystem())

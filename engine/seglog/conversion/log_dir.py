@@ -52,7 +52,7 @@ def convert_log_dir(
     Without `dst` a dry run. `topics`: globs, such as "orders-*"; all where there are none. `resume`: what an earlier
     run has done is not done again; where its source has changed since, it is, and takes the place of the older one.
 
-    Raises NotALogError where there is no partition; InvalidArgumentError for a glob that matches none, and for
+    Raises NotALogError if there is no partition; InvalidArgumentError for a glob that matches none, and for
     log dirs one in the other; LogLockedError where a broker or another writer holds one; StorageError. All else
     that stops a partition stands in its row.
     """

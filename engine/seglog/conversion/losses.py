@@ -203,7 +203,7 @@ class LossSurvey:
 
     @property
     def end_offset(self) -> int:
-        """Behind the last record that is carried over of what was counted so far; 0 where there is none."""
+        """Behind the last record that is carried over of what was counted so far; 0 if there is none."""
         return self._end_offset
 
     def losses(self) -> Losses:

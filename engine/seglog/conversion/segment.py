@@ -47,7 +47,7 @@ def convert_segment(
 ) -> ConvertedSegment:
     """Write what comes of the segment `source` (a .log) into `directory`: one or more segments with their indexes.
 
-    `end_offset` is the base offset of the segment behind it, names.MAX_OFFSET where there is none; `is_last`: a torn
+    `end_offset` is the base offset of the segment behind it, names.MAX_OFFSET if there is none; `is_last`: a torn
     end is passed over. `dropped` are the transactions of the whole log whose records stay behind, in the order of their
     markers. The files are synced, and read again; their names are not synced. After an error what was written is there.
 

@@ -25,7 +25,7 @@ from seglog.state.producer_state import ProducerState
 _FORMAT_VERSION = "message.format.version"
 
 Read = Callable[[str], bytes | None]
-"""The bytes of a small file of the source directory, None where there is none."""
+"""The bytes of a small file of the source directory, None if there is none."""
 
 Write = Callable[[str, bytes], None]
 """Makes a file of this name and these bytes in the target."""

@@ -134,7 +134,7 @@ def plan_upgrade(
 ) -> Iterator[PartitionUpgrade]:
     """What to know of each partition before an upgrade, by topic and number.
 
-    `topics`: globs; all without one. Raises NotALogError where there is no partition, InvalidArgumentError for a glob
+    `topics`: globs; all without one. Raises NotALogError if there is no partition, InvalidArgumentError for a glob
     that matches none, StorageError.
     """
     partitions = partitions_in(log_dir, topics)

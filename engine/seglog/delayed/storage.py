@@ -60,7 +60,7 @@ class BucketSnapshotStorage(ABC):
 
     @abstractmethod
     def delete_snapshot(self, snapshot_id: int) -> None:
-        """Delete a snapshot; nothing where there is none."""
+        """Delete a snapshot; nothing if there is none."""
 
     @abstractmethod
     def snapshot_ids(self) -> list[int]:

@@ -134,7 +134,7 @@ class _Mailbox:
     """What workers and their threads have in common. Workers are known by numbers.
 
     A thread that is interrupted leaves no lock taken here (_kernels.quick_lock). The threads are started without
-    threading.Thread, whose start and join an interrupt can leave waiting for ever (bpo-45274).
+    threading.Thread, whose start and join an interrupt can leave waiting forever (bpo-45274).
     """
 
     def __init__(self, threads: int) -> None:

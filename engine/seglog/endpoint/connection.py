@@ -42,7 +42,7 @@ class Connection:
         self._authentication = authentication
         self._client_host = client_host
         self._host, self._port = address
-        # What it waits for, and since when: neither reading nor sending may take for ever.
+        # What it waits for, and since when: neither reading nor sending may take forever.
         self._reads_since: float | None = time.monotonic()
         self._is_sending = False
 

@@ -40,7 +40,7 @@ class ConvertedRecords:
 
 
 def cut_message(limit_bytes: int) -> bytes:
-    """For a client in whose limit no batch fits: with nothing at all, it would ask for ever; by this it knows why."""
+    """For a client in whose limit no batch fits: with nothing at all, it would ask forever; by this it knows why."""
     return b"".join(_filling(max(_HEAD.size, min(limit_bytes, _CLAIMED_BYTES_MIN))))
 
 

@@ -39,7 +39,7 @@ def in_order(work: Iterator[Callable[[], Result]], threads: int) -> Generator[Re
 
 
 def _next_done(work: Iterator[Callable[[], Result]], turn: Lock, following: Lock) -> tuple[Result] | None:
-    """The result of the next piece, found when it is our turn; None where there is none."""
+    """The result of the next piece, found when it is our turn; None if there is none."""
     # Threads begin these calls in the order in which they were handed in: whom we wait for has a thread.
     turn.acquire()
     try:

@@ -70,7 +70,7 @@ def stored_partitions(url: str, options: Mapping[str, str]) -> list[StoredPartit
 
     A topic in a broker's tier is one of these, too (stores.tiered_store).
 
-    Raises InvalidArgumentError, NotALogError where there is none, StorageError.
+    Raises InvalidArgumentError, NotALogError if there is none, StorageError.
     """
     store, path = open_store(url, options, OsFileSystem())
     above, _, last = path.rpartition("/")

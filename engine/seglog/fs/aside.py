@@ -90,7 +90,7 @@ def write_again(fs: FileSystem, path: AnyPath, position: int = 0) -> None:
 def unshare(fs: FileSystem, path: AnyPath) -> None:
     """Before a file is written to in place: where it has other names (in a hot backup), `path` gets its own copy.
 
-    Nothing where there is no such file.
+    Nothing if there is no such file.
     """
     try:
         links = os.stat(path).st_nlink

@@ -28,7 +28,7 @@ class LiveFile:
             os.close(fd)
 
     def read(self, size_bytes: int) -> bytes:
-        """Its first bytes; none where there is no such file."""
+        """Its first bytes; none if there is no such file."""
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:

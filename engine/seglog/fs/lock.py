@@ -418,7 +418,7 @@ _REGISTRY = _Registry()
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Device and inode of a file, without opening it; None where there is none."""
+    """Device and inode of a file, without opening it; None if there is none."""
     try:
         # Not of what a link leads to: opening one is refused.
         status = os.stat(path, follow_symlinks=False)

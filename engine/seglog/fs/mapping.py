@@ -138,7 +138,7 @@ class OpenedFile:
             raise storage_error(error, "look at the file", self._path) from error
 
     def read(self) -> bytes | None:
-        """All its bytes; None where there is no file."""
+        """All its bytes; None if there is no file."""
         if self._fd < 0:
             return None
         with refusals("read", self._path):
@@ -229,8 +229,8 @@ def read_small(path: str | os.PathLike[str], most_bytes: int) -> bytes | None:
 def read_file(path: str | os.PathLike[str], start: int = 0) -> bytes:
     """A small file whole, or from the byte `start` on.
 
-    Raises FileNotFoundError where there is none, StorageError for any other refusal, also of what is no regular
-    file: `Path.read_bytes` waits for ever for somebody who writes into a FIFO.
+    Raises FileNotFoundError if there is none, StorageError for any other refusal, also of what is no regular
+    file: `Path.read_bytes` waits forever for somebody who writes into a FIFO.
     """
     try:
         fd, status = _open_regular(path)

@@ -155,7 +155,7 @@ class Cursor:
         *,
         supports_broker_metadata: bool | None = None,
     ) -> list[StoredEntry]:
-        """The next entries that are not wholly acknowledged, none where there is none yet; goes on behind them.
+        """The next entries that are not wholly acknowledged, none if there is none yet; goes on behind them.
 
         `max_bytes`: no further entry once these have so many bytes. `skip`: entries that it is true of are passed over
         and not read from the disk. (ManagedCursor.asyncReadEntriesWithSkip) `skip_in`: the same, for all entries of a
@@ -347,7 +347,7 @@ class Cursor:
         """Acknowledge one entry, or of its messages those with the numbers `batch_indexes`, counted from 0.
 
         `batch_size`: how many messages the entry holds; read from it where it is not given. Raises
-        OffsetOutOfRangeError where there is no such entry, InvalidArgumentError for a number that it does not have.
+        OffsetOutOfRangeError if there is no such entry, InvalidArgumentError for a number that it does not have.
         """
         position = checked_position(position)
         if batch_indexes is not None:
@@ -452,7 +452,7 @@ class Cursor:
             self._home.cursor_passed(before, mark_delete)
 
     def seek_by_time(self, timestamp_ms: int) -> None:
-        """Seek to the first entry whose time is `timestamp_ms` or later; to the end where there is none yet.
+        """Seek to the first entry whose time is `timestamp_ms` or later; to the end if there is none yet.
 
         Which time that is: ManagedLedger.position_at_time.
         """

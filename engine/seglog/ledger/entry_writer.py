@@ -69,7 +69,7 @@ class EntryWriter(WriteGate):
 
     @property
     def max_timestamp(self) -> int:
-        """The largest time of all entries that were written, -1 where there is none."""
+        """The largest time of all entries that were written, -1 if there is none."""
         return self.active.max_timestamp
 
     def open_files(self) -> None:

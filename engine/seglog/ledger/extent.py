@@ -62,7 +62,7 @@ class LedgerExtent:
         return sum(map(self.size_of, range(len(self.infos))))
 
     def slot_of(self, ledger_id: int) -> int:
-        """-1 where there is no such ledger."""
+        """-1 if there is no such ledger."""
         slot = bisect_left(self.ids, ledger_id)
         return slot if slot < len(self.ids) and self.ids[slot] == ledger_id else -1
 
@@ -83,7 +83,7 @@ class LedgerExtent:
         return self._starts[slot] + min(entry_id, self.entries_of(slot))
 
     def position(self, ordinal: int) -> Position | None:
-        """Of the entry with this ordinal; None where there is none."""
+        """Of the entry with this ordinal; None if there is none."""
         if not 0 <= ordinal < self.count:
             return None
         slot = bisect_right(self._starts, ordinal) - 1

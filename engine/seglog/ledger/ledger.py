@@ -150,7 +150,7 @@ class Ledger(OpenHandle):
 
         A torn tail is cut. So is, with `truncate`, or where not each add was synced, a ledger with damage in the
         middle; else that raises CorruptRecordError, and nothing has changed. Raises NotALogError,
-        CorruptManifestError, LogLockedError where somebody writes it, StorageError; CorruptRecordError where a sealed
+        CorruptManifestError, LogLockedError while it is being written, StorageError; CorruptRecordError where a sealed
         ledger has lost bytes.
         """
         path, fs, clock = Path(os.path.abspath(path)), fs or OsFileSystem(), clock or SystemClock()
@@ -202,7 +202,7 @@ class Ledger(OpenHandle):
 
     @property
     def last_entry_id(self) -> int:
-        """-1 where there is none."""
+        """-1 if there is none."""
         return self.entry_count - 1
 
     @property
@@ -261,7 +261,7 @@ class Ledger(OpenHandle):
         return first
 
     def flush(self) -> None:
-        """Return when all that was added is on the disk, whatever `fsync` is. Raises LogClosedError, LogFailedError."""
+        """Return when all that was added is on the disk, with every `fsync`. Raises LogClosedError, LogFailedError."""
         self.writer.flush()
 
     # --- reading -----------------------------------------------------------------------------
@@ -368,7 +368,7 @@ class Ledger(OpenHandle):
     def close(self) -> None:
         """Seal it where it is written, and let go of it. Twice is fine; what was read stays readable.
 
-        After a failed write or sync it only lets go: who opens it next recovers it. Raises LogFailedError where sealing
+        After a failed write or sync it only lets go: the next opening recovers it. Raises LogFailedError where sealing
         fails, or where no caller has met the failure yet.
         """
         if not self._closed:
@@ -387,7 +387,7 @@ class Ledger(OpenHandle):
             writer.tell()
 
     def abandon(self) -> None:
-        """Let go of it without sealing: who opens it next recovers it."""
+        """Let go of it without sealing: the next opening recovers it."""
         self._closed = True
         self._let_go()
         self._segment.close()

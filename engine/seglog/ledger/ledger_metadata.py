@@ -69,7 +69,7 @@ class LedgerMetadata:
 
     @classmethod
     def read(cls, directory: Path) -> "LedgerMetadata":
-        """Raises NotALogError where there is none, CorruptManifestError, UnsupportedVersionError."""
+        """Raises NotALogError if there is none, CorruptManifestError, UnsupportedVersionError."""
         path = directory / FILE_NAME
         try:
             raw = read_file(path)

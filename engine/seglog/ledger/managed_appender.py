@@ -126,7 +126,7 @@ class ManagedAppender:
 
     def unlisten(self, listener: Callable[[], None]) -> None:
         if not self._tail.held.held:
-            return      # a forked child's: the lock may be that of a thread of its parent, for ever
+            return      # a forked child's: the lock may be that of a thread of its parent, forever
         self._tail.with_lock(
             self._set_listeners, lambda: tuple(kept for kept in self._listeners if kept != listener)
         )

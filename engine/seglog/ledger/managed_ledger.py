@@ -55,9 +55,9 @@ class ManagedLedger(ManagedReader, Unclosed):
 
     `config`: Pulsar's keys (docs/config.md). `fsync`: when an entry is on the disk: "batch" when it was added,
     concurrent adds sharing one sync; "interval" after flush.ms; "never" when the system writes it or a ledger is
-    sealed. `create=False` refuses where there is none. Use it as a context manager, or close it.
+    sealed. `create=False` refuses if there is none. Use it as a context manager, or close it.
 
-    Raises LogLockedError where somebody writes it, NotALogError, CorruptManifestError, UnsupportedVersionError,
+    Raises LogLockedError while it is being written, NotALogError, CorruptManifestError, UnsupportedVersionError,
     StorageError; CorruptRecordError where the last ledger was synced entry by entry and is damaged in the middle.
     """
 
@@ -179,7 +179,7 @@ class ManagedLedger(ManagedReader, Unclosed):
         return self._appender.add_entries(entries)
 
     def flush(self) -> None:
-        """Return when all that was added is on the disk, whatever `fsync` is. Raises LogClosedError, LogFailedError."""
+        """Return when all that was added is on the disk, with every `fsync`. Raises LogClosedError, LogFailedError."""
         self._appender.flush()
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -224,7 +224,7 @@ class ManagedLedger(ManagedReader, Unclosed):
         initial: Position | Literal["latest", "earliest"] = "latest",
         properties: Mapping[str, str] | None = None,
     ) -> Cursor:
-        """The cursor of that name, made where there is none, durably: the same object to all who ask.
+        """The cursor of that name, made if there is none, durably: the same object to all who ask.
 
         A new one begins behind the last entry, at the first one, or at a position, with `properties`.
         Raises InvalidArgumentError for a name of 0 or too many characters, LogClosedError, LogFailedError.
@@ -232,7 +232,7 @@ class ManagedLedger(ManagedReader, Unclosed):
         return self._cursors.open(self, name, initial, properties)
 
     def delete_cursor(self, name: str) -> None:
-        """Forget a subscription, durably. Raises InvalidArgumentError where there is none."""
+        """Forget a subscription, durably. Raises InvalidArgumentError if there is none."""
         self._cursors.delete(name)
 
     # --- by itself ---------------------------------------------------------------------------

@@ -80,22 +80,22 @@ class ManagedReader(OpenHandle):
 
     @property
     def first_position(self) -> Position | None:
-        """None where there is no entry."""
+        """None if there is no entry."""
         return self._current().position(0)
 
     @property
     def last_position(self) -> Position | None:
-        """None where there is no entry."""
+        """None if there is no entry."""
         extent = self._current()
         return extent.position(extent.count - 1)
 
     def next_valid(self, position: Position) -> Position | None:
-        """Of the first entry behind a position, whatever ledger it is in; None where there is none yet."""
+        """Of the first entry behind a position, whatever ledger it is in; None if there is none yet."""
         extent = self._current()
         return extent.position(extent.up_to(checked_position(position)))
 
     def previous_valid(self, position: Position) -> Position | None:
-        """Of the last entry before a position; None where there is none."""
+        """Of the last entry before a position; None if there is none."""
         extent = self._current()
         return extent.position(extent.before(checked_position(position)) - 1)
 
@@ -111,7 +111,7 @@ class ManagedReader(OpenHandle):
     # --- reading -----------------------------------------------------------------------------
 
     def read(self, position: Position) -> StoredEntry:
-        """One entry. Raises OffsetOutOfRangeError where there is none."""
+        """One entry. Raises OffsetOutOfRangeError if there is none."""
         # Fast path: the record is there, and every type is right. Else what follows says what is wrong.
         try:
             ledger_id, entry_id = position
@@ -207,7 +207,7 @@ class ManagedReader(OpenHandle):
         return extent.position(found)
 
     def position_at_time(self, timestamp_ms: int, after: Position = EARLIEST) -> Position | None:
-        """The first entry behind `after`, in order, whose time is `timestamp_ms` or later; None where there is none.
+        """The first entry behind `after`, in order, whose time is `timestamp_ms` or later; None if there is none.
 
         An entry's time is the broker's, else the publish time. The ledgers' time indexes find it, whether or not the
         times rise. With useBrokerTimestampsForMessageSeek=false the publish time counts alone, by binary search: right
@@ -237,7 +237,7 @@ class ManagedReader(OpenHandle):
     def position_at_index(self, index: int) -> Position | None:
         """The entry that holds the message with this index, or, where that is gone, the first one behind it.
 
-        None where there is none yet. Entries without an index are passed over.
+        None if there is none yet. Entries without an index are passed over.
         """
         checked_int("an index", index)
         extent = self._current()

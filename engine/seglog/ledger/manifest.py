@@ -65,7 +65,7 @@ class Manifest:
 
     @classmethod
     def read(cls, directory: Path) -> "Manifest":
-        """Raises NotALogError where there is none, CorruptManifestError, UnsupportedVersionError."""
+        """Raises NotALogError if there is none, CorruptManifestError, UnsupportedVersionError."""
         return cls.parse(_read_bytes(directory), file=directory / FILE_NAME)
 
     @classmethod

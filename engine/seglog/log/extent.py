@@ -63,7 +63,7 @@ class Stretch(Sequence[Segment]):
     __hash__ = None     # type: ignore[assignment]
 
     def slot_of(self, offset: int) -> int:
-        """The slot of the last segment whose base is at or below the offset, 0 where there is none."""
+        """The slot of the last segment whose base is at or below the offset, 0 if there is none."""
         return max(bisect_right(self.bases, offset, 0, self.stop) - 1, 0)
 
     def followed_by(self, segment: Segment) -> "Stretch":
@@ -131,7 +131,7 @@ class Extent:
         return segments.cells[segments.stop - 1].next_offset
 
     def slot_of(self, offset: int) -> int:
-        """The slot of the last segment whose base is at or below the offset, 0 where there is none."""
+        """The slot of the last segment whose base is at or below the offset, 0 if there is none."""
         return self.segments.slot_of(offset)
 
     def segments_from(self, offset: int) -> Iterator[Segment]:

@@ -135,10 +135,10 @@ class Followable(LogReader, abc.ABC):
         control: bool = False,
         on_out_of_range: OnOutOfRange | None = None,
     ) -> Iterator[Record]:
-        """The records from `start` on, and then each one as readers see it; waits where there is none yet.
+        """The records from `start` on, and then each one as readers see it; waits if there is none yet.
 
         `start`: an offset, "end" (as of this call), "start", or a time as `read(since=)` takes it. `timeout`: seconds
-        without a record after which IdleTimeoutError, a TimeoutError, is raised; None: wait for ever. Ends when the log
+        without a record after which IdleTimeoutError, a TimeoutError, is raised; None: wait forever. Ends when the log
         is closed, behind the batches that were just read; ^C ends the wait. Rolls, compaction and cuts are followed:
         after a cut, the next record has a lower offset. Records that retention removed before they were read:
         OffsetOutOfRangeError with the valid range, or, by `on_out_of_range`, on from the "earliest" or the "latest"

@@ -231,7 +231,7 @@ class LoadPlan:
             fs.sync_directory(self.directory)
 
     def _begin_anew(self, fs: FileSystem) -> None:
-        """An empty segment, where there is none: of a new log, or of one that ended below its start."""
+        """An empty segment, if there is none: of a new log, or of one that ended below its start."""
         dialect = dialect_of_config(self.config)
         suffixes = (dialect.log, *dialect.own_indexes)
         if self.config.time_index_minute_enabled and not dialect.has_one_index:
@@ -516,7 +516,7 @@ def _pieces(raw: memoryview, runs: tuple[Run, ...], foreign_magics: tuple[int, .
 
 
 def _position_of(segment: PlannedSegment, offset: int) -> int:
-    """Where in a .log, whose indexes are right, the batch with `offset` begins; its end where there is none."""
+    """Where in a .log, whose indexes are right, the batch with `offset` begins; its end if there is none."""
     if offset <= segment.base_offset:
         return 0
     log = Segment(segment.path)

@@ -110,7 +110,7 @@ class LogLookup(PathHandle, abc.ABC):
         return None
 
     def offset_at(self, when: Time) -> int | None:
-        """The offset of the first record, in log order, with timestamp >= `when`; None where there is none.
+        """The offset of the first record, in log order, with timestamp >= `when`; None if there is none.
 
         `when` and its special values: as for `offsets_for_time`.
         """

@@ -123,7 +123,7 @@ class LogDir(OpenHandle):
         """Remove a partition: its directory, and its lines in the log dir's checkpoint files.
 
         It is gone in one step, a rename to the name of a deleted partition; what a crash leaves of it after that a
-        broker removes at start, and so does `seglog convert`. Raises NotALogError where there is none,
+        broker removes at start, and so does `seglog convert`. Raises NotALogError if there is none,
         LogLockedError where another process has it open.
         """
         where = _checked(topic, partition)

@@ -182,7 +182,7 @@ class Partition(LogReader):
 
     @property
     def leader_epochs(self) -> LeaderEpochs | None:
-        """The leader-epoch-checkpoint; None where there is none. Raises CorruptCheckpointError."""
+        """The leader-epoch-checkpoint; None if there is none. Raises CorruptCheckpointError."""
         path = self.path / names.LEADER_EPOCH_CHECKPOINT
         return LeaderEpochs.read(path) if path.exists() else None
 
@@ -200,7 +200,7 @@ def open_partition(
     A picture of its moment: what is appended, cut or deleted later is not seen before `refresh()`.
     `seglog.follow_partition` sees it at once.
 
-    Raises NotALogError where there is no segment in it, StorageError where it is not there or may not be read,
+    Raises NotALogError if there is no segment in it, StorageError where it is not there or may not be read,
     InvalidConfigError for an unknown key.
     """
     return Partition(path, config=config)

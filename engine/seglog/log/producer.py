@@ -76,7 +76,7 @@ class Producer(OpenHandle):
         return self._lock.run(self._end, True)
 
     def abort(self) -> int | None:
-        """Hide the records from readers of committed data for ever; the same as `commit` otherwise."""
+        """Hide the records from readers of committed data forever; the same as `commit` otherwise."""
         return self._lock.run(self._end, False)
 
     def __enter__(self) -> Self:

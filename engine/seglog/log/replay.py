@@ -119,7 +119,7 @@ def put_leader_epochs(
 
 
 def _read_epochs(path: Path) -> tuple[bytes, LeaderEpochs | None]:
-    """The bytes of the checkpoint, and what they say; None where there is none, or nothing good in it."""
+    """The bytes of the checkpoint, and what they say; None if there is none, or nothing good in it."""
     try:
         raw = read_file(path)
     except FileNotFoundError:

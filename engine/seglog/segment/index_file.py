@@ -101,7 +101,7 @@ class OffsetIndex(IndexFile):
 
     The offset is the first or the last of the batch at the position, or the last of an append of several
     batches, as the Kafka version that wrote it had it (KAFKA-6264): a lower bound for a search in every
-    case. `lookup(offset)` gives the last entry at or below it, (base_offset, 0) where there is none;
+    case. `lookup(offset)` gives the last entry at or below it, (base_offset, 0) if there is none;
     `lookup_many` gives positions.
     """
 
@@ -114,7 +114,7 @@ class TimeIndex(IndexFile):
 
     An entry says that no record up to and with `offset` has a later timestamp; timestamps rise strictly.
     Empty for v0, which has no time. `lookup(timestamp)` gives the last entry at or below it,
-    (-1, base_offset) where there is none; `lookup_many` gives offsets.
+    (-1, base_offset) if there is none; `lookup_many` gives offsets.
     """
 
     ENTRY_SIZE = KAFKA.time_entry_bytes         # timestamp int64, relative offset int32

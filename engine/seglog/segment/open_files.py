@@ -141,14 +141,14 @@ class SegmentFiles:
 
     @property
     def minute_index(self) -> TimeIndex | None:
-        """The .time.index; None where there is none. Raises CorruptIndexError."""
+        """The .time.index; None if there is none. Raises CorruptIndexError."""
         return self._index(
             MinuteIndex, names.MINUTE_INDEX_SUFFIX, None if self.end is None else self.end.minute_entries
         )
 
     @property
     def offset_index(self) -> OffsetIndex | None:
-        """The .index; None where there is none. Raises CorruptIndexError."""
+        """The .index; None if there is none. Raises CorruptIndexError."""
         if self._offset_index is None:
             entries = None if self.end is None else self.end.offset_entries
             self._offset_index = self._index(
@@ -158,7 +158,7 @@ class SegmentFiles:
 
     @property
     def time_index(self) -> TimeIndex | None:
-        """The .timeindex; None where there is none. Raises CorruptIndexError."""
+        """The .timeindex; None if there is none. Raises CorruptIndexError."""
         if self._time_index is None:
             entries = None if self.end is None else self.end.time_entries
             self._time_index = self._index(TIME_INDEXES[self._dialect.name], self._dialect.time_index, entries)
@@ -191,7 +191,7 @@ def replaced(path: Path) -> OffsetOutOfRangeError:
 
 
 def _mapping_or_none(path: Path, *, copy: bool = False, reserve: int = 0) -> Mapping | None:
-    """None where there is no such file: also where the segment was removed while its .log is still being read."""
+    """None if there is no such file: also where the segment was removed while its .log is still being read."""
     try:
         return Mapping(path, copy=copy, reserve=reserve)
     except StorageError as error:

@@ -37,7 +37,7 @@ class OpenIndexes(NamedTuple):
     """What an appender goes on with."""
 
     builder: IndexBuilder
-    next_offset: int            # one past the last batch, the base offset where there is none
+    next_offset: int            # one past the last batch, the base offset if there is none
     closing_entry: bytes        # that stands in the time index behind the builder's entries; empty: none does
 
 

@@ -10,7 +10,7 @@ Item = TypeVar("Item")
 
 
 class ProcessQueue(Generic[Item]):
-    """`work(queue)` runs for ever in a thread that begins with the first use, and again in a forked child.
+    """`work(queue)` runs forever in a thread that begins with the first use, and again in a forked child.
 
     The child begins with an empty queue: what the parent's held is worked on in the parent.
     """
@@ -34,6 +34,6 @@ class ProcessQueue(Generic[Item]):
     def _start(self) -> None:
         with self._lock:
             if not self._is_started:
-                # Not by threading.Thread, whose start can wait for ever if it is interrupted (bpo-45274).
+                # Not by threading.Thread, whose start can wait forever if it is interrupted (bpo-45274).
                 start_new_thread(self._work, (self._queue,))
                 self._is_started = True

@@ -100,7 +100,7 @@ class SegmentCheck:
 
     @property
     def next_offset(self) -> int:
-        """One past the last offset of all runs; the base offset where there is none."""
+        """One past the last offset of all runs; the base offset if there is none."""
         return self.runs[-1].next_offset if self.runs else self.base_offset
 
     @property

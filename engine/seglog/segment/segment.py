@@ -204,22 +204,22 @@ class Segment:
 
     @property
     def offset_index(self) -> OffsetIndex | None:
-        """The .index beside the log; None where there is none. Raises CorruptIndexError."""
+        """The .index beside the log; None if there is none. Raises CorruptIndexError."""
         return self.files().offset_index
 
     @property
     def time_index(self) -> TimeIndex | None:
-        """The .timeindex beside the log; None where there is none. Raises CorruptIndexError."""
+        """The .timeindex beside the log; None if there is none. Raises CorruptIndexError."""
         return self.files().time_index
 
     @property
     def minute_index(self) -> TimeIndex | None:
-        """The .time.index beside the log; None where there is none. Raises CorruptIndexError."""
+        """The .time.index beside the log; None if there is none. Raises CorruptIndexError."""
         return self.files().minute_index
 
     @property
     def time_ranges(self) -> TimeRanges | None:
-        """The .ranges.index beside the log; None where there is none. Raises what `read_time_ranges` raises.
+        """The .ranges.index beside the log; None if there is none. Raises what `read_time_ranges` raises.
 
         Read anew each time, and not compared with the log.
         """
@@ -378,7 +378,7 @@ class Segment:
     # --- one record --------------------------------------------------------------------------
 
     def get(self, offset: int) -> Record | None:
-        """The data record with this offset (an int64); None where there is none, or where damage stands before it."""
+        """The data record with this offset (an int64); None if there is none, or where damage stands before it."""
         # `files` written out: as a call of its own it makes a hot read of one record up to 9 % slower.
         files = self._files
         if files is None or (self.published is not None and files.end is not self.published.at):

@@ -119,7 +119,7 @@ class TimeSearch:
     def _trusted_entry(self, segment: Searched, target: int) -> tuple[int, int, int] | None:
         """(timestamp, offset, position of its batch) of the last time-index entry with timestamp <= target.
 
-        None where there is none, or where the entry does not lead to a batch with that largest timestamp, or
+        None if there is none, or where the entry does not lead to a batch with that largest timestamp, or
         a batch before has a later one: then the index is not believed. After compaction the entry's offset may be
         a hole; a rewritten index leads to the batch that covers it.
         """

@@ -119,7 +119,7 @@ class HeldTransactionIndex:
         self._lock = threading.Lock()       # guards the two: one thread extends at a time
 
     def now(self) -> TransactionIndex | None:
-        """As the file is now; None where there is none. Raises what TransactionIndex raises, and StorageError."""
+        """As the file is now; None if there is none. Raises what TransactionIndex raises, and StorageError."""
         try:
             status = os.stat(self._path)
         except FileNotFoundError:

@@ -39,12 +39,12 @@ def fetch_topics(
 ) -> Iterator[Fetched]:
     """Copy the partitions of the log dir `source`, in a remote store, into the log dir `log_dir`, made if missing.
 
-    In an object store the manifest says which version of each counts; where there is none, `source` is a log dir as it
+    In an object store the manifest says which version of each counts; if there is none, `source` is a log dir as it
     stands. A partition comes as a whole or not at all; one that an earlier call has fetched, of the same version, is
     passed over. `topics` are patterns such as "orders*". `progress` is told (partition, bytes) of each file that came.
 
     Raises InvalidArgumentError for a local source, and where the log dir has another partition of that name;
-    NotALogError where there is none in the source, LogLockedError, StorageError, ProofMismatchError.
+    NotALogError if there is none in the source, LogLockedError, StorageError, ProofMismatchError.
     """
     fs = fs or OsFileSystem()
     store, path = open_store(source, store_options or {}, fs)

@@ -54,7 +54,7 @@ def all_javas() -> list[Java]:
 
 
 def find_java() -> Java | None:
-    """The first that is new enough; None where there is none."""
+    """The first that is new enough; None if there is none."""
     return next((java for java in all_javas() if java.version >= JAVA_MIN), None)
 
 

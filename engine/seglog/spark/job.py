@@ -89,7 +89,7 @@ def convert_topics(
     The source is never changed. A partition that cannot be converted is reported and left alone, the others are
     published. `rollback_topics` undoes it, `finalize_topics` removes what that would need.
 
-    Raises InvalidArgumentError for what cannot be meant, a partition that the target has already, another
+    Raises InvalidArgumentError for invalid arguments, a partition that the target has already, another
     conversion into it; LogLockedError where a broker or a writer is in either; NotALogError without partitions;
     StorageError, also where Spark gives up: then call again.
     """

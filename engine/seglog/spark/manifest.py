@@ -31,7 +31,7 @@ class TopicsManifest:
 
     @classmethod
     def read(cls, store: Store, path: str) -> "TopicsManifest":
-        """That of the log dir `path`; an empty one where there is none. Raises CorruptCheckpointError,
+        """That of the log dir `path`; an empty one if there is none. Raises CorruptCheckpointError,
         UnsupportedVersionError, StorageError.
         """
         file = f"{path}/{MANIFEST_FILE}"
@@ -90,7 +90,7 @@ def files_to_bytes(files: Mapping[str, int]) -> bytes:
 
 def read_files(store: Store, directory: str) -> dict[str, int]:
     """The list of the partition at `directory`. Raises CorruptCheckpointError, UnsupportedVersionError, StorageError,
-    NotALogError where there is none.
+    NotALogError if there is none.
     """
     path = files_path(directory)
     raw = store.read(path)

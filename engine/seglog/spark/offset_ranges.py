@@ -41,7 +41,7 @@ class Ends:
         self.last = log.last_stable_offset if is_read_committed(options.isolation) else log.log_end_offset
 
     def at_time(self, time_ms: int) -> int | None:
-        """The first record at or behind this time; None where there is none."""
+        """The first record at or behind this time; None if there is none."""
         found = self._log.offsets_for_time(time_ms)
         return None if found is None else found.offset
 

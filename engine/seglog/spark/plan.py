@@ -53,7 +53,7 @@ class SourceSegment:
 def segments_of(files: Iterable[StoredFile], path: str, *, skip_active: bool = False) -> list[SourceSegment]:
     """The segments among the files of a partition directory, in offset order.
 
-    `skip_active` leaves out the last. Raises NotALogError where there is none, UnfinishedChangeError for a `.swap`
+    `skip_active` leaves out the last. Raises NotALogError if there is none, UnfinishedChangeError for a `.swap`
     file.
     """
     found = []

@@ -54,7 +54,7 @@ def rollback_topics(
 
     Nothing is left of the conversion then; an object store has the version of before. With `partitions` ("orders-3")
     only these are taken out, and forgotten: the next run converts them again, unless it is told which to convert. May
-    be called again where it did not come to its end. Raises InvalidArgumentError where there is none, or where a
+    be called again where it did not come to its end. Raises InvalidArgumentError if there is none, or where a
     partition has changed since it was published: its records would be lost. LogLockedError, StorageError.
     """
     chosen = list(partitions)
@@ -111,7 +111,7 @@ def finalize_topics(
     are not in it, since they failed: another conversion of the same source adds those, and leaves the others alone.
 
     In an object store the versions that they replaced are removed, too. There is no way back then but by the source,
-    which nobody has changed. Raises InvalidArgumentError where there is no committed conversion, LogLockedError,
+    which nobody has changed. Raises InvalidArgumentError if there is no committed conversion, LogLockedError,
     StorageError.
     """
     store, path = open_store(target, store_options or {}, fs or OsFileSystem(), removable=removable)

@@ -35,7 +35,7 @@ def make_log_dir_with(fs: FileSystem, target: Path, meta_properties: bytes | Non
 
 
 class LogDirOffsets:
-    """What the checkpoints of a log dir say, read once. `read` gives a file of it, None where there is none."""
+    """What the checkpoints of a log dir say, read once. `read` gives a file of it, None if there is none."""
 
     def __init__(self, log_dir: str, read: Callable[[str], bytes | None]) -> None:
         self._offsets = {

@@ -37,7 +37,7 @@ def parse_offset_checkpoint(
 
 
 def read_offset_checkpoint(path: Path) -> dict[TopicPartition, int]:
-    """Raises FileNotFoundError where there is none, and what `parse_offset_checkpoint` raises."""
+    """Raises FileNotFoundError if there is none, and what `parse_offset_checkpoint` raises."""
     return parse_offset_checkpoint(read_file(path), file=path)
 
 
@@ -57,7 +57,7 @@ def join_offset_checkpoint(lines: Collection[bytes]) -> bytes:
 
 
 def offsets_or_none(path: Path) -> dict[TopicPartition, int] | None:
-    """The offsets, empty where there is no file; None and a warning where it does not parse: to Kafka all are 0."""
+    """The offsets, empty if there is no file; None and a warning where it does not parse: to Kafka all are 0."""
     try:
         raw = read_file(path)
     except FileNotFoundError:

@@ -15,7 +15,7 @@ VERSION = 1
 
 
 def read_settings(directory: Path) -> dict[str, str]:
-    """The settings by their names; none where there is no file.
+    """The settings by their names; none if there is no file.
 
     Raises CorruptSettingsError, UnsupportedVersionError, StorageError.
     """

@@ -121,7 +121,7 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int | None:
-        """The last epoch; None where there is none."""
+        """The last epoch; None if there is none."""
         return self._entries[-1].epoch if self._entries else None
 
     def epoch_for_offset(self, offset: int) -> int | None:
@@ -161,7 +161,7 @@ class LeaderEpochFileCache:
 
     @property
     def latest(self) -> int | None:
-        """The last epoch; None where there is none."""
+        """The last epoch; None if there is none."""
         return self.epochs.latest
 
     def assign(self, epoch: int, start_offset: int) -> None:

@@ -43,7 +43,7 @@ class _CheckpointFile:
         self._lines: dict[TopicPartition, bytes] | None = None      # as they are written; made for the first write
 
     def offsets(self) -> dict[TopicPartition, int] | None:
-        """Empty where there is no file, None where it does not parse."""
+        """Empty if there is no file, None where it does not parse."""
         if self._opened is None or not self._opened.is_current():
             self.close()
             self._opened = OpenedFile(self._path)

@@ -61,6 +61,6 @@ class Transactions:
 
     @property
     def first_undecided_offset(self) -> int | None:
-        """Where the oldest open transaction begins; None where there is none."""
+        """Where the oldest open transaction begins; None if there is none."""
         with self._lock:
             return next(iter(self._ongoing.values()), None)

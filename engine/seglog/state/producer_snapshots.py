@@ -118,7 +118,7 @@ class ProducerSnapshots:
         self._delete([o for o in self._offsets if o < offset])
 
     def delete(self, offset: int) -> None:
-        """Delete the snapshot at the base offset of a segment that goes; nothing where there is none."""
+        """Delete the snapshot at the base offset of a segment that goes; nothing if there is none."""
         self._delete([o for o in self._offsets if o == offset])
 
     def remove_strays(self, segment_base_offsets: Sequence[int]) -> None:

@@ -364,7 +364,7 @@ class ProducerState:
 
     @property
     def first_undecided_offset(self) -> int | None:
-        """Where the oldest open transaction begins; None where there is none."""
+        """Where the oldest open transaction begins; None if there is none."""
         return self._transactions.first_undecided_offset
 
     # --- the whole of it -------------------------------------------------------------------------

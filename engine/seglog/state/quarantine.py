@@ -45,7 +45,7 @@ class QuarantinedRange:
 
 
 def read_quarantine(partition_dir: Path) -> tuple[QuarantinedRange, ...]:
-    """What is in the quarantine of a partition, in the order in which it came; empty where there is none.
+    """What is in the quarantine of a partition, in the order in which it came; empty if there is none.
 
     Raises CorruptCheckpointError, UnsupportedVersionError.
     """

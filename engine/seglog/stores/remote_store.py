@@ -38,7 +38,7 @@ class RemoteStore(Store):
 
     @abstractmethod
     def pieces(self, path: str) -> Iterator[bytes]:
-        """A file in pieces of at most PIECE_BYTES. Raises StorageError, with ENOENT where there is none."""
+        """A file in pieces of at most PIECE_BYTES. Raises StorageError, with ENOENT if there is none."""
 
     @abstractmethod
     def upload(self, file: Path, path: str) -> None:
@@ -104,7 +104,7 @@ class RemoteStore(Store):
         """Nothing: what the server has answered for stays."""
 
     def _whole(self, path: str) -> bytes:
-        """A small file whole. Raises StorageError, with ENOENT where there is none."""
+        """A small file whole. Raises StorageError, with ENOENT if there is none."""
         pieces, left = [], READ_BYTES_MAX
         for piece in self.pieces(path):
             left -= len(piece)

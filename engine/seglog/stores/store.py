@@ -55,7 +55,7 @@ class ReadableStore(ABC):
 
     @abstractmethod
     def read(self, path: str) -> bytes | None:
-        """A small file whole; None where there is none."""
+        """A small file whole; None if there is none."""
 
     @abstractmethod
     def part(self, path: str, position: int, size_bytes: int) -> bytes:
@@ -86,7 +86,7 @@ class Store(ReadableStore):
 
     @abstractmethod
     def file(self, path: str) -> StoredFile | None:
-        """The file as it is now; None where there is none."""
+        """The file as it is now; None if there is none."""
 
     @abstractmethod
     @contextmanager
@@ -116,11 +116,11 @@ class Store(ReadableStore):
 
     @abstractmethod
     def remove_file(self, path: str) -> None:
-        """Remove a file in a workplace. Nothing where there is none."""
+        """Remove a file in a workplace. Nothing if there is none."""
 
     @abstractmethod
     def remove_tree(self, path: str) -> None:
-        """Remove a directory in a workplace, or a workplace, with all that is in it. Nothing where there is none."""
+        """Remove a directory in a workplace, or a workplace, with all that is in it. Nothing if there is none."""
 
     @abstractmethod
     def sync(self, path: str) -> None:

@@ -107,7 +107,7 @@ class WebHdfs:
         self._ask("PUT", path, "MKDIRS", "make a directory")
 
     def remove(self, path: str) -> None:
-        """A file, or a directory with all that is in it; nothing where there is none."""
+        """A file, or a directory with all that is in it; nothing if there is none."""
         self._ask("DELETE", path, "DELETE", "remove", recursive="true")
 
     def rename(self, path: str, target: str, *, replace: bool = False) -> None:

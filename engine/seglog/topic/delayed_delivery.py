@@ -206,7 +206,7 @@ class DelayedDelivery(OpenHandle):
         """Go on under another configuration until this is closed, of which docs/config.md says what counts from the
         next seal on only. What is to stay is a policy.
 
-        Raises InvalidArgumentError for another kind of tracker: that takes opening anew.
+        Raises InvalidArgumentError for another kind of tracker: that requires reopening.
         """
         if not isinstance(config, DelayedDeliveryConfig):
             config = DelayedDeliveryConfig.of(config)

@@ -98,7 +98,7 @@ class Dispatcher:
         self, max_entries: int = DEFAULT_READ, timeout_s: float | None = 0, *,
         supports_broker_metadata: bool | None = None,
     ) -> list[StoredEntry]:
-        """Entries that are due now, at most so many; waits up to `timeout_s` for the first one, None: for ever.
+        """Entries that are due now, at most so many; waits up to `timeout_s` for the first one, None: forever.
 
         Those that were delayed come first, in the order in which they became due. None is early. Empty when the time
         is over. `supports_broker_metadata`: as Cursor.read has it. Raises LogClosedError once this was closed, and what
@@ -106,7 +106,7 @@ class Dispatcher:
         """
         checked_int("a number of entries", max_entries)
         if timeout_s is not None and (not isinstance(timeout_s, Real) or timeout_s != timeout_s):
-            raise InvalidArgumentError(f"a timeout is seconds, or None to wait for ever, not {timeout_s!r}")
+            raise InvalidArgumentError(f"a timeout is seconds, or None to wait forever, not {timeout_s!r}")
         entries = self._read_due(max_entries, timeout_s)
         if supports_broker_metadata is None:
             return entries

@@ -162,7 +162,7 @@ class LogCleaner:
     def _dismissed(self) -> threading.Thread | None:
         """The thread, which ends."""
         thread, self._thread = self._thread, None
-        self._bell.ring()       # last: a thread that looked before it was told to end would sleep for ever
+        self._bell.ring()       # last: a thread that looked before it was told to end would sleep forever
         return thread
 
     def _leave_if_idle(self) -> None:

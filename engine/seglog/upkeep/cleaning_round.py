@@ -307,7 +307,7 @@ def grouped(segments: Sequence[Segment], config: LogConfig, first_uncleanable: i
 
 
 def _index_sizes(segment: Segment) -> tuple[int, int]:
-    """Bytes of the .index and the .timeindex; 0 where there is none. Twice the same where one index says both."""
+    """Bytes of the .index and the .timeindex; 0 if there is none. Twice the same where one index says both."""
     sizes = []
     for suffix in (segment.dialect.offset_index, segment.dialect.time_index):
         path = segment.path.with_suffix(suffix)

@@ -45,7 +45,7 @@ class RecoveryPlan:
 
     def apply(self, *, truncate: bool = False, fs: FileSystem | None = None) -> None:
         """Do it, durably. `truncate`: cut bad middles too; else they raise CorruptRecordError, and what comes before
-        is done. Raises LogLockedError where somebody writes it, StorageError."""
+        is done. Raises LogLockedError while it is being written, StorageError."""
         fs = fs or OsFileSystem()
         with lock.lock_partition(fs, self.path):
             for ledger_id in self.open_ledgers:

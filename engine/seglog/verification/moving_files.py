@@ -17,7 +17,7 @@ LOOKS = 4
 PAUSE_S = 0.1           # longer than a write, a rename, or the delayed write of a checkpoint takes
 GLANCE_S = 0.02         # so long a directory is watched, once, before it is taken to be quiet
 
-# What a file is known by: its inode and size; None where there is none.
+# What a file is known by: its inode and size; None if there is none.
 Identity = Sequence[tuple[int, int] | None]
 
 
