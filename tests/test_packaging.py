@@ -57,6 +57,13 @@ def test_the_version_has_its_changes():
     assert re.search(rf"^## {re.escape(version)} ", (TOP / "CHANGES.md").read_text(), re.MULTILINE)
 
 
+def test_tests_run_without_xdist_as_those_of_an_installed_wheel_do():
+    options = ["-q", "-p", "no:xdist", "-p", "no:cacheprovider", "--collect-only"]
+    command = [sys.executable, "-m", "pytest", *options, __file__]
+    done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_no_kernel_claims_to_do_without_the_gil():
     for source in [TOP / "setup.py", *(TOP / "cext").rglob("*.pyx")]:
         assert "freethreading_compatible" not in source.read_text(), source
